@@ -1,0 +1,1 @@
+"""A small Trio client for RocketMQ: Producer, PushConsumer, PullConsumer, Admin."""

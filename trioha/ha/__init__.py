@@ -1,0 +1,1 @@
+"""Ring 1: classic HA replication as pure machines. It speaks RocketMQ (HAService.java)."""

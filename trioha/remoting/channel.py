@@ -1,0 +1,59 @@
+"""The seam between a connection and those who handle its requests.
+
+A handler is a plain function: it gets the channel a request came in on, the request, and the
+instant, and returns the response, or None when there is none or when it comes later through
+`Channel.send_nowait` (a parked pull, a put that waits for its slave). Nothing here awaits: all the
+requests of one read are handled in one go and answered in one write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import NamedTuple, Protocol
+
+from trioha.wire.remoting_command import RemotingCommand
+
+
+class Instant(NamedTuple):
+    """Taken once per batch. Deadlines count on `now_ms`, records are stamped with `wall_ms`."""
+
+    now_ms: int
+    """Monotonic milliseconds, of no particular origin: for timers and leases."""
+    wall_ms: int
+    """Milliseconds since 1970: for what is stored or shown."""
+
+
+class Channel(Protocol, Hashable):
+    """One connection as its handlers see it. Hashable by identity."""
+
+    @property
+    def peer(self) -> str:
+        """The other end as ``host:port``."""
+
+    @property
+    def peer_host(self) -> bytes:
+        """The other end as a record stores it: 4 or 16 address bytes, then the port as i32."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def send_nowait(self, command: RemotingCommand) -> None:
+        """Queue a response or a request of our own; silently dropped once closed."""
+
+    def request_nowait(
+        self,
+        command: RemotingCommand,
+        deadline_ms: int,
+        on_response: Callable[[RemotingCommand | None], None],
+    ) -> None:
+        """Send a request of our own (its opaque is chosen here) and hand over what comes back.
+
+        `on_response` is called exactly once: with the response, or with None when `deadline_ms`
+        passed or the connection closed.
+        """
+
+    def close_nowait(self, reason: str) -> None:
+        """Close the connection; `reason` goes to the journal."""
+
+
+Handler = Callable[[Channel, RemotingCommand, Instant], RemotingCommand | None]

@@ -1,0 +1,202 @@
+"""What the rest of trioha may know of a store: values, results and the MessageStore protocol.
+
+The one implementation is `trioha.store.message_store.FileMessageStore`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum, IntEnum
+from typing import Protocol
+
+import attrs
+
+from trioha.wire.remoting_command import Buffer
+
+
+@attrs.define(slots=True, eq=False)
+class PutMessage:
+    """One message on its way into the log: everything a record needs that the store does not know.
+
+    Not frozen: made tens of thousands of times a second.
+    """
+
+    topic: str
+    queue_id: int
+    flag: int
+    sys_flag: int
+    born_timestamp: int
+    """The client's milliseconds."""
+    born_host: bytes
+    """4 or 16 address bytes, then the port as i32."""
+    store_host: bytes
+    body: Buffer
+    properties: bytes
+    """As stored: ``name\\x01value\\x02name\\x01value``, at most 32767 bytes."""
+    tags_code: int = 0
+    """What the consume queue entry carries (Java's hash of TAGS, or a delivery time)."""
+    keys: Sequence[str] = ()
+    """What the index file is to find it by: UNIQ_KEY first, then each of KEYS."""
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+class PutStatus(IntEnum):
+    PUT_OK = 0
+    MESSAGE_ILLEGAL = 1
+    """Topic over 127 bytes, properties over 32767, or record over `max_message_size`."""
+    NOT_WRITABLE = 2
+    """The disk is full or over its ratio, or the store is shutting down."""
+
+
+@attrs.define(slots=True, eq=False)
+class PutResult:
+    status: PutStatus
+    phy_offset: int = 0
+    size: int = 0
+    queue_offset: int = 0
+    store_timestamp: int = 0
+    reason: str = ""
+    """In words, when the status is not PUT_OK."""
+
+    @property
+    def end_offset(self) -> int:
+        """What must be flushed or transferred for this message to be safe."""
+        return self.phy_offset + self.size
+
+
+class GetStatus(Enum):
+    """GetMessageStatus.java."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+@attrs.define(slots=True, eq=False)
+class GetResult:
+    status: GetStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    buffers: list[memoryview] = attrs.Factory(list)
+    """Whole records, neighbours in the log merged into one view of the mapped segment."""
+    message_count: int = 0
+    size: int = 0
+    suggest_pulling_from_slave: bool = False
+
+
+TagFilter = Callable[[int], bool]
+"""tags_code of a consume queue entry -> does the subscription want it?"""
+
+DispatchListener = Callable[[str, int, int, int], None]
+"""topic, queue_id, max_offset after this message, tags_code: called once per message that became
+readable. Must be quick and must not raise."""
+
+
+@attrs.frozen
+class StoreStatistics:
+    min_phy_offset: int
+    max_phy_offset: int
+    flushed_offset: int
+    dispatched_offset: int
+    """Consume queues hold everything below this offset."""
+    disk_ratio: float
+    """Used share of the commitlog's file system, 0..1."""
+    writable: bool
+    put_total: int
+    put_bytes: int
+    get_total: int
+    get_bytes: int
+    earliest_store_timestamp: int
+    """Of the first record held, or -1."""
+
+
+class MessageStore(Protocol):
+    """A commitlog with its consume queues and index. One process, one thread (flush aside)."""
+
+    # Writing (masters).
+    def put_message(self, message: PutMessage, wall_ms: int) -> PutResult: ...
+    def put_batch(self, messages: Sequence[PutMessage], wall_ms: int) -> list[PutResult]:
+        """All of them in one file, consecutive in their queue, or none."""
+
+    # Replication.
+    @property
+    def min_phy_offset(self) -> int: ...
+    @property
+    def max_phy_offset(self) -> int:
+        """End of the log: where the next byte goes."""
+
+    def read_log(self, phy_offset: int, size_max: int) -> memoryview:
+        """Bytes from `phy_offset`, never beyond its segment or the end; empty at the end.
+
+        Errors: OffsetOutOfRange below the first or beyond the last byte.
+        """
+
+    def append_log(self, phy_offset: int, data: Buffer) -> None:
+        """Append raw bytes at the end (slaves); on an empty log any segment start will do.
+
+        Errors: StoreError when `phy_offset` is not the end; DiskFull.
+        """
+
+    def dispatch(self, bytes_max: int) -> bool:
+        """Read on in the log and bring consume queues and index up to it; True if more is left."""
+
+    # Reading.
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        count_max: int,
+        tag_filter: TagFilter | None,
+    ) -> GetResult: ...
+    def look_message(self, phy_offset: int) -> memoryview | None:
+        """The one record that starts here, or None."""
+
+    def query_message(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> tuple[list[memoryview], int, int]:
+        """Records by key, newest first; index's last update timestamp and phy offset."""
+
+    def min_offset_in_queue(self, topic: str, queue_id: int) -> int: ...
+    def max_offset_in_queue(self, topic: str, queue_id: int) -> int: ...
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int: ...
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """Store timestamp of a queue's entry in ms, or -1."""
+
+    def consume_queue_entry(
+        self, topic: str, queue_id: int, offset: int
+    ) -> tuple[int, int, int] | None:
+        """(phy_offset, size, tags_code) of one entry, or None."""
+
+    def queues(self) -> list[tuple[str, int]]:
+        """Every (topic, queue_id) that has a consume queue on disk."""
+
+    def delete_topic(self, topic: str) -> None: ...
+    def is_in_memory_window(self, phy_offset: int) -> bool:
+        """Within accessMessageInMemoryMaxRatio of RAM behind the end of the log (the 40 % rule)."""
+
+    # Keeping.
+    @property
+    def flushed_offset(self) -> int: ...
+    def flush(self) -> int:
+        """fsync what is dirty and return the offset now durable. Thread-safe; blocks.
+
+        Errors: StoreError when fsync fails: the page cache may have lied, the node must stop.
+        """
+
+    def flush_queues(self) -> None:
+        """Consume queues, index and checkpoint to disk. Thread-safe against the loop; blocks."""
+
+    def check_disk(self, wall_ms: int) -> list[str]:
+        """Measure the disk, delete expired segments, update `writable`; returns what went."""
+
+    def statistics(self) -> StoreStatistics: ...
+    def close(self) -> None:
+        """Flush everything, write the checkpoint, remove `abort` if dispatch caught up, unlock."""

@@ -1,0 +1,43 @@
+"""The border between Trio's float seconds and the cores' integer milliseconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import trio
+
+from trioha.remoting.channel import Instant
+
+
+class Clock:
+    """Both times of a node. `wall` gives seconds since 1970; it may be set back, we never are."""
+
+    def __init__(self, wall: Callable[[], float] = time.time) -> None:
+        self._wall = wall
+        self._last_wall_ms = 0
+
+    @classmethod
+    def virtual(cls, epoch_s: float = 1_700_000_000.0) -> Clock:
+        """A clock whose wall follows Trio's time: for MockClock."""
+        return cls(lambda: epoch_s + trio.current_time())
+
+    def now_ms(self) -> int:
+        return int(trio.current_time() * 1000)
+
+    def wall_ms(self) -> int:
+        wall_ms = int(self._wall() * 1000)
+        # Store timestamps must not fall: time search and recovery rely on their order.
+        if wall_ms < self._last_wall_ms:
+            return self._last_wall_ms
+        self._last_wall_ms = wall_ms
+        return wall_ms
+
+    def instant(self) -> Instant:
+        return Instant(int(trio.current_time() * 1000), self.wall_ms())
+
+
+async def sleep_until_ms(deadline_ms: int) -> None:
+    """Sleep until `Clock.now_ms()` has reached the deadline."""
+    # An alarm is never early: half a millisecond keeps int(now * 1000) from falling short.
+    await trio.sleep_until(deadline_ms / 1000 + 0.0005)

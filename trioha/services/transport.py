@@ -1,0 +1,256 @@
+"""A byte stream with a non-blocking way to write: what connections of both protocols stand on.
+
+`try_send` is why this exists beside trio.SocketStream: answers leave in the scheduler pass that
+made them, without waking a writer task, and bodies go from the mapped segment to the socket
+without being joined. On a 2-core machine this halves the latency of a replicated put.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import Protocol
+
+import trio
+
+from trioha.errors import TriohaError
+from trioha.wire.remoting_command import Buffer
+
+READ_BYTES_MAX = 262_144
+_JOIN_BYTES_MAX = 65_536  # below this one copy is cheaper than an iovec per buffer
+_IOV_MAX = 1024
+_BACKLOG = 1024
+_OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class Transport(Protocol):
+    """One connected byte stream."""
+
+    peer: str
+
+    async def receive_some(self) -> bytes:
+        """At least one byte, or b"" when the peer has finished.
+
+        Errors: trio.BrokenResourceError, trio.ClosedResourceError.
+        """
+
+    def try_send(self, buffers: list[Buffer]) -> list[Buffer]:
+        """Give the kernel what it takes now, without blocking; return what is left.
+
+        Errors: trio.BrokenResourceError.
+        """
+
+    async def send_some(self, buffers: list[Buffer]) -> list[Buffer]:
+        """Wait until the kernel takes some bytes and return what is left."""
+
+    async def send_all(self, buffers: list[Buffer]) -> None: ...
+
+    def close(self) -> None:
+        """Close at once; a pending receive or send ends with ClosedResourceError."""
+
+
+class SocketTransport:
+    """A TCP connection."""
+
+    def __init__(
+        self, sock: socket.socket, peer: str, *, read_bytes_max: int = READ_BYTES_MAX
+    ) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock = sock
+        self._read_bytes_max = read_bytes_max
+        self._closed = False
+        self.peer = peer
+
+    async def receive_some(self) -> bytes:
+        while True:
+            if self._closed:
+                raise trio.ClosedResourceError(f"connection to {self.peer} is closed")
+            await trio.lowlevel.wait_readable(self._sock)
+            try:
+                return self._sock.recv(self._read_bytes_max)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise trio.BrokenResourceError(_reason(error)) from error
+
+    def try_send(self, buffers: list[Buffer]) -> list[Buffer]:
+        if self._closed:
+            raise trio.BrokenResourceError("closed")
+        size = sum(map(len, buffers))
+        try:
+            if len(buffers) == 1:
+                sent = self._sock.send(buffers[0])
+            elif size <= _JOIN_BYTES_MAX:
+                buffers = [b"".join(buffers)]
+                sent = self._sock.send(buffers[0])
+            else:
+                sent = self._sock.sendmsg(buffers[:_IOV_MAX])
+        except BlockingIOError:
+            return buffers
+        except OSError as error:
+            raise trio.BrokenResourceError(_reason(error)) from error
+        return [] if sent == size else _rest(buffers, sent)
+
+    async def send_some(self, buffers: list[Buffer]) -> list[Buffer]:
+        if self._closed:
+            raise trio.ClosedResourceError(f"connection to {self.peer} is closed")
+        await trio.lowlevel.wait_writable(self._sock)
+        return self.try_send(buffers)
+
+    async def send_all(self, buffers: list[Buffer]) -> None:
+        rest = self.try_send(buffers)
+        while rest:
+            rest = await self.send_some(rest)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            trio.lowlevel.notify_closing(self._sock)
+            self._sock.close()
+
+
+class StreamTransport:
+    """Any Trio stream, memory streams above all. `try_send` takes nothing: the writer does."""
+
+    def __init__(self, stream: trio.abc.Stream, peer: str = "memory:0") -> None:
+        self._stream = stream
+        self.peer = peer
+
+    async def receive_some(self) -> bytes:
+        return bytes(await self._stream.receive_some())
+
+    def try_send(self, buffers: list[Buffer]) -> list[Buffer]:
+        return buffers
+
+    async def send_some(self, buffers: list[Buffer]) -> list[Buffer]:
+        await self._stream.send_all(b"".join(buffers))
+        return []
+
+    async def send_all(self, buffers: list[Buffer]) -> None:
+        await self.send_some(buffers)
+
+    def close(self) -> None:
+        # Memory streams close without blocking; aclose would have to be awaited.
+        close = getattr(self._stream, "close", None)
+        if close is not None:
+            close()
+            return
+        for half in (getattr(self._stream, name) for name in ("send_stream", "receive_stream")):
+            half.close()
+
+
+class Listener:
+    """A listening TCP socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        host, port = sock.getsockname()[:2]
+        self.host: str = host
+        self.port: int = port
+        self.address = format_address(host, port)
+
+    async def accept(self) -> SocketTransport:
+        """Wait for the next connection. Out of descriptors: pause rather than die."""
+        while True:
+            await trio.lowlevel.wait_readable(self._sock)
+            try:
+                sock, address = self._sock.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                continue
+            except OSError as error:
+                if error.errno not in _OUT_OF_DESCRIPTORS:
+                    raise
+                # Not polling: the kernel has no event for "descriptors are free again".
+                await trio.sleep(0.1)
+                continue
+            try:
+                return SocketTransport(sock, format_address(*address[:2]))
+            except OSError:
+                sock.close()
+
+    def close(self) -> None:
+        trio.lowlevel.notify_closing(self._sock)
+        self._sock.close()
+
+
+def open_listener(host: str, port: int) -> Listener:
+    """Listen on host:port; port 0 picks a free one.
+
+    Errors: TriohaError that names the address and the cure.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setblocking(False)
+        sock.bind((host, port))
+        sock.listen(_BACKLOG)
+    except (OSError, OverflowError) as error:
+        sock.close()
+        raise TriohaError(
+            f"cannot listen on {format_address(host, port)}: {_reason(error)}; "
+            "choose another port (0 picks a free one) or stop who holds it"
+        ) from error
+    return Listener(sock)
+
+
+async def connect(host: str, port: int, *, read_bytes_max: int = READ_BYTES_MAX) -> SocketTransport:
+    """Connect to host:port. The caller owns patience.
+
+    Errors: OSError as the system says it.
+    """
+    infos = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    failure: OSError | None = None
+    for family, kind, protocol, _, address in infos:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            code = sock.connect_ex(address)
+            if code == errno.EINPROGRESS:
+                await trio.lowlevel.wait_writable(sock)
+                code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                raise OSError(code, f"{_reason(OSError(code, ''))}: {format_address(host, port)}")
+            if sock.getsockname() == sock.getpeername():
+                # Linux lets a free ephemeral port connect to itself.
+                raise ConnectionRefusedError(
+                    errno.ECONNREFUSED, f"nobody listens: {format_address(host, port)}"
+                )
+            return SocketTransport(
+                sock, format_address(*address[:2]), read_bytes_max=read_bytes_max
+            )
+        except OSError as error:
+            sock.close()
+            failure = error
+        except BaseException:
+            sock.close()
+            raise
+    raise failure or OSError(errno.EADDRNOTAVAIL, f"no address for {host}")
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """``host:port`` or ``[v6]:port`` taken apart. Errors: TriohaError."""
+    host, colon, port = address.strip().rpartition(":")
+    if colon and host and port.isdecimal() and int(port) < 65536:
+        return host.strip("[]"), int(port)
+    raise TriohaError(f"{address!r} is not an address; write HOST:PORT")
+
+
+def format_address(host: object, port: object) -> str:
+    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
+
+
+def _rest(buffers: list[Buffer], sent: int) -> list[Buffer]:
+    for index, buffer in enumerate(buffers):
+        if sent < len(buffer):
+            return [memoryview(buffer)[sent:], *buffers[index + 1 :]]
+        sent -= len(buffer)
+    return []
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno)
+    return str(error)

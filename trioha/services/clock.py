@@ -37,7 +37,12 @@ class Clock:
         return Instant(int(trio.current_time() * 1000), self.wall_ms())
 
 
+def wake_time_s(deadline_ms: int) -> float:
+    """The Trio time at which `Clock.now_ms()` has reached the deadline."""
+    # An alarm is never early: half a millisecond keeps int(now * 1000) from falling short.
+    return deadline_ms / 1000 + 0.0005
+
+
 async def sleep_until_ms(deadline_ms: int) -> None:
     """Sleep until `Clock.now_ms()` has reached the deadline."""
-    # An alarm is never early: half a millisecond keeps int(now * 1000) from falling short.
-    await trio.sleep_until(deadline_ms / 1000 + 0.0005)
+    await trio.sleep_until(wake_time_s(deadline_ms))

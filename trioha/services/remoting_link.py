@@ -10,18 +10,25 @@ one write, not fifty.
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import attrs
 import trio
 
-from trioha.errors import CommandError, DiskFull, LocalProtocolError, RemoteProtocolError
+from trioha.errors import (
+    CommandError,
+    DiskFull,
+    LocalProtocolError,
+    RemoteProtocolError,
+    StoreError,
+)
 from trioha.journal import EventSink
 from trioha.remoting.channel import Handler, Instant
 from trioha.remoting.connection import NEED_DATA, OnResponse, RemotingConnection
 from trioha.services.clock import Clock, sleep_until_ms
-from trioha.services.transport import Transport
+from trioha.services.transport import Transport, parse_address
 from trioha.wire.codes import ResponseCode
 from trioha.wire.message_id import pack_host
 from trioha.wire.remoting_command import Buffer, RemotingCommand, encode_buffers
@@ -111,11 +118,7 @@ class RemotingLink:
     @property
     def peer_host(self) -> bytes:
         if self._peer_host is None:
-            host, _, port = self.peer.rpartition(":")
-            host = host.strip("[]")
-            self._peer_host = pack_host(
-                host if host[:1].isdigit() or ":" in host else "127.0.0.1", int(port)
-            )
+            self._peer_host = pack_host(*parse_address(self.peer))
         return self._peer_host
 
     @property
@@ -127,6 +130,7 @@ class RemotingLink:
 
         Errors: whatever a handler's broken invariant raises; it ends the node.
         """
+        read_ended = False
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -135,8 +139,9 @@ class RemotingLink:
                 self._renew_lease()
                 nursery.start_soon(self._write, name=f"remoting.write[{self.peer}]")
                 await self._read()
+                read_ended = True
                 nursery.cancel_scope.cancel()
-            if nursery.cancel_scope.cancelled_caught and not self._closed and not self.close_reason:
+            if not read_ended and not self._closed:
                 self.close_reason = self._silence()
         finally:
             self._closed = True
@@ -277,6 +282,20 @@ class RemotingLink:
                 response = command.response(ResponseCode.SYSTEM_ERROR, str(error))
             except DiskFull as error:
                 response = command.response(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+            except (AssertionError, LocalProtocolError, StoreError):
+                raise  # an invariant or the disk is broken: the node ends
+            except Exception as error:
+                # A fault of ours that one request met: it is told, and the others go on.
+                self._events.event(
+                    "handler_failed",
+                    peer=self.peer,
+                    code=command.code,
+                    error=repr(error),
+                    traceback=traceback.format_exc(),
+                )
+                response = command.response(
+                    ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"
+                )
         if response is not None and not command.flag & 2:
             self.send_nowait(response)
 

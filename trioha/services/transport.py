@@ -114,7 +114,7 @@ class SocketTransport:
 class StreamTransport:
     """Any Trio stream, memory streams above all. `try_send` takes nothing: the writer does."""
 
-    def __init__(self, stream: trio.abc.Stream, peer: str = "memory:0") -> None:
+    def __init__(self, stream: trio.abc.Stream, peer: str = "127.0.0.1:1") -> None:
         self._stream = stream
         self.peer = peer
 

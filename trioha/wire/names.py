@@ -1,0 +1,118 @@
+"""Names of topics and groups: which are legal, which are the system's (TopicValidator.java).
+
+Names become directory names, so the character check is also what keeps a peer from walking the
+file system: no dot, no slash, no NUL passes it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from trioha.errors import CommandError
+from trioha.wire.codes import ResponseCode
+
+TOPIC_LENGTH_MAX = 127
+"""A record stores the topic's length in a signed byte."""
+GROUP_LENGTH_MAX = 255
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+
+AUTO_CREATE_TOPIC = "TBW102"
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+BENCHMARK_TOPIC = "BenchmarkTest"
+TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+TRANS_OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
+SYSTEM_TOPIC_PREFIX = "rmq_sys_"
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+
+SYSTEM_TOPICS = frozenset(
+    {
+        AUTO_CREATE_TOPIC,
+        SCHEDULE_TOPIC,
+        BENCHMARK_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        TRACE_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+    }
+)
+"""Every broker has its own of these; administrators may not create or delete them."""
+
+RESERVED_TOPICS = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+    }
+)
+"""Clients may not send to these."""
+
+SYSTEM_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+)
+
+_is_legal = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
+
+
+def check_topic(name: str) -> None:
+    """Accept a topic's name. Errors: CommandError(SYSTEM_ERROR), as TopicValidator answers."""
+    _check(name, "topic", TOPIC_LENGTH_MAX)
+
+
+def check_group(name: str) -> None:
+    """Accept a producer or consumer group's name. Errors: CommandError(SYSTEM_ERROR)."""
+    _check(name, "group", GROUP_LENGTH_MAX)
+
+
+def retry_topic(group: str) -> str:
+    """Where a group's failed messages wait for redelivery."""
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """Where a group's messages end that failed too often."""
+    return DLQ_PREFIX + group
+
+
+def is_retry_topic(topic: str) -> bool:
+    return topic.startswith(RETRY_PREFIX)
+
+
+def is_dlq_topic(topic: str) -> bool:
+    return topic.startswith(DLQ_PREFIX)
+
+
+def is_system_topic(topic: str) -> bool:
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def _check(name: str, what: str, length_max: int) -> None:
+    if not name or name.isspace():
+        raise CommandError(ResponseCode.SYSTEM_ERROR, f"The specified {what} is blank.")
+    if len(name) > length_max:
+        raise CommandError(
+            ResponseCode.SYSTEM_ERROR,
+            f"The specified {what} is longer than {what} max length {length_max}.",
+        )
+    if _is_legal(name) is None:
+        raise CommandError(
+            ResponseCode.SYSTEM_ERROR,
+            f"The specified {what} {name!r:.80} contains illegal characters, allowing only "
+            "%|a-zA-Z0-9_-",
+        )

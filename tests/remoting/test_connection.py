@@ -22,7 +22,7 @@ def drain(connection: RemotingConnection) -> list[RemotingCommand]:
 def test_a_frame_is_understood_byte_by_byte() -> None:
     connection = RemotingConnection()
     frame = encode(RemotingCommand(10, {"topic": "T"}, b"hello", opaque=7))
-    received = []
+    received: list[RemotingCommand] = []
     for index in range(len(frame)):
         assert not received
         connection.receive_data(frame[index : index + 1])

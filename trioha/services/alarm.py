@@ -48,5 +48,6 @@ class Alarm:
             self._armed_ms = deadline_ms
             with trio.move_on_at(wake_time_s(deadline_ms)):
                 await self._nearer.wait()
-            if self._clock.now_ms() >= deadline_ms:
+            due_ms = self._next_deadline_ms()
+            if due_ms is not None and self._clock.now_ms() >= due_ms:
                 self._on_time(self._clock.instant())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Self
 
@@ -105,7 +105,7 @@ class ConsumerData:
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     unit_mode: bool = False
-    subscriptions: tuple[SubscriptionData, ...] = attrs.field(default=(), converter=tuple)
+    subscriptions: Sequence[SubscriptionData] = ()
 
     def to_dict(self) -> dict[str, object]:
         return {
@@ -127,15 +127,15 @@ class ConsumerData:
             enumerated(fields, "messageModel", MessageModel.CLUSTERING),
             enumerated(fields, "consumeFromWhere", ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET),
             boolean(fields, "unitMode", False),
-            [SubscriptionData.from_dict(item) for item in subscriptions],
+            tuple(map(SubscriptionData.from_dict, subscriptions)),
         )
 
 
 @attrs.frozen
 class HeartbeatData:
     client_id: str
-    producers: tuple[ProducerData, ...] = attrs.field(default=(), converter=tuple)
-    consumers: tuple[ConsumerData, ...] = attrs.field(default=(), converter=tuple)
+    producers: Sequence[ProducerData] = ()
+    consumers: Sequence[ConsumerData] = ()
 
     def to_dict(self) -> dict[str, object]:
         return {
@@ -151,8 +151,8 @@ class HeartbeatData:
         consumers = list_of(fields.get("consumerDataSet"), "consumerDataSet")
         return cls(
             text(fields, "clientID"),
-            [ProducerData.from_dict(item) for item in producers],
-            [ConsumerData.from_dict(item) for item in consumers],
+            tuple(map(ProducerData.from_dict, producers)),
+            tuple(map(ConsumerData.from_dict, consumers)),
         )
 
     def encode(self) -> bytes:

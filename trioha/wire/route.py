@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 import attrs
@@ -92,8 +92,8 @@ class BrokerData:
 class TopicRouteData:
     """Where a topic lives: the answer to 105."""
 
-    broker_datas: tuple[BrokerData, ...] = attrs.field(default=(), converter=tuple)
-    queue_datas: tuple[QueueData, ...] = attrs.field(default=(), converter=tuple)
+    broker_datas: Sequence[BrokerData] = ()
+    queue_datas: Sequence[QueueData] = ()
     order_topic_conf: str | None = None
 
     def to_dict(self, *, strict: bool = False) -> dict[str, object]:
@@ -116,8 +116,8 @@ class TopicRouteData:
         brokers = list_of(fields.get("brokerDatas"), "brokerDatas")
         queues = list_of(fields.get("queueDatas"), "queueDatas")
         return cls(
-            [BrokerData.from_dict(item) for item in brokers],
-            [QueueData.from_dict(item) for item in queues],
+            tuple(map(BrokerData.from_dict, brokers)),
+            tuple(map(QueueData.from_dict, queues)),
             text(fields, "orderTopicConf") or None,
         )
 

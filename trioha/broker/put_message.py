@@ -1,0 +1,237 @@
+"""The way of a message from a handler to "it is safe" (CommitLog.asyncPutMessage, HAService.java).
+
+What a PUT_OK promises:
+
+=========================  ===================================  ================================
+mode                       the message survives                 waits for
+=========================  ===================================  ================================
+ASYNC_MASTER, async flush  the broker process dying             append
+ASYNC_MASTER, sync flush   power loss of this machine           fsync (group commit)
+SYNC_MASTER, async flush   loss of the master machine           append + ack of a slave
+SYNC_MASTER, sync flush    both of the two above                fsync + ack of a slave
+any, property WAIT=false   the broker process dying             append
+=========================  ===================================  ================================
+
+Theory of operation. The append itself decides between stored and refused; from then on nothing is
+ever reported as refused. FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE and FLUSH_SLAVE_TIMEOUT all say:
+stored here, but the promise above was not kept in time. When both waits fail, the slave's status
+is the one that is told, as in RocketMQ.
+
+Whoever waits is filed by the offset it needs and the deadline it has; it is never woken to look
+again. `on_flushed` and `on_acked` are called once per batch and release everybody below an offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import attrs
+
+from trioha.config import BrokerConfig, BrokerRole, FlushDiskType
+from trioha.ha.group_commit import GroupCommit
+from trioha.remoting.channel import Instant
+from trioha.store.interface import MessageStore, PutMessage, PutResult, PutStatus
+from trioha.wire.codes import ResponseCode
+
+WAITERS_MAX = 65_536
+"""Puts that wait at a time: two seconds' worth at the rate we aim for, some 40 MB of memory."""
+
+OnSafe = Callable[[ResponseCode], None]
+
+_CODES = {
+    PutStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.NOT_WRITABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+}
+_REMARKS = {
+    ResponseCode.FLUSH_DISK_TIMEOUT: "stored, but not on disk within syncFlushTimeout",
+    ResponseCode.SLAVE_NOT_AVAILABLE: "stored, but no slave is near enough to wait for",
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: "stored, but no slave acknowledged within slaveTimeout",
+}
+
+
+class ReplicaView(Protocol):
+    """What a put needs to know of the slaves."""
+
+    @property
+    def push2slave_max_offset(self) -> int:
+        """Every byte below it is on a slave."""
+
+    def slave_available(self, need_offset: int) -> bool:
+        """Somebody follows, and less than haSlaveFallbehindMax behind `need_offset`."""
+
+
+@attrs.define(slots=True, eq=False)
+class PutOutcome:
+    """What became of a put. `results` is empty when the message never reached the store."""
+
+    code: ResponseCode
+    results: Sequence[PutResult] = ()
+    remark: str | None = None
+    wait_flush: bool = False
+    wait_slave: bool = False
+
+    @property
+    def is_stored(self) -> bool:
+        return bool(self.results)
+
+    @property
+    def must_wait(self) -> bool:
+        """`code` is only final once `PutPipeline.when_safe` has called back."""
+        return self.wait_flush or self.wait_slave
+
+
+class PutPipeline:
+    """Appends messages and knows who waits for disk or slave."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        config: BrokerConfig,
+        replicas: ReplicaView,
+        *,
+        waiters_max: int = WAITERS_MAX,
+    ) -> None:
+        self._store = store
+        self._replicas = replicas
+        self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._sync_flush_timeout_ms = config.sync_flush_timeout
+        self._slave_timeout_ms = config.slave_timeout
+        self._waiters_max = waiters_max
+        self._flush: GroupCommit[_Waiter] = GroupCommit()
+        self._transfer: GroupCommit[_Waiter] = GroupCommit()
+        self.role = config.broker_role
+
+    @property
+    def has_flush_waiters(self) -> bool:
+        """Somebody waits for the disk: the next flush is urgent."""
+        return len(self._flush) > 0
+
+    @property
+    def waiter_count(self) -> int:
+        return len(self._flush) + len(self._transfer)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When `expire` has something to do, or None."""
+        flush_ms = self._flush.next_deadline_ms
+        transfer_ms = self._transfer.next_deadline_ms
+        if flush_ms is None or transfer_ms is None:
+            return transfer_ms if flush_ms is None else flush_ms
+        return min(flush_ms, transfer_ms)
+
+    def put(self, message: PutMessage, *, wait: bool, instant: Instant) -> PutOutcome:
+        """Append one message. `wait` is what its WAIT property asks for."""
+        refusal = self._refusal(wait)
+        if refusal is not None:
+            return refusal
+        result = self._store.put_message(message, instant.wall_ms)
+        if result.status is not PutStatus.PUT_OK:
+            return PutOutcome(_CODES[result.status], (), result.reason)
+        if wait:
+            return self._stored((result,))
+        return PutOutcome(ResponseCode.SUCCESS, (result,))
+
+    def put_batch(
+        self, messages: Sequence[PutMessage], *, wait: bool, instant: Instant
+    ) -> PutOutcome:
+        """Append messages of one queue next to each other: all or none."""
+        refusal = self._refusal(wait)
+        if refusal is not None:
+            return refusal
+        results = self._store.put_batch(messages, instant.wall_ms)
+        for result in results:
+            if result.status is not PutStatus.PUT_OK:
+                return PutOutcome(_CODES[result.status], (), result.reason)
+        if wait:
+            return self._stored(results)
+        return PutOutcome(ResponseCode.SUCCESS, results)
+
+    def when_safe(self, outcome: PutOutcome, instant: Instant, on_done: OnSafe) -> None:
+        """Call `on_done` once with the final code: now, when all is safe, or at a deadline."""
+        need = outcome.results[-1].end_offset
+        waiter = _Waiter(on_done, outcome.code)
+        if outcome.wait_flush and self._store.flushed_offset < need:
+            waiter.pending += 1
+            self._flush.add(need, instant.now_ms + self._sync_flush_timeout_ms, waiter)
+        if outcome.wait_slave and self._replicas.push2slave_max_offset < need:
+            waiter.pending += 1
+            self._transfer.add(need, instant.now_ms + self._slave_timeout_ms, waiter)
+        if not waiter.pending:
+            on_done(waiter.code)
+
+    def on_flushed(self, offset: int) -> None:
+        """Everything below `offset` is on disk."""
+        for waiter in self._flush.advance(offset):
+            waiter.release()
+
+    def on_acked(self, offset: int) -> None:
+        """Everything below `offset` is on a slave."""
+        for waiter in self._transfer.advance(offset):
+            waiter.release()
+
+    def expire(self, now_ms: int) -> None:
+        """Answer everybody whose deadline has come."""
+        for waiter in self._flush.expire(now_ms):
+            waiter.fail(ResponseCode.FLUSH_DISK_TIMEOUT)
+        for waiter in self._transfer.expire(now_ms):
+            waiter.fail(ResponseCode.FLUSH_SLAVE_TIMEOUT)
+
+    def give_up(self) -> None:
+        """Answer everybody as at their deadline: the role or the node ends."""
+        for waiter in self._flush.drain():
+            waiter.fail(ResponseCode.FLUSH_DISK_TIMEOUT)
+        for waiter in self._transfer.drain():
+            waiter.fail(ResponseCode.FLUSH_SLAVE_TIMEOUT)
+
+    def _refusal(self, wait: bool) -> PutOutcome | None:
+        if self.role is BrokerRole.SLAVE:
+            return PutOutcome(
+                ResponseCode.SERVICE_NOT_AVAILABLE, (), "this broker is a slave: send to its master"
+            )
+        if wait and len(self._transfer) + len(self._flush) >= self._waiters_max:
+            # Nothing is stored yet, so this may be reported as a refusal.
+            return PutOutcome(
+                ResponseCode.SYSTEM_BUSY,
+                (),
+                f"[REJECTREQUEST] {self.waiter_count} messages already wait for disk or slave",
+            )
+        return None
+
+    def _stored(self, results: Sequence[PutResult]) -> PutOutcome:
+        outcome = PutOutcome(ResponseCode.SUCCESS, results)
+        outcome.wait_flush = self._sync_flush
+        if self.role is BrokerRole.SYNC_MASTER:
+            if self._replicas.slave_available(results[-1].end_offset):
+                outcome.wait_slave = True
+            else:
+                # Told at once, or after the fsync when that is waited for too: the client may
+                # then rely on this machine's disk at least.
+                outcome.code = ResponseCode.SLAVE_NOT_AVAILABLE
+        return outcome
+
+
+def remark_of(code: ResponseCode) -> str | None:
+    """In words, why a stored message is not answered with SUCCESS."""
+    return _REMARKS.get(code)
+
+
+@attrs.define(slots=True, eq=False)
+class _Waiter:
+    """One put; filed under the disk, the slave, or both."""
+
+    on_done: OnSafe
+    code: ResponseCode
+    pending: int = 0
+
+    def release(self) -> None:
+        self.pending -= 1
+        if not self.pending:
+            self.on_done(self.code)
+
+    def fail(self, code: ResponseCode) -> None:
+        # The slave's status overrides the disk's, whichever came first.
+        if code is not ResponseCode.FLUSH_DISK_TIMEOUT or self.code is ResponseCode.SUCCESS:
+            self.code = code
+        self.release()

@@ -1,0 +1,308 @@
+"""Who is connected: producers and consumers by group (ConsumerManager, ProducerManager).
+
+Theory of operation. A client uses one connection per broker for all its groups, so a registration
+is keyed by (group, connection). It is made and renewed by heartbeats and ends by unregistering, by
+the end of the connection, or after `clientChannelExpiredTimeout` without a heartbeat, when the
+connection is closed too. Registrations are kept in the order of their last heartbeat, so the next
+to expire is always the first: nothing scans.
+
+A consumer group has one set of subscriptions, that of its last heartbeat: RocketMQ demands that all
+its members subscribe alike. When a group's members or topics change, every member is told (code 40)
+and asks for the member list (code 38) to share the queues out anew. The tables change first and the
+notice goes out afterwards, so the list already holds the newcomer when the notice arrives.
+
+Limits: `GROUPS_PER_CHANNEL_MAX` registrations per connection and `SUBSCRIPTIONS_PER_GROUP_MAX`
+topics per group; connections are limited by who accepts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import attrs
+
+from trioha.broker.groups import GroupTable
+from trioha.config import BrokerConfig
+from trioha.errors import CommandError
+from trioha.remoting.channel import Channel
+from trioha.wire.codes import ONEWAY_FLAG, LanguageCode, RequestCode, ResponseCode
+from trioha.wire.heartbeat import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
+from trioha.wire.remoting_command import RemotingCommand
+
+GROUPS_PER_CHANNEL_MAX = 1_024
+SUBSCRIPTIONS_PER_GROUP_MAX = 4_096
+
+
+@attrs.frozen
+class ClientInfo:
+    """A client as its last heartbeat described it."""
+
+    client_id: str
+    language: LanguageCode
+    version: int
+
+
+@attrs.define(eq=False, slots=True)
+class _Registration:
+    client: ClientInfo
+    renewed_ms: int
+
+
+class _Registrations:
+    """Clients by (group, channel), oldest heartbeat first."""
+
+    def __init__(self) -> None:
+        self._by_age: dict[tuple[str, Channel], _Registration] = {}
+        self._groups: dict[str, dict[Channel, _Registration]] = {}
+        self._groups_of: dict[Channel, dict[str, None]] = {}
+
+    @property
+    def oldest_ms(self) -> int | None:
+        for registration in self._by_age.values():
+            return registration.renewed_ms
+        return None
+
+    @property
+    def groups(self) -> list[str]:
+        return list(self._groups)
+
+    def check_room(self, channel: Channel, groups: Iterable[str]) -> None:
+        wanted = len({*self._groups_of.get(channel, ()), *groups})
+        if wanted > GROUPS_PER_CHANNEL_MAX:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR,
+                f"one connection registers {wanted} groups, at most {GROUPS_PER_CHANNEL_MAX} do",
+            )
+
+    def renew(self, group: str, channel: Channel, client: ClientInfo, now_ms: int) -> bool:
+        """True if this is a new member."""
+        registration = self._by_age.pop((group, channel), None)
+        is_new = registration is None
+        if registration is None:
+            registration = _Registration(client, now_ms)
+            self._groups.setdefault(group, {})[channel] = registration
+            self._groups_of.setdefault(channel, {})[group] = None
+        registration.client = client
+        registration.renewed_ms = now_ms
+        self._by_age[group, channel] = registration
+        return is_new
+
+    def remove(self, group: str, channel: Channel) -> bool:
+        if self._by_age.pop((group, channel), None) is None:
+            return False
+        members = self._groups[group]
+        del members[channel]
+        if not members:
+            del self._groups[group]
+        groups = self._groups_of[channel]
+        del groups[group]
+        if not groups:
+            del self._groups_of[channel]
+        return True
+
+    def groups_of(self, channel: Channel) -> list[str]:
+        return list(self._groups_of.get(channel, ()))
+
+    def members(self, group: str) -> list[tuple[Channel, ClientInfo]]:
+        return [(channel, r.client) for channel, r in self._groups.get(group, {}).items()]
+
+    def expired(self, before_ms: int) -> Iterator[tuple[str, Channel]]:
+        """What has not been renewed since; remove each before asking for the next."""
+        while self._by_age:
+            (group, channel), registration = next(iter(self._by_age.items()))
+            if registration.renewed_ms > before_ms:
+                return
+            yield group, channel
+
+
+class ProducerManager:
+    """Producer groups and their connections."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self._registrations = _Registrations()
+
+    @property
+    def groups(self) -> list[str]:
+        return self._registrations.groups
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        oldest_ms = self._registrations.oldest_ms
+        if oldest_ms is None:
+            return None
+        return oldest_ms + self.config.client_channel_expired_timeout
+
+    def check_room(self, channel: Channel, groups: Iterable[str]) -> None:
+        """Errors: CommandError(SYSTEM_ERROR) when one connection would hold too many groups."""
+        self._registrations.check_room(channel, groups)
+
+    def register(self, group: str, channel: Channel, client: ClientInfo, now_ms: int) -> None:
+        self._registrations.renew(group, channel, client, now_ms)
+
+    def unregister(self, group: str, channel: Channel) -> None:
+        self._registrations.remove(group, channel)
+
+    def channel_closed(self, channel: Channel) -> None:
+        for group in self._registrations.groups_of(channel):
+            self._registrations.remove(group, channel)
+
+    def expire(self, now_ms: int) -> None:
+        """Close the connections of clients that have fallen silent."""
+        before_ms = now_ms - self.config.client_channel_expired_timeout
+        for group, channel in self._registrations.expired(before_ms):
+            self._registrations.remove(group, channel)
+            channel.close_nowait(f"no heartbeat of producer group {group}")
+
+    def members(self, group: str) -> list[tuple[Channel, ClientInfo]]:
+        """In the order they came."""
+        return self._registrations.members(group)
+
+
+@attrs.define(eq=False, slots=True)
+class ConsumerGroup:
+    """What the members of a consumer group have in common."""
+
+    name: str
+    consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
+    message_model: MessageModel = MessageModel.CLUSTERING
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    subscriptions: dict[str, SubscriptionData] = attrs.Factory(dict)
+    """Topic -> subscription, ``%RETRY%group`` included."""
+
+
+class ConsumerManager:
+    """Consumer groups, their connections and their subscriptions."""
+
+    def __init__(self, config: BrokerConfig, group_table: GroupTable) -> None:
+        self.config = config
+        self._group_table = group_table
+        self._registrations = _Registrations()
+        self._groups: dict[str, ConsumerGroup] = {}
+
+    @property
+    def groups(self) -> list[str]:
+        return list(self._groups)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        oldest_ms = self._registrations.oldest_ms
+        if oldest_ms is None:
+            return None
+        return oldest_ms + self.config.client_channel_expired_timeout
+
+    def find(self, group: str) -> ConsumerGroup | None:
+        """The group, if any of its consumers is connected. HOT: once per pull."""
+        return self._groups.get(group)
+
+    def check_room(self, channel: Channel, consumers: Iterable[ConsumerData]) -> None:
+        """Errors: CommandError(SYSTEM_ERROR) when a heartbeat asks for more than we keep."""
+        groups = []
+        for consumer in consumers:
+            groups.append(consumer.group_name)
+            if len(consumer.subscriptions) > SUBSCRIPTIONS_PER_GROUP_MAX:
+                raise CommandError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"group {consumer.group_name} subscribes to {len(consumer.subscriptions)} "
+                    f"topics, at most {SUBSCRIPTIONS_PER_GROUP_MAX} are kept",
+                )
+        self._registrations.check_room(channel, groups)
+
+    def register(
+        self, consumer: ConsumerData, channel: Channel, client: ClientInfo, now_ms: int
+    ) -> None:
+        """Take over what a heartbeat says of one group; tell its members if that changed it."""
+        group = self._groups.get(consumer.group_name)
+        if group is None:
+            group = self._groups[consumer.group_name] = ConsumerGroup(consumer.group_name)
+        group.consume_type = consumer.consume_type
+        group.message_model = consumer.message_model
+        group.consume_from_where = consumer.consume_from_where
+        is_new = self._registrations.renew(group.name, channel, client, now_ms)
+        if _replace_subscriptions(group.subscriptions, consumer.subscriptions) or is_new:
+            self._notify(group.name)
+
+    def unregister(self, group: str, channel: Channel) -> None:
+        """A consumer says goodbye; the others share its queues."""
+        if self._registrations.remove(group, channel):
+            self._member_left(group)
+
+    def channel_closed(self, channel: Channel) -> None:
+        for group in self._registrations.groups_of(channel):
+            self.unregister(group, channel)
+
+    def expire(self, now_ms: int) -> None:
+        """Close the connections of clients that have fallen silent."""
+        before_ms = now_ms - self.config.client_channel_expired_timeout
+        for group, channel in self._registrations.expired(before_ms):
+            self.unregister(group, channel)
+            channel.close_nowait(f"no heartbeat of consumer group {group}")
+
+    def members(self, group: str) -> list[tuple[Channel, ClientInfo]]:
+        """In the order they came."""
+        return self._registrations.members(group)
+
+    def client_ids(self, group: str) -> list[str]:
+        """Each client once: one that reconnects is there twice until its old connection ends, and
+        a duplicate would break the even sharing of queues."""
+        return list(dict.fromkeys(client.client_id for _, client in self.members(group)))
+
+    def find_client(self, group: str, client_id: str) -> tuple[Channel, ClientInfo] | None:
+        """A member by its client id; the newest connection if it has two."""
+        for channel, client in reversed(self.members(group)):
+            if client.client_id == client_id:
+                return channel, client
+        return None
+
+    def groups_subscribed_to(self, topic: str) -> list[str]:
+        return [name for name, group in self._groups.items() if topic in group.subscriptions]
+
+    def _member_left(self, group: str) -> None:
+        if self._registrations.members(group):
+            self._notify(group)
+        else:
+            del self._groups[group]
+
+    def _notify(self, group: str) -> None:
+        settings = self._group_table.get(group)
+        if not self.config.notify_consumer_ids_changed_enable or (
+            settings is not None and not settings.notify_consumer_ids_changed_enable
+        ):
+            return
+        for channel, _ in self._registrations.members(group):
+            channel.send_nowait(
+                RemotingCommand(
+                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                    {"consumerGroup": group},
+                    flag=ONEWAY_FLAG,
+                )
+            )
+
+
+def _replace_subscriptions(
+    ours: dict[str, SubscriptionData], theirs: Iterable[SubscriptionData]
+) -> bool:
+    """Make `ours` the topics of `theirs`; True if the set of topics changed.
+
+    A subscription to a topic we know replaces ours only if its version is greater: members that
+    restart one after another may still carry older ones.
+    """
+    listed = {subscription.topic: subscription for subscription in theirs}
+    dropped = [topic for topic in ours if topic not in listed]
+    for topic in dropped:
+        del ours[topic]
+    changed = bool(dropped)
+    for topic, subscription in listed.items():
+        known = ours.get(topic)
+        if known is None:
+            changed = True
+        elif subscription.sub_version <= known.sub_version:
+            continue
+        ours[topic] = subscription
+    return changed

@@ -1,0 +1,117 @@
+"""Clients come, stay and go: requests 34, 35, 38 and 46 (ClientManageProcessor, ConsumerManage…).
+
+A consumer's heartbeat brings its group into being together with the topic ``%RETRY%group``, to
+which its failed messages go. A heartbeat is judged as a whole before anything of it is taken over.
+"""
+
+from __future__ import annotations
+
+from trioha.broker.clients import ClientInfo, ConsumerManager, ProducerManager
+from trioha.broker.filter import check_subscription
+from trioha.broker.groups import GroupTable
+from trioha.broker.topics import TopicTable
+from trioha.errors import CommandError
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.wire import fastjson
+from trioha.wire.bodies import encode_consumer_list
+from trioha.wire.codes import Perm, RequestCode, ResponseCode
+from trioha.wire.heartbeat import HeartbeatData, SubscriptionData
+from trioha.wire.json_fields import object_of
+from trioha.wire.names import check_group, check_topic, retry_topic
+from trioha.wire.remoting_command import RemotingCommand
+
+CLIENT_ID_CHARS_MAX = 1_024
+"""A client id is made of an address, a process id and sometimes a unit name."""
+
+
+class HeartbeatProcessor:
+    """Keeps the tables of who is connected."""
+
+    def __init__(
+        self,
+        consumers: ConsumerManager,
+        producers: ProducerManager,
+        topics: TopicTable,
+        groups: GroupTable,
+    ) -> None:
+        self._consumers = consumers
+        self._producers = producers
+        self._topics = topics
+        self._groups = groups
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.list_consumers,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_client_config,
+        }
+
+    def heartbeat(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """Register everything the client produces for and consumes as."""
+        data = HeartbeatData.decode(request.body_bytes())
+        self._check(channel, data)
+        client = ClientInfo(data.client_id, request.language, request.version)
+        for producer in data.producers:
+            self._producers.register(producer.group_name, channel, client, instant.now_ms)
+        for consumer in data.consumers:
+            settings = self._groups.find(consumer.group_name, instant.wall_ms)
+            if settings is not None:
+                self._topics.create_internal(
+                    retry_topic(consumer.group_name),
+                    settings.retry_queue_nums,
+                    Perm.READ | Perm.WRITE,
+                    instant.wall_ms,
+                )
+            # A group that may not be created is registered none the less, as by RocketMQ: its
+            # pulls are refused one by one, and administrators see who is there.
+            self._consumers.register(consumer, channel, client, instant.now_ms)
+        return request.response()
+
+    def unregister(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """The client on this connection leaves a producer group, a consumer group, or both."""
+        request.ext_str("clientID")
+        if producer_group := request.ext_str("producerGroup", ""):
+            self._producers.unregister(producer_group, channel)
+        if consumer_group := request.ext_str("consumerGroup", ""):
+            self._consumers.unregister(consumer_group, channel)
+        return request.response()
+
+    def list_consumers(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """The client ids of a group, from which each member works out its share of the queues."""
+        group = request.ext_str("consumerGroup")
+        client_ids = self._consumers.client_ids(group)
+        if not client_ids:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        return request.response(body=encode_consumer_list(client_ids))
+
+    def check_client_config(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """Tell a consumer, before it starts, whether its expression can work here."""
+        fields = object_of(fastjson.loads(request.body_bytes()), "client config")
+        if fields.get("subscriptionData") is not None:
+            subscription = SubscriptionData.from_dict(fields["subscriptionData"])
+            check_subscription(subscription.sub_string, subscription.expression_type)
+        return request.response()
+
+    def _check(self, channel: Channel, data: HeartbeatData) -> None:
+        if not 0 < len(data.client_id) <= CLIENT_ID_CHARS_MAX:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR,
+                f"a clientID has 1 to {CLIENT_ID_CHARS_MAX} characters, not {len(data.client_id)}",
+            )
+        for producer in data.producers:
+            check_group(producer.group_name)
+        for consumer in data.consumers:
+            check_group(consumer.group_name)
+            # A group whose retry topic cannot be made could not have its messages redelivered.
+            check_topic(retry_topic(consumer.group_name))
+        self._producers.check_room(channel, [p.group_name for p in data.producers])
+        self._consumers.check_room(channel, data.consumers)

@@ -1,0 +1,231 @@
+"""How far each consumer group has come (ConsumerOffsetManager.java).
+
+Theory of operation. One number per (topic, group, queue): the next offset the group wants. Commits
+replace it, backwards too: an operator may rewind a group. Consumers commit to the master while the
+route lists it and to a slave otherwise; a slave copies the master's table every ten seconds.
+
+A slave's merge rule. RocketMQ's slave takes every value of its master, so what consumers committed
+to the slave during an outage is overwritten by the table of the master that came back, and a
+consumer that restarts then reads everything again. Here the slave remembers which values were
+committed to itself:
+
+1. no commit of our own for a queue: the master's value, whatever it is (a rewind spreads);
+2. the master's value has reached ours: the master's, and ours is forgotten;
+3. the master's value is behind ours: ours. It was away and cannot know; `commits_to_tell` lists
+   such values, and the slave sends them to the master as ordinary commits (code 15), marked
+   ``onlyForward`` so that a trioha master never goes back because of them;
+4. once told (`told`), rule 1 again: should the master still be behind, somebody rewound it;
+5. queues the master does not mention stay: absence says nothing (its file may be lost).
+
+So consumers carry on where they were on the slave, and the returning master learns it at the next
+synchronization, at most once per value. What cannot be told apart is a rewind made on the returned
+master before that first synchronization: there the larger value wins.
+
+The commits of our own survive a restart of the slave in ``localCommits`` beside ``offsetTable``;
+RocketMQ ignores the key. A master has none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import attrs
+
+from trioha.errors import CommandError
+from trioha.wire import fastjson
+from trioha.wire.bodies import consumer_offset_table_from_dict, consumer_offset_table_to_dict
+from trioha.wire.codes import ResponseCode
+from trioha.wire.json_fields import object_of
+from trioha.wire.names import check_group, check_topic
+from trioha.wire.remoting_command import Buffer
+
+ENTRIES_MAX = 1_000_000  # about 100 MiB; a large cluster has some 100,000 on a broker
+QUEUE_ID_MAX = 65_535
+OFFSET_MAX = (1 << 63) - 1
+
+_Table = dict[str, dict[int, int]]
+_is_key = re.compile(r"[%|a-zA-Z0-9_-]+@[%|a-zA-Z0-9_-]+").fullmatch
+
+
+@attrs.frozen
+class OffsetCommit:
+    """One group's progress in one queue."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+
+
+class ConsumerOffsetTable:
+    """Progress of every group in every queue; `is_slave` switches the merge rule on."""
+
+    def __init__(self, *, is_slave: bool = False, entries_max: int = ENTRIES_MAX) -> None:
+        self._table: _Table = {}  # "topic@group" -> queue id -> offset
+        self._local: _Table = {}  # what was committed to us as a slave and the master has not
+        self._is_slave = is_slave
+        self._entries_max = entries_max
+        self._entries_count = 0
+        self.dirty = False
+        """Changed since the owner last wrote it; the owner sets it back."""
+
+    def __len__(self) -> int:
+        return self._entries_count
+
+    def become_master(self) -> None:
+        """What was committed to us is the truth from now on."""
+        self._is_slave = False
+        self.dirty = self.dirty or bool(self._local)
+        self._local.clear()
+
+    def become_slave(self) -> None:
+        """The master's table is the truth from now on."""
+        self._is_slave = True
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """The committed offset, or -1."""
+        queues = self._table.get(f"{topic}@{group}")
+        return -1 if queues is None else queues.get(queue_id, -1)
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set a group's progress. A negative offset means "I know nothing" and changes nothing.
+
+        Errors: CommandError(SYSTEM_ERROR) when a new entry finds no room or makes no sense.
+        """
+        if offset < 0:
+            return
+        if offset > OFFSET_MAX:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"offset {offset} exceeds 63 bits")
+        key = f"{topic}@{group}"
+        queues = self._table.get(key)
+        if queues is None or queue_id not in queues:
+            self._check_new(group, topic, queue_id)
+            queues = self._table.setdefault(key, {})
+            self._entries_count += 1
+        elif queues[queue_id] == offset and not self._is_slave:
+            return
+        queues[queue_id] = offset
+        self.dirty = True
+        if self._is_slave:
+            self._local.setdefault(key, {})[queue_id] = offset
+
+    def advance(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Commit, unless the group is already further."""
+        if offset > self.query(group, topic, queue_id):
+            self.commit(group, topic, queue_id, offset)
+
+    def queues(self, group: str, topic: str) -> Mapping[int, int]:
+        """Queue id -> offset."""
+        return self._table.get(f"{topic}@{group}", {})
+
+    def topics_of(self, group: str) -> list[str]:
+        """Topics in which the group has committed anything."""
+        suffix = f"@{group}"
+        return [key[: -len(suffix)] for key in self._table if key.endswith(suffix)]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have committed anything in the topic."""
+        prefix = f"{topic}@"
+        return [key[len(prefix) :] for key in self._table if key.startswith(prefix)]
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic: were it created again, old offsets would skip its first messages."""
+        for group in self.groups_of(topic):
+            self._drop(f"{topic}@{group}")
+
+    def delete_group(self, group: str) -> None:
+        for topic in self.topics_of(group):
+            self._drop(f"{topic}@{group}")
+
+    def commits_to_tell(self) -> list[OffsetCommit]:
+        """What was committed to us and the master does not have; ask after each `merge`."""
+        commits = []
+        for key, queues in self._local.items():
+            topic, _, group = key.partition("@")
+            commits += [OffsetCommit(group, topic, *entry) for entry in queues.items()]
+        return commits
+
+    def told(self, commit: OffsetCommit) -> None:
+        """The master has taken this commit; what it says next is the truth."""
+        key = f"{commit.topic}@{commit.group}"
+        # Committed again in the meantime: that value is still to be told.
+        if self._local.get(key, {}).get(commit.queue_id) == commit.offset:
+            self._forget_local(key, commit.queue_id)
+            self.dirty = True
+
+    def encode(self) -> bytes:
+        """The body of request 43, which is also the text of consumerOffset.json."""
+        fields = consumer_offset_table_to_dict(self._table)
+        if self._local:
+            fields["localCommits"] = consumer_offset_table_to_dict(self._local)["offsetTable"]
+        return fastjson.dumps(fields)
+
+    def load(self, data: Buffer) -> None:
+        """Replace everything by what `encode`, or RocketMQ, wrote.
+
+        Errors: RemoteProtocolError when it is not such a table; nothing has changed then.
+        """
+        fields = object_of(fastjson.loads(data), "offset table")
+        table = _usable(consumer_offset_table_from_dict(fields))
+        local: _Table = {}
+        if self._is_slave:
+            local = consumer_offset_table_from_dict({"offsetTable": fields.get("localCommits")})
+        self._table = table
+        self._local = _usable(local)
+        self._entries_count = sum(map(len, table.values()))
+
+    def merge(self, data: Buffer) -> None:
+        """Take over the master's table by the rule above.
+
+        Errors: RemoteProtocolError when it is not such a table; nothing has changed then.
+        """
+        theirs = _usable(consumer_offset_table_from_dict(fastjson.loads(data)))
+        for key, queues in theirs.items():
+            ours = self._table.setdefault(key, {})
+            if ours == queues and key not in self._local:
+                continue
+            local = self._local.get(key, {})
+            for queue_id, offset in queues.items():
+                if queue_id in local:
+                    if offset < local[queue_id]:
+                        continue
+                    self._forget_local(key, queue_id)
+                ours[queue_id] = offset
+            self.dirty = True
+        self._entries_count = sum(map(len, self._table.values()))
+
+    def _check_new(self, group: str, topic: str, queue_id: int) -> None:
+        check_topic(topic)
+        check_group(group)
+        if not 0 <= queue_id <= QUEUE_ID_MAX:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"queueId {queue_id} is illegal")
+        if self._entries_count >= self._entries_max:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the broker keeps {self._entries_max} consumer offsets and takes no new ones",
+            )
+
+    def _drop(self, key: str) -> None:
+        self._entries_count -= len(self._table.pop(key))
+        self._local.pop(key, None)
+        self.dirty = True
+
+    def _forget_local(self, key: str, queue_id: int) -> None:
+        queues = self._local[key]
+        del queues[queue_id]
+        if not queues:
+            del self._local[key]
+
+
+def _usable(table: _Table) -> _Table:
+    """Without what RocketMQ itself skips on reading, so that one odd entry keeps no other away."""
+    return {
+        key: {
+            queue_id: offset
+            for queue_id, offset in queues.items()
+            if 0 <= queue_id <= QUEUE_ID_MAX and offset >= 0
+        }
+        for key, queues in table.items()
+        if _is_key(key)
+    }

@@ -78,11 +78,10 @@ def test_c6_acks_in_small_steps_use_up_no_large_message_s_patience() -> None:
 
 def test_c6_ten_thousand_small_puts_beside_a_busy_log_all_make_it() -> None:
     waits: GroupCommit[int] = GroupCommit()
-    end, pending, released = 0, 0, 0
+    end, released = 0, 0
     for number in range(10_000):
         end += 180
         waits.add(end, number // 10 + 3000, number)
-        pending += 1
         end += 64 * 1024  # a neighbour that does not wait fills the log
         for ack in range(end - 64 * 1024, end, 16 * 1024):
             released += len(waits.advance(ack))

@@ -1,0 +1,168 @@
+"""The registry of links: acks, in-sync set, what is said about them and when."""
+
+from __future__ import annotations
+
+from support.events import RecordedEvents
+
+from trioha.ha.replicas import FOREVER_MS, REFUSALS_KEPT, Replica, Replicas
+
+
+def registry(events: RecordedEvents | None = None) -> Replicas:
+    return Replicas(
+        events or RecordedEvents(),
+        fallbehind_max=1000,
+        heartbeat_interval_ms=5000,
+        housekeeping_ms=20_000,
+        stall_ms=3000,
+    )
+
+
+def linked(replicas: Replicas, offset: int, most: int, now_ms: int = 0) -> Replica:
+    replica = replicas.connect("10.0.0.2:4000", now_ms)
+    replicas.acknowledge(replica, offset, most, now_ms)
+    return replica
+
+
+def test_the_high_water_mark_is_the_best_slave_s_and_never_falls() -> None:
+    replicas = registry()
+    best = linked(replicas, 500, 800)
+    linked(replicas, 300, 800)
+    assert replicas.push2slave_max_offset == 500
+    replicas.disconnect(best, 800)
+    assert replicas.push2slave_max_offset == 500
+
+
+def test_a_slave_is_available_only_while_connected_reported_and_near() -> None:
+    replicas = registry()
+    assert not replicas.slave_available(0)
+    replica = replicas.connect("10.0.0.2:4000", 0)
+    assert not replicas.slave_available(0), "connected, but holds nothing that we know of"
+    replicas.acknowledge(replica, 500, 500, 0)
+    assert replicas.slave_available(1499)
+    assert not replicas.slave_available(1500)
+    replicas.disconnect(replica, 500)
+    assert not replicas.slave_available(500)
+
+
+def test_an_unreported_link_hides_no_slave_that_is_there() -> None:
+    replicas = registry()
+    replicas.connect("10.0.0.3:4000", 0)
+    linked(replicas, 500, 500)
+    assert replicas.slave_available(600)
+
+
+def test_changes_of_the_in_sync_set_are_told_once() -> None:
+    events = RecordedEvents()
+    replicas = registry(events)
+    replica = linked(replicas, 500, 5000)
+    assert events.of("ha_in_sync") == []
+    replicas.acknowledge(replica, 4900, 5000, 10)
+    replicas.acknowledge(replica, 4950, 5000, 20)
+    replicas.on_time(replica, 9000, 1010)
+    replicas.disconnect(replica, 9000)
+    assert [(e["in_sync"], e["gap_bytes"]) for e in events.of("ha_in_sync")] == [
+        (True, 100),
+        (False, 4050),
+    ]
+
+
+def test_progress_is_told_once_a_second_and_only_when_there_is_some() -> None:
+    events = RecordedEvents()
+    replicas = registry(events)
+    replica = linked(replicas, 0, 0)
+    for now_ms in range(10, 3000, 10):
+        replicas.transferred(replica, 1, now_ms, now_ms)
+        replicas.acknowledge(replica, now_ms, now_ms, now_ms)
+        if now_ms >= replica.next_deadline_ms:
+            replicas.on_time(replica, now_ms, now_ms)
+    assert [e["ack_offset"] for e in events.of("ha_progress")] == [1000, 2000]
+    replicas.on_time(replica, 2990, 3000)
+    assert len(events.of("ha_progress")) == 3
+    replicas.on_time(replica, 2990, 4500)
+    assert len(events.of("ha_progress")) == 3
+
+
+def test_an_idle_link_has_only_its_late_report_to_wait_for() -> None:
+    replicas = registry()
+    replica = linked(replicas, 100, 100)
+    replicas.on_time(replica, 100, 1000)
+    replicas.on_time(replica, 100, 1001)
+    assert replica.next_deadline_ms == 10_000
+
+
+def test_a_late_report_is_told_once_until_it_comes() -> None:
+    events = RecordedEvents()
+    replicas = registry(events)
+    replica = linked(replicas, 100, 100)
+    replicas.on_time(replica, 100, 1000)
+    replicas.on_time(replica, 100, 9_999)
+    assert events.of("ha_heartbeat_late") == []
+    replicas.on_time(replica, 100, 10_000)
+    replicas.on_time(replica, 100, 11_000)
+    assert [e["age_ms"] for e in events.of("ha_heartbeat_late")] == [10_000]
+    assert replica.next_deadline_ms == FOREVER_MS
+    replicas.acknowledge(replica, 100, 100, 12_000)
+    assert replica.next_deadline_ms == 22_000
+
+
+def test_c8_a_slave_that_takes_bytes_and_acknowledges_none_leaves_the_in_sync_set() -> None:
+    """R-3484: its disk is read-only, it stays connected, and every put times out."""
+    events = RecordedEvents()
+    replicas = registry(events)
+    replica = linked(replicas, 100, 100)
+    replicas.transferred(replica, 50, 150, 1000)
+    assert replica.next_deadline_ms <= 4000
+    replicas.on_time(replica, 150, 3999)
+    assert replicas.slave_available(150)
+    replicas.acknowledge(replica, 100, 150, 3999)  # its five-second report: no progress
+    replicas.on_time(replica, 150, 4000)
+    assert not replicas.slave_available(150)
+    assert events.of("ha_in_sync")[-1]["in_sync"] is False
+    replicas.acknowledge(replica, 150, 150, 9000)
+    assert replicas.slave_available(160)
+    assert events.of("ha_in_sync")[-1]["in_sync"] is True
+
+
+def test_a_slave_that_is_far_behind_but_moves_is_not_stalled() -> None:
+    replicas = registry()
+    replica = linked(replicas, 0, 100_000)
+    for now_ms in range(1000, 20_000, 1000):
+        replicas.transferred(replica, 100, now_ms, now_ms)
+        replicas.acknowledge(replica, now_ms // 10, 100_000, now_ms)
+        replicas.on_time(replica, 100_000, now_ms)
+        assert not replica.stalled
+
+
+def test_statistics_have_every_number_of_ha_status() -> None:
+    replicas = registry()
+    replica = linked(replicas, 400, 500)
+    replicas.transferred(replica, 1_000_000, 500, 500)
+    (row,) = replicas.statistics(600, 2000)
+    assert (row.peer, row.slave_ack_offset, row.gap_bytes, row.in_sync) == (
+        "10.0.0.2:4000",
+        400,
+        200,
+        True,
+    )
+    assert (row.last_ack_age_s, row.connected_s) == (2.0, 2.0)
+    assert (row.heartbeat_interval_s, row.housekeeping_s) == (5.0, 20.0)
+    assert row.transferred_bytes_per_s == 500_000
+
+
+def test_the_rate_of_a_link_that_has_gone_quiet_falls() -> None:
+    replicas = registry()
+    replica = linked(replicas, 0, 0)
+    for now_ms in range(100, 1600, 100):
+        replicas.transferred(replica, 1000, now_ms, now_ms)
+    assert replicas.statistics(0, 1600)[0].transferred_bytes_per_s == 10_000
+    assert replicas.statistics(0, 60_000)[0].transferred_bytes_per_s < 100
+
+
+def test_refusals_are_told_kept_and_bounded() -> None:
+    events = RecordedEvents()
+    replicas = registry(events)
+    for number in range(20):
+        replicas.refuse(f"10.0.0.{number}:1", "why", number)
+    assert len(events.of("ha_refused")) == 20
+    assert len(replicas.refusals) == REFUSALS_KEPT
+    assert replicas.refusals[-1].peer == "10.0.0.19:1"

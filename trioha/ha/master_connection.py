@@ -1,0 +1,172 @@
+"""Master's half of one HA link (HAConnection.java), bytes and values only.
+
+The slave speaks first: eight bytes, the end of its log as i64. The first report says where to
+serve from; every later one acknowledges. The master then ships the log in frames of 12 header bytes
+(`phy_offset` i64, `size` i32) and `size` raw bytes, each from within one segment, and an empty
+frame when it has said nothing for `haSendHeartbeatInterval`. Frames follow each other without a
+gap, so what may be lost is only ever a tail, and the next link starts at what the slave reports.
+
+Of several reports that arrive together only the last complete one counts; half a report waits for
+its rest. With a challenge to answer (`trioha.ha.auth`), the answer comes before the first report.
+
+RocketMQ believes any number in an ack, starts an empty slave at the last segment, and heartbeats
+for ever to a slave whose offset it no longer holds. Here every number is checked, an empty slave
+gets all by default, and what cannot be served ends the link: with both numbers in the error, and a
+last empty frame at the nearest offset we do hold, from which the slave learns them too.
+"""
+
+from __future__ import annotations
+
+from trioha.errors import LocalProtocolError, RemoteProtocolError
+from trioha.ha import auth
+from trioha.ha.events import NEED_DATA, NeedData, SlaveReported
+from trioha.wire.ha_frames import REPORT, TRANSFER_HEADER
+from trioha.wire.remoting_command import Buffer
+
+_pack_header = TRANSFER_HEADER.pack
+
+
+class MasterConnection:
+    """One slave as its master follows it. Holds no socket and reads no clock."""
+
+    def __init__(
+        self,
+        *,
+        segment_bytes: int,
+        transfer_batch_bytes_max: int,
+        heartbeat_interval_ms: int,
+        empty_slave_from_last: bool = False,
+        secret: str = "",
+        challenge: bytes = b"",
+    ) -> None:
+        """`challenge` is what `auth.challenge` made and the peer was sent, if it has to prove
+        that it knows `secret`."""
+        self.slave_request_offset = -1
+        """What the slave asked for; -1 until it reports."""
+        self.slave_ack_offset = -1
+        """What the slave holds. Invariant: at most `next_transfer_offset`."""
+        self.next_transfer_offset = -1
+        """Where the next frame starts."""
+        self.next_deadline_ms: int | None = None
+        """When a heartbeat is due; None until the slave has reported."""
+        self.last_words = b""
+        """Set beside an error: what tells the slave the number it broke on. Send, then close."""
+        self._segment_bytes = segment_bytes
+        self._transfer_batch_bytes_max = transfer_batch_bytes_max
+        self._heartbeat_interval_ms = heartbeat_interval_ms
+        self._empty_slave_from_last = empty_slave_from_last
+        self._secret = secret
+        self._challenge = challenge
+        # Less than one report, or less than one answer.
+        self._buffer = b""
+
+    @property
+    def authenticated(self) -> bool:
+        """Has the peer nothing left to prove?"""
+        return not self._challenge
+
+    def receive_data(self, data: bytes) -> None:
+        """Take bytes from the slave. Keeps at most the one report that counts and a rest."""
+        buffer = self._buffer + data if self._buffer else data
+        if not self._challenge and len(buffer) > REPORT.size:
+            last = (len(buffer) // REPORT.size - 1) * REPORT.size
+            buffer = buffer[last:]
+        self._buffer = buffer
+
+    def next_event(
+        self, min_phy_offset: int, max_phy_offset: int, now_ms: int
+    ) -> SlaveReported | NeedData:
+        """What the slave says, checked against the extent of our log.
+
+        Errors: RemoteProtocolError when the slave cannot follow us or must not.
+        """
+        if self._challenge and not self._check_answer():
+            return NEED_DATA
+        if len(self._buffer) < REPORT.size:
+            return NEED_DATA
+        (offset,) = REPORT.unpack_from(self._buffer)
+        self._buffer = self._buffer[REPORT.size :]
+        if self.slave_request_offset >= 0:
+            self._check_ack(offset, max_phy_offset)
+            self.slave_ack_offset = offset
+            return SlaveReported(offset, first=False)
+        self._check_first_report(offset, min_phy_offset, max_phy_offset)
+        self.slave_request_offset = self.slave_ack_offset = offset
+        self.next_transfer_offset = offset or self._start_for_empty(min_phy_offset, max_phy_offset)
+        self.next_deadline_ms = now_ms + self._heartbeat_interval_ms
+        return SlaveReported(offset, first=True)
+
+    def send_transfer(self, body: memoryview, now_ms: int) -> list[Buffer]:
+        """Frame the stretch of the log at `next_transfer_offset`, headers and views by turns.
+
+        `body` lies within one segment; it is cut into frames of `haTransferBatchSize`.
+        """
+        offset = self.next_transfer_offset
+        if offset < 0:
+            raise LocalProtocolError("transfer before the slave's first report")
+        self.next_deadline_ms = now_ms + self._heartbeat_interval_ms
+        size, step = len(body), self._transfer_batch_bytes_max
+        self.next_transfer_offset = offset + size
+        if size <= step:
+            return [_pack_header(offset, size), body]
+        buffers: list[Buffer] = []
+        for start in range(0, size, step):
+            part = body[start : start + step]
+            buffers.append(_pack_header(offset + start, len(part)))
+            buffers.append(part)
+        return buffers
+
+    def send_heartbeat(self, now_ms: int) -> bytes:
+        """An empty frame."""
+        if self.next_transfer_offset < 0:
+            raise LocalProtocolError("heartbeat before the slave's first report")
+        self.next_deadline_ms = now_ms + self._heartbeat_interval_ms
+        return _pack_header(self.next_transfer_offset, 0)
+
+    def _check_answer(self) -> bool:
+        """Take the answer to our challenge off the buffer; False while it is incomplete."""
+        if len(self._buffer) < auth.ANSWER_BYTES:
+            return False
+        given, rest = self._buffer[: auth.ANSWER_BYTES], self._buffer[auth.ANSWER_BYTES :]
+        if not auth.is_answer(self._secret, self._challenge, given):
+            raise RemoteProtocolError(
+                "wrong answer to the challenge; give the slave our haSecret, "
+                "or name its network in haAllowedPeers"
+            )
+        self._challenge = self._buffer = b""
+        self.receive_data(rest)
+        return True
+
+    def _check_first_report(self, offset: int, min_phy_offset: int, max_phy_offset: int) -> None:
+        if offset > max_phy_offset:
+            self.last_words = _pack_header(max_phy_offset, 0)
+            raise RemoteProtocolError(
+                f"slave reports offset {offset}, beyond our end {max_phy_offset}: it followed "
+                "another master or holds writes we lost; compare with `trioha log diff`, then "
+                "empty the slave's store, or serve from that node instead"
+            )
+        if offset and offset < min_phy_offset:
+            self.last_words = _pack_header(min_phy_offset, 0)
+            raise RemoteProtocolError(
+                f"slave reports offset {offset}, below our first offset {min_phy_offset}: the "
+                "log between has been deleted; empty the slave's store to copy anew"
+            )
+
+    def _check_ack(self, offset: int, max_phy_offset: int) -> None:
+        if offset > self.next_transfer_offset:
+            # Covers offsets beyond our end, too: nothing beyond it is ever sent.
+            raise RemoteProtocolError(
+                f"slave acknowledges offset {offset}, but was sent only up to "
+                f"{self.next_transfer_offset} of our {max_phy_offset}: no honest slave does; "
+                "find out who it is"
+            )
+        if offset < self.slave_ack_offset:
+            raise RemoteProtocolError(
+                f"slave acknowledges offset {offset} after {self.slave_ack_offset}: it lost part "
+                "of its log; it has to connect anew"
+            )
+
+    def _start_for_empty(self, min_phy_offset: int, max_phy_offset: int) -> int:
+        """Where a slave with an empty log begins: a segment's start, or it could not append."""
+        offset = max_phy_offset if self._empty_slave_from_last else min_phy_offset
+        return offset - offset % self._segment_bytes

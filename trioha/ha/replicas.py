@@ -1,0 +1,241 @@
+"""What a master knows of the links that follow it (HAService.java, its connectionList).
+
+`push2slave_max_offset` is the highest offset that any slave has acknowledged: a put at or below it
+is on a second machine. It never falls, since bytes that were copied stay copied. RocketMQ raises it
+by whatever number arrives; here only acks that `MasterConnection` has checked get in.
+
+Whether a put may wait for a slave at all is another question, and only links that are up answer it:
+a link is *in sync* while its slave has reported, is less than `haSlaveFallbehindMax` behind, and
+makes progress. A slave that is sent bytes and acknowledges none for `slaveTimeout` has a full disk,
+a stopped process or a dead cable: it leaves the in-sync set until its next ack, so that puts are
+refused at once instead of timing out one by one.
+
+Nothing ticks while a link is idle: each link has one deadline for what must be said or noticed
+about it (progress once a second, a late report, a stall), and traffic creates it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import attrs
+
+from trioha.journal import EventSink
+
+PROGRESS_INTERVAL_MS = 1000
+FOREVER_MS = 1 << 62
+REFUSALS_KEPT = 8  # shown by `ha status`; the journal has them all
+
+
+@attrs.frozen
+class ReplicaStatistics:
+    """One link as `ha status` shows it."""
+
+    peer: str
+    slave_ack_offset: int
+    """-1 until the slave has reported."""
+    gap_bytes: int
+    in_sync: bool
+    last_ack_age_s: float
+    heartbeat_interval_s: float
+    housekeeping_s: float
+    transferred_bytes_per_s: int
+    connected_s: float
+
+
+@attrs.frozen
+class Refusal:
+    """A peer that we turned away, and why in words."""
+
+    peer: str
+    reason: str
+    at_ms: int
+
+
+@attrs.define(eq=False)
+class Replica:
+    """One link. Changed by `Replicas` only."""
+
+    peer: str
+    connected_ms: int
+    last_ack_ms: int
+    slave_ack_offset: int = -1
+    next_transfer_offset: int = -1
+    in_sync: bool = False
+    stalled: bool = False
+    late: bool = False
+    next_deadline_ms: int = FOREVER_MS
+    """When to call `on_time`: never later than it should be, sometimes earlier."""
+    waiting_since_ms: int | None = None
+    """Since when bytes have been on their way without any ack."""
+    told_ms: int = 0
+    told_offsets: tuple[int, int] = (-1, -1)
+    """(slave_ack_offset, max_phy_offset) of the last ha_progress."""
+    rate_since_ms: int = 0
+    rate_bytes: int = 0
+    rate_before: int = 0
+
+    def alarm_at(self, deadline_ms: int) -> None:
+        if deadline_ms < self.next_deadline_ms:
+            self.next_deadline_ms = deadline_ms
+
+
+class Replicas:
+    """Every link to a slave, and what all of them together allow."""
+
+    def __init__(
+        self,
+        events: EventSink,
+        *,
+        fallbehind_max: int,
+        heartbeat_interval_ms: int,
+        housekeeping_ms: int,
+        stall_ms: int,
+    ) -> None:
+        self.push2slave_max_offset = 0
+        """Highest acknowledged offset. Never falls."""
+        self.refusals: deque[Refusal] = deque(maxlen=REFUSALS_KEPT)
+        self._events = events
+        self._fallbehind_max = fallbehind_max
+        self._heartbeat_interval_ms = heartbeat_interval_ms
+        self._housekeeping_ms = housekeeping_ms
+        self._stall_ms = stall_ms
+        self._replicas: list[Replica] = []
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    def slave_available(self, need_offset: int) -> bool:
+        """Is there a slave that can be expected to acknowledge `need_offset` soon?"""
+        behind = need_offset - self._fallbehind_max
+        for replica in self._replicas:
+            if 0 <= replica.slave_ack_offset > behind and not replica.stalled:
+                return True
+        return False
+
+    def connect(self, peer: str, now_ms: int) -> Replica:
+        replica = Replica(peer, connected_ms=now_ms, last_ack_ms=now_ms, told_ms=now_ms)
+        replica.rate_since_ms = now_ms
+        self._replicas.append(replica)
+        return replica
+
+    def disconnect(self, replica: Replica, max_phy_offset: int) -> None:
+        self._replicas.remove(replica)
+        replica.slave_ack_offset, last = -1, replica.slave_ack_offset
+        self._set_in_sync(replica, False, max_phy_offset - last)
+
+    def refuse(self, peer: str, reason: str, now_ms: int) -> None:
+        """A peer was turned away: alarm, and show it in the status."""
+        self.refusals.append(Refusal(peer, reason, now_ms))
+        self._events.event("ha_refused", peer=peer, reason=reason)
+
+    def acknowledge(self, replica: Replica, offset: int, max_phy_offset: int, now_ms: int) -> None:
+        """A checked report arrived."""
+        replica.last_ack_ms = now_ms
+        replica.late = False
+        if offset > replica.slave_ack_offset:
+            replica.slave_ack_offset = offset
+            if offset > self.push2slave_max_offset:
+                self.push2slave_max_offset = offset
+            more = replica.next_transfer_offset > offset
+            replica.waiting_since_ms = now_ms if more else None
+            replica.stalled = False
+            replica.alarm_at(replica.told_ms + PROGRESS_INTERVAL_MS)
+        replica.alarm_at(now_ms + 2 * self._heartbeat_interval_ms)
+        if not replica.in_sync:
+            self._judge(replica, max_phy_offset)
+
+    def transferred(
+        self, replica: Replica, size: int, next_transfer_offset: int, now_ms: int
+    ) -> None:
+        """`size` bytes, up to `next_transfer_offset`, are on their way to the slave."""
+        replica.rate_bytes += size
+        replica.next_transfer_offset = next_transfer_offset
+        if replica.waiting_since_ms is None:
+            replica.waiting_since_ms = now_ms
+            replica.alarm_at(now_ms + self._stall_ms)
+        replica.alarm_at(replica.told_ms + PROGRESS_INTERVAL_MS)
+        if now_ms - replica.rate_since_ms >= PROGRESS_INTERVAL_MS:
+            self._roll_rate(replica, now_ms)
+
+    def on_time(self, replica: Replica, max_phy_offset: int, now_ms: int) -> None:
+        """Say and notice what is due; sets the link's next deadline exactly."""
+        if replica.slave_ack_offset < 0:
+            replica.next_deadline_ms = FOREVER_MS
+            return
+        next_deadline_ms = FOREVER_MS
+        if replica.waiting_since_ms is not None and not replica.stalled:
+            stall_due_ms = replica.waiting_since_ms + self._stall_ms
+            replica.stalled = now_ms >= stall_due_ms
+            if not replica.stalled:
+                next_deadline_ms = stall_due_ms
+        self._judge(replica, max_phy_offset)
+        if not replica.late:
+            late_due_ms = replica.last_ack_ms + 2 * self._heartbeat_interval_ms
+            replica.late = now_ms >= late_due_ms
+            if replica.late:
+                age_ms = now_ms - replica.last_ack_ms
+                self._events.event("ha_heartbeat_late", peer=replica.peer, age_ms=age_ms)
+            else:
+                next_deadline_ms = min(next_deadline_ms, late_due_ms)
+        offsets = (replica.slave_ack_offset, max_phy_offset)
+        if offsets != replica.told_offsets:
+            progress_due_ms = replica.told_ms + PROGRESS_INTERVAL_MS
+            if now_ms >= progress_due_ms:
+                replica.told_ms, replica.told_offsets = now_ms, offsets
+                self._events.event(
+                    "ha_progress",
+                    peer=replica.peer,
+                    ack_offset=offsets[0],
+                    max_phy_offset=max_phy_offset,
+                    gap_bytes=max_phy_offset - offsets[0],
+                )
+            else:
+                next_deadline_ms = min(next_deadline_ms, progress_due_ms)
+        replica.next_deadline_ms = next_deadline_ms
+
+    def statistics(self, max_phy_offset: int, now_ms: int) -> tuple[ReplicaStatistics, ...]:
+        return tuple(
+            ReplicaStatistics(
+                peer=replica.peer,
+                slave_ack_offset=replica.slave_ack_offset,
+                gap_bytes=max_phy_offset - max(0, replica.slave_ack_offset),
+                in_sync=replica.in_sync and self._follows(replica, max_phy_offset),
+                last_ack_age_s=(now_ms - replica.last_ack_ms) / 1000,
+                heartbeat_interval_s=self._heartbeat_interval_ms / 1000,
+                housekeeping_s=self._housekeeping_ms / 1000,
+                transferred_bytes_per_s=self._rate(replica, now_ms),
+                connected_s=(now_ms - replica.connected_ms) / 1000,
+            )
+            for replica in self._replicas
+        )
+
+    def _follows(self, replica: Replica, max_phy_offset: int) -> bool:
+        return (
+            replica.slave_ack_offset >= 0
+            and not replica.stalled
+            and max_phy_offset - replica.slave_ack_offset < self._fallbehind_max
+        )
+
+    def _judge(self, replica: Replica, max_phy_offset: int) -> None:
+        in_sync = self._follows(replica, max_phy_offset)
+        self._set_in_sync(replica, in_sync, max_phy_offset - replica.slave_ack_offset)
+
+    def _set_in_sync(self, replica: Replica, in_sync: bool, gap_bytes: int) -> None:
+        if in_sync is not replica.in_sync:
+            replica.in_sync = in_sync
+            self._events.event(
+                "ha_in_sync", peer=replica.peer, in_sync=in_sync, gap_bytes=gap_bytes
+            )
+
+    def _roll_rate(self, replica: Replica, now_ms: int) -> None:
+        elapsed_ms = now_ms - replica.rate_since_ms
+        replica.rate_before = replica.rate_bytes * 1000 // elapsed_ms
+        replica.rate_bytes, replica.rate_since_ms = 0, now_ms
+
+    def _rate(self, replica: Replica, now_ms: int) -> int:
+        """The last full second's rate, or what has passed since when that is longer ago."""
+        elapsed_ms = now_ms - replica.rate_since_ms
+        if elapsed_ms >= PROGRESS_INTERVAL_MS:
+            return replica.rate_bytes * 1000 // elapsed_ms
+        return replica.rate_before

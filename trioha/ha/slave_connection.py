@@ -1,0 +1,159 @@
+"""Slave's half of one HA link (HAService.HAClient), bytes and values only.
+
+The slave reports the end of its log at once on connecting (Java waits five seconds; its master
+takes an early report), then every `haSendHeartbeatInterval`, and after every batch of frames that
+moved the end: one report however many frames a read brought. It never reports what it does not
+hold.
+
+Frames are not assembled. Whatever part of a body has arrived is handed on to be appended: the log
+is bytes, a record cut short is completed by the next read, and a link that breaks in the middle of
+a frame has lost nothing that arrived. So a link buffers at most one header.
+
+Every frame, an empty one too, must start where our log ends; only an empty log takes any start.
+Anything else means that the two logs differ, and the link ends with both numbers.
+"""
+
+from __future__ import annotations
+
+from trioha.errors import RemoteProtocolError
+from trioha.ha import auth
+from trioha.ha.events import NEED_DATA, LogTransferred, MasterHeartbeat, NeedData
+from trioha.wire.ha_frames import REPORT, TRANSFER_HEADER
+
+FRAME_BYTES_MAX = 16 * 1024 * 1024  # as for remoting frames; RocketMQ's slave takes 4 MiB at most
+CHALLENGE_PATIENCE_MS = 1000  # a master that has a challenge speaks at once
+_EMPTY = memoryview(b"")
+
+
+class SlaveConnection:
+    """One master as its slave follows it. Holds no socket and reads no clock.
+
+    The caller appends each `LogTransferred` to its log before it asks for the next event, and drops
+    the connection when it cannot.
+    """
+
+    def __init__(
+        self, max_phy_offset: int, now_ms: int, *, report_interval_ms: int, secret: str = ""
+    ) -> None:
+        self.max_phy_offset = max_phy_offset
+        """End of our log, everything handed on included."""
+        self.next_deadline_ms = now_ms + (CHALLENGE_PATIENCE_MS if secret else 0)
+        """When a report is due, whatever arrives."""
+        self.heard = False
+        """Has the master accepted us, by any frame that fits?"""
+        self._report_interval_ms = report_interval_ms
+        self._reported_offset = -1
+        self._secret = secret
+        # Reports wait for the challenge, as long as one can be expected.
+        self._held_back = bool(secret)
+        self._answer = b""
+        # Past the point where a challenge could come.
+        self._begun = False
+        # Less than a challenge, later less than a header.
+        self._header = b""
+        self._data = _EMPTY
+        self._body_offset = 0
+        self._body_left = 0
+        self._master_offset = 0
+
+    @property
+    def gap_bytes(self) -> int:
+        """What the newest frame announced and we do not hold yet; the master may hold more."""
+        return max(0, self._master_offset - self.max_phy_offset) if self.max_phy_offset else 0
+
+    def receive_data(self, data: bytes) -> None:
+        """Take bytes from the master; handle every event before the next call."""
+        assert not self._data, f"{len(self._data)} bytes of the last read are not handled"
+        self._data = memoryview(data)
+
+    def next_event(self) -> LogTransferred | MasterHeartbeat | NeedData:
+        """The next frame, or what has come of it.
+
+        Errors: RemoteProtocolError when the master's log does not continue ours.
+        """
+        if not self._body_left:
+            if not (self._begun or self._pass_challenge()) or not self._take_header():
+                return NEED_DATA
+            if not self._body_left:
+                return MasterHeartbeat(self._body_offset)
+        data = self._data
+        if not data:
+            return NEED_DATA
+        offset, left = self._body_offset, self._body_left
+        body = data if len(data) <= left else data[:left]
+        size = len(body)
+        self._data = data[size:]
+        self._body_left = left - size
+        self.max_phy_offset = self._body_offset = offset + size
+        return LogTransferred(offset, body)
+
+    def report(self, now_ms: int) -> bytes:
+        """What to send now: an answer to the challenge, then a report; b"" when none is due."""
+        if now_ms < self.next_deadline_ms and (
+            self._held_back or self.max_phy_offset <= self._reported_offset
+        ):
+            return b""
+        # A classic master, or one that allows our address, has no challenge and waits for us.
+        self._held_back = False
+        answer, self._answer = self._answer, b""
+        self._reported_offset = self.max_phy_offset
+        self.next_deadline_ms = now_ms + self._report_interval_ms
+        return answer + REPORT.pack(self.max_phy_offset)
+
+    def _pass_challenge(self) -> bool:
+        """Answer the challenge if the master opens with one; False while that is not known."""
+        wanted = auth.CHALLENGE_BYTES - len(self._header)
+        start = self._header + bytes(self._data[:wanted])
+        if not auth.MAGIC.startswith(start[: len(auth.MAGIC)]):
+            self._begun = True
+            return True
+        self._header, self._data = start, self._data[wanted:]
+        if len(start) < auth.CHALLENGE_BYTES:
+            return False
+        if not self._secret:
+            raise RemoteProtocolError(
+                "the master asks for proof of the shared secret; set haSecret to the master's, "
+                "or have this address added to its haAllowedPeers"
+            )
+        if not self._held_back:
+            raise RemoteProtocolError(
+                f"the master's challenge took over {CHALLENGE_PATIENCE_MS} ms; trying again"
+            )
+        self._answer = auth.answer(self._secret, start)
+        self._header, self._held_back, self._begun = b"", False, True
+        return True
+
+    def _take_header(self) -> bool:
+        """Take one header off the data; False while it is incomplete."""
+        data, before = self._data, self._header
+        wanted = TRANSFER_HEADER.size - len(before)
+        if len(data) < wanted:
+            self._header, self._data = before + bytes(data), _EMPTY
+            return False
+        header = before + bytes(data[:wanted]) if before else data[:wanted]
+        phy_offset, size = TRANSFER_HEADER.unpack(header)
+        self._header, self._data = b"", data[wanted:]
+        self._check_frame(phy_offset, size)
+        self.heard = True
+        self._body_offset, self._body_left = phy_offset, size
+        self._master_offset = phy_offset + size
+        return True
+
+    def _check_frame(self, phy_offset: int, size: int) -> None:
+        ours = self.max_phy_offset
+        if not 0 <= size <= FRAME_BYTES_MAX or phy_offset < 0:
+            raise RemoteProtocolError(
+                f"frame of {size} bytes at offset {phy_offset}, at most {FRAME_BYTES_MAX} are "
+                "allowed: this is no HA port, or haTransferBatchSize of the master is too large"
+            )
+        if phy_offset == ours or not ours:
+            return
+        if phy_offset < ours:
+            raise RemoteProtocolError(
+                f"master is at offset {phy_offset}, our log ends at {ours}: we are ahead of it; "
+                "compare with `trioha log diff`, then empty this store, or make this node master"
+            )
+        raise RemoteProtocolError(
+            f"master's log goes on at offset {phy_offset}, ours ends at {ours}: what lies between "
+            "is gone from the master; empty this store to copy anew"
+        )

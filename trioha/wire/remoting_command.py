@@ -9,7 +9,8 @@ languages) and send exactly: compact JSON, every ext value a string, absent fiel
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import attrs
 import msgspec
@@ -33,21 +34,42 @@ _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _LANGUAGE_BY_NAME: dict[object, LanguageCode] = {code.name: code for code in LanguageCode}
 _LANGUAGE_BY_NAME |= {int(code): code for code in LanguageCode}
+_LANGUAGE_NAMES = {int(code): code.name for code in LanguageCode}
 _HEADER_BYTES_MAX = 0xFFFFFF
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+# Looking a member up in its enum costs more than the comparison it is for.
+_JSON = int(SerializeType.JSON)
+_ROCKETMQ = int(SerializeType.ROCKETMQ)
+_OTHER = LanguageCode.OTHER
+_PYTHON = LanguageCode.PYTHON
+
+# Java's int. A number beyond it could be read, but not be echoed in either header form.
+_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class _JsonHeader(msgspec.Struct):
-    code: int = 0
+    code: _Int32 = 0
     language: str | int | None = None
-    version: int | str = 0
-    opaque: int = 0
-    flag: int = 0
+    version: _Int32 | str = 0
+    opaque: _Int32 = 0
+    flag: _Int32 = 0
     remark: str | None = None
     extFields: dict[str, ExtValue] | None = None
 
 
+class _OutgoingJsonHeader(msgspec.Struct):
+    code: int
+    extFields: Mapping[str, ExtValue]
+    flag: int
+    language: str
+    opaque: int
+    version: int
+    remark: str | msgspec.UnsetType = msgspec.UNSET
+    serializeTypeCurrentRPC: str = "JSON"
+
+
 _decode_json = msgspec.json.Decoder(_JsonHeader).decode
-_encode_json = msgspec.json.encode
+_encode_json = msgspec.json.Encoder().encode
 
 
 @attrs.define(slots=True)
@@ -91,20 +113,24 @@ class RemotingCommand:
         return str(value)
 
     def ext_int(self, name: str, default: int | None = None) -> int:
-        """The field as an integer, whether it came as number or text."""
+        """The field as a Java long, whether it came as number or text.
+
+        Errors: RemoteProtocolError if it is neither, beyond 64 bits, or absent without a default.
+        """
         value = self.ext_fields.get(name)
-        if value.__class__ is int:
-            return value
         if value is None or value == "":
             if default is None:
                 raise RemoteProtocolError(f"request {self.code}: field {name} is missing")
             return default
         try:
-            return int(value)
+            number = int(value)
         except (ValueError, OverflowError):
             raise RemoteProtocolError(
                 f"request {self.code}: field {name} is not a number: {value!r:.60}"
             ) from None
+        if _INT64_MIN <= number <= _INT64_MAX:
+            return number
+        raise RemoteProtocolError(f"request {self.code}: field {name} exceeds 64 bits")
 
     def ext_bool(self, name: str, default: bool = False) -> bool:
         """The field as a boolean. C++ sends "0"/"1", Java "true" in any case, JS real booleans."""
@@ -140,7 +166,7 @@ class RemotingCommand:
             RESPONSE_FLAG,
             remark,
             VERSION_V4_9_8,
-            LanguageCode.PYTHON,
+            _PYTHON,
             self.serialize_type,
         )
 
@@ -150,10 +176,8 @@ def encode_buffers(command: RemotingCommand) -> list[Buffer]:
 
     Errors: LocalProtocolError when the frame would exceed the 16 MiB that every peer enforces.
     """
-    if command.serialize_type == SerializeType.JSON:
-        header = _json_header(command)
-    else:
-        header = _rocketmq_header(command)
+    encode_header = _json_header if command.serialize_type == _JSON else _rocketmq_header
+    header = encode_header(command)
     body = command.body
     if isinstance(body, (bytes, bytearray, memoryview)):
         body_size = len(body)
@@ -189,10 +213,10 @@ def decode_frame(frame: Buffer) -> RemotingCommand:
             f"lengths lie: frame {len(view)}, total {total}, header {word & 0xFFFFFF}"
         )
     serialize_type = word >> 24
-    if serialize_type == SerializeType.JSON:
+    if serialize_type == _JSON:
         return _decode_json_command(view[8:header_end], view[header_end:])
-    if serialize_type == SerializeType.ROCKETMQ:
-        return _decode_rocketmq_command(view[8:header_end], view[header_end:])
+    if serialize_type == _ROCKETMQ:
+        return _decode_rocketmq_command(bytes(view[8:header_end]), view[header_end:])
     raise RemoteProtocolError(f"unknown header serialization {serialize_type}")
 
 
@@ -205,23 +229,33 @@ def _ext_text(value: ExtValue) -> str:
 
 
 def _json_header(command: RemotingCommand) -> bytes:
-    header: dict[str, object] = {
-        "code": command.code,
-        "flag": command.flag,
-        "language": command.language.name,
-        "opaque": command.opaque,
-        "serializeTypeCurrentRPC": "JSON",
-        "version": command.version,
-    }
-    if command.remark is not None:
-        header["remark"] = command.remark
-    # Always an object: the Java client dereferences it without looking (gotcha 6).
-    header["extFields"] = {
+    remark = command.remark
+    return _encode_json(
+        _OutgoingJsonHeader(
+            command.code,
+            # Always an object: the Java client dereferences it without looking (gotcha 6).
+            _texts(command.ext_fields),
+            command.flag,
+            _LANGUAGE_NAMES[command.language],
+            command.opaque,
+            command.version,
+            msgspec.UNSET if remark is None else remark,
+        )
+    )
+
+
+def _texts(ext_fields: Mapping[str, ExtValue]) -> Mapping[str, ExtValue]:
+    """The fields with every value a string, as C++ and Go insist on (gotcha 3)."""
+    for value in ext_fields.values():
+        if value.__class__ is not str:
+            break
+    else:
+        return ext_fields
+    return {
         name: value if value.__class__ is str else _ext_text(value)
-        for name, value in command.ext_fields.items()
+        for name, value in ext_fields.items()
         if value is not None
     }
-    return _encode_json(header)
 
 
 def _rocketmq_header(command: RemotingCommand) -> bytes:
@@ -260,32 +294,39 @@ def _decode_json_command(header: memoryview, body: memoryview) -> RemotingComman
         fields.opaque,
         fields.flag,
         fields.remark,
-        version if version.__class__ is int else 0,
-        _LANGUAGE_BY_NAME.get(fields.language, LanguageCode.OTHER),
-        SerializeType.JSON,
+        version if version.__class__ is int else _version_of(version),
+        _LANGUAGE_BY_NAME.get(fields.language, _OTHER),
+        _JSON,
     )
 
 
-def _decode_rocketmq_command(header: memoryview, body: memoryview) -> RemotingCommand:
+def _version_of(text: int | str) -> int:
+    """A version that came as text; 0, the oldest, if it is no ordinal."""
+    try:
+        number = int(text)
+    except ValueError:
+        return 0
+    return number if 0 <= number <= 0x7FFF else 0
+
+
+def _decode_rocketmq_command(header: bytes, body: memoryview) -> RemotingCommand:
     try:
         code, language, version, opaque, flag, remark_size = _ROCKETMQ_FIXED.unpack_from(header)
         position = _ROCKETMQ_FIXED.size
-        remark = _text(header, position, remark_size) or None
-        position += remark_size
+        remark, position = _text(header, position, remark_size)
         (ext_size,) = _I32.unpack_from(header, position)
         position += 4
-        if ext_size < 0 or position + ext_size > len(header):
-            raise RemoteProtocolError(f"ext fields of {ext_size} bytes exceed the header")
         end = position + ext_size
+        if ext_size < 0 or end > len(header):
+            raise RemoteProtocolError(f"ext fields of {ext_size} bytes exceed the header")
         ext_fields: dict[str, ExtValue] = {}
         while position < end:
             (size,) = _I16.unpack_from(header, position)
-            name = _text(header, position + 2, size)
-            position += 2 + size
+            name, position = _text(header, position + 2, size)
             (size,) = _I32.unpack_from(header, position)
+            value, position = _text(header, position + 4, size)
             # A zero-length string decodes to null in Java.
-            ext_fields[name] = _text(header, position + 4, size) or None
-            position += 4 + size
+            ext_fields[name] = value or None
     except (struct.error, UnicodeDecodeError) as error:
         raise RemoteProtocolError(f"undecodable ROCKETMQ header: {error}") from None
     return RemotingCommand(
@@ -294,14 +335,16 @@ def _decode_rocketmq_command(header: memoryview, body: memoryview) -> RemotingCo
         body,
         opaque,
         flag,
-        remark,
+        remark or None,
         version,
-        _LANGUAGE_BY_NAME.get(language, LanguageCode.OTHER),
-        SerializeType.ROCKETMQ,
+        _LANGUAGE_BY_NAME.get(language, _OTHER),
+        _ROCKETMQ,
     )
 
 
-def _text(header: memoryview, start: int, size: int) -> str:
-    if size < 0 or start + size > len(header):
+def _text(header: bytes, start: int, size: int) -> tuple[str, int]:
+    """The text of `size` bytes at `start`, and where it ends."""
+    end = start + size
+    if size < 0 or end > len(header):
         raise RemoteProtocolError(f"string of {size} bytes exceeds the header")
-    return str(header[start : start + size], "utf-8")
+    return header[start:end].decode(), end

@@ -1,0 +1,260 @@
+"""Delayed delivery by levels (ScheduleMessageService.java).
+
+Theory of operation. A message with DELAY > 0 is stored in SCHEDULE_TOPIC_XXXX, queue = level - 1;
+its consume queue entry carries the delivery time instead of a tags code. All messages of a level
+wait equally long, so a level's queue is in order of delivery and only its head needs a deadline.
+When the head is due it is put again, into the topic and queue it was meant for, and the level's
+offset moves on.
+
+RocketMQ scans every level ten times a second. Here an idle level is told of its first entry by the
+dispatcher (`on_scheduled`), and the shell sleeps until `next_deadline`.
+
+Offsets reach delayOffset.json every 10 s, so a crash may deliver the last seconds' messages twice;
+never not at all. A slave holds the same queues but delivers nothing: what its master delivered
+comes to it as ordinary records.
+"""
+
+from __future__ import annotations
+
+import re
+
+import attrs
+
+from trioha.broker.message_fields import index_keys, tags_code
+from trioha.broker.put_message import PutPipeline
+from trioha.config import BrokerRole
+from trioha.errors import ConfigError
+from trioha.journal import EventSink
+from trioha.remoting.channel import Instant
+from trioha.store.interface import MessageStore, PutMessage
+from trioha.wire import fastjson
+from trioha.wire.bodies import delay_offset_table_from_dict, delay_offset_table_to_dict
+from trioha.wire.codes import ResponseCode
+from trioha.wire.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from trioha.wire.properties import DELAY, REAL_QID, REAL_TOPIC, encode_properties
+from trioha.wire.record import Record, RecordError, decode_record
+
+_RETRY_PAUSE_MS = 10_000  # DELAY_FOR_A_PERIOD: how long a level rests when the store refuses
+_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LEVEL = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
+
+
+@attrs.frozen
+class DelayLevels:
+    """The delays of levels 1..n in milliseconds."""
+
+    delays_ms: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> DelayLevels:
+        """Read messageDelayLevel. Errors: ConfigError when it is not like ``1s 5m 2h``."""
+        delays = []
+        for word in text.split():
+            match = _LEVEL.fullmatch(word)
+            if match is None:
+                raise ConfigError(
+                    f"messageDelayLevel: {word!r} is not a number followed by s, m, h or d"
+                )
+            delays.append(int(match[1]) * _UNIT_MS[match[2]])
+        if not delays:
+            raise ConfigError("messageDelayLevel is empty; the default has 18 levels")
+        return cls(tuple(delays))
+
+    def divert(
+        self, message: PutMessage, properties: dict[str, str], level: int, wall_ms: int
+    ) -> None:
+        """Turn a message into its delayed self; too high a level counts as the highest."""
+        level = min(level, len(self.delays_ms))
+        properties[DELAY] = str(level)
+        properties[REAL_TOPIC] = message.topic
+        properties[REAL_QID] = str(message.queue_id)
+        message.topic = SCHEDULE_TOPIC
+        message.queue_id = level - 1
+        message.tags_code = wall_ms + self.delays_ms[level - 1]
+        message.properties = encode_properties(properties)
+
+
+@attrs.define(eq=False)
+class _Level:
+    """One queue of the schedule topic and how far it has been delivered."""
+
+    queue_id: int
+    delay_ms: int
+    offset: int = 0
+    head_ms: int | None = None
+    """When the entry at `offset` is due; None when there is none."""
+    paused_until_ms: int = 0
+
+    def due_ms(self, wall_ms: int) -> int | None:
+        head_ms = self.head_ms
+        if head_ms is None:
+            return None
+        if head_ms > wall_ms + self.delay_ms:
+            # The clock was set back. Nobody asked for more than the level's delay.
+            head_ms = wall_ms
+        if wall_ms < self.paused_until_ms <= wall_ms + _RETRY_PAUSE_MS:
+            return max(head_ms, self.paused_until_ms)
+        return head_ms
+
+
+class DelaySchedule:
+    """Delivers what is due. Call `refresh` once the store is open, and after a change of role."""
+
+    def __init__(
+        self,
+        levels: DelayLevels,
+        store: MessageStore,
+        pipeline: PutPipeline,
+        events: EventSink,
+    ) -> None:
+        self._levels = [_Level(index, delay) for index, delay in enumerate(levels.delays_ms)]
+        self._store = store
+        self._pipeline = pipeline
+        self._events = events
+        self.dirty = False
+        """Offsets have moved since they were saved; whoever saves resets it."""
+
+    def refresh(self) -> None:
+        """Look at the head of every level."""
+        for level in self._levels:
+            self._look(level)
+
+    def on_scheduled(self, level_queue_id: int) -> None:
+        """A delayed message became readable. Quick: only an idle level looks at its queue."""
+        if 0 <= level_queue_id < len(self._levels):
+            level = self._levels[level_queue_id]
+            if level.head_ms is None:
+                self._look(level)
+
+    def next_deadline(self, wall_ms: int) -> int | None:
+        """Wall clock milliseconds of the next delivery, possibly past; None: nothing waits."""
+        if self._pipeline.role is BrokerRole.SLAVE:
+            return None
+        nearest: int | None = None
+        for level in self._levels:
+            due_ms = level.due_ms(wall_ms)
+            if due_ms is not None and (nearest is None or due_ms < nearest):
+                nearest = due_ms
+        return nearest
+
+    def run_due(self, instant: Instant, budget: int) -> bool:
+        """Deliver what is due, about `budget` messages at most; True when more is due already.
+
+        The budget is shared by the levels that have something due, so that a flood in one of
+        them does not hold up the others.
+        """
+        if self._pipeline.role is BrokerRole.SLAVE:
+            return False
+        due = [level for level in self._levels if self._is_due(level, instant)]
+        for level in due:
+            self._deliver(level, instant, max(1, budget // len(due)))
+        return any(self._is_due(level, instant) for level in due)
+
+    def backlog(self) -> dict[int, tuple[int, int]]:
+        """Per level: offset delivered up to, offset of the queue's end."""
+        return {
+            level.queue_id + 1: (
+                level.offset,
+                self._store.max_offset_in_queue(SCHEDULE_TOPIC, level.queue_id),
+            )
+            for level in self._levels
+        }
+
+    def encode(self) -> bytes:
+        """The offsets as delayOffset.json holds them and request 45 answers them."""
+        offsets = {level.queue_id + 1: level.offset for level in self._levels if level.offset}
+        return fastjson.dumps(delay_offset_table_to_dict(offsets))
+
+    def load(self, data: bytes) -> None:
+        """Take over delayOffset.json, the master's included; levels we lack are ignored.
+
+        Errors: RemoteProtocolError when it is not such a table.
+        """
+        offsets = delay_offset_table_from_dict(fastjson.loads(data))
+        for level in self._levels:
+            offset = offsets.get(level.queue_id + 1)
+            if offset is not None and offset >= 0:
+                level.offset = offset
+                level.head_ms = None
+
+    def _is_due(self, level: _Level, instant: Instant) -> bool:
+        due_ms = level.due_ms(instant.wall_ms)
+        return due_ms is not None and due_ms <= instant.wall_ms
+
+    def _look(self, level: _Level) -> None:
+        """Learn when the level's head is due; move an offset that fell out of its queue."""
+        store = self._store
+        queue_id = level.queue_id
+        entry = store.consume_queue_entry(SCHEDULE_TOPIC, queue_id, level.offset)
+        if entry is None:
+            minimum = store.min_offset_in_queue(SCHEDULE_TOPIC, queue_id)
+            maximum = store.max_offset_in_queue(SCHEDULE_TOPIC, queue_id)
+            inside = max(minimum, min(level.offset, maximum))
+            if inside != level.offset:
+                # Retention deleted the head, or a crash took the queue's end.
+                level.offset = inside
+                self.dirty = True
+                entry = store.consume_queue_entry(SCHEDULE_TOPIC, queue_id, inside)
+        level.head_ms = None if entry is None else entry[2]
+
+    def _deliver(self, level: _Level, instant: Instant, count: int) -> None:
+        while count > 0 and self._is_due(level, instant):
+            entry = self._store.consume_queue_entry(SCHEDULE_TOPIC, level.queue_id, level.offset)
+            if entry is not None and not self._put_again(level, entry[0], instant):
+                level.paused_until_ms = instant.wall_ms + _RETRY_PAUSE_MS
+                return
+            level.offset += 1
+            self.dirty = True
+            count -= 1
+            self._look(level)
+
+    def _put_again(self, level: _Level, phy_offset: int, instant: Instant) -> bool:
+        """Deliver the record at `phy_offset`, or give it up for good; False: try again later."""
+        view = self._store.look_message(phy_offset)
+        if view is None:
+            self._skip(level, "its record is gone from the log")
+            return True
+        try:
+            record = decode_record(view)
+            message = delivered_message(record)
+        except (RecordError, ValueError) as error:
+            self._skip(level, str(error))
+            return True
+        outcome = self._pipeline.put(message, wait=False, instant=instant)
+        if outcome.code is ResponseCode.MESSAGE_ILLEGAL:
+            self._skip(level, outcome.remark or "refused")
+            return True
+        return outcome.is_stored
+
+    def _skip(self, level: _Level, reason: str) -> None:
+        self._events.event(
+            "delivery_skipped", level=level.queue_id + 1, index=level.offset, reason=reason
+        )
+
+
+def delivered_message(record: Record) -> PutMessage:
+    """The message that a delayed record becomes; its property string stays as it is.
+
+    Errors: ValueError when the record does not say where it belongs.
+    """
+    properties = record.properties
+    topic = properties.get(REAL_TOPIC, "")
+    if not topic or topic == TRANS_HALF_TOPIC:
+        raise ValueError(f"REAL_TOPIC is {topic!r}")
+    queue_id = int(properties.get(REAL_QID, ""))
+    if not 0 <= queue_id <= 0x7FFFFFFF:
+        raise ValueError(f"REAL_QID is {queue_id}")
+    return PutMessage(
+        topic=topic,
+        queue_id=queue_id,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp=record.born_timestamp,
+        born_host=record.born_host,
+        store_host=record.store_host,
+        body=record.body,
+        properties=record.raw_properties,
+        tags_code=tags_code(properties),
+        keys=index_keys(properties),
+        reconsume_times=record.reconsume_times,
+    )

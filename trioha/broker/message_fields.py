@@ -1,0 +1,34 @@
+"""What consume queues and the index need of a message's properties (CommitLog.java, dispatch)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from trioha.wire.java_hash import string_hash
+from trioha.wire.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
+
+_hash_of = lru_cache(maxsize=4096)(string_hash)
+
+
+def tags_code(properties: Mapping[str, str]) -> int:
+    """Java's hash of the whole TAGS string, 0 without one: what consumers filter by."""
+    tags = properties.get(TAGS)
+    return 0 if tags is None else _hash_of(tags)
+
+
+def index_keys(properties: Mapping[str, str]) -> Sequence[str]:
+    """What the message is found by: the client's unique id, then each of its keys."""
+    unique_id = properties.get(UNIQ_KEY)
+    keys = properties.get(KEYS)
+    if keys is None:
+        return () if unique_id is None else (unique_id,)
+    found = [key for key in keys.split(KEY_SEPARATOR) if key]
+    if unique_id is not None:
+        found.insert(0, unique_id)
+    return found
+
+
+def is_true(value: str | None) -> bool:
+    """Boolean.parseBoolean: anything but "true", in whatever case, is false."""
+    return value == "true" or (value is not None and value.lower() == "true")

@@ -1,0 +1,319 @@
+"""Sends: requests 10, 310 and 320 (SendMessageProcessor.java, AbstractSendMessageProcessor.java).
+
+Theory of operation. A send is checked (`SendCheck`), made into a record, sent to dead letters or to
+a delay level if need be, and leaves with exactly one answer: now or, when it waits for disk or
+slave, from the `PutPipeline`. A oneway send is stored just so and never answered; it waits for
+nothing, as nobody would learn of it.
+
+The stored property string is the client's without WAIT and with CLUSTER. It is parsed into a map
+and joined again: measured, 1.4 µs, no more than searching the text for the handful of names.
+
+Half messages are refused: stored as ordinary ones they would be consumed before their commit.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+
+from trioha.broker.delay import DelayLevels
+from trioha.broker.groups import GroupTable
+from trioha.broker.message_fields import index_keys, is_true, tags_code
+from trioha.broker.put_message import PutOutcome, PutPipeline, remark_of
+from trioha.broker.send_check import SendCheck
+from trioha.broker.send_header import SendHeader, field, read_send_header
+from trioha.broker.topics import TopicTable
+from trioha.config import BrokerConfig
+from trioha.errors import CommandError, RemoteProtocolError
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.store.interface import PutMessage
+from trioha.wire.batch import BatchElement, split_batch
+from trioha.wire.bodies import TopicConfig
+from trioha.wire.codes import VERSION_V3_4_9, Perm, RequestCode, ResponseCode, SysFlag
+from trioha.wire.message_id import offset_message_id
+from trioha.wire.names import (
+    RETRY_PREFIX,
+    dlq_topic,
+    is_retry_topic,
+)
+from trioha.wire.properties import (
+    CLUSTER,
+    DELAY,
+    PROPERTIES_BYTES_MAX,
+    TRAN_MSG,
+    WAIT,
+    decode_properties,
+    encode_properties,
+)
+from trioha.wire.remoting_command import Buffer, RemotingCommand
+
+DLQ_QUEUE_NUMS = 1
+_HOST_V6_BITS = SysFlag.BORNHOST_V6 | SysFlag.STOREHOST_V6
+
+
+class SendProcessor:
+    """Turns sends into records and answers them."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicTable,
+        groups: GroupTable,
+        pipeline: PutPipeline,
+        levels: DelayLevels,
+        store_host: bytes,
+        rng: Random,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._pipeline = pipeline
+        self._levels = levels
+        self._store_host = store_host
+        self._rng = rng
+        self._check = SendCheck(config, topics, pipeline, rng)
+        self._cluster = config.broker_cluster_name
+        self._body_bytes_max = config.max_message_size
+        self._region = config.region_id
+        self._trace_on = "true" if config.trace_on else "false"
+        self._store_host_bit = SysFlag.STOREHOST_V6 if len(store_host) == 20 else 0
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.SEND_MESSAGE: self.send,
+            RequestCode.SEND_MESSAGE_V2: self.send,
+            RequestCode.SEND_BATCH_MESSAGE: self.send,
+        }
+
+    def send(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand | None:
+        """Store the message or batch of `request`; the answer, or None when it comes later."""
+        try:
+            header = read_send_header(request)
+            topic = self._check.topic_of(request, header, instant)
+            queue_id = self._check.choose_queue(header, topic)
+            if header.is_batch:
+                outcome = self._put_batch(channel, request, header, topic, queue_id, instant)
+            else:
+                message, wait = self.message_of(channel, request, header, topic, queue_id, instant)
+                wait = wait and not request.is_oneway
+                outcome = self._pipeline.put(message, wait=wait, instant=instant)
+        except CommandError as error:
+            return self.refuse(request, error.code, error.remark)
+        except RemoteProtocolError as error:
+            return self.refuse(request, ResponseCode.SYSTEM_ERROR, str(error))
+        if request.is_oneway:
+            return None
+        if not outcome.results:
+            return self.refuse(request, outcome.code, outcome.remark)
+        response = self._answer(request, outcome, queue_id)
+        if outcome.wait_flush or outcome.wait_slave:
+            self._pipeline.when_safe(outcome, instant, partial(_finish, channel, response))
+            return None
+        return response
+
+    def message_of(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        header: SendHeader,
+        topic: TopicConfig,
+        queue_id: int,
+        instant: Instant,
+    ) -> tuple[PutMessage, bool]:
+        """The message to store, sent to dead letters or delayed as need be; and its WAIT.
+
+        Errors: CommandError when it is illegal or transactional.
+        """
+        body = self._body_of(request)
+        properties = decode_properties(header.properties)
+        wait = is_true(properties.pop(WAIT, "true"))
+        properties[CLUSTER] = self._cluster
+        message = PutMessage(
+            topic.topic_name,
+            queue_id,
+            header.flag,
+            self._sys_flag(channel, header, topic),
+            header.born_timestamp,
+            channel.peer_host,
+            self._store_host,
+            body,
+            b"",
+            tags_code(properties),
+            index_keys(properties),
+            header.reconsume_times,
+        )
+        level = _delay_level(properties) if DELAY in properties else 0
+        if message.sys_flag & SysFlag.TRANSACTION_MASK or TRAN_MSG in properties:
+            self._refuse_half_message(message, properties, level)
+        if message.topic.startswith(RETRY_PREFIX) and self._is_exhausted(request, header, instant):
+            self._to_dead_letters(message, properties, instant)
+            level = 0
+        if level > 0:
+            self._levels.divert(message, properties, level, instant.wall_ms)
+        else:
+            message.properties = encode_properties(properties)
+        if len(message.properties) > PROPERTIES_BYTES_MAX:
+            raise _illegal(
+                f"properties of {len(message.properties)} bytes, at most {PROPERTIES_BYTES_MAX}"
+            )
+        return message, wait
+
+    def refuse(self, request: RemotingCommand, code: int, remark: str | None) -> RemotingCommand:
+        """An answer without a message id; clients read region and trace switch off it too."""
+        return request.response(
+            code, remark, {"MSG_REGION": self._region, "TRACE_ON": self._trace_on}
+        )
+
+    def _answer(
+        self, request: RemotingCommand, outcome: PutOutcome, queue_id: int
+    ) -> RemotingCommand:
+        host = self._store_host
+        first = outcome.results[0]
+        message_id = offset_message_id(host, first.phy_offset)
+        if len(outcome.results) > 1:
+            message_id = ",".join(
+                [offset_message_id(host, result.phy_offset) for result in outcome.results]
+            )
+        code = outcome.code
+        return request.response(
+            code,
+            remark_of(code) if code else None,
+            {
+                "msgId": message_id,
+                "queueId": str(queue_id),
+                "queueOffset": str(first.queue_offset),
+                "MSG_REGION": self._region,
+                "TRACE_ON": self._trace_on,
+            },
+        )
+
+    def _body_of(self, request: RemotingCommand) -> Buffer:
+        body = request.body
+        if not isinstance(body, (memoryview, bytes, bytearray)):
+            body = request.body_bytes()
+        if len(body) > self._body_bytes_max:
+            raise _illegal(f"body of {len(body)} bytes, maxMessageSize is {self._body_bytes_max}")
+        return body
+
+    def _sys_flag(self, channel: Channel, header: SendHeader, topic: TopicConfig) -> int:
+        # The host bits describe what we store, not what the client believes.
+        sys_flag = header.sys_flag & ~_HOST_V6_BITS | self._store_host_bit
+        if len(channel.peer_host) == 20:
+            sys_flag |= SysFlag.BORNHOST_V6
+        if topic.topic_filter_type == "MULTI_TAG":
+            sys_flag |= SysFlag.MULTI_TAGS
+        return sys_flag
+
+    def _refuse_half_message(
+        self, message: PutMessage, properties: dict[str, str], level: int
+    ) -> None:
+        if message.reconsume_times > 0 and level > 0:
+            # A consumer older than 4.6.1 sends a committed message back with its old properties.
+            message.sys_flag &= ~SysFlag.TRANSACTION_MASK
+            return
+        if message.sys_flag & SysFlag.TRANSACTION_MASK or is_true(properties.get(TRAN_MSG)):
+            raise CommandError(
+                ResponseCode.NO_PERMISSION, "this broker does not take transactional messages"
+            )
+
+    def _is_exhausted(self, request: RemotingCommand, header: SendHeader, instant: Instant) -> bool:
+        group_name = header.topic[len(RETRY_PREFIX) :]
+        group = self._groups.find(group_name, instant.wall_ms)
+        if group is None:
+            raise CommandError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {group_name}",
+            )
+        times_max = group.retry_max_times
+        if request.version >= VERSION_V3_4_9:
+            times_max = request.ext_int(field(request, "maxReconsumeTimes"), times_max)
+        return header.reconsume_times >= times_max
+
+    def _to_dead_letters(
+        self, message: PutMessage, properties: dict[str, str], instant: Instant
+    ) -> None:
+        topic = self._topics.create_internal(
+            dlq_topic(message.topic[len(RETRY_PREFIX) :]),
+            DLQ_QUEUE_NUMS,
+            Perm.READ | Perm.WRITE,
+            instant.wall_ms,
+        )
+        message.topic = topic.topic_name
+        message.queue_id = self._rng.randrange(DLQ_QUEUE_NUMS)
+        properties.pop(DELAY, None)
+
+    def _put_batch(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        header: SendHeader,
+        topic: TopicConfig,
+        queue_id: int,
+        instant: Instant,
+    ) -> PutOutcome:
+        if is_retry_topic(topic.topic_name):
+            raise _illegal(f"batch request does not support retry group {topic.topic_name}")
+        shared = decode_properties(header.properties)
+        wait = is_true(shared.pop(WAIT, "true")) and not request.is_oneway
+        shared[CLUSTER] = self._cluster
+        suffix = encode_properties(shared)
+        sys_flag = self._sys_flag(channel, header, topic)
+        if sys_flag & SysFlag.TRANSACTION_MASK:
+            raise _illegal("a batch cannot be transactional")
+        messages = []
+        for element in _elements_of(self._body_of(request)):
+            own = bytes(element.properties)
+            properties = decode_properties(own) | shared
+            if is_true(properties.get(TRAN_MSG)):
+                raise _illegal("a batch cannot be transactional")
+            if DELAY in properties and _delay_level(properties) > 0:
+                raise _illegal("a batch cannot be delayed")
+            if own and not own.endswith(b"\x02"):
+                own += b"\x02"
+            stored = own + suffix
+            if len(stored) > PROPERTIES_BYTES_MAX:
+                raise _illegal(f"properties of {len(stored)} bytes, at most {PROPERTIES_BYTES_MAX}")
+            messages.append(
+                PutMessage(
+                    topic.topic_name,
+                    queue_id,
+                    element.flag,
+                    sys_flag,
+                    header.born_timestamp,
+                    channel.peer_host,
+                    self._store_host,
+                    element.body,
+                    stored,
+                    tags_code(properties),
+                    index_keys(properties),
+                    header.reconsume_times,
+                )
+            )
+        if not messages:
+            raise _illegal("the batch is empty")
+        return self._pipeline.put_batch(messages, wait=wait, instant=instant)
+
+
+def _finish(channel: Channel, response: RemotingCommand, code: ResponseCode) -> None:
+    response.code = code
+    response.remark = remark_of(code)
+    channel.send_nowait(response)
+
+
+def _elements_of(body: Buffer) -> list[BatchElement]:
+    try:
+        return split_batch(body)
+    except RemoteProtocolError as error:
+        raise _illegal(str(error)) from None
+
+
+def _delay_level(properties: dict[str, str]) -> int:
+    try:
+        return int(properties[DELAY])
+    except ValueError:
+        raise _illegal(f"DELAY is not a number: {properties[DELAY]!r:.40}") from None
+
+
+def _illegal(what: str) -> CommandError:
+    return CommandError(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {what}")

@@ -1,0 +1,331 @@
+"""Pulls: requests 11 and 361 (PullMessageProcessor.java).
+
+Theory of operation. The checks run in RocketMQ's order, since clients act on the code they get:
+broker readable, group known (it is created on first use) and allowed, topic known and readable,
+queue there, subscription known. The store's finding then becomes one of four codes:
+
+====================  ====  =========================================================
+finding               code  nextBeginOffset
+====================  ====  =========================================================
+FOUND                   0   behind the last entry looked at
+NO_MESSAGE_IN_QUEUE    19   0; code 21 if the client asked for another offset
+OFFSET_OVERFLOW_ONE    19   the same: it has everything
+OFFSET_FOUND_NULL      19   the next consume queue file
+NO_MATCHED_MESSAGE     20   behind the last entry looked at: a selective consumer gets on
+MESSAGE_WAS_REMOVING   20   behind the last entry looked at
+OFFSET_TOO_SMALL       21   the minimum
+OFFSET_OVERFLOW_BADLY  21   the maximum
+====================  ====  =========================================================
+
+On 21 a client drops the queue and jumps, so a slave, which may merely lag, says 20 with the
+client's own offset and the group's preferred broker instead, unless `offsetCheckInSlave` is set.
+
+Code 19 is parked when the client allows it, once: the second look, after a message or at the
+deadline, is answered whatever it finds. The group's progress that rides on a pull is taken on the
+first look, parked or not, and only by a master; clients do not send it to slaves either.
+
+`suggestWhichBrokerId` sends a group that reads further behind than memory reaches (the store's 40 %
+rule) to `whichBrokerWhenConsumeSlowly` and others to `brokerId`, if `slaveReadEnable`; else to 0.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from trioha.broker.clients import ConsumerManager
+from trioha.broker.filter import header_filter, heartbeat_filter
+from trioha.broker.groups import GroupTable
+from trioha.broker.offsets import ConsumerOffsetTable
+from trioha.broker.pull_hold import ParkedPull, PullHold
+from trioha.broker.topics import TopicTable
+from trioha.config import BrokerConfig, BrokerRole
+from trioha.errors import CommandError, RemoteProtocolError
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.store.interface import GetResult, GetStatus, MessageStore, TagFilter
+from trioha.wire.bodies import SubscriptionGroupConfig
+from trioha.wire.codes import FRAME_BYTES_MAX, Perm, PullSysFlag, RequestCode, ResponseCode
+from trioha.wire.heartbeat import MessageModel
+from trioha.wire.remoting_command import RemotingCommand
+
+SUSPEND_MS_MAX = 120_000
+"""A parked pull outlives no idle connection; clients ask for 15 or 20 s."""
+BODY_BYTES_MAX = FRAME_BYTES_MAX - 65_536
+"""What fits a frame beside its header, should the transfer limits be set that high."""
+
+_RECORD_HEAD = struct.Struct(">i16xq")  # total size, then the queue offset at byte 20
+_READ = Perm.READ
+_COMMIT_OFFSET = PullSysFlag.COMMIT_OFFSET
+_SUSPEND = PullSysFlag.SUSPEND
+_SUBSCRIPTION = PullSysFlag.SUBSCRIPTION
+_FOUND = GetStatus.FOUND
+_SLAVE = BrokerRole.SLAVE
+
+_CODES = {
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_NOT_FOUND,
+}
+# Findings in which nothing was scanned: here a slave does not correct the client's offset.
+_CORRECTIONS = {
+    GetStatus.NO_MESSAGE_IN_QUEUE,
+    GetStatus.OFFSET_TOO_SMALL,
+    GetStatus.OFFSET_OVERFLOW_BADLY,
+    GetStatus.OFFSET_FOUND_NULL,
+}
+
+
+class PullProcessor:
+    """Answers pulls, or parks them in `hold`."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetTable,
+        hold: PullHold,
+    ) -> None:
+        self.config = config
+        self.role = config.broker_role
+        self.hold = hold
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.PULL_MESSAGE: self.pull,
+            RequestCode.LITE_PULL_MESSAGE: self.pull,
+        }
+
+    def pull(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand | None:
+        """Answer with messages or the reason why there are none; None while it is parked. HOT."""
+        return self._pull(channel, request, instant, True)
+
+    def answer_due(self, instant: Instant) -> None:
+        """Look again for every parked pull that a message or its deadline made due.
+
+        To be called after each dispatch that left `hold.has_due`, and at `hold.next_deadline_ms`.
+        """
+        self.hold.expire(instant.now_ms)
+        for parked in self.hold.take_due():
+            request = parked.request
+            try:
+                response = self._pull(parked.channel, request, instant, False)
+            except CommandError as error:
+                response = request.response(error.code, error.remark)
+            except RemoteProtocolError as error:
+                response = request.response(ResponseCode.SYSTEM_ERROR, str(error))
+            assert response is not None, "a pull is parked once"
+            parked.channel.send_nowait(response)
+
+    def _pull(
+        self, channel: Channel, request: RemotingCommand, instant: Instant, is_first: bool
+    ) -> RemotingCommand | None:
+        ext_int = request.ext_int
+        group = request.ext_str("consumerGroup")
+        topic = request.ext_str("topic")
+        queue_id = ext_int("queueId")
+        offset = ext_int("queueOffset")
+        sys_flag = ext_int("sysFlag")
+        settings = self._check(group, topic, queue_id, instant.wall_ms)
+        tag_filter = self._filter(request, group, topic, settings, sys_flag)
+
+        result = self._store.get_message(
+            topic, queue_id, offset, max(1, ext_int("maxMsgNums")), tag_filter
+        )
+
+        config = self.config
+        is_slave = self.role is _SLAVE
+        if not config.slave_read_enable:
+            suggested = 0
+        elif result.suggest_pulling_from_slave:
+            suggested = settings.which_broker_when_consume_slowly
+        else:
+            suggested = settings.broker_id
+        if is_first and sys_flag & _COMMIT_OFFSET and not is_slave:
+            self._offsets.commit(group, topic, queue_id, ext_int("commitOffset"))
+        next_offset = result.next_begin_offset
+        status = result.status
+        if status is _FOUND:
+            if result.size > BODY_BYTES_MAX:
+                next_offset = _cut(result)
+            return request.response(
+                0,
+                "FOUND",
+                {
+                    "suggestWhichBrokerId": str(suggested),
+                    "nextBeginOffset": str(next_offset),
+                    "minOffset": str(result.min_offset),
+                    "maxOffset": str(result.max_offset),
+                },
+                result.buffers,
+            )
+
+        code = _CODES[status]
+        if status is GetStatus.NO_MESSAGE_IN_QUEUE and offset != 0:
+            code = ResponseCode.PULL_OFFSET_MOVED
+        if is_slave and not config.offset_check_in_slave:
+            if status in _CORRECTIONS:
+                next_offset = offset
+            if code is ResponseCode.PULL_OFFSET_MOVED:
+                code = ResponseCode.PULL_RETRY_IMMEDIATELY
+                suggested = settings.broker_id
+        if (
+            code is ResponseCode.PULL_NOT_FOUND
+            and is_first
+            and sys_flag & _SUSPEND
+            and self._park(channel, request, instant, topic, queue_id, offset, tag_filter)
+        ):
+            return None
+        return request.response(
+            code,
+            status.name,
+            {
+                "suggestWhichBrokerId": str(suggested),
+                "nextBeginOffset": str(next_offset),
+                "minOffset": str(result.min_offset),
+                "maxOffset": str(result.max_offset),
+            },
+        )
+
+    def _check(
+        self, group: str, topic: str, queue_id: int, wall_ms: int
+    ) -> SubscriptionGroupConfig:
+        if not self.config.broker_permission & _READ:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden"
+            )
+        settings = self._groups.find(group, wall_ms)
+        if settings is None:
+            raise CommandError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{group:.255}] does not exist",
+            )
+        if not settings.consume_enable:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
+            )
+        topic_config = self._topics.get(topic)
+        if topic_config is None:
+            raise CommandError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic:.127}] not exist, apply first please!"
+            )
+        if not topic_config.perm & _READ:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden"
+            )
+        if not 0 <= queue_id < topic_config.read_queue_nums:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] "
+                f"topicConfig.readQueueNums:[{topic_config.read_queue_nums}] consumer:[{group}]",
+            )
+        return settings
+
+    def _filter(
+        self,
+        request: RemotingCommand,
+        group: str,
+        topic: str,
+        settings: SubscriptionGroupConfig,
+        sys_flag: int,
+    ) -> TagFilter | None:
+        if sys_flag & _SUBSCRIPTION:
+            return header_filter(
+                request.ext_str("subscription", ""), request.ext_str("expressionType", "")
+            )
+        members = self._consumers.find(group)
+        if members is None:
+            raise CommandError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist: {group}"
+            )
+        if (
+            not settings.consume_broadcast_enable
+            and members.message_model is MessageModel.BROADCASTING
+        ):
+            raise CommandError(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{group}] can not consume by broadcast way",
+            )
+        subscription = members.subscriptions.get(topic)
+        if subscription is None:
+            raise CommandError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist: {group} to {topic}",
+            )
+        if subscription.sub_version < request.ext_int("subVersion", 0):
+            raise CommandError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                f"the consumer's subscription not latest: {group} to {topic}",
+            )
+        if subscription.class_filter_mode:
+            return None
+        return heartbeat_filter(subscription.sub_string, subscription.expression_type)
+
+    def _park(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        instant: Instant,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        tag_filter: TagFilter | None,
+    ) -> bool:
+        if request.is_oneway:
+            return False
+        patience_ms = self.config.short_polling_time_mills
+        if self.config.long_polling_enable:
+            patience_ms = min(max(request.ext_int("suspendTimeoutMillis", 0), 0), SUSPEND_MS_MAX)
+        # The body, empty as it is, is a view of the whole read it came with.
+        request.body = b""
+        return self.hold.hold(
+            ParkedPull(
+                channel,
+                request,
+                topic,
+                queue_id,
+                offset,
+                tag_filter,
+                instant.now_ms + patience_ms,
+            )
+        )
+
+
+def _cut(result: GetResult) -> int:
+    """Leave out of `result` what does not fit a frame; the offset of the first record left out.
+
+    Errors: CommandError(SYSTEM_ERROR) when not even the first record fits.
+    """
+    size = 0
+    kept: list[memoryview] = []
+    for view in result.buffers:
+        position = 0
+        while position < len(view):
+            record_size, queue_offset = _RECORD_HEAD.unpack_from(view, position)
+            if size + record_size > BODY_BYTES_MAX:
+                if not size:
+                    raise CommandError(
+                        ResponseCode.SYSTEM_ERROR,
+                        f"the record at offset {queue_offset} has {record_size} bytes, "
+                        f"more than a frame can carry",
+                    )
+                if position:
+                    kept.append(view[:position])
+                result.buffers = kept
+                return int(queue_offset)
+            size += record_size
+            position += record_size
+        kept.append(view)
+    return result.next_begin_offset

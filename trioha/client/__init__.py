@@ -1,1 +1,50 @@
-"""A small Trio client for RocketMQ: Producer, PushConsumer, PullConsumer, Admin."""
+"""A small Trio client for any RocketMQ 4 cluster: producer, consumers, administration."""
+
+from trioha.client.admin import Admin, QueueProgress, open_admin
+from trioha.client.cluster import ClusterConfig
+from trioha.client.consuming import open_push_consumer
+from trioha.client.delivery import ConsumeLater
+from trioha.client.errors import NoRoute, SendOutcomeUnknown, SendRefused
+from trioha.client.message import (
+    ConsumeFrom,
+    Message,
+    MessageModel,
+    MessageQueue,
+    PullResult,
+    PullStatus,
+    ReceivedMessage,
+    SendResult,
+    SendStatus,
+)
+from trioha.client.producer import Producer, ProducerConfig, open_producer
+from trioha.client.pull_consumer import PullConsumer, open_pull_consumer
+from trioha.client.push_consumer import PushConsumer
+from trioha.client.queue_task import PushConsumerConfig
+
+__all__ = [
+    "Admin",
+    "ClusterConfig",
+    "ConsumeFrom",
+    "ConsumeLater",
+    "Message",
+    "MessageModel",
+    "MessageQueue",
+    "NoRoute",
+    "Producer",
+    "ProducerConfig",
+    "PullConsumer",
+    "PullResult",
+    "PullStatus",
+    "PushConsumer",
+    "PushConsumerConfig",
+    "QueueProgress",
+    "ReceivedMessage",
+    "SendOutcomeUnknown",
+    "SendRefused",
+    "SendResult",
+    "SendStatus",
+    "open_admin",
+    "open_producer",
+    "open_pull_consumer",
+    "open_push_consumer",
+]

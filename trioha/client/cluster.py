@@ -1,0 +1,211 @@
+"""The nodes of a cluster as one client sees them: connections on demand, requests with patience.
+
+One connection per address serves everything this client does there. It is opened by whoever needs
+it first, by one task of the client's nursery, and forgotten when it ends; the next request opens
+another. Nobody is reconnected to in the background.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import random
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+
+from trioha.errors import CommandError, TriohaError, Unreachable
+from trioha.remoting.channel import Handler
+from trioha.services.clock import Clock
+from trioha.services.remoting_client import RemotingClient, open_remoting_client, parse_address
+from trioha.services.transport import Transport, connect
+from trioha.wire.codes import ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+
+log = logging.getLogger("trioha.client")
+
+Connector = Callable[[str, int], Awaitable[Transport]]
+"""Opens a byte stream to host and port: TCP as a rule, memory streams in tests."""
+
+_serials = itertools.count(1)
+
+
+@attrs.frozen(kw_only=True)
+class ClusterConfig:
+    """How patient a client is with its cluster."""
+
+    connect_timeout_s: float = 3.0
+    request_timeout_s: float = 3.0
+    route_interval_s: float = 30.0
+    """How often known routes are asked for again."""
+    heartbeat_interval_s: float = 30.0
+    """Brokers forget a client after 120 s without one."""
+    connector: Connector = connect
+    clock: Clock = attrs.field(factory=Clock)
+    rng: random.Random = attrs.field(factory=random.Random)
+
+
+class Cluster:
+    """Requests to any node of a cluster, by address."""
+
+    def __init__(
+        self, namesrv: tuple[str, ...], host: str, nursery: trio.Nursery, config: ClusterConfig
+    ) -> None:
+        self.config = config
+        self.clock = config.clock
+        self.host = host
+        self.client_id = f"{host}@{os.getpid()}#{next(_serials)}"
+        self.handlers: dict[int, Handler] = {}
+        """What brokers may ask or tell us, by request code."""
+        self.greeting: Callable[[], RemotingCommand | None] = lambda: None
+        """What a broker is told first on a new connection: our heartbeat."""
+        self._namesrv = namesrv
+        self._namesrv_index = config.rng.randrange(len(namesrv))
+        self._nursery = nursery
+        self._clients: dict[str, RemotingClient] = {}
+        self._opening: dict[str, trio.Event] = {}
+
+    async def request(self, address: str, command: RemotingCommand) -> RemotingCommand:
+        """Ask a node and await its answer, `request_timeout_s` at most.
+
+        Errors: Unreachable. The caller judges the answer's code.
+        """
+        client = await self.connection(address)
+        with trio.move_on_after(self.config.request_timeout_s):
+            return await client.request(command)
+        raise Unreachable(f"{address} did not answer within {self.config.request_timeout_s:g} s")
+
+    async def oneway(self, address: str, command: RemotingCommand) -> None:
+        """Tell a node something and await nothing but the connection."""
+        (await self.connection(address)).oneway_nowait(command)
+
+    async def ask_namesrv(self, command: RemotingCommand) -> RemotingCommand:
+        """Ask the name server that answered last, then the others in turn.
+
+        Errors: Unreachable when none answers; it names each with its reason.
+        """
+        reasons = []
+        for _ in self._namesrv:
+            address = self._namesrv[self._namesrv_index]
+            try:
+                return await self.request(address, attrs.evolve(command))
+            except Unreachable as error:
+                reasons.append(str(error))
+                self._namesrv_index = (self._namesrv_index + 1) % len(self._namesrv)
+        raise Unreachable("no name server answers: " + "; ".join(reasons))
+
+    async def connection(self, address: str) -> RemotingClient:
+        """The open connection to `address`, opened now if need be.
+
+        Errors: Unreachable.
+        """
+        while True:
+            client = self._clients.get(address)
+            if client is not None and not client.closed:
+                return client
+            opening = self._opening.get(address)
+            if opening is None:
+                return await self._open(address)
+            await opening.wait()
+            # Who opened it may have failed or been cancelled: look again.
+
+    async def _open(self, address: str) -> RemotingClient:
+        opened = self._opening[address] = trio.Event()
+        try:
+            with trio.move_on_after(self.config.connect_timeout_s):
+                client: RemotingClient = await self._nursery.start(
+                    self._serve, address, name=f"client.conn[{address}]"
+                )
+                return client
+            raise Unreachable(f"{address}: no connection in {self.config.connect_timeout_s:g} s")
+        finally:
+            del self._opening[address]
+            opened.set()
+
+    async def _serve(
+        self, address: str, task_status: trio.TaskStatus[RemotingClient] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        host, port = parse_address(address)
+        closed = trio.Event()
+        try:
+            transport = await self.config.connector(host, port)
+        except OSError as error:
+            raise Unreachable(f"{address}: {error.strerror or error}") from error
+        async with open_remoting_client(
+            host,
+            port,
+            self.clock,
+            handlers=self.handlers,
+            on_closed=closed.set,
+            transport=transport,
+        ) as client:
+            self._clients[address] = client
+            greeting = None if address in self._namesrv else self.greeting()
+            if greeting is not None:
+                client.oneway_nowait(greeting)
+            task_status.started(client)
+            try:
+                await closed.wait()
+                log.info("connection to %s closed %s", address, client.link.close_reason)
+            finally:
+                if self._clients.get(address) is client:
+                    del self._clients[address]
+
+
+@asynccontextmanager
+async def open_cluster(namesrv: str, config: ClusterConfig | None = None) -> AsyncIterator[Cluster]:
+    """A cluster known by its name servers (``host:port;host:port``).
+
+    Errors: TriohaError when `namesrv` is not a list of addresses.
+    """
+    addresses = tuple(part.strip() for part in namesrv.replace(",", ";").split(";") if part.strip())
+    if not addresses:
+        raise TriohaError("no name server given; write HOST:PORT;HOST:PORT")
+    host = await _local_host(*parse_address(addresses[0]))
+    async with trio.open_nursery() as nursery:
+        left = trio.Event()
+        connections = await nursery.start(_hold_connections, left, name="client.connections")
+        try:
+            yield Cluster(addresses, host, connections, config or ClusterConfig())
+        finally:
+            left.set()
+
+
+async def _hold_connections(
+    left: trio.Event,
+    task_status: trio.TaskStatus[trio.Nursery] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    # Shielded, and not around the user's block: when that is cancelled, the last commits and
+    # farewells still need their connections.
+    with trio.CancelScope(shield=True):
+        async with trio.open_nursery() as connections:
+            task_status.started(connections)
+            await left.wait()
+            connections.cancel_scope.cancel()
+
+
+def success(response: RemotingCommand) -> RemotingCommand:
+    """The response itself if its code is 0.
+
+    Errors: CommandError with the node's code and remark.
+    """
+    if response.code != ResponseCode.SUCCESS:
+        raise CommandError(response.code, response.remark or "refused without a remark")
+    return response
+
+
+async def _local_host(host: str, port: int) -> str:
+    """The address of ours that the name server sees. Nothing is sent."""
+    try:
+        ((family, _, _, _, address), *_) = await trio.socket.getaddrinfo(
+            host, port, type=socket.SOCK_DGRAM
+        )
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"

@@ -1,0 +1,234 @@
+"""A member of a consumer group: takes its share of the queues and consumes what they bring.
+
+Nursery tree: routes, heartbeat, commit, rebalance, workers, and one task per assigned queue. The
+rebalance task alone decides which queue tasks there are; everything else only asks it to look
+again (code 40 from a broker, a changed route, 20 s gone).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import trio
+
+from trioha.client.cluster import Cluster, log
+from trioha.client.delivery import Delivery, Handler
+from trioha.client.heartbeat import Heartbeat
+from trioha.client.membership import Membership
+from trioha.client.message import MessageModel, MessageQueue, ReceivedMessage
+from trioha.client.orderly import OrderlyInbox, QueueLocks
+from trioha.client.queue_requests import QueueRequests
+from trioha.client.queue_task import PushConsumerConfig, QueueTask
+from trioha.client.reset_offset import decode_reset_offsets
+from trioha.client.route_table import RouteTable
+from trioha.client.subscription import Subscription
+from trioha.errors import RemoteProtocolError
+from trioha.remoting.channel import Channel, Instant
+from trioha.wire.codes import RequestCode
+from trioha.wire.heartbeat import ConsumeFromWhere, ConsumerData, HeartbeatData
+from trioha.wire.remoting_command import RemotingCommand
+
+_REBALANCE_AGAIN_FIRST_S = 1.0
+_LAST_WORDS_S = 2.0
+
+
+class PushConsumer:
+    """A consumer that messages are pushed to: through a handler, or by iterating over it."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        nursery: trio.Nursery,
+        group: str,
+        subscriptions: dict[str, Subscription],
+        handler: Handler | None,
+        config: PushConsumerConfig,
+    ) -> None:
+        self.group = group
+        self.client_id = cluster.client_id
+        self._nursery = nursery
+        self._subscriptions = subscriptions
+        self._handler = handler
+        self._config = config
+        self._routes = RouteTable(cluster)
+        self._routes.on_change = self._look_again
+        self._requests = QueueRequests(cluster, self._routes, group)
+        broadcasting = config.model is MessageModel.BROADCASTING
+        self._membership = Membership(cluster, self._routes, group, broadcasting=broadcasting)
+        self._delivery = Delivery(self._requests, config, nursery, redeliver=not broadcasting)
+        self._locks = QueueLocks(cluster, self._routes, group)
+        self._heartbeat = Heartbeat(cluster, self._heartbeat_data, self._routes.addresses)
+        self._greeted: set[str] = set()
+        self._tasks: dict[MessageQueue, QueueTask] = {}
+        self._inboxes: dict[MessageQueue, OrderlyInbox] = {}
+        self._wanted = trio.Event()
+        self._last: ReceivedMessage | None = None
+        cluster.greeting = self._heartbeat.command
+        cluster.handlers[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._on_members_changed
+        cluster.handlers[RequestCode.RESET_CONSUMER_CLIENT_OFFSET] = self._on_reset_offsets
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that are ours now."""
+        return sorted(queue for queue, task in self._tasks.items() if not task.released)
+
+    def start(self) -> None:
+        """Start the tasks of this consumer in its nursery."""
+        start_soon = self._nursery.start_soon
+        start_soon(self._routes.refresh_forever, name="client.routes")
+        start_soon(self._heartbeat.send_forever, name="client.heartbeat")
+        start_soon(self._commit_forever, name="client.commit")
+        start_soon(self._rebalance_forever, name="client.rebalance")
+        if self._config.orderly:
+            start_soon(self._locks.renew_forever, lambda: self.queues, name="client.locks")
+        elif self._handler is not None:
+            for number in range(self._config.concurrency):
+                start_soon(self._delivery.work, self._handler, name=f"client.worker[{number}]")
+
+    def __aiter__(self) -> PushConsumer:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        """The next message. Asking for it says that the one before has been handled."""
+        if self._last is not None:
+            self.ack(self._last)
+            self._last = None
+        _, self._last = await self._delivery.take()
+        return self._last
+
+    def ack(self, message: ReceivedMessage) -> None:
+        """The message has been handled: progress may pass it. For use without a handler."""
+        task = self._tasks.get(message.queue)
+        if task is not None:
+            task.ack(message)
+
+    async def hand_back(self, message: ReceivedMessage, delay_level: int = 0) -> None:
+        """The message could not be handled: redeliver it later. For use without a handler."""
+        if self._last is message:
+            self._last = None
+        task = self._tasks.get(message.queue)
+        if task is not None:
+            await self._delivery.hand_back(task, message, delay_level)
+
+    async def commit(self) -> None:
+        """Tell the brokers the progress now."""
+        async with trio.open_nursery() as nursery:
+            for task in list(self._tasks.values()):
+                nursery.start_soon(task.commit, name=f"client.commit[{task.queue}]")
+
+    async def leave(self) -> None:
+        """Last words to the brokers, so that the group goes on without us at once."""
+        await self._heartbeat.unregister(producer_group=None, consumer_group=self.group)
+
+    async def _commit_forever(self) -> None:
+        while True:
+            await trio.sleep(self._config.commit_interval_s)
+            await self.commit()
+
+    async def _rebalance_forever(self) -> None:
+        again_s = _REBALANCE_AGAIN_FIRST_S
+        while True:
+            self._wanted = trio.Event()
+            complete = await self._rebalance()
+            if complete:
+                again_s = _REBALANCE_AGAIN_FIRST_S
+            with trio.move_on_after(self._config.rebalance_interval_s if complete else again_s):
+                await self._wanted.wait()
+            if not complete:
+                again_s = min(again_s * 2, self._config.rebalance_interval_s)
+
+    async def _rebalance(self) -> bool:
+        """Make the queue tasks match our share. False when some share is not known yet."""
+        for topic in self._subscriptions:
+            if self._routes.known(topic) is None:
+                await self._membership.shares([topic])
+        # A broker lists us only once it has heard of us.
+        if self._routes.addresses() - self._greeted:
+            self._greeted = self._routes.addresses()
+            await self._heartbeat.send()
+        shares = await self._membership.shares(self._subscriptions)
+        if None in shares.values():
+            self._greeted.clear()
+        for topic, share in shares.items():
+            if share is not None:
+                await self._take_share(topic, share)
+        return None not in shares.values()
+
+    async def _take_share(self, topic: str, share: list[MessageQueue]) -> None:
+        for queue, task in self._tasks.items():
+            if queue.topic == topic and queue not in share and not task.released:
+                log.info("%s is no longer ours", queue)
+                task.release()
+        added = [queue for queue in share if queue not in self._tasks]
+        if added and self._config.orderly:
+            await self._locks.acquire(added)
+            added = [queue for queue in added if self._locks.holds(queue)]
+        for queue in added:
+            log.info("%s is ours", queue)
+            task = self._tasks[queue] = QueueTask(
+                *(queue, self._subscriptions[topic], self._requests, self._routes, self._config),
+                self._deliver,
+            )
+            self._nursery.start_soon(self._serve_queue, task, name=f"client.queue[{queue}]")
+
+    async def _serve_queue(self, task: QueueTask) -> None:
+        queue = task.queue
+        try:
+            if self._config.orderly:
+                await self._serve_in_order(task)
+            else:
+                await task.run()
+        finally:
+            del self._tasks[queue]
+            # It may be ours again by now.
+            self._look_again()
+
+    async def _serve_in_order(self, task: QueueTask) -> None:
+        assert self._handler is not None, "orderly consumption without a handler"
+        inbox = self._inboxes[task.queue] = OrderlyInbox(task, self._locks)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(inbox.consume, self._handler, name=f"client.order[{task.queue}]")
+                await task.run()
+                inbox.close()
+        finally:
+            del self._inboxes[task.queue]
+            with trio.move_on_after(_LAST_WORDS_S, shield=True):
+                await task.commit()
+                await self._locks.release(task.queue)
+
+    def _deliver(self, task: QueueTask, messages: Sequence[ReceivedMessage]) -> None:
+        if self._config.orderly:
+            self._inboxes[task.queue].put(messages)
+        else:
+            self._delivery.deliver(task, messages)
+
+    def _look_again(self) -> None:
+        self._wanted.set()
+
+    def _on_members_changed(
+        self, channel: Channel, command: RemotingCommand, instant: Instant
+    ) -> None:
+        self._look_again()
+
+    def _on_reset_offsets(
+        self, channel: Channel, command: RemotingCommand, instant: Instant
+    ) -> None:
+        try:
+            offsets = decode_reset_offsets(command.body_bytes())
+        except RemoteProtocolError as error:
+            log.warning("reset of offsets by %s not understood: %s", channel.peer, error)
+            return
+        for queue, offset in offsets.items():
+            task = self._tasks.get(queue)
+            if task is not None:
+                task.reset(offset)
+
+    def _heartbeat_data(self) -> HeartbeatData:
+        consumer = ConsumerData(
+            self.group,
+            message_model=self._config.model,
+            consume_from_where=ConsumeFromWhere(self._config.consume_from.value),
+            subscriptions=[subscription.data() for subscription in self._subscriptions.values()],
+        )
+        return HeartbeatData(self.client_id, (), [consumer])

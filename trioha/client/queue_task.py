@@ -1,0 +1,217 @@
+"""One queue while it is ours: finds where to begin, pulls, bounds what is under way, commits.
+
+Theory of operation (DefaultMQPushConsumerImpl.pullMessage). One pull at a time, parked at the
+broker when there is nothing. The next pull goes to the node the broker suggests; a failed one goes
+back to the master, or to whoever the refreshed route still lists: that is how reading moves to the
+slave when the master is gone, and back. When messages pile up here the pulls pause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import attrs
+import trio
+
+from trioha.client.cluster import log
+from trioha.client.errors import NoRoute
+from trioha.client.message import (
+    ConsumeFrom,
+    MessageModel,
+    MessageQueue,
+    PullResult,
+    PullStatus,
+    ReceivedMessage,
+)
+from trioha.client.process_queue import FlowLimits, ProcessQueue
+from trioha.client.queue_requests import QueueRequests
+from trioha.client.route import MASTER_ID
+from trioha.client.route_table import RouteTable
+from trioha.client.subscription import Subscription
+from trioha.errors import CommandError, RemoteProtocolError, Unreachable
+from trioha.wire.names import is_retry_topic
+
+_PAUSE_FIRST_S = 0.1
+_PAUSE_MAX_S = 3.0
+_NO_PROGRESS_PAUSE_S = 1.0
+_LAST_COMMIT_S = 2.0
+_FAILURES = (Unreachable, NoRoute, CommandError, RemoteProtocolError)
+
+
+@attrs.frozen(kw_only=True)
+class PushConsumerConfig:
+    """How a push consumer reads."""
+
+    consume_from: ConsumeFrom = ConsumeFrom.LAST
+    """Where a group without progress begins."""
+    consume_timestamp_ms: int = 0
+    """For ConsumeFrom.TIMESTAMP."""
+    model: MessageModel = MessageModel.CLUSTERING
+    orderly: bool = False
+    """One message of a queue at a time, in order; a failed one is tried until it succeeds."""
+    concurrency: int = 20
+    """Handlers at a time, all queues together; in orderly mode it is one per queue."""
+    pull_count: int = 32
+    suspend_s: float = 15.0
+    """How long the broker may park a pull."""
+    limits: FlowLimits = FlowLimits()
+    commit_interval_s: float = 5.0
+    rebalance_interval_s: float = 20.0
+    reconsume_times_max: int = 16
+    """After so many redeliveries the broker moves a message to the group's DLQ."""
+    retry_delay_level: int = 0
+    """Delay level of redeliveries; 0: the broker's ladder, 10 s first."""
+
+
+class QueueTask:
+    """The life of one assigned queue. `run` it in a nursery, `release` it when it is taken away."""
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        subscription: Subscription,
+        requests: QueueRequests,
+        routes: RouteTable,
+        config: PushConsumerConfig,
+        deliver: Callable[[QueueTask, Sequence[ReceivedMessage]], None],
+    ) -> None:
+        self.queue = queue
+        self.held: ProcessQueue | None = None
+        """None until it is known where to begin."""
+        self.released = False
+        self._subscription = subscription
+        self._requests = requests
+        self._routes = routes
+        self._config = config
+        self._deliver = deliver
+        self._scope = trio.CancelScope()
+        self._room = trio.Event()
+        self._pause_s = 0.0
+
+    async def run(self) -> None:
+        """Pull until released or cancelled, then commit what was handled.
+
+        Cancellation: the last commit is shielded, for two seconds at most.
+        """
+        try:
+            with self._scope:
+                begin = await self._begin_offset()
+                self.held = ProcessQueue(self.queue, begin, self._config.limits)
+                await self._pull_forever()
+        finally:
+            with trio.move_on_after(_LAST_COMMIT_S, shield=True):
+                await self.commit()
+            if self.held is not None:
+                self.held.dropped = True
+
+    def release(self) -> None:
+        """Stop pulling; the queue is somebody else's now."""
+        self.released = True
+        self._scope.cancel()
+
+    def ack(self, message: ReceivedMessage) -> None:
+        """The message has been handled, or handed back."""
+        if self.held is not None:
+            self.held.remove(message)
+            if self.held.has_room:
+                self._room.set()
+
+    def reset(self, offset: int) -> None:
+        """Go on at `offset`, whatever is under way. Its progress no longer counts."""
+        if self.held is not None:
+            self.held.dropped = True
+        self.held = ProcessQueue(self.queue, offset, self._config.limits)
+        self._room.set()
+
+    async def commit(self) -> None:
+        """Tell the broker the progress, if it has changed."""
+        held = self.held
+        if held is None or self._config.model is MessageModel.BROADCASTING:
+            return
+        offset = held.uncommitted()
+        if offset is None:
+            return
+        try:
+            await self._requests.commit(self.queue, offset)
+        except _FAILURES as error:
+            log.warning("progress %d of %s not committed: %s", offset, self.queue, error)
+        else:
+            held.committed(offset)
+
+    async def _begin_offset(self) -> int:
+        while True:
+            try:
+                return await self._ask_begin_offset()
+            except _FAILURES as error:
+                log.warning("where to begin in %s is not known: %s", self.queue, error)
+                await self._recover()
+
+    async def _ask_begin_offset(self) -> int:
+        config = self._config
+        if config.model is MessageModel.CLUSTERING:
+            committed = await self._requests.committed_offset(self.queue)
+            if committed is not None and committed >= 0:
+                return committed
+        # Redeliveries are wanted from the first, whatever the group thinks of the past.
+        if config.consume_from is ConsumeFrom.FIRST or is_retry_topic(self.queue.topic):
+            return await self._requests.min_offset(self.queue)
+        if config.consume_from is ConsumeFrom.LAST:
+            return await self._requests.max_offset(self.queue)
+        return await self._requests.offset_at(self.queue, config.consume_timestamp_ms)
+
+    async def _pull_forever(self) -> None:
+        broker_id = MASTER_ID
+        while True:
+            held = self.held
+            assert held is not None, "pulls begin before it is known where"
+            if not held.has_room:
+                self._room = trio.Event()
+                await self._room.wait()
+                continue
+            try:
+                result = await self._requests.pull(
+                    self.queue,
+                    held.next_offset,
+                    self._config.pull_count,
+                    self._subscription,
+                    suspend_s=self._config.suspend_s,
+                    broker_id=broker_id,
+                    commit_offset=self._commit_offset(held),
+                )
+            except _FAILURES as error:
+                log.warning("pull from %s: %s", self.queue, error)
+                broker_id = MASTER_ID
+                await self._recover()
+                continue
+            self._pause_s = 0.0
+            broker_id = result.suggested_broker_id
+            if held is self.held:
+                await self._take(held, result)
+
+    async def _take(self, held: ProcessQueue, result: PullResult) -> None:
+        if result.status is PullStatus.OFFSET_MOVED:
+            log.warning(
+                "offset %d of %s is outside the queue, going on at %d",
+                *(held.next_offset, self.queue, result.next_offset),
+            )
+            self.reset(result.next_offset)
+            return
+        stands_still = result.next_offset <= held.next_offset
+        held.put(result.messages, result.next_offset)
+        if result.messages:
+            self._deliver(self, result.messages)
+        elif stands_still and result.status is PullStatus.NO_MATCHED_MESSAGE:
+            # A slave that lacks this offset yet says "retry at once", again and again.
+            await trio.sleep(_NO_PROGRESS_PAUSE_S)
+
+    def _commit_offset(self, held: ProcessQueue) -> int:
+        return held.commit_offset if self._config.model is MessageModel.CLUSTERING else -1
+
+    async def _recover(self) -> None:
+        """After a failure: learn the route anew, then wait a little, longer each time."""
+        try:
+            await self._routes.refresh(self.queue.topic)
+        except Unreachable as error:
+            log.warning("route of %s: %s", self.queue.topic, error)
+        self._pause_s = min(max(_PAUSE_FIRST_S, self._pause_s * 2), _PAUSE_MAX_S)
+        await trio.sleep(self._pause_s)

@@ -1,0 +1,105 @@
+"""SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE as commands (SendMessageRequestHeaderV2.java)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trioha.client.message import Message, MessageQueue
+from trioha.errors import TriohaError
+from trioha.wire.batch import BatchElement, encode_batch
+from trioha.wire.codes import RequestCode
+from trioha.wire.names import AUTO_CREATE_TOPIC
+from trioha.wire.properties import Property, encode_properties
+from trioha.wire.remoting_command import Buffer, RemotingCommand
+
+DEFAULT_TOPIC_QUEUE_NUMS = 4
+"""Queues a client wants for a topic that its send creates."""
+
+_SEPARATORS = frozenset("\x01\x02")
+
+
+def message_properties(message: Message, msg_id: str) -> dict[str, str]:
+    """The properties a message is sent with: the user's, then what its fields say.
+
+    Errors: TriohaError for a name or value that would be read as two.
+    """
+    properties = {Property.UNIQ_KEY: msg_id, **message.properties}
+    if message.keys:
+        properties[Property.KEYS] = " ".join(message.keys)
+    if message.tags:
+        properties[Property.TAGS] = message.tags
+    if message.delay_level > 0:
+        properties[Property.DELAY] = str(message.delay_level)
+    properties[Property.WAIT] = "true" if message.wait_store_ok else "false"
+    for name, value in properties.items():
+        if not _SEPARATORS.isdisjoint(name) or not _SEPARATORS.isdisjoint(value):
+            raise TriohaError(f"property {name!r}: the bytes 1 and 2 separate properties")
+    return properties
+
+
+def send_command(
+    group: str, message: Message, msg_id: str, queue: MessageQueue, born_timestamp: int
+) -> RemotingCommand:
+    """One message for one queue."""
+    properties = encode_properties(message_properties(message, msg_id)).decode()
+    return _command(
+        RequestCode.SEND_MESSAGE_V2,
+        *(group, queue, message.flag, properties, born_timestamp, message.body),
+        batch=False,
+    )
+
+
+def send_batch_command(
+    group: str,
+    messages: Sequence[Message],
+    msg_ids: Sequence[str],
+    queue: MessageQueue,
+    born_timestamp: int,
+) -> RemotingCommand:
+    """Several messages of one topic for one queue, stored together or not at all."""
+    elements = [
+        BatchElement(
+            message.flag,
+            memoryview(message.body),
+            memoryview(encode_properties(message_properties(message, msg_id))),
+        )
+        for message, msg_id in zip(messages, msg_ids, strict=True)
+    ]
+    wait = "true" if all(message.wait_store_ok for message in messages) else "false"
+    properties = encode_properties({Property.WAIT: wait}).decode()
+    return _command(
+        RequestCode.SEND_BATCH_MESSAGE,
+        *(group, queue, 0, properties, born_timestamp, encode_batch(elements)),
+        batch=True,
+    )
+
+
+def _command(
+    code: RequestCode,
+    group: str,
+    queue: MessageQueue,
+    flag: int,
+    properties: str,
+    born_timestamp: int,
+    body: Buffer,
+    *,
+    batch: bool,
+) -> RemotingCommand:
+    return RemotingCommand(
+        code,
+        {
+            "a": group,
+            "b": queue.topic,
+            "c": AUTO_CREATE_TOPIC,
+            "d": DEFAULT_TOPIC_QUEUE_NUMS,
+            "e": queue.queue_id,
+            "f": 0,
+            "g": born_timestamp,
+            "h": flag,
+            "i": properties,
+            "j": 0,
+            "k": False,
+            "m": batch,
+        },
+        body,
+    )

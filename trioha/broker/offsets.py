@@ -13,7 +13,7 @@ committed to itself:
 2. the master's value has reached ours: the master's, and ours is forgotten;
 3. the master's value is behind ours: ours. It was away and cannot know; `commits_to_tell` lists
    such values, and the slave sends them to the master as ordinary commits (code 15), marked
-   ``onlyForward`` so that a trioha master never goes back because of them;
+   `onlyForward` so that a trioha master never goes back because of them;
 4. once told (`told`), rule 1 again: should the master still be behind, somebody rewound it;
 5. queues the master does not mention stay: absence says nothing (its file may be lost).
 
@@ -32,17 +32,22 @@ from collections.abc import Mapping
 
 import attrs
 
+from trioha.broker.topics import TopicTable
 from trioha.errors import CommandError
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.store.interface import MessageStore
 from trioha.wire import fastjson
 from trioha.wire.bodies import consumer_offset_table_from_dict, consumer_offset_table_to_dict
-from trioha.wire.codes import ResponseCode
+from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.json_fields import object_of
 from trioha.wire.names import check_group, check_topic
-from trioha.wire.remoting_command import Buffer
+from trioha.wire.remoting_command import Buffer, RemotingCommand
 
 ENTRIES_MAX = 1_000_000  # about 100 MiB; a large cluster has some 100,000 on a broker
 QUEUE_ID_MAX = 65_535
 OFFSET_MAX = (1 << 63) - 1
+ONLY_FORWARD_FIELD = "onlyForward"
+"""Our own field of request 15; RocketMQ ignores it."""
 
 _Table = dict[str, dict[int, int]]
 _is_key = re.compile(r"[%|a-zA-Z0-9_-]+@[%|a-zA-Z0-9_-]+").fullmatch
@@ -56,6 +61,19 @@ class OffsetCommit:
     topic: str
     queue_id: int
     offset: int
+
+    def request(self) -> RemotingCommand:
+        """How a slave tells its master."""
+        return RemotingCommand(
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            {
+                "consumerGroup": self.group,
+                "topic": self.topic,
+                "queueId": self.queue_id,
+                "commitOffset": self.offset,
+                ONLY_FORWARD_FIELD: True,
+            },
+        )
 
 
 class ConsumerOffsetTable:
@@ -216,6 +234,64 @@ class ConsumerOffsetTable:
         del queues[queue_id]
         if not queues:
             del self._local[key]
+
+
+class OffsetProcessor:
+    """Requests 14 and 15: consumers ask where to go on, and say how far they are."""
+
+    def __init__(
+        self, offsets: ConsumerOffsetTable, store: MessageStore, topics: TopicTable
+    ) -> None:
+        self._offsets = offsets
+        self._store = store
+        self._topics = topics
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
+        }
+
+    def query(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """The committed offset. A group that has none gets 0 in a queue that still begins at 0 and
+        whose first message memory still holds; elsewhere 22, and its own policy decides."""
+        topic = request.ext_str("topic")
+        queue_id = request.ext_int("queueId")
+        offset = self._offsets.query(request.ext_str("consumerGroup"), topic, queue_id)
+        if offset < 0:
+            if not request.ext_bool("setZeroIfNotFound", True) or not self._starts_fresh(
+                topic, queue_id
+            ):
+                raise CommandError(
+                    ResponseCode.QUERY_NOT_FOUND, "Not found, maybe this group consumer boot first"
+                )
+            offset = 0
+        return request.response(ext_fields={"offset": str(offset)})
+
+    def update(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """Take a group's progress; forwards only if the request, a slave's, says so."""
+        topic = request.ext_str("topic")
+        if self._topics.get(topic) is None:
+            # As 5.x does: consumers of a deleted topic would keep its offsets alive.
+            raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic:.127}] not exist")
+        group = request.ext_str("consumerGroup")
+        queue_id = request.ext_int("queueId")
+        offset = request.ext_int("commitOffset")
+        if request.ext_bool(ONLY_FORWARD_FIELD):
+            self._offsets.advance(group, topic, queue_id, offset)
+        else:
+            self._offsets.commit(group, topic, queue_id, offset)
+        return request.response()
+
+    def _starts_fresh(self, topic: str, queue_id: int) -> bool:
+        if self._store.min_offset_in_queue(topic, queue_id) > 0:
+            return False
+        entry = self._store.consume_queue_entry(topic, queue_id, 0)
+        return entry is None or self._store.is_in_memory_window(entry[0])
 
 
 def _usable(table: _Table) -> _Table:

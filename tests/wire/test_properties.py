@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trioha.wire.properties import decode_properties, encode_properties
+
+WORDS = st.text(st.characters(exclude_characters="\x01\x02", codec="utf-8"), min_size=1, max_size=9)
+
+
+@given(st.dictionaries(WORDS, WORDS, max_size=9))
+def test_properties_survive_the_round_trip(properties: dict[str, str]) -> None:
+    data = encode_properties(properties)
+    assert decode_properties(data) == properties
+    assert decode_properties(memoryview(data)) == properties
+    assert decode_properties(data.decode()) == properties
+
+
+@given(st.dictionaries(WORDS, WORDS, min_size=1))
+def test_no_separator_follows_the_last_pair(properties: dict[str, str]) -> None:
+    assert not encode_properties(properties).endswith(b"\x02")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", {}),
+        ("a\x01b\x02", {"a": "b"}),
+        ("a\x01b\x02\x02c\x01d", {"a": "b", "c": "d"}),
+        ("\x01b\x02a\x01\x02plain\x02c\x01d", {"c": "d"}),
+        ("a\x01b\x01c", {"a": "b\x01c"}),
+        ("a\x01b\x02a\x01c", {"a": "c"}),
+    ],
+)
+def test_reading_drops_what_javas_reader_drops(text: str, expected: dict[str, str]) -> None:
+    assert decode_properties(text) == expected
+
+
+def test_bytes_that_are_not_utf8_are_replaced() -> None:
+    assert decode_properties(b"a\x01\xff") == {"a": "\ufffd"}
+
+
+def test_a_lone_surrogate_is_written_as_java_writes_it() -> None:
+    assert encode_properties({"a": "\ud800"}) == b"a\x01?"
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_can_be_read(data: bytes) -> None:
+    properties = decode_properties(data)
+    assert all(name and value for name, value in properties.items())

@@ -30,7 +30,9 @@ import attrs
 READY_S = 30.0
 STOP_S = 20.0
 LINES_MAX = 4000
-TAIL_LINES = 60
+LINE_COLUMNS = 2000
+TAIL_LINES = 25
+TAIL_COLUMNS = 300
 REPO = Path(__file__).resolve().parents[2]
 # Below Linux's ephemeral range, so that no client socket takes a port between choosing and binding.
 PORTS = range(20_000, 32_000, 4)
@@ -51,6 +53,8 @@ class Process:
     cwd: Path | None = None
     # Told every line in the reader's thread, before `wait_for_line` can see it.
     on_line: Callable[[str], None] | None = None
+    # Called once both output streams have ended.
+    on_end: Callable[[], None] | None = None
     # Lines of stderr go to the log only, when stdout speaks a protocol.
     merge_stderr: bool = True
 
@@ -172,7 +176,7 @@ class Process:
     def tail(self, count: int = TAIL_LINES) -> str:
         """The last lines, for a failing test's message."""
         state = "running" if self.running else f"exit status {self.returncode}"
-        lines = [f"  | {line}" for line in list(self._lines)[-count:]]
+        lines = [f"  | {line[:TAIL_COLUMNS]}" for line in list(self._lines)[-count:]]
         return "\n".join([f"  {self.name} ({state}), log {self.log_path}", *lines])
 
     def _read(self, stream: object, heard: bool) -> None:
@@ -184,12 +188,15 @@ class Process:
                 if heard and self.on_line is not None:
                     self.on_line(line)
                 with self._changed:
-                    self._lines.append(line[:4000])
+                    self._lines.append(line[:LINE_COLUMNS])
                     self._seen += 1
                     self._changed.notify_all()
         with self._changed:
             self._open_readers -= 1
+            ended = self._open_readers == 0
             self._changed.notify_all()
+        if ended and self.on_end is not None:
+            self.on_end()
 
     def _join_readers(self) -> None:
         for reader in self._readers:

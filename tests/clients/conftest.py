@@ -1,0 +1,100 @@
+"""Clusters of real processes for the stock clients; `--peer=java` proves the tests on the original.
+
+The plain scenarios share one broker and take a topic of their own; whatever stops or kills a node
+has its own cluster.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from support.admin import create_topic
+from support.clients import Clients
+from support.cluster import SMALL_FILES, Cluster, Make
+from support.processes import Processes, running_processes
+
+# A retry waits for level 3: a second or two of it instead of ten.
+QUICK_LEVELS = "1s 2s 2s 3s 4s 5s 6s 7s 8s 9s 10s 20s 30s 1m 2m 3m 1h 2h"
+REGISTRIES = pytest.StashKey[list[Processes]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--peer",
+        choices=get_args(Make),
+        default="trioha",
+        help="whose broker and name server the stock clients talk to",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        for processes in item.config.stash.get(REGISTRIES, []):
+            report.sections.append(("processes", processes.report()))
+    return report
+
+
+@pytest.fixture(scope="session")
+def make(pytestconfig: pytest.Config) -> Make:
+    make: Make = pytestconfig.getoption("--peer", default="trioha")
+    return make
+
+
+@pytest.fixture(scope="session")
+def _registries(pytestconfig: pytest.Config) -> list[Processes]:
+    return pytestconfig.stash.setdefault(REGISTRIES, [])
+
+
+def _registered(processes: Processes, registries: list[Processes]) -> Iterator[Processes]:
+    registries.append(processes)
+    yield processes
+    registries.remove(processes)
+
+
+@pytest.fixture(scope="session")
+def shared_processes(
+    tmp_path_factory: pytest.TempPathFactory, _registries: list[Processes]
+) -> Iterator[Processes]:
+    with running_processes(tmp_path_factory.mktemp("shared")) as processes:
+        yield from _registered(processes, _registries)
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(shared_processes: Processes, make: Make) -> Cluster:
+    """One name server and one master for every test that leaves them alone."""
+    settings = {**SMALL_FILES, "messageDelayLevel": QUICK_LEVELS}
+    return Cluster(shared_processes, make, settings=settings).start()
+
+
+@pytest.fixture
+def processes(tmp_path: Path, _registries: list[Processes]) -> Iterator[Processes]:
+    with running_processes(tmp_path) as processes:
+        yield from _registered(processes, _registries)
+
+
+@pytest.fixture
+def own_cluster(processes: Processes, make: Make) -> Cluster:
+    """A cluster of this test's own, not yet started."""
+    return Cluster(processes, make)
+
+
+@pytest.fixture
+def clients(processes: Processes) -> Clients:
+    """Starts stock clients that end with the test."""
+    return Clients(processes)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, shared_cluster: Cluster) -> str:
+    """A topic of four queues on the shared broker that only this test uses."""
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", request.node.name)[:100].strip("-")
+    create_topic(shared_cluster.master.address, shared_cluster.namesrv, name)
+    return name

@@ -1,0 +1,153 @@
+"""Push consumers of the stock clients through their whole life: tags, sharing, dying, retrying."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from support.clients import KINDS, Clients, Kind, StockConsumer, StockProducer
+from support.cluster import Cluster
+
+# ali-ons rebalances every 5 s here, the C++ client when told (code 40) or every 20 s.
+REBALANCE_S = 45.0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_consumer_gets_only_the_tags_it_asked_for(
+    kind: Kind, shared_cluster: Cluster, clients: Clients, topic: str
+) -> None:
+    namesrv = shared_cluster.namesrv
+    producer = clients.producer("cpp", namesrv)
+    reader = clients.consumer(kind, namesrv, f"{topic}-group", topic, "TagA || TagC")
+    everything = clients.consumer(kind, namesrv, f"{topic}-all", topic)
+    for number in range(10):
+        for tags in ("TagA", "TagB", "TagC", None):
+            producer.send(topic, f"{tags} {number}", tags=tags)
+    wanted = [f"{tags} {number}" for tags in ("TagA", "TagC") for number in range(10)]
+    everything.wait_for_count(40)
+    messages = reader.wait_for_bodies(wanted)
+    assert sorted(message.body or "" for message in messages) == sorted(wanted)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_waiting_consumer_is_woken_by_a_message(
+    kind: Kind, shared_cluster: Cluster, clients: Clients, topic: str
+) -> None:
+    namesrv = shared_cluster.namesrv
+    producer = clients.producer("cpp", namesrv)
+    reader = clients.consumer(kind, namesrv, f"{topic}-group", topic)
+    producer.send(topic, "first")
+    reader.wait_for_bodies(["first"])
+    for number in range(4):
+        began = time.monotonic()
+        producer.send(topic, f"woken {number}")
+        (message,) = [
+            message
+            for message in reader.wait_for_bodies([f"woken {number}"])
+            if message.body == f"woken {number}"
+        ]
+        # A parked pull that nobody woke would come back after five seconds or fifteen.
+        assert message.at_s - began < 2.0
+
+
+def queues_of(consumer: StockConsumer, since: int = 0) -> set[int]:
+    return {message.queue_id for message in consumer.messages[since:]}
+
+
+def fill_until_shared(producer: StockProducer, topic: str, pair: list[StockConsumer]) -> list[str]:
+    """Send rounds of messages until both consumers of the group get their share of one round."""
+    bodies: list[str] = []
+    deadline = time.monotonic() + REBALANCE_S
+    while True:
+        since = [len(consumer.messages) for consumer in pair]
+        fresh = [f"shared {len(bodies) + number}" for number in range(8)]
+        producer.send_all(topic, fresh)
+        bodies += fresh
+        wait_for_all(pair, bodies)
+        shares = [queues_of(one, start) for one, start in zip(pair, since, strict=True)]
+        if all(shares) and not shares[0] & shares[1]:
+            return bodies
+        assert time.monotonic() < deadline, f"the group never shared: {shares}"
+        time.sleep(0.5)
+
+
+def wait_for_all(consumers: list[StockConsumer], bodies: list[str], within_s: float = 30.0) -> None:
+    """Wait until the consumers together have every body."""
+    wanted = set(bodies)
+    deadline = time.monotonic() + within_s
+    for consumer in consumers:
+
+        def complete() -> bool:
+            return wanted <= {body for one in consumers for body in one.bodies}
+
+        # Woken by this one's deliveries; the others' are looked at in their turn.
+        while not complete() and time.monotonic() < deadline:
+            with consumer.changed:
+                consumer.changed.wait(0.2)
+    missing = wanted - {body for one in consumers for body in one.bodies}
+    assert not missing, f"{len(missing)} of {len(wanted)} missing, such as {sorted(missing)[:5]}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_consumers_share_the_queues_and_one_takes_over_when_the_other_is_killed(
+    kind: Kind, shared_cluster: Cluster, clients: Clients, topic: str
+) -> None:
+    namesrv, group = shared_cluster.namesrv, f"{topic}-group"
+    producer = clients.producer("cpp", namesrv)
+    pair = [clients.consumer(kind, namesrv, group, topic) for _ in range(2)]
+    bodies = fill_until_shared(producer, topic, pair)
+    # Nothing is lost over the hand-over, and once settled nothing comes twice.
+    settled = [f"settled {number}" for number in range(40)]
+    producer.send_all(topic, settled)
+    wait_for_all(pair, bodies + settled)
+    delivered = [body for one in pair for body in one.bodies if body in set(settled)]
+    assert sorted(map(str, delivered)) == sorted(settled)
+
+    dead, survivor = pair
+    dead.kill()
+    orphaned = [f"orphaned {number}" for number in range(40)]
+    producer.send_all(topic, orphaned)
+    survivor.wait_for_bodies(orphaned, REBALANCE_S)
+    assert queues_of(survivor) == {0, 1, 2, 3}
+
+
+@pytest.mark.slow
+def test_a_failed_message_comes_back_after_its_delay(
+    shared_cluster: Cluster, clients: Clients, topic: str
+) -> None:
+    namesrv = shared_cluster.namesrv
+    producer = clients.producer("cpp", namesrv)
+    # Both clients first hear of their retry topic's route after a poll, so both wait at once.
+    readers = {
+        kind: clients.consumer(kind, namesrv, f"{topic}-{kind}", topic, fail_below=2)
+        for kind in KINDS
+    }
+    producer.send(topic, "again please", tags="TagA", keys="k")
+    for kind, reader in readers.items():
+        deliveries = reader.wait_for_count(3, 90)
+        assert [d.reconsume_times for d in deliveries] == [0, 1, 2], kind
+        assert {d.body for d in deliveries} == {"again please"}, kind
+        assert {(d.tags, d.keys) for d in deliveries} == {("TagA", "k")}, kind
+        # Level 3, then level 4; see QUICK_LEVELS.
+        first, second, third = (d.store_timestamp for d in deliveries)
+        assert second - first >= 1900, kind
+        assert third - second >= 2900, kind
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_consumer_goes_on_where_its_group_stopped(
+    kind: Kind, shared_cluster: Cluster, clients: Clients, topic: str
+) -> None:
+    namesrv, group = shared_cluster.namesrv, f"{topic}-group"
+    producer = clients.producer("cpp", namesrv)
+    first = [f"first {number}" for number in range(20)]
+    second = [f"second {number}" for number in range(20)]
+    producer.send_all(topic, first)
+    reader = clients.consumer(kind, namesrv, group, topic)
+    reader.wait_for_bodies(first)
+    reader.stop()
+    producer.send_all(topic, second)
+    heir = clients.consumer(kind, namesrv, group, topic)
+    messages = heir.wait_for_bodies(second)
+    assert sorted(message.body or "" for message in messages) == sorted(second)

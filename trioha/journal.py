@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import IntEnum
 from typing import Protocol
+
+import attrs
 
 
 class EventSink(Protocol):
@@ -17,3 +21,80 @@ class NullSink:
 
     def event(self, name: str, **fields: object) -> None:
         pass
+
+
+class Level(IntEnum):
+    """How loud an event is in the log lines. The journal keeps all of them."""
+
+    DEBUG = 10
+    INFO = 20
+    WARNING = 30
+    ERROR = 40
+
+
+@attrs.frozen
+class EventKind:
+    level: Level
+    fields: tuple[str, ...] = ()
+    """Names of the fields, as `docs/journal.md` explains them."""
+
+
+def _debug(*fields: str) -> EventKind:
+    return EventKind(Level.DEBUG, fields)
+
+
+def _info(*fields: str) -> EventKind:
+    return EventKind(Level.INFO, fields)
+
+
+def _warning(*fields: str) -> EventKind:
+    return EventKind(Level.WARNING, fields)
+
+
+def _error(*fields: str) -> EventKind:
+    return EventKind(Level.ERROR, fields)
+
+
+EVENTS: Mapping[str, EventKind] = {
+    # The node.
+    "node_started": _info("node", "version", "pid"),
+    "node_ready": _info("listen", "ha_listen", "vip_listen", "elapsed_ms"),
+    "node_stopping": _info("reason"),
+    "node_stopped": _info("reason"),
+    "role": _info("role", "broker_id"),
+    "task_failed": _error("task", "error"),
+    "journal_dropped": _warning("count", "reason"),
+    # The store.
+    "recovery_started": _info("clean"),
+    "recovery_finished": _info("clean", "cut_bytes", "records", "elapsed_ms", "max_phy_offset"),
+    "log_truncated": _warning("from_offset", "to_offset", "reason"),
+    "segment_deleted": _info("file", "reason"),
+    "flush_stalled": _warning("elapsed_ms"),
+    "flush_failed": _error("error"),
+    "write_refused": _warning("reason"),
+    "write_resumed": _info(),
+    # Connections.
+    "connection_opened": _debug("peer"),
+    "connection_closed": _info("peer", "reason"),
+    "connection_refused": _warning("peer", "reason"),
+    # Replication.
+    "ha_connected": _info("peer", "offset"),
+    "ha_disconnected": _warning("peer", "reason"),
+    "ha_refused": _warning("peer", "reason"),
+    "ha_heartbeat_late": _warning("peer", "age_ms"),
+    "ha_progress": _debug("peer", "ack_offset", "max_phy_offset", "gap_bytes"),
+    "ha_in_sync": _info("peer", "in_sync", "gap_bytes"),
+    "slave_synchronized": _debug("table"),
+    "slave_synchronize_failed": _warning("reason"),
+    # Name servers, seen from a broker and from within.
+    "namesrv_registered": _info("namesrv"),
+    "namesrv_unregistered": _info("namesrv"),
+    "namesrv_failed": _warning("namesrv", "reason"),
+    "broker_registered": _info("broker", "broker_id", "address"),
+    "broker_expired": _warning("broker", "broker_id", "address"),
+    "broker_unregistered": _info("broker", "broker_id", "address"),
+    # Topics and groups.
+    "topic_changed": _info("topic"),
+    "group_changed": _info("group"),
+}
+"""Every event a node may write. A test holds it against `docs/journal.md` and the code."""

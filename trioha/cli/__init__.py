@@ -1,1 +1,107 @@
-"""The command line: one module per command, imported when it is run."""
+"""The command line: one module per command, imported when it is run.
+
+`trioha --version` must stay as quick as click itself, so this module imports click and nothing
+else; each command module offers its click command as the attribute ``command``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from typing import NoReturn
+
+import click
+
+COMMANDS: Mapping[str, str] = {
+    "run": "Start a name server, a broker, or a whole cluster.",
+    "demo": "Prove it: a replicated pair, a few thousand messages, a dead master. Under 10 s.",
+    "produce": "Send messages.",
+    "consume": "Receive messages.",
+    "ha": "Look at replication.",
+    "log": "Read, verify and compare commitlogs without a running node.",
+    "journal": "Read what a node recorded.",
+    "config": "Explain settings and where they come from.",
+    "bench": "Measure.",
+    "version": "Say exactly what runs here.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called, not when they are listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"trioha.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, 1)
+            cure = f"; did you mean {near[0]}?" if near else ""
+            raise click.UsageError(f"no such command: {args[0]}{cure}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from trioha import __version__
+
+        click.echo(f"trioha {__version__}")
+        ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Print the version and exit.",
+)
+def cli() -> None:
+    """A highly available message broker that stock RocketMQ clients use.
+
+    \b
+    See it work:            trioha demo
+    Start a name server:    trioha run namesrv --listen 127.0.0.1:9876
+    Start a broker:         trioha run broker --namesrv 127.0.0.1:9876 --store /var/lib/trioha
+    Send and receive:       echo hello | trioha produce -n 127.0.0.1:9876 -t T
+                            trioha consume -n 127.0.0.1:9876 -t T -g G --count 1
+    Watch replication:      trioha ha status -n 127.0.0.1:9876
+
+    Exit codes: 0 ok, 1 failed, 2 usage, 3 unknown, 4 unreachable, 5 refused, 130 interrupted.
+    """
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code; errors become one line on stderr."""
+    try:
+        result = cli.main(arguments, prog_name="trioha", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except BaseException as error:
+        from trioha.cli.failures import report
+
+        return report(error)
+
+
+def main() -> NoReturn:
+    """The entry point of the `trioha` script."""
+    sys.exit(run(sys.argv[1:]))

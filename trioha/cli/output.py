@@ -1,0 +1,81 @@
+"""What commands print: JSON for programs, aligned tables for people, and sizes in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def output_option(function: F) -> F:
+    """``-o json|table`` for a read command, as the argument `output`."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+        help="For people or for programs.",
+    )(function)
+
+
+def print_json(value: object) -> None:
+    """One JSON document, indented, keys in the order given."""
+    click.echo(json.dumps(value, indent=2, default=str))
+
+
+def print_json_line(value: object) -> None:
+    """One JSON document on one line."""
+    click.echo(json.dumps(value, default=str, separators=(",", ":")))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Columns aligned: numbers to the right, the rest to the left."""
+    texts = [[_cell(value) for value in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(head, *texts, strict=True)]
+    right = [
+        all(isinstance(row[i], (int, float)) or row[i] is None for row in rows)
+        for i in range(len(head))
+    ]
+    lines = []
+    for line in [list(head), *texts]:
+        cells = [
+            text.rjust(width) if to_right else text.ljust(width)
+            for text, width, to_right in zip(line, widths, right, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def size_in_words(count: float | None) -> str:
+    """Bytes as ``0 B``, ``1.5 MiB``; ``-`` when not known."""
+    if count is None:
+        return "-"
+    for unit in _UNITS:
+        if abs(count) < 1024 or unit == _UNITS[-1]:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable")
+
+
+def age_in_words(seconds: float | None) -> str:
+    """Seconds as ``0.4 s``, ``3 m``, ``2 h``; ``-`` when not known."""
+    if seconds is None:
+        return "-"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} m" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)

@@ -1,0 +1,165 @@
+"""`trioha run namesrv|broker|cluster`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import trio
+
+from trioha.cli.node import process_options, process_options_from, run_node
+from trioha.cli.node_options import (
+    address_option,
+    broker_from,
+    broker_options,
+    common_options,
+    namesrv_from,
+)
+from trioha.ready_line import broker_facts, namesrv_facts
+
+
+@click.group("run")
+def command() -> None:
+    """Start a name server, a broker, or a whole cluster.
+
+    A node prints one line on stdout when it serves and everything else on stderr. SIGTERM or
+    SIGINT stops it in order, a second one at once.
+    """
+
+
+@command.command("namesrv")
+@common_options
+@process_options
+def namesrv(**flags: Any) -> None:
+    """Start a name server.
+
+    \b
+    trioha run namesrv
+    trioha run namesrv --listen 127.0.0.1:0 --set kvConfigPath=/tmp/kv.json
+    """
+    from trioha.services.namesrv import serve_namesrv
+
+    options = process_options_from(flags)
+    loaded = namesrv_from(**flags)
+    config = loaded.config
+
+    async def serve(shutdown: trio.Event, events: Any, *, task_status: Any) -> None:
+        async with trio.open_nursery() as nursery:
+            address = await nursery.start(partial(serve_namesrv, config, shutdown, events))
+            task_status.started(namesrv_facts(address))
+
+    run_node(
+        serve,
+        node="namesrv",
+        journal_directory=Path(
+            config.journal_path or Path(config.kv_config_path).parent / "journal"
+        ),
+        journal_bytes_max=config.journal_bytes_max,
+        journal_required=bool(config.journal_path),
+        notes=loaded.notes,
+        options=options,
+    )
+
+
+@command.command("broker")
+@broker_options
+@process_options
+def broker(**flags: Any) -> None:
+    """Start a broker: a master or a slave, by flags alone or from a file.
+
+    \b
+    trioha run broker --namesrv 127.0.0.1:9876 --store /var/lib/trioha/a
+    trioha run broker --name broker-a --id 0 --role SYNC_MASTER --listen 127.0.0.1:10911 \\
+        --ha-listen 127.0.0.1:10912 --namesrv 127.0.0.1:9876 --store /var/lib/trioha/a
+    trioha run broker --name broker-a --id 1 --role SLAVE --listen 127.0.0.1:11911 \\
+        --namesrv 127.0.0.1:9876 --store /var/lib/trioha/a-slave
+    trioha run broker --config broker.conf --set flushDiskType=SYNC_FLUSH
+    """
+    from trioha.services.broker import serve_broker
+
+    options = process_options_from(flags)
+    loaded = broker_from(**flags)
+    config = loaded.config
+
+    async def serve(shutdown: trio.Event, events: Any, *, task_status: Any) -> None:
+        async with trio.open_nursery() as nursery:
+            addresses = await nursery.start(partial(serve_broker, config, shutdown, events))
+            task_status.started(
+                broker_facts(
+                    config,
+                    listen=addresses.listen,
+                    ha_listen=addresses.ha_listen,
+                    vip_listen=addresses.vip_listen,
+                )
+            )
+
+    run_node(
+        serve,
+        node=f"{config.broker_name}:{config.broker_id}",
+        journal_directory=Path(config.store_path_root_dir) / "journal",
+        journal_bytes_max=config.journal_bytes_max,
+        journal_required=True,
+        notes=loaded.notes,
+        options=options,
+    )
+
+
+@command.command("cluster")
+@click.argument("layout", type=click.Choice(["2m-2s-async", "2m-2s-sync", "2m-noslave"]))
+@address_option("--listen", "Address of the name server.  [default: 127.0.0.1:9876]")
+@click.option(
+    "--broker-port",
+    type=click.IntRange(0, 65000),
+    default=10911,
+    show_default=True,
+    help="Port of the first broker, the others 10 apart; 0 picks free ones.",
+)
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("trioha-cluster"),
+    show_default=True,
+    help="Where the stores go.",
+)
+@click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of every broker."
+)
+def cluster(
+    layout: str,
+    listen: tuple[str, int] | None,
+    broker_port: int,
+    directory: Path,
+    settings: Sequence[str],
+) -> None:
+    """Start one of RocketMQ's stock layouts on this host, a process per node.
+
+    \b
+    2m-2s-async  two ASYNC_MASTERs, a slave each
+    2m-2s-sync   two SYNC_MASTERs, a slave each
+    2m-noslave   two ASYNC_MASTERs alone
+    \b
+    trioha run cluster 2m-2s-sync --dir /tmp/cluster
+    trioha run cluster 2m-noslave --listen 127.0.0.1:0 --broker-port 0
+
+    A node that dies is reported and not restarted. Exit code 1 if one did.
+    """
+    from trioha.cli.cluster import run_cluster
+
+    host, port = listen or ("127.0.0.1", 9876)
+    deaths = trio.run(
+        partial(
+            run_cluster,
+            layout,
+            host=host,
+            namesrv_port=port,
+            broker_port=broker_port,
+            directory=directory,
+            settings=settings,
+        )
+    )
+    if deaths:
+        raise click.ClickException(f"{deaths} node(s) died while the cluster ran")

@@ -1,0 +1,40 @@
+"""`trioha version`: what runs here, exactly enough for a bug report."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+
+import click
+
+from trioha import __version__
+from trioha.cli.output import output_option, print_json
+
+_LIBRARIES = ("trio", "attrs", "msgpack", "msgspec", "click")
+
+
+@click.command("version")
+@output_option
+def command(output: str) -> None:
+    """Say exactly what runs here: trioha, Python, platform, libraries, protocol.
+
+    \b
+    trioha version
+    trioha version -o json
+    """
+    facts: dict[str, object] = {
+        "trioha": __version__,
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "platform": platform.platform(),
+        "speaks": "RocketMQ 4.9.8",
+        "libraries": {name: metadata.version(name) for name in _LIBRARIES},
+    }
+    if output == "json":
+        print_json(facts)
+        return
+    for name, value in facts.items():
+        shown = value
+        if isinstance(value, dict):
+            shown = ", ".join(f"{library} {version}" for library, version in value.items())
+        click.echo(f"{name:<15} {shown}")

@@ -1,0 +1,202 @@
+"""Nodes as child processes under one Trio block: started, watched, stopped in order.
+
+Each child gets a process group of its own, so that Ctrl-C at a terminal reaches the supervisor
+alone, which then stops the children in order (otherwise they would see a second signal and stop at
+once). Each reads its stdin to the end and stops when it ends: a supervisor that is killed leaves
+nothing running. A child that dies is reported with its last lines; it is not restarted, because a
+broker that fell over should be looked at.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import attrs
+import trio
+
+from trioha.errors import TriohaError
+from trioha.ready_line import parse_ready_json
+
+LAST_LINES_MAX = 20
+LINE_BYTES_MAX = 65_536
+LAST_WORDS_S = 1.0
+"""For what a dead child wrote last to come out of its pipe."""
+STOP_GRACE_S = 30.0
+"""Over a broker's own grace (shutdownGrace, 10 s) and its last flush."""
+
+
+class NodeFailed(TriohaError):
+    """A node ended before it was ready; the text carries its last lines."""
+
+
+@attrs.define(eq=False)
+class Node:
+    """One child."""
+
+    name: str
+    process: trio.Process
+    log: Path | None = None
+    """Where its stderr goes; None: to the supervisor, line by line."""
+    facts: dict[str, object] = attrs.Factory(dict)
+    """Its ready line."""
+    is_detached: bool = False
+    """It outlives the supervisor."""
+    last_lines: deque[str] = attrs.Factory(lambda: deque(maxlen=LAST_LINES_MAX))
+    is_stopping: bool = False
+    stderr_ended: trio.Event = attrs.Factory(trio.Event)
+
+    @property
+    def address(self) -> str:
+        return str(self.facts["listen"])
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def tail(self) -> list[str]:
+        """What it said last."""
+        if self.log is not None and self.log.exists():
+            return self.log.read_text(errors="replace").splitlines()[-LAST_LINES_MAX:]
+        return list(self.last_lines)
+
+
+class Supervisor:
+    """Starts and stops nodes. `on_line` gets what they print, `on_death` those that die unasked."""
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        on_line: Callable[[Node, str], None],
+        on_death: Callable[[Node], None],
+    ) -> None:
+        self.nodes: list[Node] = []
+        self._nursery = nursery
+        self._on_line = on_line
+        self._on_death = on_death
+
+    async def start(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        log: Path | None = None,
+        detached: bool = False,
+    ) -> Node:
+        """Run ``trioha run …`` and wait for its ready line. The caller owns patience.
+
+        A `detached` node outlives a supervisor that ends well; it must have a `log`.
+
+        Errors: NodeFailed when it ends first.
+        """
+        stderr = subprocess.PIPE if log is None else log.open("ab")
+        try:
+            process = await trio.lowlevel.open_process(
+                [
+                    *(sys.executable, "-m", "trioha", "run", *arguments, "--ready-json"),
+                    *(() if detached else ("--until-stdin-ends",)),
+                ],
+                stdin=subprocess.DEVNULL if detached else subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        finally:
+            if not isinstance(stderr, int):
+                stderr.close()
+        node = Node(name, process, log, is_detached=detached)
+        self.nodes.append(node)
+        if process.stderr is not None:
+            self._nursery.start_soon(self._forward, node, name=f"supervisor.stderr[{name}]")
+        else:
+            node.stderr_ended.set()
+        await self._wait_ready(node)
+        self._nursery.start_soon(self._watch, node, name=f"supervisor.watch[{name}]")
+        return node
+
+    async def stop(self, node: Node) -> int:
+        """SIGTERM, and SIGKILL after `STOP_GRACE_S`; returns the exit code."""
+        node.is_stopping = True
+        node.process.terminate()
+        with trio.move_on_after(STOP_GRACE_S):
+            return await node.process.wait()
+        node.process.kill()
+        return await node.process.wait()
+
+    async def stop_all(self) -> None:
+        """The youngest first: slaves before masters before name servers."""
+        for node in reversed(self.nodes):
+            if node.process.returncode is None and not node.is_detached:
+                await self.stop(node)
+
+    def kill_all(self) -> None:
+        for node in self.nodes:
+            node.is_stopping = True
+            if node.process.returncode is None:
+                node.process.kill()
+
+    async def _wait_ready(self, node: Node) -> None:
+        assert node.process.stdout is not None
+        received = b""
+        while b"\n" not in received and len(received) < LINE_BYTES_MAX:
+            chunk = await node.process.stdout.receive_some()
+            if not chunk:
+                code = await node.process.wait()
+                await node.stderr_ended.wait()
+                said = "; ".join(node.tail()[-3:]) or "it said nothing"
+                raise NodeFailed(
+                    f"{node.name} ended with exit code {code} before it served: {said}"
+                )
+            received += chunk
+        node.facts = parse_ready_json(received.decode(errors="replace"))
+
+    async def _forward(self, node: Node) -> None:
+        assert node.process.stderr is not None
+        rest = b""
+        async for chunk in node.process.stderr:
+            *lines, rest = (rest + chunk).split(b"\n")
+            if len(rest) > LINE_BYTES_MAX:
+                lines, rest = [*lines, rest], b""
+            for line in lines:
+                text = line.decode(errors="replace")
+                node.last_lines.append(text)
+                self._on_line(node, text)
+        node.stderr_ended.set()
+
+    async def _watch(self, node: Node) -> None:
+        await node.process.wait()
+        if not node.is_stopping:
+            with trio.move_on_after(LAST_WORDS_S):
+                await node.stderr_ended.wait()
+            self._on_death(node)
+
+
+@asynccontextmanager
+async def open_supervisor(
+    *,
+    on_line: Callable[[Node, str], None] = lambda node, line: None,
+    on_death: Callable[[Node], None] = lambda node: None,
+) -> AsyncIterator[Supervisor]:
+    """Supervise while the block runs; on the way out every node that is not detached is stopped.
+
+    Cancellation: children are killed when the block is cancelled.
+    """
+    async with trio.open_nursery() as nursery:
+        supervisor = Supervisor(nursery, on_line, on_death)
+        try:
+            yield supervisor
+            await supervisor.stop_all()
+        except Exception:
+            for node in supervisor.nodes:
+                node.is_detached = False
+            await supervisor.stop_all()
+            raise
+        except BaseException:
+            supervisor.kill_all()
+            raise
+        finally:
+            nursery.cancel_scope.cancel()

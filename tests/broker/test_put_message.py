@@ -1,0 +1,363 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.memory_store import MemoryStore
+from support.sending import BORN_HOST, STORE_HOST, FakeReplicas, at
+
+from trioha.broker.put_message import PutOutcome, PutPipeline, remark_of
+from trioha.config import BrokerConfig, BrokerRole, FlushDiskType
+from trioha.remoting.channel import Instant
+from trioha.store.interface import PutMessage
+from trioha.wire.codes import ResponseCode
+
+OK = ResponseCode.SUCCESS
+FLUSH_DISK = ResponseCode.FLUSH_DISK_TIMEOUT
+NO_SLAVE = ResponseCode.SLAVE_NOT_AVAILABLE
+FLUSH_SLAVE = ResponseCode.FLUSH_SLAVE_TIMEOUT
+
+ASYNC = BrokerConfig()
+SYNC_FLUSH = attrs.evolve(ASYNC, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+SYNC_MASTER = attrs.evolve(ASYNC, broker_role=BrokerRole.SYNC_MASTER)
+BOTH = attrs.evolve(SYNC_FLUSH, broker_role=BrokerRole.SYNC_MASTER)
+
+
+def message(body: bytes = b"hello", queue_id: int = 0) -> PutMessage:
+    return PutMessage("T", queue_id, 0, 0, 1, BORN_HOST, STORE_HOST, body, b"")
+
+
+class Bench:
+    """A pipeline, its store, its slaves, and the codes that were told."""
+
+    def __init__(self, config: BrokerConfig, *, waiters_max: int = 100) -> None:
+        self.store = MemoryStore()
+        self.replicas = FakeReplicas()
+        self.pipeline = PutPipeline(self.store, config, self.replicas, waiters_max=waiters_max)
+        self.told: list[ResponseCode] = []
+
+    def put(
+        self,
+        instant: Instant | None = None,
+        *,
+        wait: bool = True,
+        body: bytes = b"hello",
+        on_done: Callable[[ResponseCode], None] | None = None,
+    ) -> PutOutcome:
+        instant = at() if instant is None else instant
+        outcome = self.pipeline.put(message(body), wait=wait, instant=instant)
+        if outcome.must_wait:
+            self.pipeline.when_safe(outcome, instant, on_done or self.told.append)
+        elif outcome.is_stored:
+            self.told.append(outcome.code)
+        return outcome
+
+    def flush(self) -> None:
+        self.pipeline.on_flushed(self.store.flush())
+
+    def ack(self) -> None:
+        self.replicas.push2slave_max_offset = self.store.max_phy_offset
+        self.pipeline.on_acked(self.store.max_phy_offset)
+
+
+def test_async_master_answers_at_once() -> None:
+    bench = Bench(ASYNC)
+    outcome = bench.put()
+    assert outcome.code is OK
+    assert not outcome.must_wait
+    assert bench.replicas.asked == []
+    assert bench.pipeline.next_deadline_ms is None
+
+
+def test_sync_flush_waits_for_the_disk() -> None:
+    bench = Bench(SYNC_FLUSH)
+    bench.put()
+    assert bench.told == []
+    assert bench.pipeline.has_flush_waiters
+    bench.flush()
+    assert bench.told == [OK]
+    assert not bench.pipeline.has_flush_waiters
+
+
+def test_disk_too_slow_is_flush_disk_timeout_at_its_deadline() -> None:
+    bench = Bench(SYNC_FLUSH)
+    bench.put(at(100))
+    assert bench.pipeline.next_deadline_ms == 5100
+    bench.pipeline.expire(5099)
+    assert bench.told == []
+    bench.pipeline.expire(5100)
+    assert bench.told == [FLUSH_DISK]
+    assert len(bench.store.messages) == 1
+
+
+def test_sync_master_waits_for_a_slave() -> None:
+    bench = Bench(SYNC_MASTER)
+    outcome = bench.put()
+    assert bench.replicas.asked == [outcome.results[-1].end_offset]
+    assert bench.told == []
+    bench.ack()
+    assert bench.told == [OK]
+
+
+def test_slave_too_slow_is_flush_slave_timeout_at_its_deadline() -> None:
+    bench = Bench(SYNC_MASTER)
+    bench.put(at(100))
+    assert bench.pipeline.next_deadline_ms == 3100
+    bench.pipeline.expire(3099)
+    assert bench.told == []
+    bench.pipeline.expire(3100)
+    assert bench.told == [FLUSH_SLAVE]
+    assert len(bench.store.messages) == 1
+
+
+def test_no_slave_near_is_slave_not_available_at_once() -> None:
+    bench = Bench(SYNC_MASTER)
+    bench.replicas.available = False
+    outcome = bench.put()
+    assert bench.told == [NO_SLAVE]
+    assert not outcome.must_wait
+    assert len(bench.store.messages) == 1
+
+
+def test_wait_false_waits_for_nothing() -> None:
+    bench = Bench(BOTH)
+    bench.replicas.available = False
+    bench.put(wait=False)
+    assert bench.told == [OK]
+
+
+@pytest.mark.parametrize(
+    ("disk", "slave", "told"),
+    [
+        ("in time", "in time", OK),
+        ("late", "in time", FLUSH_DISK),
+        ("in time", "late", FLUSH_SLAVE),
+        ("late", "late", FLUSH_SLAVE),
+        ("in time", "absent", NO_SLAVE),
+        ("late", "absent", NO_SLAVE),
+    ],
+)
+def test_slave_status_overrides_disk_status(disk: str, slave: str, told: ResponseCode) -> None:
+    bench = Bench(BOTH)
+    bench.replicas.available = slave != "absent"
+    bench.put()
+    if disk == "in time":
+        bench.flush()
+    if slave == "in time":
+        bench.ack()
+    bench.pipeline.expire(10_000)
+    assert bench.told == [told]
+    assert len(bench.store.messages) == 1
+
+
+def test_both_waits_end_in_either_order_and_tell_once() -> None:
+    bench = Bench(BOTH)
+    bench.put()
+    bench.ack()
+    assert bench.told == []
+    bench.flush()
+    bench.put()
+    bench.flush()
+    assert bench.told == [OK]
+    bench.ack()
+    assert bench.told == [OK, OK]
+    bench.pipeline.expire(1 << 40)
+    assert bench.told == [OK, OK]
+
+
+def test_what_is_safe_already_is_told_at_once() -> None:
+    bench = Bench(BOTH)
+    outcome = bench.pipeline.put(message(), wait=True, instant=at())
+    bench.store.flush()
+    bench.replicas.push2slave_max_offset = bench.store.max_phy_offset
+    bench.pipeline.when_safe(outcome, at(), bench.told.append)
+    assert bench.told == [OK]
+
+
+def test_one_ack_releases_everybody_below_it_in_order() -> None:
+    bench = Bench(SYNC_MASTER)
+    order: list[int] = []
+    outcomes = []
+
+    def tell(number: int, code: ResponseCode) -> None:
+        order.append(number)
+
+    for number in range(5):
+        outcomes.append(bench.put(on_done=partial(tell, number)))
+    bench.pipeline.on_acked(outcomes[2].results[-1].end_offset)
+    assert order == [0, 1, 2]
+    bench.ack()
+    assert order == [0, 1, 2, 3, 4]
+
+
+def test_partly_acknowledged_message_is_not_safe() -> None:
+    bench = Bench(SYNC_MASTER)
+    outcome = bench.put()
+    bench.pipeline.on_acked(outcome.results[-1].end_offset - 1)
+    assert bench.told == []
+
+
+def test_c6_small_puts_beside_large_ones_time_out_by_their_deadline_only() -> None:
+    """RocketMQ lets a wait end after five wake-ups, so busy neighbours use up its patience."""
+    bench = Bench(SYNC_MASTER, waiters_max=20_000)
+    for turn in range(500):
+        instant = at(turn)
+        bench.put(instant)
+        for _ in range(3):
+            bench.pipeline.put(message(b"x" * 10_000), wait=False, instant=instant)
+        # A slave that is always a little behind: wake-ups galore, none of them enough.
+        bench.pipeline.on_acked(bench.store.max_phy_offset - 100_000)
+        bench.pipeline.expire(turn)
+    assert FLUSH_SLAVE not in bench.told
+    bench.ack()
+    assert bench.told == [OK] * 500
+
+
+def test_c6_megabyte_message_times_out_by_its_deadline_only() -> None:
+    bench = Bench(SYNC_MASTER)
+    outcome = bench.put(body=b"x" * (1 << 20))
+    end = outcome.results[-1].end_offset
+    for turn, offset in enumerate(range(0, end, 32768)):
+        bench.pipeline.on_acked(offset)
+        bench.pipeline.expire(turn)
+    assert bench.told == []
+    bench.pipeline.on_acked(end)
+    assert bench.told == [OK]
+
+
+def test_slave_takes_no_puts() -> None:
+    bench = Bench(attrs.evolve(ASYNC, broker_role=BrokerRole.SLAVE))
+    outcome = bench.put()
+    assert outcome.code is ResponseCode.SERVICE_NOT_AVAILABLE
+    assert not outcome.is_stored
+    assert bench.store.messages == []
+    assert "slave" in (outcome.remark or "")
+
+
+def test_role_may_change_at_run_time() -> None:
+    bench = Bench(ASYNC)
+    bench.pipeline.role = BrokerRole.SLAVE
+    assert not bench.put().is_stored
+    bench.pipeline.role = BrokerRole.SYNC_MASTER
+    assert bench.put().wait_slave
+
+
+def test_full_disk_refuses_with_its_reason_and_recovers() -> None:
+    bench = Bench(SYNC_MASTER)
+    bench.store.writable = False
+    outcome = bench.put()
+    assert (outcome.code, outcome.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, "disk full")
+    assert not outcome.must_wait
+    bench.store.writable = True
+    assert bench.put().is_stored
+
+
+def test_message_the_store_finds_illegal_is_message_illegal() -> None:
+    bench = Bench(ASYNC)
+    illegal = message()
+    illegal.properties = b"x" * 32768
+    outcome = bench.pipeline.put(illegal, wait=True, instant=at())
+    assert outcome.code is ResponseCode.MESSAGE_ILLEGAL
+    assert not outcome.is_stored
+
+
+def test_batch_waits_for_its_last_message() -> None:
+    bench = Bench(SYNC_MASTER)
+    outcome = bench.pipeline.put_batch([message(), message()], wait=True, instant=at())
+    assert [result.queue_offset for result in outcome.results] == [0, 1]
+    bench.pipeline.when_safe(outcome, at(), bench.told.append)
+    bench.pipeline.on_acked(outcome.results[0].end_offset)
+    assert bench.told == []
+    bench.ack()
+    assert bench.told == [OK]
+
+
+def test_batch_is_refused_as_a_whole() -> None:
+    bench = Bench(ASYNC)
+    bench.store.writable = False
+    outcome = bench.pipeline.put_batch([message(), message()], wait=True, instant=at())
+    assert outcome.code is ResponseCode.SERVICE_NOT_AVAILABLE
+    assert outcome.results == ()
+
+
+def test_too_many_waiters_are_refused_before_anything_is_stored() -> None:
+    bench = Bench(SYNC_MASTER, waiters_max=2)
+    bench.put()
+    bench.put()
+    outcome = bench.put()
+    assert outcome.code is ResponseCode.SYSTEM_BUSY
+    assert (outcome.remark or "").startswith("[REJECTREQUEST]")
+    assert len(bench.store.messages) == 2
+    assert bench.put(wait=False).is_stored
+    bench.ack()
+    assert bench.put().is_stored
+
+
+def test_giving_up_tells_everybody_that_the_outcome_is_unknown() -> None:
+    bench = Bench(BOTH)
+    bench.put()
+    bench.flush()
+    bench.put()
+    bench.pipeline.give_up()
+    assert bench.told == [FLUSH_SLAVE, FLUSH_SLAVE]
+    assert bench.pipeline.waiter_count == 0
+
+
+def test_codes_of_stored_messages_are_explained() -> None:
+    assert remark_of(OK) is None
+    for code in (FLUSH_DISK, NO_SLAVE, FLUSH_SLAVE):
+        assert (remark_of(code) or "").startswith("stored, but")
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.just("put"),
+            st.just("flush"),
+            st.just("ack"),
+            st.integers(1, 4000),
+        ),
+        max_size=40,
+    )
+)
+def test_every_put_is_told_once_and_never_after_its_deadline(steps: list[str | int]) -> None:
+    bench = Bench(BOTH)
+    now_ms = 0
+    told: dict[int, tuple[ResponseCode, int]] = {}
+    began: list[int] = []
+
+    def tell(number: int, code: ResponseCode) -> None:
+        assert number not in told
+        told[number] = (code, now_ms)
+
+    for step in steps:
+        if step == "put":
+            number = len(began)
+            began.append(now_ms)
+
+            bench.put(at(now_ms), on_done=partial(tell, number))
+        elif step == "flush":
+            bench.flush()
+        elif step == "ack":
+            bench.ack()
+        elif isinstance(step, int):
+            end_ms = now_ms + step
+            while (deadline_ms := bench.pipeline.next_deadline_ms) is not None:
+                if deadline_ms > end_ms:
+                    break
+                now_ms = deadline_ms
+                bench.pipeline.expire(now_ms)
+            now_ms = end_ms
+    for number, began_ms in enumerate(began):
+        if number in told:
+            code, told_ms = told[number]
+            assert told_ms - began_ms <= 5000
+            if code is OK:
+                assert told_ms - began_ms < 5000
+        else:
+            assert now_ms - began_ms < 5000

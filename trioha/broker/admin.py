@@ -1,0 +1,95 @@
+"""Every administrative request, assembled; and those that need no place of their own.
+
+28 (runtime info), 43 and 45 (tables that slaves copy), and our own 30001, a msgpack map that says
+everything about the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgpack
+
+from trioha.broker.admin_config import ConfigAdminProcessor
+from trioha.broker.admin_groups import GroupAdminProcessor
+from trioha.broker.admin_topics import TopicAdminProcessor
+from trioha.broker.client_relay import ClientRelay
+from trioha.broker.clients import ConsumerManager, ProducerManager
+from trioha.broker.delay import DelaySchedule
+from trioha.broker.groups import GroupTable
+from trioha.broker.offsets import ConsumerOffsetTable
+from trioha.broker.runtime_info import RuntimeInfo
+from trioha.broker.topics import TopicTable
+from trioha.config import BrokerConfig
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.store.interface import MessageStore
+from trioha.wire.bodies import encode_kv_table
+from trioha.wire.codes import RequestCode
+from trioha.wire.remoting_command import RemotingCommand
+
+
+class AdminProcessor:
+    """What tools, slaves and the console ask.
+
+    `status` gives the node's own view of itself (30001); `apply_config` gets a changed
+    configuration (25); `is_slave` is asked before topics or groups are changed.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        consumers: ConsumerManager,
+        producers: ProducerManager,
+        offsets: ConsumerOffsetTable,
+        delay: DelaySchedule,
+        *,
+        is_slave: Callable[[], bool],
+        status: Callable[[], Mapping[str, object]],
+        apply_config: Callable[[BrokerConfig], None],
+        instant: Instant,
+    ) -> None:
+        self.runtime_info = RuntimeInfo(store, delay, instant)
+        self._offsets = offsets
+        self._delay = delay
+        self._status = status
+        self._topic_admin = TopicAdminProcessor(config, store, topics, offsets, is_slave)
+        self._group_admin = GroupAdminProcessor(
+            config, store, topics, groups, consumers, producers, offsets, is_slave
+        )
+        self._config_admin = ConfigAdminProcessor(config, apply_config)
+        self._relay = ClientRelay(config, store, topics, consumers, offsets)
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            **self._topic_admin.handlers(),
+            **self._group_admin.handlers(),
+            **self._config_admin.handlers(),
+            **self._relay.handlers(),
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.get_runtime_info,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_consumer_offsets,
+            RequestCode.GET_ALL_DELAY_OFFSET: self.all_delay_offsets,
+            RequestCode.TRIOHA_NODE_STATUS: self.node_status,
+        }
+
+    def get_runtime_info(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        return request.response(body=encode_kv_table(self.runtime_info.table(instant)))
+
+    def all_consumer_offsets(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        return request.response(body=self._offsets.encode())
+
+    def all_delay_offsets(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        return request.response(body=self._delay.encode())
+
+    def node_status(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        return request.response(body=msgpack.packb(dict(self._status())))

@@ -1,0 +1,107 @@
+"""The configuration over the wire: requests 25 and 26 (AdminBrokerProcessor.java).
+
+Anyone who reaches the port may send these, and a setting that named a path or a command was a way
+to run code on the machine (CVE-2023-33246). So only the keys of `REMOTE_KEYS` can be set: numbers
+and switches that are read anew on each use. A request is judged whole before anything of it is
+taken over. Secrets are never shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from trioha.config import BrokerConfig, key_of
+from trioha.config_files import Entry, Syntax, parse_properties
+from trioha.config_values import convert
+from trioha.errors import CommandError, ConfigError
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.wire.bodies import DataVersion
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+
+REMOTE_KEYS = frozenset(
+    {
+        "brokerPermission",
+        "longPollingEnable",
+        "notifyConsumerIdsChangedEnable",
+        "offsetCheckInSlave",
+        "shortPollingTimeMills",
+        "slaveReadEnable",
+    }
+)
+SECRET_KEYS = frozenset({"haSecret"})
+BODY_BYTES_MAX = 65_536
+
+_FIELDS = {key_of(field): field for field in attrs.fields(BrokerConfig)}
+
+
+class ConfigAdminProcessor:
+    """Shows the configuration and changes what may be changed from afar.
+
+    `apply` gets the new configuration and gives it to everybody who reads it.
+    """
+
+    def __init__(self, config: BrokerConfig, apply: Callable[[BrokerConfig], None]) -> None:
+        self.config = config
+        self._apply = apply
+        self._version = DataVersion()
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
+            RequestCode.GET_BROKER_CONFIG: self.get_config,
+        }
+
+    def update_config(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """Take over ``key=value`` lines, all or none."""
+        data = request.body_bytes()
+        if len(data) > BODY_BYTES_MAX:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"{len(data)} bytes of configuration")
+        try:
+            lines = list(parse_properties(data.decode()))
+        except UnicodeDecodeError:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, "the body is not UTF-8") from None
+        changes: dict[str, Any] = {}
+        for number, key, value in lines:
+            if key not in REMOTE_KEYS:
+                raise CommandError(
+                    ResponseCode.NO_PERMISSION,
+                    f"{key!r:.60} can not be set remotely; these can: "
+                    + ", ".join(sorted(REMOTE_KEYS)),
+                )
+            entry = Entry(key, value, f"line {number}", Syntax.PROPERTIES)
+            try:
+                changes[_FIELDS[key].name] = convert(_FIELDS[key], entry, [])
+            except ConfigError as error:
+                raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        if changes:
+            self.config = attrs.evolve(self.config, **changes)
+            self._version = self._version.next(instant.wall_ms)
+            self._apply(self.config)
+        return request.response()
+
+    def get_config(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """Every setting as ``key=value`` lines."""
+        lines = [
+            f"{key}={_shown(key, getattr(self.config, field.name))}\n"
+            for key, field in sorted(_FIELDS.items())
+        ]
+        return request.response(
+            ext_fields={"version": self._version.encode().decode()}, body="".join(lines).encode()
+        )
+
+
+def _shown(key: str, value: object) -> str:
+    if key in SECRET_KEYS:
+        return "******" if value else ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = str(getattr(value, "value", value))
+    return text.replace("\\", "\\\\").replace("\n", "\\n")

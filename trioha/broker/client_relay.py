@@ -1,0 +1,284 @@
+"""What administrators ask clients through the broker: 222, 223, 307, 309 (Broker2Client.java).
+
+Only the broker has a connection to a client, so it passes such requests on and the answers back.
+Nothing waits for an answer: it is sent on when it comes, or code 207 when its deadline does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from trioha.broker.clients import ClientInfo, ConsumerManager
+from trioha.broker.offsets import ConsumerOffsetTable
+from trioha.broker.topics import TopicTable
+from trioha.config import BrokerConfig
+from trioha.errors import CommandError, RemoteProtocolError
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.store.interface import MessageStore
+from trioha.wire import fastjson
+from trioha.wire.bodies import MessageQueue
+from trioha.wire.codes import ONEWAY_FLAG, LanguageCode, RequestCode, ResponseCode
+from trioha.wire.message_id import decode_message_id
+from trioha.wire.remoting_command import ExtValue, RemotingCommand
+
+OnResponse = Callable[[RemotingCommand | None], None]
+
+CALL_MS = 10_000
+STATUS_MS = 5_000
+CALLS_MAX = 4_096
+"""Questions to clients in flight: they cost a timer each, and a silent client keeps them 10 s."""
+VERSION_V3_0_7 = 28  # the first client that understands 220 and 221
+VERSION_V3_1_8 = 62  # the first that understands 307 and 309
+
+
+class ClientRelay:
+    """Passes administrators' requests on to consumers."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetTable,
+    ) -> None:
+        self._broker_name = config.broker_name
+        self._store = store
+        self._topics = topics
+        self._consumers = consumers
+        self._offsets = offsets
+        self._calls_in_flight = 0
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+        }
+
+    def reset_offset(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """Tell every consumer of a group to go on from a point in time (-1: from the end).
+
+        The consumers then commit the new offsets themselves. Without `isForce` no queue moves
+        forwards.
+        """
+        topic, group = request.ext_str("topic"), request.ext_str("group")
+        timestamp_ms = request.ext_int("timestamp")
+        targets = self._targets(topic, group, timestamp_ms, request.ext_bool("isForce"))
+        members = self._consumers.members(group)
+        if not members:
+            raise CommandError(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {group:.255} "
+                f"Topic: {topic} Timestamp: {timestamp_ms}",
+            )
+        for _, client in members:
+            _check_version(client, VERSION_V3_0_7)
+        fields: dict[str, ExtValue] = {
+            "topic": topic,
+            "group": group,
+            "timestamp": str(timestamp_ms),
+            "isForce": request.ext_bool("isForce"),
+        }
+        body = _reset_body(targets)
+        body_cpp = _reset_body_cpp(targets)
+        for member, client in members:
+            member.send_nowait(
+                RemotingCommand(
+                    RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+                    dict(fields),
+                    body_cpp if client.language is LanguageCode.CPP else body,
+                    flag=ONEWAY_FLAG,
+                )
+            )
+        return request.response(body=body)
+
+    def consumer_status(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand | None:
+        """Ask a group's consumers, or one of them, how far they are themselves."""
+        topic, group = request.ext_str("topic"), request.ext_str("group")
+        wanted = request.ext_str("clientAddr", "")
+        members = [
+            (member, client)
+            for member, client in self._consumers.members(group)
+            if wanted in ("", client.client_id)
+        ]
+        if not members:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR,
+                f"No Any Consumer online in the consumer group: [{group:.255}]",
+            )
+        for _, client in members:
+            _check_version(client, VERSION_V3_0_7)
+        self._check_room(len(members))
+        answers = _StatusAnswers(channel, request, len(members))
+        for member, client in members:
+            self._ask(
+                member,
+                RemotingCommand(
+                    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": topic, "group": group}
+                ),
+                instant.now_ms + STATUS_MS,
+                answers.taker(client.client_id),
+            )
+        return None
+
+    def running_info(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand | None:
+        """A consumer's own description of itself."""
+        self._call(channel, request, instant, request.body_bytes(), request.ext_fields)
+        return None
+
+    def consume_directly(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand | None:
+        """Have a consumer consume the message of a message id here and now."""
+        message_id = request.ext_str("msgId", "")
+        view = self._store.look_message(decode_message_id(message_id)[2])
+        if view is None:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR, f"can not find message by the id, {message_id}"
+            )
+        fields = {**request.ext_fields, "brokerName": self._broker_name}
+        self._call(channel, request, instant, bytes(view), fields)
+        return None
+
+    def _call(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        instant: Instant,
+        body: bytes,
+        fields: Mapping[str, ExtValue],
+    ) -> None:
+        group, client_id = request.ext_str("consumerGroup"), request.ext_str("clientId", "")
+        found = self._consumers.find_client(group, client_id)
+        if found is None:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{group:.255}> <{client_id:.255}> not online",
+            )
+        member, client = found
+        _check_version(client, VERSION_V3_1_8)
+        self._check_room(1)
+
+        def answer(response: RemotingCommand | None) -> None:
+            if response is None:
+                channel.send_nowait(
+                    request.response(
+                        ResponseCode.CONSUME_MSG_TIMEOUT,
+                        f"consumer <{group}> <{client_id}> Timeout",
+                    )
+                )
+            else:
+                channel.send_nowait(
+                    request.response(
+                        response.code,
+                        response.remark,
+                        dict(response.ext_fields),
+                        response.body_bytes(),
+                    )
+                )
+
+        self._ask(
+            member,
+            RemotingCommand(request.code, dict(fields), body),
+            instant.now_ms + CALL_MS,
+            answer,
+        )
+
+    def _check_room(self, count: int) -> None:
+        if self._calls_in_flight + count > CALLS_MAX:
+            raise CommandError(
+                ResponseCode.SYSTEM_BUSY,
+                f"[REJECTREQUEST] {self._calls_in_flight} questions to clients are in flight",
+            )
+
+    def _ask(
+        self, member: Channel, command: RemotingCommand, deadline_ms: int, on_response: OnResponse
+    ) -> None:
+        def done(response: RemotingCommand | None) -> None:
+            self._calls_in_flight -= 1
+            on_response(response)
+
+        self._calls_in_flight += 1
+        member.request_nowait(command, deadline_ms, done)
+
+    def _targets(
+        self, topic: str, group: str, timestamp_ms: int, is_force: bool
+    ) -> dict[MessageQueue, int]:
+        config = self._topics.get(topic)
+        if config is None:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR, f"[reset-offset] reset offset failed, no topic {topic}"
+            )
+        targets = {}
+        for queue_id in range(config.write_queue_nums):
+            committed = self._offsets.query(group, topic, queue_id)
+            if committed < 0:
+                raise CommandError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the consumer group <{group:.255}> has no offset of queue {queue_id} yet",
+                )
+            if timestamp_ms == -1:
+                offset = self._store.max_offset_in_queue(topic, queue_id)
+            else:
+                offset = self._store.offset_by_time(topic, queue_id, timestamp_ms)
+            offset = max(0, offset)
+            queue = MessageQueue(topic, self._broker_name, queue_id)
+            targets[queue] = offset if is_force else min(offset, committed)
+        return targets
+
+
+class _StatusAnswers:
+    """Collects what consumers answer and sends it on when the last one has."""
+
+    def __init__(self, channel: Channel, request: RemotingCommand, count: int) -> None:
+        self._channel = channel
+        self._request = request
+        self._missing = count
+        self._table: dict[str, object] = {}
+
+    def taker(self, client_id: str) -> OnResponse:
+        def take(response: RemotingCommand | None) -> None:
+            if response is not None and response.code == ResponseCode.SUCCESS:
+                try:
+                    body = fastjson.loads(response.body_bytes())
+                except RemoteProtocolError:
+                    body = None  # one broken answer does not spoil the others
+                if isinstance(body, dict):
+                    self._table[client_id] = body.get("messageQueueTable") or {}
+            self._missing -= 1
+            if not self._missing:
+                self._finish()
+
+        return take
+
+    def _finish(self) -> None:
+        body = fastjson.dumps({"consumerTable": self._table, "messageQueueTable": {}})
+        self._channel.send_nowait(self._request.response(body=body))
+
+
+def _check_version(client: ClientInfo, least: int) -> None:
+    if client.version < least:
+        raise CommandError(
+            ResponseCode.SYSTEM_ERROR,
+            f"the client {client.client_id} does not support this feature. "
+            f"version={client.version}",
+        )
+
+
+def _reset_body(targets: Mapping[MessageQueue, int]) -> bytes:
+    pairs = [(queue.to_dict(), offset) for queue, offset in targets.items()]
+    return fastjson.dumps({"offsetTable": fastjson.ObjectKeyMap(pairs)})
+
+
+def _reset_body_cpp(targets: Mapping[MessageQueue, int]) -> bytes:
+    """The C++ client's JSON reader knows no objects as keys."""
+    rows = [{**queue.to_dict(), "offset": offset} for queue, offset in targets.items()]
+    return fastjson.dumps({"offsetTable": rows})

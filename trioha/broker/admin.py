@@ -47,7 +47,7 @@ class AdminProcessor:
         delay: DelaySchedule,
         *,
         is_slave: Callable[[], bool],
-        status: Callable[[], Mapping[str, object]],
+        status: Callable[[Instant], Mapping[str, object]],
         apply_config: Callable[[BrokerConfig], None],
         instant: Instant,
     ) -> None:
@@ -92,4 +92,4 @@ class AdminProcessor:
     def node_status(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        return request.response(body=msgpack.packb(dict(self._status())))
+        return request.response(body=msgpack.packb(dict(self._status(instant))))

@@ -1,0 +1,88 @@
+"""Namespaces of keys and values that administrators keep here (KVConfigManager.java)."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from trioha.errors import CommandError, RemoteProtocolError
+from trioha.wire import fastjson
+from trioha.wire.codes import ResponseCode
+from trioha.wire.json_fields import object_of, text
+from trioha.wire.remoting_command import Buffer
+
+ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
+"""topic -> ``broker:queues;broker:queues``, handed out with routes when order is enabled."""
+
+ENTRIES_MAX = 10_000
+"""Of all namespaces; each change writes the whole file."""
+VALUE_LENGTH_MAX = 65_536
+KEY_LENGTH_MAX = 255
+"""Of a namespace or a key."""
+
+
+class KvConfig:
+    """The table; `version` steps with every change so that the shell knows what it has saved."""
+
+    def __init__(self, *, entries_max: int = ENTRIES_MAX) -> None:
+        self._entries_max = entries_max
+        self._namespaces: dict[str, dict[str, str]] = {}
+        self._count = 0
+        self.version = 0
+
+    def get(self, namespace: str, key: str) -> str | None:
+        return self._namespaces.get(namespace, {}).get(key)
+
+    def list(self, namespace: str) -> dict[str, str] | None:
+        """A copy of one namespace, or None if nothing was ever put there."""
+        table = self._namespaces.get(namespace)
+        return None if table is None else dict(table)
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        """Set a value. Errors: CommandError when it is too long or there is no room."""
+        if not (0 < len(namespace) <= KEY_LENGTH_MAX and 0 < len(key) <= KEY_LENGTH_MAX):
+            raise _refusal(f"namespace and key have 1 to {KEY_LENGTH_MAX} characters")
+        if len(value) > VALUE_LENGTH_MAX:
+            raise _refusal(f"a value has at most {VALUE_LENGTH_MAX} characters")
+        table = self._namespaces.get(namespace, {})
+        if key not in table:
+            if self._count >= self._entries_max:
+                raise _refusal(f"there are {self._entries_max} entries already")
+            self._count += 1
+        table[key] = value
+        self._namespaces[namespace] = table
+        self.version += 1
+
+    def delete(self, namespace: str, key: str) -> bool:
+        """Forget a value; False if there was none. An empty namespace stays, as in RocketMQ."""
+        if self._namespaces.get(namespace, {}).pop(key, None) is None:
+            return False
+        self._count -= 1
+        self.version += 1
+        return True
+
+    def encode(self) -> bytes:
+        """The text of kvConfig.json."""
+        return fastjson.dumps({"configTable": self._namespaces})
+
+    @classmethod
+    def decode(cls, data: Buffer) -> Self:
+        """Read kvConfig.json, RocketMQ's or ours.
+
+        Errors: RemoteProtocolError when it holds something else.
+        """
+        table = object_of(object_of(fastjson.loads(data), "KV file").get("configTable"), "KV table")
+        config = cls()
+        for namespace in table:
+            values = object_of(table[namespace], namespace)
+            config._namespaces[namespace] = {}
+            for key in values:
+                try:
+                    config.put(namespace, key, text(values, key))
+                except CommandError as error:
+                    raise RemoteProtocolError(error.remark) from None
+        config.version = 0
+        return config
+
+
+def _refusal(reason: str) -> CommandError:
+    return CommandError(ResponseCode.SYSTEM_ERROR, f"KV configuration: {reason}")

@@ -1,0 +1,303 @@
+"""What a name server answers (DefaultRequestProcessor.java).
+
+Everything is answered on the spot but changes of the KV configuration: their answer waits until the
+shell has the file on disk, so that a SUCCESS survives a crash. Configuration is not settable over
+the wire: RocketMQ's UPDATE_NAMESRV_CONFIG let a peer choose a file and its content
+(CVE-2023-37582), and nothing here needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from zlib import crc32
+
+import attrs
+
+from trioha.config import NamesrvConfig, key_of
+from trioha.errors import CommandError
+from trioha.journal import EventSink
+from trioha.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
+from trioha.namesrv.route_info import BrokerAddress, RouteInfoManager
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.wire.bodies import DataVersion, encode_kv_table, encode_topic_list
+from trioha.wire.codes import VERSION_V4_9_4, RequestCode, ResponseCode
+from trioha.wire.remoting_command import ExtValue, RemotingCommand
+from trioha.wire.route import RegisterBrokerBody
+
+UNSAVED_MAX = 1024
+"""Answers that may wait for the disk; each is a request of an administrator."""
+
+
+@attrs.frozen
+class UnsavedKv:
+    """The KV file as it is to be, and whose answers wait for it."""
+
+    version: int
+    data: bytes
+    waiting: list[tuple[Channel, RemotingCommand]]
+
+    def answer(self, failure: str | None = None) -> None:
+        """Tell everybody who waits: it is on disk, or why not."""
+        for channel, request in self.waiting:
+            if failure is None:
+                response = request.response()
+            else:
+                remark = f"changed, but not on disk: {failure}"
+                response = request.response(ResponseCode.SYSTEM_ERROR, remark)
+            if not request.is_oneway:
+                channel.send_nowait(response)
+
+
+class NamesrvProcessor:
+    """Handlers of one name server, and its tables."""
+
+    def __init__(self, config: NamesrvConfig, kv: KvConfig, events: EventSink) -> None:
+        self._config = config
+        self._kv = kv
+        self._events = events
+        self._taken_version = self._saved_version = kv.version
+        self._waiting: list[tuple[Channel, RemotingCommand]] = []
+        self.routes = RouteInfoManager(config.broker_channel_expired_time)
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.PUT_KV_CONFIG: self._put_kv,
+            RequestCode.GET_KV_CONFIG: self._get_kv,
+            RequestCode.DELETE_KV_CONFIG: self._delete_kv,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._list_kv,
+            RequestCode.REGISTER_BROKER: self._register,
+            RequestCode.UNREGISTER_BROKER: self._unregister,
+            RequestCode.QUERY_DATA_VERSION: self._query_data_version,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._topic_list(self.routes.unit_topics),
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._topic_list(self.routes.unit_sub_topics),
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._topic_list(
+                self.routes.unit_sub_ununit_topics
+            ),
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
+            RequestCode.GET_NAMESRV_CONFIG: self._get_config,
+        }
+
+    # Time and connections.
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        return self.routes.next_deadline_ms
+
+    def on_time(self, instant: Instant) -> None:
+        """Drop the brokers that have been silent for too long, and their connections."""
+        for broker, channel in self.routes.expire(instant.now_ms):
+            self._events.event("broker_expired", **_fields(broker))
+            channel.close_nowait("its broker has expired")
+
+    def channel_closed(self, channel: Channel) -> None:
+        for broker in self.routes.channel_closed(channel):
+            fields = _fields(broker)
+            self._events.event("broker_unregistered", **fields, reason="connection closed")
+
+    # The KV file.
+
+    @property
+    def has_unsaved(self) -> bool:
+        """A change has been made that nobody has tried to write yet."""
+        return self._kv.version != self._taken_version
+
+    @property
+    def is_on_disk(self) -> bool:
+        return self._kv.version == self._saved_version
+
+    def take_unsaved(self) -> UnsavedKv:
+        """What to write now; its answers are the caller's from here on."""
+        waiting, self._waiting = self._waiting, []
+        self._taken_version = self._kv.version
+        return UnsavedKv(self._kv.version, self._kv.encode(), waiting)
+
+    def saved(self, unsaved: UnsavedKv) -> None:
+        """It is on disk: tell those who wait."""
+        self._saved_version = unsaved.version
+        unsaved.answer()
+
+    def _put_kv(self, channel: Channel, request: RemotingCommand, _: Instant) -> None:
+        self._check_room()
+        self._kv.put(request.ext_str("namespace"), request.ext_str("key"), request.ext_str("value"))
+        self._waiting.append((channel, request))
+
+    def _delete_kv(
+        self, channel: Channel, request: RemotingCommand, _: Instant
+    ) -> RemotingCommand | None:
+        self._check_room()
+        if not self._kv.delete(request.ext_str("namespace"), request.ext_str("key")):
+            return request.response()
+        self._waiting.append((channel, request))
+        return None
+
+    def _check_room(self) -> None:
+        if len(self._waiting) >= UNSAVED_MAX:
+            raise CommandError(ResponseCode.SYSTEM_BUSY, "too many changes wait for the disk")
+
+    def _get_kv(self, _: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
+        namespace, key = request.ext_str("namespace"), request.ext_str("key")
+        value = self._kv.get(namespace, key)
+        if value is None:
+            raise CommandError(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {namespace:.80} Key: {key:.80}",
+            )
+        return request.response(ext_fields={"value": value})
+
+    def _list_kv(self, _: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
+        namespace = request.ext_str("namespace")
+        table = self._kv.list(namespace)
+        if table is None:
+            raise CommandError(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace:.80}"
+            )
+        return request.response(body=encode_kv_table(table))
+
+    # Brokers.
+
+    def _register(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        broker = _broker(request)
+        body = request.body_bytes()
+        crc = request.ext_int("bodyCrc32", 0)
+        if crc and crc != crc32(body) & 0x7FFFFFFF:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        registration = RegisterBrokerBody.decode(
+            body, compressed=request.ext_bool("compressed"), version=request.version
+        )
+        registered = self.routes.register(
+            broker,
+            request.ext_str("haServerAddr", ""),
+            registration.data_version,
+            registration.topics,
+            channel,
+            instant.now_ms,
+        )
+        if registered.is_new:
+            self._events.event("broker_registered", **_fields(broker))
+        ext_fields: dict[str, ExtValue] = {}
+        if registered.master is not None:
+            ext_fields["haServerAddr"] = registered.master.ha_server_addr
+            ext_fields["masterAddr"] = registered.master.master_addr
+        order = self._kv.list(ORDER_TOPIC_NAMESPACE)
+        order_body = b"" if order is None else encode_kv_table(order)
+        return request.response(ext_fields=ext_fields, body=order_body)
+
+    def _unregister(self, _: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
+        broker = _broker(request)
+        if self.routes.unregister(broker):
+            self._events.event("broker_unregistered", **_fields(broker), reason="asked")
+        return request.response()
+
+    def _query_data_version(
+        self, _: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        changed, held = self.routes.query_data_version(
+            _broker(request), DataVersion.decode(request.body_bytes()), instant.now_ms
+        )
+        body = b"" if held is None else held.encode()
+        return request.response(ext_fields={"changed": changed}, body=body)
+
+    def _wipe_write_perm(
+        self, _: Channel, request: RemotingCommand, __: Instant
+    ) -> RemotingCommand:
+        count = self.routes.wipe_write_perm(request.ext_str("brokerName"))
+        return request.response(ext_fields={"wipeTopicCount": count})
+
+    def _add_write_perm(self, _: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
+        count = self.routes.add_write_perm(request.ext_str("brokerName"))
+        return request.response(ext_fields={"addTopicCount": count})
+
+    # Routes and topics.
+
+    def _route(self, _: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
+        topic = request.ext_str("topic")
+        route = self.routes.pick_route(topic)
+        if route is None:
+            raise CommandError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {topic:.255}",
+            )
+        if self._config.order_message_enable:
+            order = self._kv.get(ORDER_TOPIC_NAMESPACE, topic)
+            route = attrs.evolve(route, order_topic_conf=order)
+        strict = request.version >= VERSION_V4_9_4 or request.ext_bool("acceptStandardJsonOnly")
+        return request.response(body=route.encode(strict))
+
+    def _cluster_info(self, _: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
+        return request.response(body=self.routes.cluster_info().encode())
+
+    def _topics(self, _: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
+        return request.response(body=encode_topic_list(self.routes.topics()))
+
+    def _topics_of_cluster(
+        self, _: Channel, request: RemotingCommand, __: Instant
+    ) -> RemotingCommand:
+        topics = self.routes.topics_of_cluster(request.ext_str("cluster"))
+        return request.response(body=encode_topic_list(topics))
+
+    def _system_topics(self, _: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
+        topics, address = self.routes.system_topics()
+        return request.response(body=encode_topic_list(topics, address))
+
+    def _topic_list(self, topics: Callable[[], list[str]]) -> Handler:
+        def answer(_: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
+            return request.response(body=encode_topic_list(topics()))
+
+        return answer
+
+    def _delete_topic(self, _: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
+        self.routes.delete_topic(request.ext_str("topic"), request.ext_str("clusterName", ""))
+        return request.response()
+
+    # Configuration.
+
+    def _update_config(self, _: Channel, __: RemotingCommand, ___: Instant) -> RemotingCommand:
+        raise CommandError(
+            ResponseCode.NO_PERMISSION,
+            "a name server's configuration is not settable over the wire; change its file or flags",
+        )
+
+    def _get_config(self, _: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
+        lines = [
+            f"{key_of(field)}={_property(getattr(self._config, field.name))}\n"
+            for field in attrs.fields(NamesrvConfig)
+        ]
+        return request.response(body="".join(lines).encode())
+
+
+def _broker(request: RemotingCommand) -> BrokerAddress:
+    return BrokerAddress(
+        request.ext_str("clusterName"),
+        request.ext_str("brokerName"),
+        request.ext_int("brokerId"),
+        request.ext_str("brokerAddr"),
+    )
+
+
+def _fields(broker: BrokerAddress) -> Mapping[str, str | int]:
+    return {
+        "broker": broker.broker_name,
+        "id": broker.broker_id,
+        "address": broker.address,
+        "cluster": broker.cluster,
+    }
+
+
+def _property(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Enum):
+        return str(value.value)
+    # A line break in a value must not make a second line.
+    return str(value).replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")

@@ -1,0 +1,359 @@
+"""Who is alive and which topics they hold (RouteInfoManager.java).
+
+Theory of operation. Brokers register every 30 s; nothing here is stored, a name server that starts
+anew learns all of it within that time. A registration is an upsert: it adds and changes topics, it
+never removes any, since a broker that has just created one sends only that one. Only masters say
+what their topics are. A broker is alive while its connection stands and it has spoken within
+120 s; its address goes at once when either ends, and its name and queues with its last address. So
+a slave without its master stays in the routes: consumers read on, producers find no id 0.
+
+Where RocketMQ may go wrong we differ. An address belongs to one broker: registering it under a new
+name or id takes it from the old one. An address that another broker has taken the id of no longer
+removes that id when it unregisters or dies: a deposed master cannot take its successor with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import attrs
+
+from trioha.errors import CommandError
+from trioha.remoting.channel import Channel
+from trioha.wire.bodies import DataVersion, TopicConfig
+from trioha.wire.codes import Perm, ResponseCode
+from trioha.wire.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
+
+MASTER_ID = 0
+
+ADDRESSES_MAX = 10_000
+"""Broker addresses at a time; with the next limit, what hostile registrations can cost."""
+TOPICS_PER_BROKER_MAX = 65_536
+"""Topics of one broker name; our own brokers keep at most 50,000."""
+NAME_LENGTH_MAX = 255
+"""Of a broker, cluster, address or topic."""
+
+# TopicSysFlag.java
+_UNIT = 0x1
+_UNIT_SUB = 0x2
+
+
+@attrs.frozen
+class BrokerAddress:
+    """One broker process: what 103, 104 and 322 name it by."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+
+
+@attrs.frozen
+class MasterAddresses:
+    """What a slave wants to know of its master."""
+
+    master_addr: str
+    ha_server_addr: str
+
+
+@attrs.frozen
+class Registered:
+    """The result of a registration."""
+
+    is_new: bool
+    """The address was not here before, or as another broker."""
+    master: MasterAddresses | None
+    """For slaves of a live master."""
+
+
+@attrs.define(eq=False)
+class _Live:
+    """One address: alive until `last_seen_ms` is too long ago or `channel` closes."""
+
+    broker: BrokerAddress
+    channel: Channel
+    ha_server_addr: str
+    data_version: DataVersion
+    last_seen_ms: int
+
+
+@attrs.define(eq=False)
+class _Broker:
+    """One broker name: a master and its slaves. Never without an address."""
+
+    cluster: str
+    name: str
+    addresses: dict[int, str] = attrs.Factory(dict)
+    topics: set[str] = attrs.Factory(set)
+    """Those that have an entry of this broker in the topic table."""
+
+    def data(self) -> BrokerData:
+        return BrokerData(self.cluster, self.name, dict(self.addresses))
+
+
+class RouteInfoManager:
+    """The routing tables of one name server."""
+
+    def __init__(
+        self,
+        expired_time_ms: int = 120_000,
+        *,
+        addresses_max: int = ADDRESSES_MAX,
+        topics_per_broker_max: int = TOPICS_PER_BROKER_MAX,
+    ) -> None:
+        self._expired_time_ms = expired_time_ms
+        self._addresses_max = addresses_max
+        self._topics_per_broker_max = topics_per_broker_max
+        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._brokers: dict[str, _Broker] = {}
+        # The one silent for longest comes first: renewing moves an entry to the end.
+        self._live: dict[str, _Live] = {}
+        self._by_channel: dict[Channel, set[str]] = {}
+
+    def register(
+        self,
+        broker: BrokerAddress,
+        ha_server_addr: str,
+        data_version: DataVersion,
+        topics: Mapping[str, TopicConfig],
+        channel: Channel,
+        now_ms: int,
+    ) -> Registered:
+        """Take in a registration.
+
+        Errors: CommandError when a name is empty or too long or there is no room; nothing changes.
+        """
+        previous = self._live.get(broker.address)
+        self._check(broker, ha_server_addr, topics, is_known=previous is not None)
+        if previous is not None and previous.broker.broker_name != broker.broker_name:
+            self._remove(previous)
+            previous = None
+        is_new = previous is None or previous.broker != broker
+        entry = self._broker_of(broker)
+        if previous is not None and previous.broker.broker_id != broker.broker_id:
+            # A role switch: the queues stay, or readers would lose their route meanwhile.
+            self._release_id(entry, previous.broker)
+        takes_id = entry.addresses.get(broker.broker_id) != broker.address
+        entry.addresses[broker.broker_id] = broker.address
+        version_changed = previous is None or previous.data_version != data_version
+        if broker.broker_id == MASTER_ID and (takes_id or version_changed):
+            for topic in topics.values():
+                self._upsert(entry, topic)
+        if previous is not None:
+            self._unlink(previous)
+        self._live[broker.address] = _Live(broker, channel, ha_server_addr, data_version, now_ms)
+        self._by_channel.setdefault(channel, set()).add(broker.address)
+        return Registered(is_new, self._master_for(entry, broker))
+
+    def unregister(self, broker: BrokerAddress) -> bool:
+        """Forget a broker that says goodbye; False if it was not here under this name and id."""
+        live = self._live.get(broker.address)
+        if live is None or live.broker != broker:
+            return False
+        self._remove(live)
+        return True
+
+    def query_data_version(
+        self, broker: BrokerAddress, data_version: DataVersion, now_ms: int
+    ) -> tuple[bool, DataVersion | None]:
+        """Whether the broker's topics changed since it registered, and the version held here.
+
+        An unchanged version is a sign of life.
+        """
+        live = self._live.get(broker.address)
+        if live is None:
+            return True, None
+        changed = live.data_version != data_version
+        if not changed:
+            del self._live[broker.address]
+            live.last_seen_ms = now_ms
+            self._live[broker.address] = live
+        return changed, live.data_version
+
+    def channel_closed(self, channel: Channel) -> list[BrokerAddress]:
+        """Forget whoever last registered through this connection, and say whom."""
+        gone = [self._live[address] for address in self._by_channel.get(channel, ())]
+        for live in gone:
+            self._remove(live)
+        return [live.broker for live in gone]
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When the broker silent for longest expires."""
+        for live in self._live.values():
+            return live.last_seen_ms + self._expired_time_ms + 1
+        return None
+
+    def expire(self, now_ms: int) -> list[tuple[BrokerAddress, Channel]]:
+        """Forget who has been silent for too long; their connections are the caller's to close."""
+        gone = []
+        for live in self._live.values():
+            if live.last_seen_ms + self._expired_time_ms >= now_ms:
+                break
+            gone.append(live)
+        for live in gone:
+            self._remove(live)
+        return [(live.broker, live.channel) for live in gone]
+
+    def pick_route(self, topic: str) -> TopicRouteData | None:
+        """Where a topic lives, or None if nobody holds it."""
+        queues = self._topics.get(topic)
+        if queues is None:
+            return None
+        brokers = tuple(self._brokers[name].data() for name in queues)
+        return TopicRouteData(brokers, tuple(queues.values()))
+
+    def cluster_info(self) -> ClusterInfo:
+        return ClusterInfo(
+            {name: broker.data() for name, broker in self._brokers.items()},
+            {cluster: tuple(names) for cluster, names in self._clusters().items()},
+        )
+
+    def topics(self) -> list[str]:
+        return list(self._topics)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        names = self._clusters().get(cluster, ())
+        return list(dict.fromkeys(topic for name in names for topic in self._brokers[name].topics))
+
+    def system_topics(self) -> tuple[list[str], str | None]:
+        """The topics that every broker has by name, its cluster's and its own; any address."""
+        clusters = self._clusters()
+        names = [name for cluster, members in clusters.items() for name in (cluster, *members)]
+        return names, next(iter(self._live), None)
+
+    def unit_topics(self) -> list[str]:
+        return list(self._topics_with(_UNIT, _UNIT))
+
+    def unit_sub_topics(self) -> list[str]:
+        return list(self._topics_with(_UNIT_SUB, _UNIT_SUB))
+
+    def unit_sub_ununit_topics(self) -> list[str]:
+        return list(self._topics_with(_UNIT | _UNIT_SUB, _UNIT_SUB))
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Steer producers away from a broker until its topics' next version; counts the topics."""
+        return self._change_perms(broker_name, lambda perm: perm & ~Perm.WRITE)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Undo `wipe_write_perm`; counts the topics."""
+        return self._change_perms(broker_name, lambda _: Perm.READ | Perm.WRITE)
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, of one cluster or of all. A master that still has it brings it back."""
+        names = self._clusters().get(cluster, ()) if cluster else tuple(self._topics.get(topic, ()))
+        for name in names:
+            self._delete_queues(topic, self._brokers[name])
+
+    @property
+    def address_count(self) -> int:
+        return len(self._live)
+
+    def _check(
+        self,
+        broker: BrokerAddress,
+        ha_server_addr: str,
+        topics: Mapping[str, TopicConfig],
+        *,
+        is_known: bool,
+    ) -> None:
+        if not is_known and len(self._live) >= self._addresses_max:
+            raise _refusal(f"this name server holds {self._addresses_max} broker addresses")
+        if broker.broker_id < 0:
+            raise _refusal(f"brokerId {broker.broker_id} is negative")
+        if len(ha_server_addr) > NAME_LENGTH_MAX:
+            raise _refusal("haServerAddr is too long")
+        names = (broker.cluster, broker.broker_name, broker.address)
+        for name in (*names, *(topic.topic_name for topic in topics.values())):
+            if not 0 < len(name) <= NAME_LENGTH_MAX:
+                raise _refusal(f"a name is empty or longer than {NAME_LENGTH_MAX}: {name!r:.80}")
+        entry = self._brokers.get(broker.broker_name)
+        count = len(topics)
+        if entry is not None and count + len(entry.topics) > self._topics_per_broker_max:
+            count = len(entry.topics.union(topic.topic_name for topic in topics.values()))
+        if count > self._topics_per_broker_max:
+            raise _refusal(f"a broker has more than {self._topics_per_broker_max} topics")
+
+    def _broker_of(self, broker: BrokerAddress) -> _Broker:
+        entry = self._brokers.get(broker.broker_name)
+        if entry is None:
+            entry = self._brokers[broker.broker_name] = _Broker(broker.cluster, broker.broker_name)
+        # Whoever spoke last is right about the cluster: RocketMQ lists the name in both.
+        entry.cluster = broker.cluster
+        return entry
+
+    def _upsert(self, broker: _Broker, topic: TopicConfig) -> None:
+        self._topics.setdefault(topic.topic_name, {})[broker.name] = QueueData(
+            broker.name,
+            topic.read_queue_nums,
+            topic.write_queue_nums,
+            topic.perm,
+            topic.topic_sys_flag,
+        )
+        broker.topics.add(topic.topic_name)
+
+    def _master_for(self, entry: _Broker, broker: BrokerAddress) -> MasterAddresses | None:
+        if broker.broker_id == MASTER_ID:
+            return None
+        master = self._live.get(entry.addresses.get(MASTER_ID, ""))
+        if master is None:
+            return None
+        return MasterAddresses(master.broker.address, master.ha_server_addr)
+
+    def _remove(self, live: _Live) -> None:
+        self._unlink(live)
+        entry = self._brokers.get(live.broker.broker_name)
+        if entry is None or not self._release_id(entry, live.broker) or entry.addresses:
+            return
+        del self._brokers[entry.name]
+        for topic in list(entry.topics):
+            self._delete_queues(topic, entry)
+
+    def _release_id(self, entry: _Broker, broker: BrokerAddress) -> bool:
+        """Take the broker's id from it, unless another broker has taken it already."""
+        if entry.addresses.get(broker.broker_id) != broker.address:
+            return False
+        del entry.addresses[broker.broker_id]
+        return True
+
+    def _unlink(self, live: _Live) -> None:
+        """Take the address out of the tables of live ones."""
+        address = live.broker.address
+        del self._live[address]
+        addresses = self._by_channel[live.channel]
+        addresses.discard(address)
+        if not addresses:
+            del self._by_channel[live.channel]
+
+    def _delete_queues(self, topic: str, broker: _Broker) -> None:
+        queues = self._topics.get(topic)
+        if queues is None or queues.pop(broker.name, None) is None:
+            return
+        broker.topics.discard(topic)
+        if not queues:
+            del self._topics[topic]
+
+    def _change_perms(self, broker_name: str, change: Callable[[int], int]) -> int:
+        broker = self._brokers.get(broker_name)
+        topics = broker.topics if broker is not None else ()
+        for topic in topics:
+            queues = self._topics[topic]
+            queue = queues[broker_name]
+            queues[broker_name] = attrs.evolve(queue, perm=change(queue.perm))
+        return len(topics)
+
+    def _clusters(self) -> dict[str, list[str]]:
+        clusters: dict[str, list[str]] = {}
+        for broker in self._brokers.values():
+            clusters.setdefault(broker.cluster, []).append(broker.name)
+        return clusters
+
+    def _topics_with(self, mask: int, flags: int) -> Iterator[str]:
+        for topic, queues in self._topics.items():
+            # Like RocketMQ: any one of a topic's brokers speaks for all.
+            if next(iter(queues.values())).topic_sys_flag & mask == flags:
+                yield topic
+
+
+def _refusal(reason: str) -> CommandError:
+    return CommandError(ResponseCode.SYSTEM_ERROR, f"registration refused: {reason}")

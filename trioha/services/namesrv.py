@@ -1,0 +1,128 @@
+"""A name server on Trio: connections, expiry, and the KV file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import trio
+
+from trioha.broker import persistence
+from trioha.config import NamesrvConfig
+from trioha.errors import RemoteProtocolError, StoreError
+from trioha.journal import EventSink
+from trioha.namesrv.kv_config import KvConfig
+from trioha.namesrv.processor import NamesrvProcessor
+from trioha.remoting.channel import Channel
+from trioha.services.alarm import Alarm
+from trioha.services.clock import Clock
+from trioha.services.own_address import own_address
+from trioha.services.remoting_link import LinkLimits
+from trioha.services.remoting_server import RemotingServer
+from trioha.services.transport import format_address, open_listener
+
+_LAST_WRITE_S = 5.0
+
+
+async def serve_namesrv(
+    config: NamesrvConfig,
+    shutdown: trio.Event,
+    events: EventSink,
+    *,
+    clock: Clock | None = None,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until `shutdown` is set; `task_status` gets the address once it accepts connections.
+
+    Durability: a KV change is answered when it is on disk.
+    Errors: TriohaError when the address is taken or the KV file is unreadable.
+    """
+    clock = clock or Clock()
+    path = Path(config.kv_config_path).expanduser()
+    kv = await trio.to_thread.run_sync(_load, path)
+    processor = NamesrvProcessor(config, kv, events)
+    keeper = _KvKeeper(path, processor, events)
+    alarm = Alarm(clock, lambda: processor.next_deadline_ms, processor.on_time)
+
+    def on_batch() -> None:
+        alarm.check()
+        keeper.check()
+
+    def on_closed(channel: Channel) -> None:
+        # Connections that we close at the end say nothing about their brokers.
+        if not shutdown.is_set():
+            processor.channel_closed(channel)
+
+    server = RemotingServer(
+        processor.handlers(),
+        clock,
+        events,
+        limits=LinkLimits(
+            idle_s=config.server_channel_max_idle_time_seconds,
+            frame_s=config.frame_timeout / 1000,
+            outbox_bytes_max=config.outbox_bytes_max,
+        ),
+        connections_max=config.connections_max,
+        on_closed=on_closed,
+        on_batch=on_batch,
+    )
+    listener = open_listener(config.bind_address, config.listen_port)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keeper.run, name="namesrv.kv_config_persist")
+            nursery.start_soon(alarm.run, name="namesrv.scan_not_active_broker")
+            nursery.start_soon(server.accept, listener, nursery, name="namesrv.accept")
+            task_status.started(format_address(own_address(listener.host), listener.port))
+            await shutdown.wait()
+            nursery.cancel_scope.cancel()
+    finally:
+        listener.close()
+        with trio.move_on_after(_LAST_WRITE_S, shield=True):
+            await keeper.save_rest()
+
+
+class _KvKeeper:
+    """Writes the KV file: one write for all the changes made during the one before."""
+
+    def __init__(self, path: Path, processor: NamesrvProcessor, events: EventSink) -> None:
+        self._path = path
+        self._processor = processor
+        self._events = events
+        self._changed = trio.Event()
+
+    def check(self) -> None:
+        """Wake the writer if something has changed; for the end of a batch."""
+        if self._processor.has_unsaved:
+            self._changed.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed = trio.Event()
+            if self._processor.has_unsaved:
+                await self._save()
+
+    async def save_rest(self) -> None:
+        """The last write, should a change have come too late for its own, or failed."""
+        if not self._processor.is_on_disk:
+            await self._save()
+
+    async def _save(self) -> None:
+        unsaved = self._processor.take_unsaved()
+        try:
+            # The thread ends by itself: a cancelled write is finished before we go on.
+            await trio.to_thread.run_sync(persistence.save, self._path, unsaved.data)
+        except OSError as error:
+            self._events.event("task_failed", task=f"save {self._path.name}", error=str(error))
+            unsaved.answer(failure=str(error))
+        else:
+            self._processor.saved(unsaved)
+
+
+def _load(path: Path) -> KvConfig:
+    data = persistence.load(path)
+    if data is None:
+        return KvConfig()
+    try:
+        return KvConfig.decode(data)
+    except RemoteProtocolError as error:
+        raise StoreError(f"{path}: {error}; correct it or move it away") from None

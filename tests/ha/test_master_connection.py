@@ -37,6 +37,8 @@ def test_serves_from_where_the_slave_reports() -> None:
     assert conn.next_event(0, 5000, 10) is NEED_DATA
     assert (conn.slave_request_offset, conn.slave_ack_offset) == (700, 700)
     assert conn.next_transfer_offset == 700
+    assert conn.next_deadline_ms == 10
+    conn.send_heartbeat(10)
     assert conn.next_deadline_ms == 5010
 
 

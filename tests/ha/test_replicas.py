@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.events import RecordedEvents
 
-from trioha.ha.replicas import FOREVER_MS, REFUSALS_KEPT, Replica, Replicas
+from trioha.ha.replicas import REFUSALS_KEPT, Replica, Replicas
 
 
 def registry(events: RecordedEvents | None = None) -> Replicas:
@@ -58,7 +58,7 @@ def test_changes_of_the_in_sync_set_are_told_once() -> None:
     assert events.of("ha_in_sync") == []
     replicas.acknowledge(replica, 4900, 5000, 10)
     replicas.acknowledge(replica, 4950, 5000, 20)
-    replicas.on_time(replica, 9000, 1010)
+    replicas.on_time(9000, 1010)
     replicas.disconnect(replica, 9000)
     assert [(e["in_sync"], e["gap_bytes"]) for e in events.of("ha_in_sync")] == [
         (True, 100),
@@ -73,36 +73,36 @@ def test_progress_is_told_once_a_second_and_only_when_there_is_some() -> None:
     for now_ms in range(10, 3000, 10):
         replicas.transferred(replica, 1, now_ms, now_ms)
         replicas.acknowledge(replica, now_ms, now_ms, now_ms)
-        if now_ms >= replica.next_deadline_ms:
-            replicas.on_time(replica, now_ms, now_ms)
+        if now_ms >= (replicas.next_deadline_ms or now_ms):
+            replicas.on_time(now_ms, now_ms)
     assert [e["ack_offset"] for e in events.of("ha_progress")] == [1000, 2000]
-    replicas.on_time(replica, 2990, 3000)
+    replicas.on_time(2990, 3000)
     assert len(events.of("ha_progress")) == 3
-    replicas.on_time(replica, 2990, 4500)
+    replicas.on_time(2990, 4500)
     assert len(events.of("ha_progress")) == 3
 
 
 def test_an_idle_link_has_only_its_late_report_to_wait_for() -> None:
     replicas = registry()
-    replica = linked(replicas, 100, 100)
-    replicas.on_time(replica, 100, 1000)
-    replicas.on_time(replica, 100, 1001)
-    assert replica.next_deadline_ms == 10_000
+    linked(replicas, 100, 100)
+    replicas.on_time(100, 1000)
+    replicas.on_time(100, 1001)
+    assert replicas.next_deadline_ms == 10_000
 
 
 def test_a_late_report_is_told_once_until_it_comes() -> None:
     events = RecordedEvents()
     replicas = registry(events)
     replica = linked(replicas, 100, 100)
-    replicas.on_time(replica, 100, 1000)
-    replicas.on_time(replica, 100, 9_999)
+    replicas.on_time(100, 1000)
+    replicas.on_time(100, 9_999)
     assert events.of("ha_heartbeat_late") == []
-    replicas.on_time(replica, 100, 10_000)
-    replicas.on_time(replica, 100, 11_000)
+    replicas.on_time(100, 10_000)
+    replicas.on_time(100, 11_000)
     assert [e["age_ms"] for e in events.of("ha_heartbeat_late")] == [10_000]
-    assert replica.next_deadline_ms == FOREVER_MS
+    assert replicas.next_deadline_ms is None
     replicas.acknowledge(replica, 100, 100, 12_000)
-    assert replica.next_deadline_ms == 22_000
+    assert replicas.next_deadline_ms == 22_000
 
 
 def test_c8_a_slave_that_takes_bytes_and_acknowledges_none_leaves_the_in_sync_set() -> None:
@@ -111,11 +111,11 @@ def test_c8_a_slave_that_takes_bytes_and_acknowledges_none_leaves_the_in_sync_se
     replicas = registry(events)
     replica = linked(replicas, 100, 100)
     replicas.transferred(replica, 50, 150, 1000)
-    assert replica.next_deadline_ms <= 4000
-    replicas.on_time(replica, 150, 3999)
+    assert (replicas.next_deadline_ms or 0) <= 4000
+    replicas.on_time(150, 3999)
     assert replicas.slave_available(150)
     replicas.acknowledge(replica, 100, 150, 3999)  # its five-second report: no progress
-    replicas.on_time(replica, 150, 4000)
+    replicas.on_time(150, 4000)
     assert not replicas.slave_available(150)
     assert events.of("ha_in_sync")[-1]["in_sync"] is False
     replicas.acknowledge(replica, 150, 150, 9000)
@@ -129,7 +129,7 @@ def test_a_slave_that_is_far_behind_but_moves_is_not_stalled() -> None:
     for now_ms in range(1000, 20_000, 1000):
         replicas.transferred(replica, 100, now_ms, now_ms)
         replicas.acknowledge(replica, now_ms // 10, 100_000, now_ms)
-        replicas.on_time(replica, 100_000, now_ms)
+        replicas.on_time(100_000, now_ms)
         assert not replica.stalled
 
 

@@ -10,8 +10,8 @@ makes progress. A slave that is sent bytes and acknowledges none for `slaveTimeo
 a stopped process or a dead cable: it leaves the in-sync set until its next ack, so that puts are
 refused at once instead of timing out one by one.
 
-Nothing ticks while a link is idle: each link has one deadline for what must be said or noticed
-about it (progress once a second, a late report, a stall), and traffic creates it.
+Nothing ticks while links are idle: there is one deadline for what must be said or noticed next
+(progress once a second, a late report, a stall), and traffic creates it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import attrs
 from trioha.journal import EventSink
 
 PROGRESS_INTERVAL_MS = 1000
-FOREVER_MS = 1 << 62
+_FOREVER_MS = 1 << 62
 REFUSALS_KEPT = 8  # shown by `ha status`; the journal has them all
 
 
@@ -64,8 +64,6 @@ class Replica:
     in_sync: bool = False
     stalled: bool = False
     late: bool = False
-    next_deadline_ms: int = FOREVER_MS
-    """When to call `on_time`: never later than it should be, sometimes earlier."""
     waiting_since_ms: int | None = None
     """Since when bytes have been on their way without any ack."""
     told_ms: int = 0
@@ -74,10 +72,6 @@ class Replica:
     rate_since_ms: int = 0
     rate_bytes: int = 0
     rate_before: int = 0
-
-    def alarm_at(self, deadline_ms: int) -> None:
-        if deadline_ms < self.next_deadline_ms:
-            self.next_deadline_ms = deadline_ms
 
 
 class Replicas:
@@ -101,9 +95,16 @@ class Replicas:
         self._housekeeping_ms = housekeeping_ms
         self._stall_ms = stall_ms
         self._replicas: list[Replica] = []
+        # Never later than it should be, sometimes earlier: traffic only ever brings it nearer.
+        self._next_deadline_ms = _FOREVER_MS
 
     def __len__(self) -> int:
         return len(self._replicas)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When to call `on_time`, or None while there is nothing to say or notice."""
+        return self._next_deadline_ms if self._next_deadline_ms < _FOREVER_MS else None
 
     def slave_available(self, need_offset: int) -> bool:
         """Is there a slave that can be expected to acknowledge `need_offset` soon?"""
@@ -140,8 +141,8 @@ class Replicas:
             more = replica.next_transfer_offset > offset
             replica.waiting_since_ms = now_ms if more else None
             replica.stalled = False
-            replica.alarm_at(replica.told_ms + PROGRESS_INTERVAL_MS)
-        replica.alarm_at(now_ms + 2 * self._heartbeat_interval_ms)
+            self._alarm_at(replica.told_ms + PROGRESS_INTERVAL_MS)
+        self._alarm_at(now_ms + 2 * self._heartbeat_interval_ms)
         if not replica.in_sync:
             self._judge(replica, max_phy_offset)
 
@@ -153,46 +154,20 @@ class Replicas:
         replica.next_transfer_offset = next_transfer_offset
         if replica.waiting_since_ms is None:
             replica.waiting_since_ms = now_ms
-            replica.alarm_at(now_ms + self._stall_ms)
-        replica.alarm_at(replica.told_ms + PROGRESS_INTERVAL_MS)
+            self._alarm_at(now_ms + self._stall_ms)
+        self._alarm_at(replica.told_ms + PROGRESS_INTERVAL_MS)
         if now_ms - replica.rate_since_ms >= PROGRESS_INTERVAL_MS:
             self._roll_rate(replica, now_ms)
 
-    def on_time(self, replica: Replica, max_phy_offset: int, now_ms: int) -> None:
-        """Say and notice what is due; sets the link's next deadline exactly."""
-        if replica.slave_ack_offset < 0:
-            replica.next_deadline_ms = FOREVER_MS
-            return
-        next_deadline_ms = FOREVER_MS
-        if replica.waiting_since_ms is not None and not replica.stalled:
-            stall_due_ms = replica.waiting_since_ms + self._stall_ms
-            replica.stalled = now_ms >= stall_due_ms
-            if not replica.stalled:
-                next_deadline_ms = stall_due_ms
-        self._judge(replica, max_phy_offset)
-        if not replica.late:
-            late_due_ms = replica.last_ack_ms + 2 * self._heartbeat_interval_ms
-            replica.late = now_ms >= late_due_ms
-            if replica.late:
-                age_ms = now_ms - replica.last_ack_ms
-                self._events.event("ha_heartbeat_late", peer=replica.peer, age_ms=age_ms)
-            else:
-                next_deadline_ms = min(next_deadline_ms, late_due_ms)
-        offsets = (replica.slave_ack_offset, max_phy_offset)
-        if offsets != replica.told_offsets:
-            progress_due_ms = replica.told_ms + PROGRESS_INTERVAL_MS
-            if now_ms >= progress_due_ms:
-                replica.told_ms, replica.told_offsets = now_ms, offsets
-                self._events.event(
-                    "ha_progress",
-                    peer=replica.peer,
-                    ack_offset=offsets[0],
-                    max_phy_offset=max_phy_offset,
-                    gap_bytes=max_phy_offset - offsets[0],
-                )
-            else:
-                next_deadline_ms = min(next_deadline_ms, progress_due_ms)
-        replica.next_deadline_ms = next_deadline_ms
+    def on_time(self, max_phy_offset: int, now_ms: int) -> None:
+        """Say and notice what is due; sets the next deadline exactly."""
+        self._next_deadline_ms = _FOREVER_MS
+        for replica in self._replicas:
+            if replica.slave_ack_offset >= 0:
+                self._notice_stall(replica, now_ms)
+                self._judge(replica, max_phy_offset)
+                self._notice_lateness(replica, now_ms)
+                self._tell_progress(replica, max_phy_offset, now_ms)
 
     def statistics(self, max_phy_offset: int, now_ms: int) -> tuple[ReplicaStatistics, ...]:
         return tuple(
@@ -208,6 +183,44 @@ class Replicas:
                 connected_s=(now_ms - replica.connected_ms) / 1000,
             )
             for replica in self._replicas
+        )
+
+    def _alarm_at(self, deadline_ms: int) -> None:
+        if deadline_ms < self._next_deadline_ms:
+            self._next_deadline_ms = deadline_ms
+
+    def _notice_stall(self, replica: Replica, now_ms: int) -> None:
+        if replica.waiting_since_ms is not None and not replica.stalled:
+            due_ms = replica.waiting_since_ms + self._stall_ms
+            replica.stalled = now_ms >= due_ms
+            if not replica.stalled:
+                self._alarm_at(due_ms)
+
+    def _notice_lateness(self, replica: Replica, now_ms: int) -> None:
+        if replica.late:
+            return
+        age_ms = now_ms - replica.last_ack_ms
+        replica.late = age_ms >= 2 * self._heartbeat_interval_ms
+        if replica.late:
+            self._events.event("ha_heartbeat_late", peer=replica.peer, age_ms=age_ms)
+        else:
+            self._alarm_at(replica.last_ack_ms + 2 * self._heartbeat_interval_ms)
+
+    def _tell_progress(self, replica: Replica, max_phy_offset: int, now_ms: int) -> None:
+        offsets = (replica.slave_ack_offset, max_phy_offset)
+        if offsets == replica.told_offsets:
+            return
+        due_ms = replica.told_ms + PROGRESS_INTERVAL_MS
+        if now_ms < due_ms:
+            self._alarm_at(due_ms)
+            return
+        replica.told_ms, replica.told_offsets = now_ms, offsets
+        self._events.event(
+            "ha_progress",
+            peer=replica.peer,
+            ack_offset=offsets[0],
+            max_phy_offset=max_phy_offset,
+            gap_bytes=max_phy_offset - offsets[0],
         )
 
     def _follows(self, replica: Replica, max_phy_offset: int) -> bool:

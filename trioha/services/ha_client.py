@@ -1,0 +1,191 @@
+"""Slave's side of replication on Trio: finds its master and follows it, link after link (HAClient).
+
+A link that ends is tried again after `haReconnectInterval`. When the master turned us away, or our
+own disk did, the pause doubles up to half a minute: trying faster cures neither, and would flood
+both journals (R-3388).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from enum import Enum
+
+import attrs
+import trio
+
+from trioha.config import BrokerConfig
+from trioha.errors import TriohaError
+from trioha.journal import EventSink
+from trioha.services.clock import Clock, sleep_until_ms
+from trioha.services.ha_client_link import HaClientLink, LogSink
+from trioha.services.master_address import MasterAddress
+from trioha.services.transport import Transport, connect, parse_address
+
+CONNECT_PATIENCE_S = 5.0
+PAUSE_MAX_MS = 30_000
+_DOUBLINGS_MAX = 16
+
+Connect = Callable[[str, int], Awaitable[Transport]]
+
+
+class SlaveState(Enum):
+    NO_MASTER = "NO_MASTER"
+    """No address yet, from configuration or registration."""
+    CONNECTING = "CONNECTING"
+    HANDSHAKE = "HANDSHAKE"
+    """Connected; the master has not yet accepted us by a frame that fits."""
+    TRANSFER = "TRANSFER"
+    PAUSED = "PAUSED"
+    """The last attempt failed; `last_error` says how."""
+
+
+@attrs.frozen
+class SlaveStatistics:
+    """The slave's end of the link as `ha status` shows it."""
+
+    master: str
+    state: str
+    last_read_age_s: float | None
+    """None until the first read."""
+    gap_bytes: int
+    """What the newest frame announced and is not here yet."""
+    reconnects: int
+    last_error: str
+    """Why the last link or attempt ended; stays until the next one does."""
+    last_error_age_s: float | None
+
+
+async def replicate_from_master(
+    master_address: MasterAddress,
+    store: LogSink,
+    config: BrokerConfig,
+    events: EventSink,
+    clock: Clock,
+    on_appended: Callable[[], None],
+    *,
+    connect_to: Connect = connect,
+    task_status: trio.TaskStatus[HaClient] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Follow whoever `master_address` names, until cancelled; starts with the `HaClient`.
+
+    `on_appended` is called synchronously after each read that brought log.
+    """
+    client = HaClient(master_address, store, config, events, clock, on_appended, connect_to)
+    task_status.started(client)
+    await client.run()
+
+
+class HaClient:
+    """A slave's one link at a time, and what is known of it."""
+
+    def __init__(
+        self,
+        master_address: MasterAddress,
+        store: LogSink,
+        config: BrokerConfig,
+        events: EventSink,
+        clock: Clock,
+        on_appended: Callable[[], None],
+        connect_to: Connect = connect,
+    ) -> None:
+        self._master_address = master_address
+        self._store = store
+        self._config = config
+        self._events = events
+        self._clock = clock
+        self._on_appended = on_appended
+        self._connect_to = connect_to
+        self._state = SlaveState.NO_MASTER
+        self._link: HaClientLink | None = None
+        self._attempts = 0
+        self._last_read_ms: int | None = None
+        self._last_error = ""
+        self._last_error_ms: int | None = None
+
+    @property
+    def catching_up(self) -> bool:
+        """Reads come back full: dispatching should leave the processor to replication."""
+        return self._link is not None and self._link.catching_up
+
+    def statistics(self) -> SlaveStatistics:
+        state, link, last_read_ms = self._state, self._link, self._last_read_ms
+        if link is not None:
+            state = SlaveState.TRANSFER if link.heard else SlaveState.HANDSHAKE
+            last_read_ms = last_read_ms if link.last_read_ms is None else link.last_read_ms
+        return SlaveStatistics(
+            master=self._master_address.value,
+            state=state.value,
+            last_read_age_s=self._age_s(last_read_ms),
+            gap_bytes=0 if link is None else link.gap_bytes,
+            reconnects=max(0, self._attempts - 1),
+            last_error=self._last_error,
+            last_error_age_s=self._age_s(self._last_error_ms),
+        )
+
+    async def run(self) -> None:
+        """Follow the master of the moment; another address ends the link to the old one."""
+        while True:
+            self._state = SlaveState.NO_MASTER
+            address = await self._master_address.wait_known()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._follow, address, name=f"ha.client[{address}]")
+                await self._master_address.wait_changed(address)
+                nursery.cancel_scope.cancel()
+
+    async def _follow(self, address: str) -> None:
+        """Link after link with one master, and the pauses between."""
+        interval_ms = self._config.ha_reconnect_interval
+        turned_away = 0
+        while True:
+            transport = await self._connect(address)
+            if transport is not None and await self._serve_link(transport, address):
+                turned_away += 1
+            else:
+                turned_away = 0
+            pause_ms = interval_ms << min(max(0, turned_away - 1), _DOUBLINGS_MAX)
+            self._state = SlaveState.PAUSED
+            await sleep_until_ms(
+                self._clock.now_ms() + max(interval_ms, min(pause_ms, PAUSE_MAX_MS))
+            )
+
+    async def _connect(self, address: str) -> Transport | None:
+        self._state = SlaveState.CONNECTING
+        self._attempts += 1
+        reason = f"cannot connect to {address} within {CONNECT_PATIENCE_S:g} s"
+        with trio.move_on_after(CONNECT_PATIENCE_S):
+            try:
+                return await self._connect_to(*parse_address(address))
+            except (OSError, TriohaError) as error:
+                reason = f"cannot connect to {address}: {error}"
+        if reason != self._last_error:  # a master may be away for hours: one line is enough
+            self._events.event("ha_disconnected", peer=address, reason=reason)
+        self._fail(reason)
+        return None
+
+    async def _serve_link(self, transport: Transport, address: str) -> bool:
+        """Follow over this connection; True if trying again soon would be no use."""
+        link = HaClientLink(
+            transport, self._store, self._config, self._events, self._clock, self._on_appended
+        )
+        self._link = link
+        try:
+            await link.serve()
+        finally:
+            transport.close()
+            self._link = None
+            if link.last_read_ms is not None:
+                self._last_read_ms = link.last_read_ms
+            self._fail(link.reason or "this node stops following")
+            self._events.event(
+                "ha_refused" if link.refused else "ha_disconnected",
+                peer=address,
+                reason=self._last_error,
+            )
+        return link.refused or link.store_failed
+
+    def _fail(self, reason: str) -> None:
+        self._last_error = reason
+        self._last_error_ms = self._clock.now_ms()
+
+    def _age_s(self, at_ms: int | None) -> float | None:
+        return None if at_ms is None else (self._clock.now_ms() - at_ms) / 1000

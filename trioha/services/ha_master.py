@@ -1,0 +1,195 @@
+"""Master's side of replication on Trio: accepts slaves and keeps the table of links (HAService).
+
+Nobody here waits for acks: those who do (`trioha.broker.put_message`) are told by `on_ack` in the
+scheduler pass that read them, and the broker tells us by `on_log_grown`, once per batch of appends.
+So a replicated put needs no task switch on the master between its append, its transfer, its ack and
+its answer.
+
+What strangers may cost: a peer that has not reported holds one of a few places, and the oldest of
+them makes room for the next, so probes that connect and stay pile up nothing (R-8875) and keep no
+slave out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Protocol
+
+import trio
+
+from trioha.config import BrokerConfig
+from trioha.ha import auth
+from trioha.ha.auth import AccessPolicy, Admission
+from trioha.ha.master_connection import MasterConnection
+from trioha.ha.replicas import Replicas, ReplicaStatistics
+from trioha.journal import EventSink
+from trioha.services.alarm import Alarm
+from trioha.services.clock import Clock
+from trioha.services.ha_master_link import HaMasterLink, LinkOwner, LogSource
+from trioha.services.transport import Transport
+
+SLAVES_MAX = 64  # RocketMQ layouts have one or two slaves to a master
+UNREPORTED_MAX = 64
+
+
+class HaListener(Protocol):
+    """Where slaves come in: `trioha.services.transport.Listener`, or a fake."""
+
+    async def accept(self) -> Transport: ...
+
+
+def open_replicas(config: BrokerConfig, events: EventSink) -> Replicas:
+    """The registry that a master with these settings keeps."""
+    return Replicas(
+        events,
+        fallbehind_max=config.ha_slave_fallbehind_max,
+        heartbeat_interval_ms=config.ha_send_heartbeat_interval,
+        housekeeping_ms=config.ha_housekeeping_interval,
+        stall_ms=config.slave_timeout,
+    )
+
+
+async def serve_ha(
+    listener: HaListener,
+    store: LogSource,
+    replicas: Replicas,
+    config: BrokerConfig,
+    events: EventSink,
+    clock: Clock,
+    on_ack: Callable[[int], None],
+    *,
+    task_status: trio.TaskStatus[HaMaster] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve slaves until cancelled; starts with the `HaMaster` that the broker talks to.
+
+    `on_ack` gets `push2slave_max_offset`, synchronously, after the acks of each read.
+    Errors: ConfigError when haAllowedPeers is none.
+    """
+    master = HaMaster(store, replicas, config, events, clock, on_ack)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(master.alarm.run, name="ha.alarm")
+        task_status.started(master)
+        while True:
+            transport = await listener.accept()
+            nursery.start_soon(master.serve_slave, transport, name=f"ha.conn[{transport.peer}]")
+
+
+class HaMaster:
+    """Every link of one master."""
+
+    def __init__(
+        self,
+        store: LogSource,
+        replicas: Replicas,
+        config: BrokerConfig,
+        events: EventSink,
+        clock: Clock,
+        on_ack: Callable[[int], None],
+    ) -> None:
+        self.replicas = replicas
+        self.alarm = Alarm(clock, lambda: replicas.next_deadline_ms, lambda _: self._on_time())
+        self._store = store
+        self._config = config
+        self._events = events
+        self._clock = clock
+        self._on_ack = on_ack
+        self._access = AccessPolicy.of(config.ha_secret, config.ha_allowed_peers)
+        self._owner = LinkOwner(
+            store, replicas, clock, config.ha_housekeeping_interval / 1000, self._on_report
+        )
+        # Reported links, and the others in the order they came.
+        self._slaves: list[HaMasterLink] = []
+        self._unreported: list[HaMasterLink] = []
+        # There only while somebody waits: acks come thousands of times a second.
+        self._moved: trio.Event | None = None
+
+    def on_log_grown(self) -> None:
+        """The log has grown: ship it to every slave that had all before. Once per batch."""
+        if self._slaves:
+            now_ms = self._clock.now_ms()
+            for link in self._slaves:
+                link.push_nowait(now_ms)
+            self.alarm.check()
+
+    def statistics(self) -> tuple[ReplicaStatistics, ...]:
+        return self.replicas.statistics(self._store.max_phy_offset, self._clock.now_ms())
+
+    async def wait_transferred(self) -> None:
+        """Wait until every slave that is in sync holds all of the log: before a planned stop."""
+        while any(row.in_sync and row.gap_bytes for row in self.statistics()):
+            if self._moved is None:
+                self._moved = trio.Event()
+            await self._moved.wait()
+
+    async def serve_slave(self, transport: Transport) -> None:
+        """Serve one peer until its link ends. What it does wrong ends nothing else."""
+        try:
+            admission = self._access.admission(transport.peer)
+            if admission is Admission.REFUSED:
+                self._refuse(transport.peer, "not in haAllowedPeers, and there is no haSecret")
+            elif len(self._slaves) >= SLAVES_MAX:
+                self._refuse(transport.peer, f"{SLAVES_MAX} slaves follow already")
+            else:
+                await self._serve_link(transport, admission)
+        finally:
+            transport.close()
+
+    async def _serve_link(self, transport: Transport, admission: Admission) -> None:
+        config = self._config
+        challenge = b""
+        if admission is Admission.CHALLENGE:
+            challenge = auth.challenge(os.urandom(auth.NONCE_BYTES))
+        connection = MasterConnection(
+            segment_bytes=config.mapped_file_size_commit_log,
+            transfer_batch_bytes_max=config.ha_transfer_batch_size,
+            heartbeat_interval_ms=config.ha_send_heartbeat_interval,
+            empty_slave_from_last=config.ha_empty_slave_from == "last",
+            secret=config.ha_secret,
+            challenge=challenge,
+        )
+        replica = self.replicas.connect(transport.peer, self._clock.now_ms())
+        link = HaMasterLink(self._owner, transport, connection, replica)
+        if len(self._unreported) >= UNREPORTED_MAX:
+            self._unreported[0].end_nowait("made room for a newer peer before it reported")
+            del self._unreported[0]
+        self._unreported.append(link)
+        try:
+            await link.serve(challenge)
+        finally:
+            self._forget(link)
+
+    def _on_report(self, link: HaMasterLink, first: bool) -> None:
+        if first:
+            if link in self._unreported:
+                self._unreported.remove(link)
+            self._slaves.append(link)
+            self._events.event("ha_connected", peer=link.peer, offset=link.replica.slave_ack_offset)
+        self._on_ack(self.replicas.push2slave_max_offset)
+        self._tell_moved()
+        self.alarm.check()
+
+    def _on_time(self) -> None:
+        self.replicas.on_time(self._store.max_phy_offset, self._clock.now_ms())
+        self._tell_moved()
+
+    def _forget(self, link: HaMasterLink) -> None:
+        for table in (self._slaves, self._unreported):
+            if link in table:
+                table.remove(link)
+        self.replicas.disconnect(link.replica, self._store.max_phy_offset)
+        if link.refused:
+            self._refuse(link.peer, link.reason)
+        elif link.reported:
+            reason = link.reason or "this node stops serving slaves"
+            self._events.event("ha_disconnected", peer=link.peer, reason=reason)
+        # Who connects and goes without a word is a probe: no line for it.
+        self._tell_moved()
+
+    def _refuse(self, peer: str, reason: str) -> None:
+        self.replicas.refuse(peer, reason, self._clock.now_ms())
+
+    def _tell_moved(self) -> None:
+        if self._moved is not None:
+            self._moved.set()
+            self._moved = None

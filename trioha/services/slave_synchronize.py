@@ -1,0 +1,149 @@
+"""A slave's copy of what its master keeps outside the log (SlaveSynchronize.syncAll).
+
+Topics, consumer offsets, delay progress and groups, in RocketMQ's order, over the remoting port: at
+once on connecting, then every `slaveSyncInterval`. Java asks for topics at port - 2; the same
+answer is to be had from the port itself, with both kinds of master.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import trio
+
+from trioha.config import BrokerConfig
+from trioha.errors import TriohaError
+from trioha.journal import EventSink
+from trioha.services.clock import Clock, sleep_until_ms
+from trioha.services.master_address import MasterAddress
+from trioha.services.remoting_client import RemotingClient, open_remoting_client, parse_address
+from trioha.services.transport import Transport, connect
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+
+PATIENCE_S = 3.0  # SlaveSynchronize.java: of each request
+
+Connect = Callable[[str, int], Awaitable[Transport]]
+
+
+class SlaveTables(Protocol):
+    """Takes the master's tables: `trioha.broker.slave_tables`.
+
+    Errors: TriohaError when a body cannot be understood; the table then stays as it was.
+    """
+
+    def apply_topics(self, body: bytes) -> None: ...
+    def apply_offsets(self, body: bytes) -> None: ...
+    def apply_delay_offsets(self, body: bytes) -> None: ...
+    def apply_groups(self, body: bytes) -> None: ...
+
+
+async def synchronize_slave(
+    master_address: MasterAddress,
+    tables: SlaveTables,
+    config: BrokerConfig,
+    events: EventSink,
+    clock: Clock,
+    *,
+    connect_to: Connect = connect,
+) -> None:
+    """Keep `tables` like the master's, until cancelled. `master_address` is its remoting address.
+
+    Errors: none that the master can cause; the journal tells those.
+    """
+    synchronizer = _Synchronizer(tables, config.slave_sync_interval, events, clock, connect_to)
+    while True:
+        address = await master_address.wait_known()
+        async with trio.open_nursery() as nursery:
+            name = f"slave_synchronize[{address}]"
+            nursery.start_soon(synchronizer.follow, address, name=name)
+            await master_address.wait_changed(address)
+            nursery.cancel_scope.cancel()
+
+
+class _Synchronizer:
+    """The four requests, and what has been said about each."""
+
+    def __init__(
+        self,
+        tables: SlaveTables,
+        interval_ms: int,
+        events: EventSink,
+        clock: Clock,
+        connect_to: Connect,
+    ) -> None:
+        self._items: tuple[tuple[RequestCode, str, Callable[[bytes], None]], ...] = (
+            (RequestCode.GET_ALL_TOPIC_CONFIG, "topics", tables.apply_topics),
+            (RequestCode.GET_ALL_CONSUMER_OFFSET, "consumer_offsets", tables.apply_offsets),
+            (RequestCode.GET_ALL_DELAY_OFFSET, "delay_offsets", tables.apply_delay_offsets),
+            (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "groups", tables.apply_groups),
+        )
+        self._interval_ms = interval_ms
+        self._events = events
+        self._clock = clock
+        self._connect_to = connect_to
+        # The last body's hash or the last failure of each table: only news is told.
+        self._told: dict[str, int | str] = {}
+
+    async def follow(self, address: str) -> None:
+        """Connect, pull, pause; again."""
+        while True:
+            transport = await self._connect(address)
+            if transport is not None:
+                closed = trio.Event()
+                async with open_remoting_client(
+                    *parse_address(address), self._clock, on_closed=closed.set, transport=transport
+                ) as client:
+                    await self._pull_until(closed, client)
+            await sleep_until_ms(self._clock.now_ms() + self._interval_ms)
+
+    async def _connect(self, address: str) -> Transport | None:
+        reason = f"cannot connect to {address} within {PATIENCE_S:g} s"
+        with trio.move_on_after(PATIENCE_S):
+            try:
+                return await self._connect_to(*parse_address(address))
+            except (OSError, TriohaError) as error:
+                reason = f"cannot connect to {address}: {error}"
+        self._tell_failure("all", reason)
+        return None
+
+    async def _pull_until(self, closed: trio.Event, client: RemotingClient) -> None:
+        while not closed.is_set():
+            begun_ms = self._clock.now_ms()
+            for code, table, apply in self._items:
+                await self._pull(client, code, table, apply)
+            with trio.move_on_at((begun_ms + self._interval_ms) / 1000):
+                await closed.wait()
+
+    async def _pull(
+        self, client: RemotingClient, code: RequestCode, table: str, apply: Callable[[bytes], None]
+    ) -> None:
+        """Copy one table. Its failure stops no other."""
+        try:
+            with trio.fail_after(PATIENCE_S):
+                response = await client.request(RemotingCommand(code))
+        except trio.TooSlowError:
+            self._tell_failure(table, f"no answer within {PATIENCE_S:g} s")
+            return
+        except TriohaError as error:
+            self._tell_failure(table, str(error))
+            return
+        if response.code != ResponseCode.SUCCESS:
+            self._tell_failure(table, f"answer {response.code}: {response.remark or ''}")
+            return
+        body = response.body_bytes()
+        try:
+            apply(body)
+        except TriohaError as error:
+            self._tell_failure(table, str(error))
+            return
+        self._told.pop("all", None)
+        if self._told.get(table) != (news := hash(body)):
+            self._told[table] = news
+            self._events.event("slave_synchronized", table=table)
+
+    def _tell_failure(self, table: str, reason: str) -> None:
+        if self._told.get(table) != reason:
+            self._told[table] = reason
+            self._events.event("slave_synchronize_failed", table=table, reason=reason)

@@ -71,11 +71,16 @@ class Histogram:
         """Average, percentiles and maximum, in milliseconds rounded to a microsecond."""
         count = self.count
         return LatencySummary(
-            count,
-            round(self.total_ns / count / 1e6, 3) if count else 0.0,
-            *(round(self.percentile_ns(percent) / 1e6, 3) for percent in (50, 99, 99.9)),
-            round(self.max_ns / 1e6, 3),
+            count=count,
+            avg_ms=round(self.total_ns / count / 1e6, 3) if count else 0.0,
+            p50_ms=self._percentile_ms(50),
+            p99_ms=self._percentile_ms(99),
+            p999_ms=self._percentile_ms(99.9),
+            max_ms=round(self.max_ns / 1e6, 3),
         )
+
+    def _percentile_ms(self, percent: float) -> float:
+        return round(self.percentile_ns(percent) / 1e6, 3)
 
 
 def _highest(index: int) -> int:

@@ -30,7 +30,6 @@ def message_properties(message: Message, msg_id: str) -> dict[str, str]:
         properties[Property.TAGS] = message.tags
     if message.delay_level > 0:
         properties[Property.DELAY] = str(message.delay_level)
-    properties[Property.WAIT] = "true" if message.wait_store_ok else "false"
     for name, value in properties.items():
         if not _SEPARATORS.isdisjoint(name) or not _SEPARATORS.isdisjoint(value):
             raise TriohaError(f"property {name!r}: the bytes 1 and 2 separate properties")
@@ -41,7 +40,9 @@ def send_command(
     group: str, message: Message, msg_id: str, queue: MessageQueue, born_timestamp: int
 ) -> RemotingCommand:
     """One message for one queue."""
-    properties = encode_properties(message_properties(message, msg_id)).decode()
+    properties = message_properties(message, msg_id)
+    if not message.wait_store_ok:
+        properties[Property.WAIT] = "false"
     return _command(
         RequestCode.SEND_MESSAGE_V2,
         *(group, queue, message.flag, properties, born_timestamp, message.body),
@@ -65,8 +66,9 @@ def send_batch_command(
         )
         for message, msg_id in zip(messages, msg_ids, strict=True)
     ]
-    wait = "true" if all(message.wait_store_ok for message in messages) else "false"
-    properties = encode_properties({Property.WAIT: wait}).decode()
+    # Of the batch as a whole: it waits if one of its messages does.
+    waits = any(message.wait_store_ok for message in messages)
+    properties = {} if waits else {Property.WAIT: "false"}
     return _command(
         RequestCode.SEND_BATCH_MESSAGE,
         *(group, queue, 0, properties, born_timestamp, encode_batch(elements)),
@@ -79,7 +81,7 @@ def _command(
     group: str,
     queue: MessageQueue,
     flag: int,
-    properties: str,
+    properties: dict[str, str],
     born_timestamp: int,
     body: Buffer,
     *,
@@ -96,7 +98,7 @@ def _command(
             "f": 0,
             "g": born_timestamp,
             "h": flag,
-            "i": properties,
+            "i": encode_properties(properties).decode(),
             "j": 0,
             "k": False,
             "m": batch,

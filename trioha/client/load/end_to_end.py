@@ -1,0 +1,184 @@
+"""From send to receipt at a fixed rate: one loop sends on schedule and keeps parked pulls.
+
+The body of each message begins with the moment its send was due, on this process's own clock, so
+nothing has to be matched and a late send is charged to the latency.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from trioha.client.histogram import Histogram, LatencySummary
+from trioha.client.load.frames import ResponseReader, SendFrame
+from trioha.client.load.loop import LoadConnection, LoadLoop
+from trioha.client.load.pulls import PullReader, QueueCursor, record_bodies
+from trioha.client.message import MessageQueue
+from trioha.errors import Unreachable
+
+_NS = 1_000_000_000
+_STAMP = struct.Struct(">q")
+_SLOTS = 1024
+_LAST_ARRIVALS_S = 5.0
+_SUSPEND_MS = 15_000
+
+
+@attrs.frozen(kw_only=True)
+class EndToEndOptions:
+    group: str = "trioha_bench"
+    size: int = 128
+    rate: float = 1000.0
+    seconds: float = 10.0
+    warm_up_s: float = 2.0
+    id_prefix: str = "0" * 24
+
+
+@attrs.frozen(kw_only=True)
+class EndToEndReport:
+    """What a run measured, after its warm-up."""
+
+    sent: int
+    received: int
+    seconds: float
+    rate: float
+    end_to_end_latency: LatencySummary
+    send_latency: LatencySummary
+    refusals: dict[int, int]
+
+
+Progress = Callable[[float, int, Histogram], None]
+"""Told once a second: seconds since start, messages received in it, their latencies."""
+
+
+class EndToEndLoad:
+    """One run over the queues of one broker."""
+
+    def __init__(
+        self,
+        queues: Sequence[MessageQueue],
+        begin_offsets: Sequence[int],
+        address: str,
+        options: EndToEndOptions,
+        progress: Progress | None = None,
+    ) -> None:
+        self._options = options
+        self._progress = progress
+        self._loop = LoadLoop()
+        self._responses = ResponseReader()
+        self._sending: LoadConnection = self._loop.connect(address, self._on_responses)
+        self._pulling: LoadConnection = self._loop.connect(address, self._on_pulled)
+        cursors = [
+            QueueCursor(queue, begin) for queue, begin in zip(queues, begin_offsets, strict=True)
+        ]
+        self._pulls = PullReader(options.group, cursors, count=32, suspend_ms=_SUSPEND_MS)
+        body = b"\x00" * max(options.size, _STAMP.size)
+        self._frames = [
+            SendFrame(
+                *(slot, options.group, queues[slot % len(queues)], body),
+                id_prefix=options.id_prefix,
+            )
+            for slot in range(_SLOTS)
+        ]
+        self._due_ns_of_slot = [0] * _SLOTS
+        # Slots take turns, so that queues do; a slot still outstanding means 1024 unanswered sends.
+        self._busy = bytearray(_SLOTS)
+        self._histogram = Histogram()
+        self._sends = Histogram()
+        self._second = Histogram()
+        self._serial = self._sent = 0
+        self._begin_ns = self._measure_from_ns = self._end_ns = 0
+        self._next_second_ns = 0
+        self._due_ns = 0.0
+
+    def run(self) -> EndToEndReport:
+        """Run to the end. Errors: Unreachable, CommandError."""
+        try:
+            self._loop.run(self._on_time)
+        finally:
+            self._loop.close()
+        if not self._histogram.count:
+            raise Unreachable("no message arrived while it was measured")
+        return EndToEndReport(
+            sent=self._sent,
+            received=self._histogram.count,
+            seconds=self._options.seconds,
+            rate=self._options.rate,
+            end_to_end_latency=self._histogram.summary(),
+            send_latency=self._sends.summary(),
+            refusals=dict(self._responses.refusals),
+        )
+
+    def stop(self) -> None:
+        """End the run before the next second; callable from another thread."""
+        self._loop.stopped = True
+
+    def _on_time(self, now_ns: int) -> int:
+        if not self._begin_ns:
+            self._begin(now_ns)
+        if now_ns >= self._next_second_ns:
+            if self._progress is not None:
+                elapsed_s = (now_ns - self._begin_ns) / _NS
+                self._progress(elapsed_s, self._second.count, self._second)
+            self._second = Histogram()
+            self._next_second_ns += _NS
+        last_ns = self._end_ns + int(_LAST_ARRIVALS_S * _NS)
+        if now_ns >= self._end_ns:
+            if self._histogram.count >= self._sent or now_ns >= last_ns:
+                self._loop.stopped = True
+            return min(self._next_second_ns, last_ns)
+        self._send_due(now_ns)
+        return min(self._next_second_ns, self._end_ns, max(int(self._due_ns), now_ns + 1))
+
+    def _begin(self, now_ns: int) -> None:
+        self._begin_ns = now_ns
+        self._due_ns = float(now_ns)
+        self._measure_from_ns = now_ns + int(self._options.warm_up_s * _NS)
+        self._end_ns = self._measure_from_ns + int(self._options.seconds * _NS)
+        self._next_second_ns = now_ns + _NS
+        pulls = [self._pulls.request(index) for index in range(len(self._pulls.cursors))]
+        self._pulling.send(b"".join(pulls))
+
+    def _send_due(self, now_ns: int) -> None:
+        interval_ns = _NS / self._options.rate
+        while self._due_ns <= now_ns:
+            slot = self._serial % _SLOTS
+            if self._busy[slot]:
+                return
+            due_ns = int(self._due_ns)
+            self._due_ns += interval_ns
+            frame = self._frames[slot]
+            frame.stamp(b"%d" % (time.time_ns() // 1_000_000), self._serial & 0xFFFFFFFF)
+            self._serial += 1
+            # The body is the frame's end.
+            _STAMP.pack_into(frame.data, len(frame.data) - self._body_size, due_ns)
+            self._busy[slot] = 1
+            self._due_ns_of_slot[slot] = due_ns
+            self._sent += due_ns >= self._measure_from_ns
+            self._sending.send(bytes(frame.data))
+
+    @property
+    def _body_size(self) -> int:
+        return max(self._options.size, _STAMP.size)
+
+    def _on_responses(self, data: bytes, now_ns: int) -> None:
+        for slot in self._responses.slots(data):
+            self._busy[slot] = 0
+            due_ns = self._due_ns_of_slot[slot]
+            if due_ns >= self._measure_from_ns:
+                self._sends.record(now_ns - due_ns)
+
+    def _on_pulled(self, data: bytes, now_ns: int) -> None:
+        requests = []
+        for index, _, records in self._pulls.answers(data):
+            requests.append(self._pulls.request(index))
+            for body in record_bodies(records):
+                (due_ns,) = _STAMP.unpack_from(body)
+                self._second.record(now_ns - due_ns)
+                if due_ns >= self._measure_from_ns:
+                    self._histogram.record(now_ns - due_ns)
+        self._pulling.send(b"".join(requests))
+        if now_ns >= self._end_ns and self._histogram.count >= self._sent:
+            self._loop.stopped = True

@@ -1,0 +1,121 @@
+"""Send requests encoded once and patched per send; responses read no further than need be.
+
+Theory of operation. A load generator that costs as much as the broker measures itself. So each
+concurrent sender ("slot") owns one encoded frame: its opaque names the slot and never changes, the
+queue neither; per send only the birth timestamp and the serial number in UNIQ_KEY are written over.
+Of a response the opaque and "is the code 0" are read, by position or by search; anything else than
+code 0 takes the ordinary decoder.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Callable
+
+from trioha.client.message import Message, MessageQueue
+from trioha.client.send_header import send_batch_command, send_command
+from trioha.errors import RemoteProtocolError
+from trioha.wire.codes import FRAME_BYTES_MAX, ResponseCode, SerializeType
+from trioha.wire.remoting_command import decode_frame, encode
+
+# Nine digits however many slots there are, so that a JSON header keeps its length.
+OPAQUE_BASE = 100_000_000
+_BORN_PLACE = 1_111_111_111_111
+_SERIAL_DIGITS = 8
+_LENGTH = struct.Struct(">I")
+_OPAQUE_FIELD = b'"opaque":'
+_OPAQUE_DIGITS = 9
+_JSON_SUCCESS = b'{"code":0,'
+# Behind the eight bytes of the prelude: code i16, language i8, version i16, then opaque i32.
+_ROCKETMQ_CODE_OPAQUE = struct.Struct(">h3xi")
+
+
+class SendFrame:
+    """One slot's request: `stamp` it, then send `data`."""
+
+    def __init__(
+        self,
+        slot: int,
+        group: str,
+        queue: MessageQueue,
+        body: bytes,
+        *,
+        id_prefix: str,
+        batch: int = 1,
+        serialize_type: SerializeType = SerializeType.JSON,
+    ) -> None:
+        # The same number everywhere, found again in the encoded frame.
+        marks = [f"{id_prefix}{number:0{_SERIAL_DIGITS}X}" for number in range(batch)]
+        message = Message(queue.topic, body)
+        if batch == 1:
+            command = send_command(group, message, marks[0], queue, _BORN_PLACE)
+        else:
+            command = send_batch_command(group, [message] * batch, marks, queue, _BORN_PLACE)
+        command.opaque = OPAQUE_BASE + slot
+        command.serialize_type = serialize_type
+        self.data = bytearray(encode(command))
+        self._born_at = self.data.index(b"%d" % _BORN_PLACE)
+        first = len(id_prefix)
+        self._serials_at = [self.data.index(mark.encode()) + first for mark in marks]
+
+    def stamp(self, born: bytes, serial: int) -> None:
+        """Write the birth timestamp (13 digits) and the serial numbers from `serial` on."""
+        data = self.data
+        data[self._born_at : self._born_at + 13] = born
+        for position in self._serials_at:
+            data[position : position + _SERIAL_DIGITS] = b"%08X" % serial
+            serial += 1
+
+
+class ResponseReader:
+    """Cuts a byte stream into responses and tells each one's slot."""
+
+    def __init__(self) -> None:
+        self.refusals: Counter[int] = Counter()
+        """How often each code other than 0 came."""
+        self._rest = b""
+
+    def slots(self, data: bytes) -> list[int]:
+        """The slots that `data` answers, in order.
+
+        Errors: RemoteProtocolError for what is no response of ours.
+        """
+        if self._rest:
+            data = self._rest + data
+            self._rest = b""
+        slots: list[int] = []
+        position = 0
+        end = len(data)
+        find = data.find
+        append = slots.append
+        while end - position >= 4:
+            size = _LENGTH.unpack_from(data, position)[0] + 4
+            if size > FRAME_BYTES_MAX or size < 8:
+                raise RemoteProtocolError(f"response of {size} bytes")
+            frame_end = position + size
+            if frame_end > end:
+                break
+            header = position + 8
+            if data.startswith(_JSON_SUCCESS, header):
+                digits = find(_OPAQUE_FIELD, header, frame_end) + len(_OPAQUE_FIELD)
+                append(int(data[digits : digits + _OPAQUE_DIGITS]) - OPAQUE_BASE)
+            elif data[position + 4] == SerializeType.ROCKETMQ:
+                code, opaque = _ROCKETMQ_CODE_OPAQUE.unpack_from(data, header)
+                if code != ResponseCode.SUCCESS:
+                    self.refusals[code] += 1
+                append(opaque - OPAQUE_BASE)
+            else:
+                self._slow(data[position:frame_end], append)
+            position = frame_end
+        if position < end:
+            self._rest = data[position:]
+        return slots
+
+    def _slow(self, frame: bytes, append: Callable[[int], None]) -> None:
+        command = decode_frame(frame)
+        if not command.is_response:
+            return  # a broker's own request to us: nothing we measure
+        if command.code != ResponseCode.SUCCESS:
+            self.refusals[command.code] += 1
+        append(command.opaque - OPAQUE_BASE)

@@ -1,0 +1,99 @@
+"""A select loop over a few blocking-free sockets.
+
+Not Trio, on purpose: a wake-up here costs three system calls and a few microseconds, a task switch
+several times that, and every one of them would be taken from the broker under test.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable
+
+from trioha.errors import Unreachable
+from trioha.services.transport import parse_address
+
+READ_BYTES = 262_144
+_CONNECT_S = 3.0
+_NS = 1_000_000_000
+
+
+class LoadConnection:
+    """One connection of the load generator."""
+
+    def __init__(self, address: str, on_data: Callable[[bytes, int], None]) -> None:
+        self.address = address
+        self.on_data = on_data
+        """Gets what one read brought, and when."""
+        try:
+            self.socket = socket.create_connection(parse_address(address), _CONNECT_S)
+        except OSError as error:
+            raise Unreachable(f"{address}: {error.strerror or error}") from error
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setblocking(False)
+        self.unsent = b""
+
+    def send(self, data: bytes) -> None:
+        """Send now what the kernel takes; the loop sends the rest."""
+        if self.unsent:
+            self.unsent += data
+            return
+        try:
+            sent = self.socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            raise Unreachable(f"{self.address} is gone: {error.strerror or error}") from error
+        if sent < len(data):
+            self.unsent = data[sent:]
+
+
+class LoadLoop:
+    """Runs callbacks for readable connections and for one timer until stopped."""
+
+    def __init__(self) -> None:
+        self._connections: dict[socket.socket, LoadConnection] = {}
+        self.stopped = False
+
+    def connect(self, address: str, on_data: Callable[[bytes, int], None]) -> LoadConnection:
+        """Open a connection of this loop. Errors: Unreachable."""
+        connection = LoadConnection(address, on_data)
+        self._connections[connection.socket] = connection
+        return connection
+
+    def run(self, on_time: Callable[[int], int]) -> None:
+        """Serve until `stopped`.
+
+        `on_time(now_ns)` is called whenever the time it last returned has come.
+        Errors: Unreachable when a peer closes.
+        """
+        sockets = list(self._connections)
+        due_ns = on_time(time.perf_counter_ns())
+        while not self.stopped:
+            now_ns = time.perf_counter_ns()
+            if now_ns >= due_ns:
+                due_ns = on_time(now_ns)
+                continue
+            unsent = [sock for sock, peer in self._connections.items() if peer.unsent]
+            readable, writable, _ = select.select(sockets, unsent, (), (due_ns - now_ns) / _NS)
+            for sock in writable:
+                connection = self._connections[sock]
+                data, connection.unsent = connection.unsent, b""
+                connection.send(data)
+            for sock in readable:
+                connection = self._connections[sock]
+                try:
+                    data = sock.recv(READ_BYTES)
+                except BlockingIOError:
+                    continue
+                except OSError as error:
+                    raise Unreachable(f"{connection.address}: {error.strerror}") from error
+                if not data:
+                    raise Unreachable(f"{connection.address} closed the connection")
+                connection.on_data(data, time.perf_counter_ns())
+
+    def close(self) -> None:
+        for sock in self._connections:
+            sock.close()
+        self._connections.clear()

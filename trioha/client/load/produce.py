@@ -1,0 +1,279 @@
+"""Sends as fast as so many concurrent senders can, or at a fixed rate, and measures each send.
+
+Theory of operation. A closed loop keeps `concurrency` sends outstanding: each answer releases the
+next send of its slot. An open loop sends when the schedule says so and counts latency from that
+moment, so a broker that stalls is charged for the sends it delayed (no coordinated omission).
+All answers of one read release their next sends in one write.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from trioha.client.histogram import Histogram, LatencySummary
+from trioha.client.load.frames import ResponseReader, SendFrame
+from trioha.client.load.loop import LoadConnection, LoadLoop
+from trioha.client.message import MessageQueue
+from trioha.errors import Unreachable
+from trioha.wire.codes import SerializeType
+
+_NS = 1_000_000_000
+_DRAIN_S = 5.0
+_SECOND = _NS
+
+
+@attrs.frozen(kw_only=True)
+class ProduceOptions:
+    """What is sent, and how."""
+
+    group: str = "trioha_bench"
+    size: int = 128
+    batch: int = 1
+    concurrency: int = 64
+    connections: int = 1
+    """Per broker."""
+    rate: float = 0.0
+    """Sends per second of an open loop; 0: a closed loop."""
+    seconds: float = 10.0
+    count: int = 0
+    """Messages to measure; 0: as many as fit into `seconds`."""
+    warm_up_s: float = 2.0
+    serialize_type: SerializeType = SerializeType.JSON
+    id_prefix: str = "0" * 24
+    """First 24 digits of every UNIQ_KEY."""
+
+
+@attrs.frozen(kw_only=True)
+class ProduceReport:
+    """What a run measured, after its warm-up."""
+
+    messages: int
+    seconds: float
+    messages_per_s: float
+    body_mb_per_s: float
+    send_latency: LatencySummary
+    refusals: dict[int, int]
+    """Response codes other than 0, the whole run."""
+    unanswered: int
+    client_cpu_us_per_message: float
+
+
+Progress = Callable[[float, int, Histogram, int], None]
+"""Told once a second: seconds since start, messages in it, their latencies, refusals so far."""
+
+
+class _Sender:
+    """One connection and its slots."""
+
+    def __init__(self, load: ProduceLoad, connection: LoadConnection, slots: range) -> None:
+        self.connection = connection
+        self.reader = ResponseReader()
+        self.idle = deque(slots)
+        self._load = load
+
+    def receive(self, data: bytes, now_ns: int) -> None:
+        self._load.answered(self, self.reader.slots(data), now_ns)
+
+
+class ProduceLoad:
+    """One run of the produce benchmark against the masters of a topic."""
+
+    def __init__(
+        self,
+        targets: Sequence[tuple[MessageQueue, str]],
+        options: ProduceOptions,
+        progress: Progress | None = None,
+        body: bytes | None = None,
+    ) -> None:
+        self._options = options
+        self._progress = progress
+        self._loop = LoadLoop()
+        self._histogram = Histogram()
+        self._second = Histogram()
+        self._second_messages = 0
+        self._serial = 0
+        self._outstanding = 0
+        self._measured = 0
+        self._measuring = False
+        self._stopping = False
+        self._stop_asked = False
+        self._cpu_s = 0.0
+        self._begin_ns = self._measure_from_ns = self._end_ns = self._next_second_ns = 0
+        self._due_ns = 0
+        body = body or bytes(65 + index % 26 for index in range(options.size))
+        self._frames: list[SendFrame] = []
+        self._sent_ns: list[int] = []
+        self._senders = self._connect(targets, body)
+
+    def run(self) -> ProduceReport:
+        """Run to the end. Errors: Unreachable when a broker goes away."""
+        try:
+            self._loop.run(self._on_time)
+        finally:
+            self._loop.close()
+        return self._report()
+
+    def stop(self) -> None:
+        """End the run within a second, as if its time were over; callable from another thread."""
+        self._stop_asked = True
+
+    def answered(self, sender: _Sender, slots: list[int], now_ns: int) -> None:
+        """All that one read brought."""
+        self._outstanding -= len(slots)
+        batch = self._options.batch
+        if self._measuring:
+            sent = self._sent_ns
+            record = self._histogram.record
+            record_second = self._second.record
+            for slot in slots:
+                elapsed = now_ns - sent[slot]
+                record(elapsed)
+                record_second(elapsed)
+            self._measured += len(slots) * batch
+            if 0 < self._options.count <= self._measured:
+                self._end_measuring(now_ns)
+        self._second_messages += len(slots) * batch
+        if self._stopping:
+            self._loop.stopped = self._outstanding == 0
+        elif self._options.rate:
+            sender.idle.extend(slots)
+        else:
+            self._send(sender, slots, now_ns)
+
+    def _connect(self, targets: Sequence[tuple[MessageQueue, str]], body: bytes) -> list[_Sender]:
+        options = self._options
+        queues: dict[str, list[MessageQueue]] = {}
+        for queue, address in targets:
+            queues.setdefault(address, []).append(queue)
+        places = [(address, number) for number in range(options.connections) for address in queues]
+        if len(places) > options.concurrency:
+            places = places[: options.concurrency]
+        senders = []
+        first = 0
+        for index, (address, number) in enumerate(places):
+            share = options.concurrency // len(places)
+            share += index < options.concurrency % len(places)
+            slots = range(first, first + share)
+            first += share
+            for slot in slots:
+                at = queues[address]
+                self._frames.append(
+                    SendFrame(
+                        *(slot, options.group, at[(slot + number) % len(at)], body),
+                        id_prefix=options.id_prefix,
+                        batch=options.batch,
+                        serialize_type=options.serialize_type,
+                    )
+                )
+                self._sent_ns.append(0)
+            connection = self._loop.connect(address, lambda data, now_ns: None)
+            sender = _Sender(self, connection, slots)
+            connection.on_data = sender.receive
+            senders.append(sender)
+        return senders
+
+    def _send(self, sender: _Sender, slots: Sequence[int], sent_ns: int) -> None:
+        """Send once from each of these slots, in one write."""
+        if not slots:
+            return
+        born = b"%d" % (time.time_ns() // 1_000_000)
+        serial = self._serial
+        step = self._options.batch
+        frames = self._frames
+        times = self._sent_ns
+        out = []
+        for slot in slots:
+            frame = frames[slot]
+            frame.stamp(born, serial)
+            serial = serial + step & 0xFFFFFFFF
+            times[slot] = sent_ns
+            out.append(frame.data)
+        self._serial = serial
+        self._outstanding += len(slots)
+        sender.connection.send(b"".join(out))
+
+    def _on_time(self, now_ns: int) -> int:
+        """Begin, end, report, and send what the schedule has made due; returns the next time."""
+        if not self._begin_ns:
+            self._begin(now_ns)
+        if self._stopping:
+            if now_ns >= self._end_ns + int(_DRAIN_S * _NS) or not self._outstanding:
+                self._loop.stopped = True
+            return self._end_ns + int(_DRAIN_S * _NS)
+        if not self._measuring and now_ns >= self._measure_from_ns:
+            self._measuring = True
+            self._measure_from_ns = now_ns
+            self._cpu_s = time.process_time()
+        if self._stop_asked or now_ns >= self._end_ns:
+            self._end_measuring(now_ns)
+            return now_ns
+        if now_ns >= self._next_second_ns:
+            self._tell_progress(now_ns)
+        due = min(self._next_second_ns, self._end_ns)
+        if not self._measuring:
+            due = min(due, self._measure_from_ns)
+        if self._options.rate:
+            self._send_due(now_ns)
+            due = min(due, max(self._due_ns, now_ns + 1))
+        return due
+
+    def _begin(self, now_ns: int) -> None:
+        options = self._options
+        self._begin_ns = self._due_ns = now_ns
+        self._measure_from_ns = now_ns + int(options.warm_up_s * _NS)
+        measured_s = options.seconds if not options.count else 86_400.0
+        self._end_ns = self._measure_from_ns + int(measured_s * _NS)
+        self._next_second_ns = now_ns + _SECOND
+        if not options.rate:
+            for sender in self._senders:
+                self._send(sender, list(sender.idle), now_ns)
+
+    def _send_due(self, now_ns: int) -> None:
+        """Send what the schedule has made due, each stamped with its own due time."""
+        interval_ns = _NS / self._options.rate
+        while self._due_ns <= now_ns:
+            sender = max(self._senders, key=lambda candidate: len(candidate.idle))
+            if not sender.idle:
+                # Every slot is outstanding: the schedule waits for the broker, latency does not.
+                self._due_ns = min(self._due_ns, now_ns)
+                return
+            self._send(sender, (sender.idle.popleft(),), int(self._due_ns))
+            self._due_ns = int(self._due_ns + interval_ns)
+
+    def _end_measuring(self, now_ns: int) -> None:
+        self._measuring = False
+        self._stopping = True
+        self._end_ns = now_ns
+        self._cpu_s = time.process_time() - self._cpu_s
+
+    def _tell_progress(self, now_ns: int) -> None:
+        if self._progress is not None:
+            elapsed_s = (now_ns - self._begin_ns) / _NS
+            refusals = sum(self._refusals().values())
+            self._progress(elapsed_s, self._second_messages, self._second, refusals)
+        self._second = Histogram()
+        self._second_messages = 0
+        self._next_second_ns += _SECOND
+
+    def _refusals(self) -> Counter[int]:
+        return sum((sender.reader.refusals for sender in self._senders), Counter())
+
+    def _report(self) -> ProduceReport:
+        if not self._histogram.count:
+            raise Unreachable("no send was answered while it was measured")
+        seconds = (self._end_ns - self._measure_from_ns) / _NS
+        messages = self._measured
+        return ProduceReport(
+            messages=messages,
+            seconds=round(seconds, 3),
+            messages_per_s=round(messages / seconds, 1),
+            body_mb_per_s=round(messages * self._options.size / seconds / 1e6, 2),
+            send_latency=self._histogram.summary(),
+            refusals=dict(self._refusals()),
+            unanswered=self._outstanding,
+            client_cpu_us_per_message=round(self._cpu_s / messages * 1e6, 2),
+        )

@@ -39,7 +39,7 @@ def back_with(
 def refusal(side: ProduceSide, **fields: ExtValue) -> int:
     stored = len(side.store.messages)
     with pytest.raises(CommandError) as refused:
-        back(side, **fields)
+        back_with(side, fields)
     assert len(side.store.messages) == stored
     return refused.value.code
 

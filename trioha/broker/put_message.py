@@ -39,6 +39,11 @@ WAITERS_MAX = 65_536
 
 OnSafe = Callable[[ResponseCode], None]
 
+# Looking a member up in its enum costs more than the comparison it is for.
+_SLAVE = BrokerRole.SLAVE
+_SYNC_MASTER = BrokerRole.SYNC_MASTER
+_PUT_OK = PutStatus.PUT_OK
+_SUCCESS = ResponseCode.SUCCESS
 _CODES = {
     PutStatus.PUT_OK: ResponseCode.SUCCESS,
     PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
@@ -123,30 +128,30 @@ class PutPipeline:
 
     def put(self, message: PutMessage, *, wait: bool, instant: Instant) -> PutOutcome:
         """Append one message. `wait` is what its WAIT property asks for."""
-        refusal = self._refusal(wait)
-        if refusal is not None:
-            return refusal
+        must_wait = wait and (self._sync_flush or self.role is _SYNC_MASTER)
+        if self.role is _SLAVE or (must_wait and self.waiter_count >= self._waiters_max):
+            return self._refusal()
         result = self._store.put_message(message, instant.wall_ms)
-        if result.status is not PutStatus.PUT_OK:
+        if result.status is not _PUT_OK:
             return PutOutcome(_CODES[result.status], (), result.reason)
-        if wait:
+        if must_wait:
             return self._stored((result,))
-        return PutOutcome(ResponseCode.SUCCESS, (result,))
+        return PutOutcome(_SUCCESS, (result,))
 
     def put_batch(
         self, messages: Sequence[PutMessage], *, wait: bool, instant: Instant
     ) -> PutOutcome:
         """Append messages of one queue next to each other: all or none."""
-        refusal = self._refusal(wait)
-        if refusal is not None:
-            return refusal
+        must_wait = wait and (self._sync_flush or self.role is _SYNC_MASTER)
+        if self.role is _SLAVE or (must_wait and self.waiter_count >= self._waiters_max):
+            return self._refusal()
         results = self._store.put_batch(messages, instant.wall_ms)
         for result in results:
-            if result.status is not PutStatus.PUT_OK:
+            if result.status is not _PUT_OK:
                 return PutOutcome(_CODES[result.status], (), result.reason)
-        if wait:
+        if must_wait:
             return self._stored(results)
-        return PutOutcome(ResponseCode.SUCCESS, results)
+        return PutOutcome(_SUCCESS, results)
 
     def when_safe(self, outcome: PutOutcome, instant: Instant, on_done: OnSafe) -> None:
         """Call `on_done` once with the final code: now, when all is safe, or at a deadline."""
@@ -185,24 +190,21 @@ class PutPipeline:
         for waiter in self._transfer.drain():
             waiter.fail(ResponseCode.FLUSH_SLAVE_TIMEOUT)
 
-    def _refusal(self, wait: bool) -> PutOutcome | None:
-        if self.role is BrokerRole.SLAVE:
+    def _refusal(self) -> PutOutcome:
+        """Nothing is stored yet, so these two may be reported as refusals."""
+        if self.role is _SLAVE:
             return PutOutcome(
                 ResponseCode.SERVICE_NOT_AVAILABLE, (), "this broker is a slave: send to its master"
             )
-        if wait and len(self._transfer) + len(self._flush) >= self._waiters_max:
-            # Nothing is stored yet, so this may be reported as a refusal.
-            return PutOutcome(
-                ResponseCode.SYSTEM_BUSY,
-                (),
-                f"[REJECTREQUEST] {self.waiter_count} messages already wait for disk or slave",
-            )
-        return None
+        return PutOutcome(
+            ResponseCode.SYSTEM_BUSY,
+            (),
+            f"[REJECTREQUEST] {self.waiter_count} messages already wait for disk or slave",
+        )
 
     def _stored(self, results: Sequence[PutResult]) -> PutOutcome:
-        outcome = PutOutcome(ResponseCode.SUCCESS, results)
-        outcome.wait_flush = self._sync_flush
-        if self.role is BrokerRole.SYNC_MASTER:
+        outcome = PutOutcome(_SUCCESS, results, None, self._sync_flush)
+        if self.role is _SYNC_MASTER:
             if self._replicas.slave_available(results[-1].end_offset):
                 outcome.wait_slave = True
             else:

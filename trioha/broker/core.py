@@ -1,0 +1,179 @@
+"""A broker without its sockets: every table and processor, and one map of handlers.
+
+The shell (`trioha.services.broker`) gives it a store and the time and tells it what happened:
+`after_batch` when requests were handled or records dispatched, `on_flushed` and `on_acked` as the
+log gets safe, `channel_closed`, and the four deadlines below as they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Protocol
+
+from trioha.broker.admin import AdminProcessor
+from trioha.broker.clients import ConsumerManager, ProducerManager
+from trioha.broker.delay import DelayLevels, DelaySchedule
+from trioha.broker.groups import GroupTable
+from trioha.broker.heartbeat import HeartbeatProcessor
+from trioha.broker.locks import QueueLocks
+from trioha.broker.offsets import ConsumerOffsetTable, OffsetProcessor
+from trioha.broker.pull import PullProcessor
+from trioha.broker.pull_hold import PullHold
+from trioha.broker.put_message import PutPipeline, ReplicaView
+from trioha.broker.query import QueryProcessor
+from trioha.broker.send import SendProcessor
+from trioha.broker.send_back import SendBackProcessor
+from trioha.broker.slave_tables import SlaveTables
+from trioha.broker.topics import TopicTable
+from trioha.config import BrokerConfig, BrokerRole
+from trioha.errors import CommandError
+from trioha.journal import EventSink
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.store.interface import MessageStore
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.message_id import pack_host
+from trioha.wire.names import SCHEDULE_TOPIC
+from trioha.wire.remoting_command import RemotingCommand
+
+_DELIVERIES_PER_TURN = 256
+_WRITES = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+)
+
+
+class Processor(Protocol):
+    """Some of the request codes."""
+
+    def handlers(self) -> dict[int, Handler]: ...
+
+
+class BrokerCore:
+    """Everything a broker decides."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        replicas: ReplicaView,
+        events: EventSink,
+        rng: Random,
+        instant: Instant,
+        status: Callable[[Instant], Mapping[str, object]],
+    ) -> None:
+        wall_ms = instant.wall_ms
+        self.role = config.broker_role
+        levels = DelayLevels.parse(config.message_delay_level)
+        store_host = pack_host(config.broker_ip1, config.listen_port)
+        self.topics = TopicTable(config, events, wall_ms=wall_ms)
+        self.groups = GroupTable(config, events, wall_ms=wall_ms)
+        self.offsets = ConsumerOffsetTable(is_slave=self.role is BrokerRole.SLAVE)
+        self.consumers = ConsumerManager(config, self.groups)
+        self.producers = ProducerManager(config)
+        self.pipeline = PutPipeline(store, config, replicas)
+        self.schedule = DelaySchedule(levels, store, self.pipeline, events)
+        self.hold = PullHold()
+        self.slave_tables = SlaveTables(self.topics, self.groups, self.offsets, self.schedule)
+        self.schedule_changed = False
+        """A delayed message came in: its delivery may be the next thing to do."""
+        self._pull = PullProcessor(
+            config, store, self.topics, self.groups, self.consumers, self.offsets, self.hold
+        )
+        self._query = QueryProcessor(config, store, self.consumers)
+        self._admin = AdminProcessor(
+            config,
+            store,
+            self.topics,
+            self.groups,
+            self.consumers,
+            self.producers,
+            self.offsets,
+            self.schedule,
+            is_slave=lambda: self.role is BrokerRole.SLAVE,
+            status=status,
+            apply_config=self._apply_config,
+            instant=instant,
+        )
+        processors: tuple[Processor, ...] = (
+            SendProcessor(config, self.topics, self.groups, self.pipeline, levels, store_host, rng),
+            SendBackProcessor(config, self.topics, self.groups, store, self.pipeline, levels, rng),
+            self._pull,
+            HeartbeatProcessor(self.consumers, self.producers, self.topics, self.groups),
+            OffsetProcessor(self.offsets, store, self.topics),
+            self._query,
+            QueueLocks(),
+            self._admin,
+        )
+        self.handlers: dict[int, Handler] = {}
+        for processor in processors:
+            self.handlers.update(processor.handlers())
+
+    def on_dispatch(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
+        """A message became readable. HOT: once per message."""
+        self.hold.on_dispatch(topic, queue_id, max_offset, tags_code)
+        if topic == SCHEDULE_TOPIC:
+            self.schedule.on_scheduled(queue_id)
+            self.schedule_changed = True
+
+    def after_batch(self, instant: Instant) -> None:
+        """Answer the parked pulls for which the last batch brought something."""
+        if self.hold.has_due:
+            self._pull.answer_due(instant)
+
+    def channel_closed(self, channel: Channel) -> None:
+        """A connection ended: nobody is registered or parked on it any more."""
+        self.hold.channel_closed(channel)
+        self.consumers.channel_closed(channel)
+        self.producers.channel_closed(channel)
+
+    def on_flushed(self, offset: int) -> None:
+        self.pipeline.on_flushed(offset)
+
+    def on_acked(self, offset: int) -> None:
+        self.pipeline.on_acked(offset)
+
+    def expire_pulls(self, instant: Instant) -> None:
+        self._pull.answer_due(instant)
+
+    def expire_puts(self, instant: Instant) -> None:
+        self.pipeline.expire(instant.now_ms)
+
+    def expire_clients(self, instant: Instant) -> None:
+        self.consumers.expire(instant.now_ms)
+        self.producers.expire(instant.now_ms)
+
+    def next_client_deadline_ms(self) -> int | None:
+        deadlines = [
+            deadline_ms
+            for deadline_ms in (self.consumers.next_deadline_ms, self.producers.next_deadline_ms)
+            if deadline_ms is not None
+        ]
+        return min(deadlines, default=None)
+
+    def sample(self, instant: Instant) -> None:
+        """Remember the counters of this moment: runtime info shows rates."""
+        self._admin.runtime_info.sample(instant)
+
+    def deliver_delayed(self, instant: Instant) -> None:
+        self.schedule.run_due(instant, _DELIVERIES_PER_TURN)
+
+    def _apply_config(self, config: BrokerConfig) -> None:
+        """An administrator changed a setting: everybody who reads it anew gets the new one."""
+        self._pull.config = config
+        self._query.config = config
+        self.consumers.config = config
+        self.producers.config = config
+
+    def stop_writes(self) -> None:
+        """From now on sends are refused with a code that sends clients to another broker."""
+        for code in _WRITES:
+            self.handlers[code] = _refuse_write
+
+
+def _refuse_write(channel: Channel, request: RemotingCommand, _: Instant) -> RemotingCommand:
+    raise CommandError(
+        ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is shutting down: send to another"
+    )

@@ -1,0 +1,152 @@
+"""A broker as a nursery tree; leaving its blocks from the inside out is the shutdown sequence.
+
+::
+
+    broker
+    └─ store                     outermost, so last: final flush, then close
+       ├─ commitlog_flush        fsync in the one thread; wakes who waits for the disk
+       ├─ reput                  log → consume queues and index
+       ├─ config_persist[…]      tables → config/*.json
+       ├─ watch_disk             deletes old segments, stops and resumes writes
+       └─ replication
+          ├─ SLAVE   ha.client, slave_synchronize
+          ├─ others  ha.accept → ha.conn[slave] → ha.read, ha.write;  group_transfer
+          └─ connections         after shutdown: until slaves are level, at most a grace period
+             ├─ remoting.conn[client] → remoting.write;  pull_hold, client_expiry
+             └─ services         cancelled first
+                ├─ accept, accept.vip, schedule_message
+                └─ namesrv_registration
+"""
+
+from __future__ import annotations
+
+import attrs
+import trio
+
+from trioha.config import BrokerConfig, BrokerRole
+from trioha.journal import EventSink
+from trioha.services.broker_listeners import (
+    BrokerAddresses,
+    BrokerListeners,
+    open_broker_listeners,
+)
+from trioha.services.broker_node import BrokerNode, open_broker_node
+from trioha.services.clock import Clock
+from trioha.services.ha_client import replicate_from_master
+from trioha.services.ha_master import serve_ha
+from trioha.services.slave_synchronize import synchronize_slave
+
+_FINAL_FLUSH_S = 30.0
+
+
+async def serve_broker(
+    config: BrokerConfig,
+    shutdown: trio.Event,
+    events: EventSink,
+    *,
+    clock: Clock | None = None,
+    task_status: trio.TaskStatus[BrokerAddresses] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until `shutdown`, then stop in order.
+
+    It has started once its ports accept and it has tried every name server once.
+    Errors: TriohaError for a port, a setting or a store that cannot be used; StoreError when the
+    disk fails under way.
+    """
+    clock = clock or Clock()
+    with open_broker_listeners(config, events) as listeners:
+        node = await open_broker_node(listeners.config, listeners.addresses, clock, events)
+        try:
+            await _serve_store(node, listeners, shutdown, task_status)
+        finally:
+            with trio.move_on_after(_FINAL_FLUSH_S, shield=True):
+                await node.close()
+
+
+async def _serve_store(
+    node: BrokerNode,
+    listeners: BrokerListeners,
+    shutdown: trio.Event,
+    task_status: trio.TaskStatus[BrokerAddresses],
+) -> None:
+    async with trio.open_nursery() as store:
+        store.start_soon(node.flush.run, name="commitlog_flush")
+        store.start_soon(node.reput.run, name="reput")
+        store.start_soon(node.persist.run, name="config_persist")
+        store.start_soon(node.watch_disk, name="watch_disk")
+        async with trio.open_nursery() as replication:
+            await _start_role(node, listeners, replication)
+            async with trio.open_nursery() as connections:
+                connections.start_soon(node.pull_hold.run, name="pull_hold")
+                connections.start_soon(node.client_expiry.run, name="client_expiry")
+                async with trio.open_nursery() as services:
+                    await _start_services(node, listeners, services, connections)
+                    node.events.event(
+                        "node_ready",
+                        **attrs.asdict(listeners.addresses),
+                        elapsed_ms=node.clock.wall_ms() - node.started_wall_ms,
+                    )
+                    task_status.started(listeners.addresses)
+                    await shutdown.wait()
+                    node.events.event("node_stopping", reason="asked to")
+                    node.core.stop_writes()
+                    services.cancel_scope.cancel()
+                with trio.move_on_after(node.config.shutdown_grace / 1000):
+                    await node.wait_level()
+                connections.cancel_scope.cancel()
+            replication.cancel_scope.cancel()
+        store.cancel_scope.cancel()
+
+
+async def _start_role(
+    node: BrokerNode, listeners: BrokerListeners, replication: trio.Nursery
+) -> None:
+    config = node.config
+    if node.role is BrokerRole.SLAVE:
+        node.ha_client = await replication.start(
+            replicate_from_master,
+            node.master_address,
+            node.store,
+            config,
+            node.events,
+            node.clock,
+            node.on_appended,
+            name="ha.client",
+        )
+        replication.start_soon(
+            synchronize_slave,
+            node.master_remoting_address,
+            node.core.slave_tables,
+            config,
+            node.events,
+            node.clock,
+            name="slave_synchronize",
+        )
+    else:
+        node.ha_master = await replication.start(
+            serve_ha,
+            listeners.ha,
+            node.store,
+            node.replicas,
+            config,
+            node.events,
+            node.clock,
+            node.on_acked,
+            name="ha.accept",
+        )
+        replication.start_soon(node.group_transfer.run, name="group_transfer")
+
+
+async def _start_services(
+    node: BrokerNode,
+    listeners: BrokerListeners,
+    services: trio.Nursery,
+    connections: trio.Nursery,
+) -> None:
+    accept = node.server.accept
+    services.start_soon(accept, listeners.remoting, connections, name="accept")
+    if listeners.vip is not None:
+        services.start_soon(accept, listeners.vip, connections, name="accept.vip")
+    if node.role is not BrokerRole.SLAVE:
+        services.start_soon(node.schedule_message.run, name="schedule_message")
+    await services.start(node.registration.run, name="namesrv_registration")

@@ -1,0 +1,248 @@
+"""What the tasks of one broker share, and what happens between them.
+
+The hooks here are plain calls within one scheduler pass. `after_batch` runs when the requests of
+one read were handled: first the log goes to the slaves, then parked pulls are answered, then the
+answers leave (the `Outboxes` block around it), and the tasks that only matter later are marked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import trio
+
+from trioha.broker import persistence
+from trioha.broker.core import BrokerCore
+from trioha.config import BrokerConfig
+from trioha.errors import RemoteProtocolError, StoreError
+from trioha.journal import EventSink
+from trioha.remoting.channel import Instant
+from trioha.services.alarm import Alarm
+from trioha.services.broker_listeners import BrokerAddresses
+from trioha.services.broker_status import broker_status
+from trioha.services.clock import Clock
+from trioha.services.commitlog_flush import CommitlogFlush
+from trioha.services.config_persist import ConfigPersist, TableFile
+from trioha.services.disk_watch import watch_disk
+from trioha.services.ha_client import HaClient
+from trioha.services.ha_master import HaMaster, open_replicas
+from trioha.services.master_address import MasterAddress
+from trioha.services.remoting_link import LinkLimits
+from trioha.services.remoting_server import RemotingServer
+from trioha.services.reput import Reput
+from trioha.store.interface import MessageStore
+from trioha.store.message_store import FileMessageStore
+from trioha.store.store_config import StoreConfig
+
+_SOON_S = 0.2  # topics and groups: changes that come together are written together
+
+
+class BrokerNode:
+    """One broker, between its store and its tasks."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        addresses: BrokerAddresses,
+        store: FileMessageStore,
+        clock: Clock,
+        events: EventSink,
+    ) -> None:
+        self.config = config
+        self.addresses = addresses
+        self.store: MessageStore = store
+        self.clock = clock
+        self.events = events
+        self.role = config.broker_role
+        self.started_wall_ms = clock.wall_ms()
+        self.replicas = open_replicas(config, events)
+        self.master_address = MasterAddress(config.ha_master_address)
+        self.master_remoting_address = MasterAddress()
+        self.ha_master: HaMaster | None = None
+        self.ha_client: HaClient | None = None
+        self.core = BrokerCore(
+            config, store, self.replicas, events, Random(), clock.instant(), self.status
+        )
+        store.on_dispatch = self.core.on_dispatch
+        self.server = RemotingServer(
+            self.core.handlers,
+            clock,
+            events,
+            limits=LinkLimits(
+                idle_s=config.server_channel_max_idle_time_seconds,
+                frame_s=config.frame_timeout / 1000,
+                outbox_bytes_max=config.outbox_bytes_max,
+            ),
+            connections_max=config.connections_max,
+            on_closed=self.core.channel_closed,
+            on_batch=self.after_batch,
+        )
+        self.flush = CommitlogFlush(store, config, clock, events, self._on_flushed)
+        self.reput = Reput(store, events, self._on_dispatched, self._is_catching_up)
+        self.persist = ConfigPersist(self._table_files(), events)
+        self.group_transfer = Alarm(
+            clock,
+            lambda: self.core.pipeline.next_deadline_ms,
+            self._in_batch(self.core.expire_puts),
+        )
+        self.pull_hold = Alarm(
+            clock, lambda: self.core.hold.next_deadline_ms, self._in_batch(self.core.expire_pulls)
+        )
+        self.client_expiry = Alarm(
+            clock, self.core.next_client_deadline_ms, self._in_batch(self.core.expire_clients)
+        )
+        self.schedule_message = Alarm(
+            clock, self._next_delivery_ms, self._in_batch(self.core.deliver_delayed)
+        )
+        self._seen_end = store.max_phy_offset
+
+    def load_tables(self) -> None:
+        """Read config/*.json.
+
+        Errors: StoreError when a table is there and no copy of it can be read.
+        """
+        for file in self._table_files():
+            data = persistence.load(file.path)
+            if data is not None:
+                try:
+                    file.table.load(data)
+                except RemoteProtocolError as error:
+                    raise StoreError(
+                        f"{file.path}: {error}; restore it from a slave or move it away"
+                    ) from error
+                file.table.dirty = False
+        self.core.schedule.refresh()
+
+    def after_batch(self) -> None:
+        """The requests of one read were handled. HOT."""
+        core = self.core
+        end = self.store.max_phy_offset
+        if end != self._seen_end:
+            self._seen_end = end
+            if self.ha_master is not None:
+                self.ha_master.on_log_grown()
+            self.flush.grown_nowait(urgent=core.pipeline.has_flush_waiters)
+            self.reput.grown_nowait()
+            self.group_transfer.check()
+            if core.schedule_changed:
+                core.schedule_changed = False
+                self.schedule_message.check()
+        if core.hold.has_due:
+            core.after_batch(self.clock.instant())
+        self.pull_hold.check()
+        self.client_expiry.check()
+        self.persist.check()
+
+    def on_acked(self, offset: int) -> None:
+        """A slave has acknowledged; called in the scheduler pass that read it. HOT."""
+        with self.server.outboxes.batch():
+            self.core.on_acked(offset)
+
+    def on_appended(self) -> None:
+        """A slave's log has grown."""
+        self._seen_end = self.store.max_phy_offset
+        self.flush.grown_nowait(urgent=False)
+        self.reput.grown_nowait()
+
+    def status(self, instant: Instant) -> dict[str, object]:
+        """What `trioha ha status` and the console show of this node."""
+        return broker_status(self, instant)
+
+    async def watch_disk(self) -> None:
+        """Look at the disk, and sample the counters, every `cleanResourceInterval`."""
+
+        def on_looked() -> None:
+            self.core.sample(self.clock.instant())
+            self.after_batch()
+
+        await watch_disk(self.store, self.config, self.clock, self.events, on_looked)
+
+    async def wait_level(self) -> None:
+        """Wait until who waits for disk or slave is answered and slaves in sync hold all."""
+        if self.ha_master is not None:
+            await self.ha_master.wait_transferred()
+        await self.flush.flush_all()
+
+    async def close(self) -> None:
+        """Bring everything to disk and let go of the store. Blocks in a thread.
+
+        Errors: StoreError when the disk does not take it.
+        """
+        with self.server.outboxes.batch():
+            self.core.pipeline.give_up()
+        await self.persist.save_all()
+        await trio.to_thread.run_sync(self.store.close)
+
+    def _on_flushed(self, offset: int) -> None:
+        with self.server.outboxes.batch():
+            self.core.on_flushed(offset)
+
+    def _on_dispatched(self) -> None:
+        core = self.core
+        if core.hold.has_due:
+            with self.server.outboxes.batch():
+                core.after_batch(self.clock.instant())
+        if core.schedule_changed:
+            core.schedule_changed = False
+            self.schedule_message.check()
+
+    def _is_catching_up(self) -> bool:
+        return self.ha_client is not None and self.ha_client.catching_up
+
+    def _in_batch(self, on_time: Callable[[Instant], None]) -> Callable[[Instant], None]:
+        def run(instant: Instant) -> None:
+            with self.server.outboxes.batch():
+                on_time(instant)
+                self.after_batch()
+
+        return run
+
+    def _next_delivery_ms(self) -> int | None:
+        wall_ms = self.clock.wall_ms()
+        due_ms = self.core.schedule.next_deadline(wall_ms)
+        if due_ms is None:
+            return None
+        return self.clock.now_ms() + max(0, due_ms - wall_ms)
+
+    def _table_files(self) -> list[TableFile]:
+        config = self.config
+        directory = Path(os.path.expanduser(config.store_path_root_dir)) / "config"
+        core = self.core
+        return [
+            TableFile(directory / "topics.json", core.topics, _SOON_S),
+            TableFile(directory / "subscriptionGroup.json", core.groups, _SOON_S),
+            TableFile(
+                directory / "consumerOffset.json",
+                core.offsets,
+                config.flush_consumer_offset_interval / 1000,
+            ),
+            TableFile(
+                directory / "delayOffset.json",
+                core.schedule,
+                config.flush_delay_offset_interval / 1000,
+            ),
+        ]
+
+
+async def open_broker_node(
+    config: BrokerConfig, addresses: BrokerAddresses, clock: Clock, events: EventSink
+) -> BrokerNode:
+    """Open the store, recovering it if need be, and read the tables.
+
+    Errors: StoreError with file and cure.
+    """
+    wall_ms = clock.wall_ms()
+    store = await trio.to_thread.run_sync(
+        lambda: FileMessageStore.open(StoreConfig.of(config), events, wall_ms=wall_ms)
+    )
+    try:
+        node = BrokerNode(config, addresses, store, clock, events)
+        node.load_tables()
+    except BaseException:
+        store.close()
+        raise
+    events.event("role", role=config.broker_role.value, broker_id=config.broker_id)
+    return node

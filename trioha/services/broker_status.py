@@ -1,0 +1,56 @@
+"""A broker's answer to TRIOHA_NODE_STATUS: what `ha status` and the console read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from trioha import __version__
+from trioha.config import BrokerRole
+from trioha.remoting.channel import Instant
+
+if TYPE_CHECKING:
+    from trioha.services.broker_node import BrokerNode
+
+
+def broker_status(node: BrokerNode, instant: Instant) -> dict[str, object]:
+    """Plain values only: they travel as msgpack. Offsets in bytes, ages in seconds."""
+    config = node.config
+    store = node.store.statistics()
+    connections: list[dict[str, object]] = []
+    refusals: list[dict[str, object]] = []
+    if node.ha_master is not None:
+        connections = [attrs.asdict(row) for row in node.ha_master.statistics()]
+        refusals = [
+            {
+                "peer": refusal.peer,
+                "reason": refusal.reason,
+                "age_s": (instant.now_ms - refusal.at_ms) / 1000,
+            }
+            for refusal in node.replicas.refusals
+        ]
+    slave = None if node.ha_client is None else attrs.asdict(node.ha_client.statistics())
+    return {
+        "name": config.broker_name,
+        "cluster": config.broker_cluster_name,
+        "id": config.broker_id,
+        "role": config.broker_role.value,
+        "address": node.addresses.listen,
+        "ha_address": node.addresses.ha_listen,
+        "version": __version__,
+        "uptime_s": (instant.wall_ms - node.started_wall_ms) / 1000,
+        "min_phy_offset": store.min_phy_offset,
+        "max_phy_offset": store.max_phy_offset,
+        "flushed_offset": store.flushed_offset,
+        "dispatched_offset": store.dispatched_offset,
+        "disk_ratio": store.disk_ratio,
+        "writable": store.writable and config.broker_role is not BrokerRole.SLAVE,
+        "put_total": store.put_total,
+        "get_total": store.get_total,
+        "client_connections": node.server.connection_count,
+        "puts_waiting": node.core.pipeline.waiter_count,
+        "connections": connections,
+        "refusals": refusals,
+        "slave": slave,
+    }

@@ -1,0 +1,34 @@
+"""Looks at the disk: old segments go, writes stop before it is full and resume after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from trioha.config import BrokerConfig
+from trioha.journal import EventSink
+from trioha.services.clock import Clock
+from trioha.store.interface import MessageStore
+
+
+async def watch_disk(
+    store: MessageStore,
+    config: BrokerConfig,
+    clock: Clock,
+    events: EventSink,
+    on_looked: Callable[[], None],
+) -> None:
+    """Look every `cleanResourceInterval`: disks fill behind our back and send no event."""
+    while True:
+        await trio.sleep(config.clean_resource_interval / 1000)
+        was_writable = store.statistics().writable
+        for path in store.check_disk(clock.wall_ms()):
+            events.event("segment_deleted", file=path)
+        statistics = store.statistics()
+        if statistics.writable is not was_writable:
+            events.event(
+                "write_resumed" if statistics.writable else "write_refused",
+                reason=f"disk {statistics.disk_ratio:.0%} used",
+            )
+        on_looked()

@@ -1,0 +1,63 @@
+"""Brings consume queues and index up to the log (ReputMessageService).
+
+On a master most of that happens with the append itself; what is left are index entries. On a slave
+it is everything: bytes arrive, and this task turns them into queues. It works in slices so that
+requests and replication get their turns; while a slave catches up in bulk, replication gets most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from trioha.errors import DiskFull
+from trioha.journal import EventSink
+from trioha.store.interface import MessageStore
+
+_SLICE_BYTES = 262_144
+_CATCH_UP_SLICE_BYTES = 65_536
+_CATCH_UP_PAUSE_S = 0.01
+_DISK_FULL_PAUSE_S = 5.0
+
+
+class Reput:
+    """One task per node."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        events: EventSink,
+        on_dispatched: Callable[[], None],
+        is_catching_up: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._events = events
+        self._on_dispatched = on_dispatched
+        self._is_catching_up = is_catching_up
+        self._grown = trio.Event()
+
+    def grown_nowait(self) -> None:
+        self._grown.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._grown.wait()
+            self._grown = trio.Event()
+            while await self._dispatch_slice():
+                if self._is_catching_up():
+                    await trio.sleep(_CATCH_UP_PAUSE_S)
+                else:
+                    await trio.lowlevel.checkpoint()
+
+    async def _dispatch_slice(self) -> bool:
+        size = _CATCH_UP_SLICE_BYTES if self._is_catching_up() else _SLICE_BYTES
+        try:
+            more = self._store.dispatch(size)
+        except DiskFull as error:
+            # The log holds the records; their queue entries follow when there is room.
+            self._events.event("task_failed", task="reput", error=str(error))
+            await trio.sleep(_DISK_FULL_PAUSE_S)
+            return True
+        self._on_dispatched()
+        return more

@@ -11,6 +11,7 @@ import trio.testing
 from support.events import RecordedEvents
 from support.links import MemoryListener
 
+from trioha.broker.offsets import OffsetCommit
 from trioha.config import BrokerConfig
 from trioha.errors import RemoteProtocolError
 from trioha.remoting.channel import Channel, Handler, Instant
@@ -35,6 +36,7 @@ class Tables:
 
     def __init__(self) -> None:
         self.taken: list[tuple[float, str, bytes]] = []
+        self.commits: list[OffsetCommit] = []
 
     def _take(self, name: str, body: bytes) -> None:
         if body == b"damaged":
@@ -52,6 +54,12 @@ class Tables:
 
     def apply_groups(self, body: bytes) -> None:
         self._take("groups", body)
+
+    def commits_to_tell(self) -> list[OffsetCommit]:
+        return list(self.commits)
+
+    def told(self, commit: OffsetCommit) -> None:
+        self.commits.remove(commit)
 
     def names(self) -> list[str]:
         return [name for _, name, _ in self.taken]
@@ -192,3 +200,22 @@ async def test_another_master_is_asked_at_once(autojump_clock: trio.testing.Mock
         await trio.sleep(1)
         assert slave.tables.names() == ALL * 2
         assert len(slave.listener.connects) == 2
+
+
+async def test_commits_made_here_while_the_master_was_away_are_told_to_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """D1: the returning master must not put consumers back to where it left them."""
+    async with synchronizing() as slave:
+        asked: list[RemotingCommand] = []
+
+        def take(request: RemotingCommand) -> RemotingCommand:
+            asked.append(request)
+            return request.response(ResponseCode.SUCCESS)
+
+        slave.answers[RequestCode.UPDATE_CONSUMER_OFFSET] = take
+        slave.tables.commits.append(OffsetCommit("G", "T", 3, 77))
+        await trio.sleep(15)
+        assert slave.tables.commits == []
+        assert [request.ext_int("commitOffset") for request in asked] == [77]
+        assert asked[0].ext_bool("onlyForward")

@@ -14,7 +14,7 @@ import attrs
 
 from trioha.broker.delay import DelaySchedule
 from trioha.broker.groups import GroupTable
-from trioha.broker.offsets import ConsumerOffsetTable
+from trioha.broker.offsets import ConsumerOffsetTable, OffsetCommit
 from trioha.broker.topics import TopicTable
 from trioha.errors import RemoteProtocolError
 from trioha.wire import fastjson
@@ -82,6 +82,14 @@ class SlaveTables:
         """Take over how far the master has delivered each level (45)."""
         self._delay.load(bytes(data))
         self._delay.dirty = True
+
+    def commits_to_tell(self) -> list[OffsetCommit]:
+        """What consumers committed to us and the master does not have."""
+        return self._offsets.commits_to_tell()
+
+    def told(self, commit: OffsetCommit) -> None:
+        """The master has taken this commit."""
+        self._offsets.told(commit)
 
 
 def _table_body(data: Buffer, key: str) -> object:

@@ -2,16 +2,18 @@
 
 Topics, consumer offsets, delay progress and groups, in RocketMQ's order, over the remoting port: at
 once on connecting, then every `slaveSyncInterval`. Java asks for topics at port - 2; the same
-answer is to be had from the port itself, with both kinds of master.
+answer is to be had from the port itself, with both kinds of master. Then the other way round: what
+consumers committed to us while the master was away is told to it (see `trioha.broker.offsets`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import trio
 
+from trioha.broker.offsets import ONLY_FORWARD_FIELD, OffsetCommit
 from trioha.config import BrokerConfig
 from trioha.errors import TriohaError
 from trioha.journal import EventSink
@@ -33,10 +35,12 @@ class SlaveTables(Protocol):
     Errors: TriohaError when a body cannot be understood; the table then stays as it was.
     """
 
-    def apply_topics(self, body: bytes) -> None: ...
-    def apply_offsets(self, body: bytes) -> None: ...
-    def apply_delay_offsets(self, body: bytes) -> None: ...
-    def apply_groups(self, body: bytes) -> None: ...
+    def apply_topics(self, data: bytes, /) -> object: ...
+    def apply_offsets(self, data: bytes, /) -> object: ...
+    def apply_delay_offsets(self, data: bytes, /) -> object: ...
+    def apply_groups(self, data: bytes, /) -> object: ...
+    def commits_to_tell(self) -> Sequence[OffsetCommit]: ...
+    def told(self, commit: OffsetCommit) -> None: ...
 
 
 async def synchronize_slave(
@@ -73,12 +77,13 @@ class _Synchronizer:
         clock: Clock,
         connect_to: Connect,
     ) -> None:
-        self._items: tuple[tuple[RequestCode, str, Callable[[bytes], None]], ...] = (
+        self._items: tuple[tuple[RequestCode, str, Callable[[bytes], object]], ...] = (
             (RequestCode.GET_ALL_TOPIC_CONFIG, "topics", tables.apply_topics),
             (RequestCode.GET_ALL_CONSUMER_OFFSET, "consumer_offsets", tables.apply_offsets),
             (RequestCode.GET_ALL_DELAY_OFFSET, "delay_offsets", tables.apply_delay_offsets),
             (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "groups", tables.apply_groups),
         )
+        self._tables = tables
         self._interval_ms = interval_ms
         self._events = events
         self._clock = clock
@@ -113,11 +118,16 @@ class _Synchronizer:
             begun_ms = self._clock.now_ms()
             for code, table, apply in self._items:
                 await self._pull(client, code, table, apply)
+            await self._tell_commits(client)
             with trio.move_on_at((begun_ms + self._interval_ms) / 1000):
                 await closed.wait()
 
     async def _pull(
-        self, client: RemotingClient, code: RequestCode, table: str, apply: Callable[[bytes], None]
+        self,
+        client: RemotingClient,
+        code: RequestCode,
+        table: str,
+        apply: Callable[[bytes], object],
     ) -> None:
         """Copy one table. Its failure stops no other."""
         try:
@@ -142,6 +152,28 @@ class _Synchronizer:
         if self._told.get(table) != (news := hash(body)):
             self._told[table] = news
             self._events.event("slave_synchronized", table=table)
+
+    async def _tell_commits(self, client: RemotingClient) -> None:
+        """Tell the master what consumers committed to us while it was away."""
+        for commit in self._tables.commits_to_tell():
+            request = RemotingCommand(
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+                {
+                    "consumerGroup": commit.group,
+                    "topic": commit.topic,
+                    "queueId": commit.queue_id,
+                    "commitOffset": commit.offset,
+                    ONLY_FORWARD_FIELD: True,
+                },
+            )
+            try:
+                with trio.fail_after(PATIENCE_S):
+                    response = await client.request(request)
+            except (trio.TooSlowError, TriohaError) as error:
+                self._tell_failure("commits", str(error) or f"no answer within {PATIENCE_S:g} s")
+                return
+            if response.code == ResponseCode.SUCCESS:
+                self._tables.told(commit)
 
     def _tell_failure(self, table: str, reason: str) -> None:
         if self._told.get(table) != reason:

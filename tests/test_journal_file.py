@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import io
 import json
@@ -415,3 +416,37 @@ def test_docs_and_code_agree_on_levels() -> None:
     text = (ROOT / "docs/journal.md").read_text()
     levels = dict(re.findall(r"^\| `(\w+)` \| (debug|info|warning|error) \|", text, re.MULTILINE))
     assert levels == {name: kind.level.name.lower() for name, kind in EVENTS.items()}
+
+
+def written_events() -> list[tuple[str, str, set[str]]]:
+    """(where, name, fields) of every ``….event("name", …)`` in the code."""
+    found = []
+    for path in sorted((ROOT / "trioha").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in ("event", "_append")
+                and node.args
+            ):
+                continue
+            names = [n.value for n in ast.walk(node.args[0]) if isinstance(n, ast.Constant)]
+            fields = {keyword.arg for keyword in node.keywords if keyword.arg is not None}
+            where = f"{path.relative_to(ROOT)}:{node.lineno}"
+            found += [(where, name, fields) for name in names if isinstance(name, str)]
+    return found
+
+
+def test_the_code_writes_only_documented_events_and_fields() -> None:
+    written = written_events()
+    assert len(written) > 20
+    unknown = [
+        f"{where}: {name} {sorted(fields)}"
+        for where, name, fields in written
+        if name not in EVENTS or not fields <= set(EVENTS[name].fields)
+    ]
+    assert unknown == []
+
+
+def test_every_documented_event_is_written_somewhere() -> None:
+    assert EVENTS.keys() - {name for _, name, _ in written_events()} == set()

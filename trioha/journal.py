@@ -55,13 +55,15 @@ def _error(*fields: str) -> EventKind:
     return EventKind(Level.ERROR, fields)
 
 
+_REGISTERED = ("broker", "id", "address", "cluster")
+
 EVENTS: Mapping[str, EventKind] = {
     # The node.
     "node_started": _info("node", "version", "pid"),
     "node_ready": _info("listen", "ha_listen", "vip_listen", "elapsed_ms"),
     "node_stopping": _info("reason"),
     "node_stopped": _info("reason"),
-    "role": _info("role", "broker_id"),
+    "role": _info("role", "broker_id", "version"),
     "task_failed": _error("task", "error"),
     "journal_dropped": _warning("count", "reason"),
     # The store.
@@ -72,11 +74,13 @@ EVENTS: Mapping[str, EventKind] = {
     "flush_stalled": _warning("elapsed_ms"),
     "flush_failed": _error("error"),
     "write_refused": _warning("reason"),
-    "write_resumed": _info(),
+    "write_resumed": _info("reason"),
+    "delivery_skipped": _warning("level", "index", "reason"),
     # Connections.
-    "connection_opened": _debug("peer"),
     "connection_closed": _info("peer", "reason"),
     "connection_refused": _warning("peer", "reason"),
+    "vip_port_unavailable": _warning("reason"),
+    "handler_failed": _error("peer", "code", "error", "traceback"),
     # Replication.
     "ha_connected": _info("peer", "offset"),
     "ha_disconnected": _warning("peer", "reason"),
@@ -85,14 +89,14 @@ EVENTS: Mapping[str, EventKind] = {
     "ha_progress": _debug("peer", "ack_offset", "max_phy_offset", "gap_bytes"),
     "ha_in_sync": _info("peer", "in_sync", "gap_bytes"),
     "slave_synchronized": _debug("table"),
-    "slave_synchronize_failed": _warning("reason"),
+    "slave_synchronize_failed": _warning("table", "reason"),
     # Name servers, seen from a broker and from within.
     "namesrv_registered": _info("namesrv"),
     "namesrv_unregistered": _info("namesrv"),
     "namesrv_failed": _warning("namesrv", "reason"),
-    "broker_registered": _info("broker", "broker_id", "address"),
-    "broker_expired": _warning("broker", "broker_id", "address"),
-    "broker_unregistered": _info("broker", "broker_id", "address"),
+    "broker_registered": _info(*_REGISTERED),
+    "broker_expired": _warning(*_REGISTERED),
+    "broker_unregistered": _info(*_REGISTERED, "reason"),
     # Topics and groups.
     "topic_changed": _info("topic"),
     "group_changed": _info("group"),

@@ -37,7 +37,7 @@ async def serve_namesrv(
     Errors: TriohaError when the address is taken or the KV file is unreadable.
     """
     clock = clock or Clock()
-    path = Path(config.kv_config_path).expanduser()
+    path = _path_of(config)
     kv = await trio.to_thread.run_sync(_load, path)
     processor = NamesrvProcessor(config, kv, events)
     keeper = _KvKeeper(path, processor, events)
@@ -71,8 +71,11 @@ async def serve_namesrv(
             nursery.start_soon(keeper.run, name="namesrv.kv_config_persist")
             nursery.start_soon(alarm.run, name="namesrv.scan_not_active_broker")
             nursery.start_soon(server.accept, listener, nursery, name="namesrv.accept")
-            task_status.started(format_address(own_address(listener.host), listener.port))
+            address = format_address(own_address(listener.host), listener.port)
+            events.event("node_ready", listen=address)
+            task_status.started(address)
             await shutdown.wait()
+            events.event("node_stopping", reason="asked to")
             nursery.cancel_scope.cancel()
     finally:
         listener.close()
@@ -116,6 +119,10 @@ class _KvKeeper:
             unsaved.answer(failure=str(error))
         else:
             self._processor.saved(unsaved)
+
+
+def _path_of(config: NamesrvConfig) -> Path:
+    return Path(config.kv_config_path).expanduser()
 
 
 def _load(path: Path) -> KvConfig:

@@ -609,3 +609,11 @@ def test_batch_waits_as_one() -> None:
 
 def test_handlers_are_the_three_kinds_of_send() -> None:
     assert sorted(ProduceSide().sender.handlers()) == [10, 310, 320]
+
+
+def test_changed_broker_permission_counts_from_the_next_send() -> None:
+    side = ProduceSide()
+    side.topics.put(TopicConfig("Ordered", 4, 4, order=True), 1)
+    assert side.send(send_v2("Ordered")).code == 0
+    side.sender.config = attrs.evolve(MASTER, broker_permission=4)
+    assert side.send(send_v2("Ordered")).code == ResponseCode.NO_PERMISSION

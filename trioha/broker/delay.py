@@ -16,8 +16,6 @@ comes to it as ordinary records.
 
 from __future__ import annotations
 
-import re
-
 import attrs
 
 from trioha.broker.message_fields import index_keys, tags_code
@@ -27,6 +25,7 @@ from trioha.errors import ConfigError
 from trioha.journal import EventSink
 from trioha.remoting.channel import Instant
 from trioha.store.interface import MessageStore, PutMessage
+from trioha.store.store_config import parse_delay_levels
 from trioha.wire import fastjson
 from trioha.wire.bodies import delay_offset_table_from_dict, delay_offset_table_to_dict
 from trioha.wire.codes import ResponseCode
@@ -35,8 +34,6 @@ from trioha.wire.properties import DELAY, REAL_QID, REAL_TOPIC, encode_propertie
 from trioha.wire.record import Record, RecordError, decode_record
 
 _RETRY_PAUSE_MS = 10_000  # DELAY_FOR_A_PERIOD: how long a level rests when the store refuses
-_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_LEVEL = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
 
 
 @attrs.frozen
@@ -48,17 +45,10 @@ class DelayLevels:
     @classmethod
     def parse(cls, text: str) -> DelayLevels:
         """Read messageDelayLevel. Errors: ConfigError when it is not like ``1s 5m 2h``."""
-        delays = []
-        for word in text.split():
-            match = _LEVEL.fullmatch(word)
-            if match is None:
-                raise ConfigError(
-                    f"messageDelayLevel: {word!r} is not a number followed by s, m, h or d"
-                )
-            delays.append(int(match[1]) * _UNIT_MS[match[2]])
-        if not delays:
+        delays_ms = parse_delay_levels(text)
+        if not delays_ms:
             raise ConfigError("messageDelayLevel is empty; the default has 18 levels")
-        return cls(tuple(delays))
+        return cls(delays_ms)
 
     def divert(
         self, message: PutMessage, properties: dict[str, str], level: int, wall_ms: int

@@ -77,6 +77,15 @@ class SendProcessor:
         self._trace_on = "true" if config.trace_on else "false"
         self._store_host_bit = SysFlag.STOREHOST_V6 if len(store_host) == 20 else 0
 
+    @property
+    def config(self) -> BrokerConfig:
+        """brokerPermission is read anew with each send: an administrator may change it."""
+        return self._check.config
+
+    @config.setter
+    def config(self, config: BrokerConfig) -> None:
+        self._check.config = config
+
     def handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.SEND_MESSAGE: self.send,
@@ -95,7 +104,7 @@ class SendProcessor:
             if header.is_batch:
                 outcome = self._put_batch(channel, request, header, topic, queue_id, instant)
             else:
-                message, wait = self.message_of(channel, request, header, topic, queue_id, instant)
+                message, wait = self._message_of(channel, request, header, topic, queue_id, instant)
                 wait = wait and not request.is_oneway
                 outcome = self._pipeline.put(message, wait=wait, instant=instant)
         except CommandError as error:
@@ -106,13 +115,25 @@ class SendProcessor:
             return None
         if not outcome.results:
             return self.refuse(request, outcome.code, outcome.remark)
-        response = self._answer(request, outcome, queue_id)
+        response = self.answer(request, outcome, queue_id)
         if outcome.wait_flush or outcome.wait_slave:
             self._pipeline.when_safe(outcome, instant, partial(_finish, channel, response))
             return None
         return response
 
-    def message_of(
+    def receive(
+        self, channel: Channel, request: RemotingCommand, header: SendHeader, instant: Instant
+    ) -> tuple[PutMessage, int]:
+        """Check and make one message without storing it; and the queue it was meant for.
+
+        Errors: CommandError when it is refused.
+        """
+        topic = self._check.topic_of(request, header, instant)
+        queue_id = self._check.choose_queue(header, topic)
+        message, _ = self._message_of(channel, request, header, topic, queue_id, instant)
+        return message, queue_id
+
+    def _message_of(
         self,
         channel: Channel,
         request: RemotingCommand,
@@ -165,9 +186,10 @@ class SendProcessor:
             code, remark, {"MSG_REGION": self._region, "TRACE_ON": self._trace_on}
         )
 
-    def _answer(
+    def answer(
         self, request: RemotingCommand, outcome: PutOutcome, queue_id: int
     ) -> RemotingCommand:
+        """The answer to a message or batch that is stored."""
         host = self._store_host
         first = outcome.results[0]
         message_id = offset_message_id(host, first.phy_offset)

@@ -51,7 +51,7 @@ class SendBackProcessor:
         levels: DelayLevels,
         rng: Random,
     ) -> None:
-        self._config = config
+        self.config = config
         self._topics = topics
         self._groups = groups
         self._store = store
@@ -76,10 +76,10 @@ class SendBackProcessor:
                 ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a slave: send to its master"
             )
         group = self._group_of(request, instant)
-        if not self._config.broker_permission & Perm.WRITE:
+        if not self.config.broker_permission & Perm.WRITE:
             raise CommandError(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{self._config.broker_name}] sending message is forbidden",
+                f"the broker[{self.config.broker_name}] sending message is forbidden",
             )
         if group.retry_queue_nums <= 0:
             # The group's owner wants no redelivery: the message is dropped, and that is success.

@@ -31,7 +31,7 @@ class SendCheck:
     def __init__(
         self, config: BrokerConfig, topics: TopicTable, pipeline: PutPipeline, rng: Random
     ) -> None:
-        self._config = config
+        self.config = config
         self._topics = topics
         self._pipeline = pipeline
         self._rng = rng
@@ -51,10 +51,10 @@ class SendCheck:
             )
         name = header.topic
         topic = self._topics.get(name)
-        if not self._config.broker_permission & Perm.WRITE and topic is not None and topic.order:
+        if not self.config.broker_permission & Perm.WRITE and topic is not None and topic.order:
             raise CommandError(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{self._config.broker_name}] sending message is forbidden",
+                f"the broker[{self.config.broker_name}] sending message is forbidden",
             )
         if name not in self._sendable:
             self._check_name(name)

@@ -81,12 +81,10 @@ def load_broker(
     notes = list(loaded.notes)
     period = config.register_name_server_period
     if not 10_000 <= period <= 60_000:
-        clamped = min(max(period, 10_000), 60_000)
         notes.append(
             f"{origins['registerNameServerPeriod']}: registerNameServerPeriod {period}"
-            f" is taken as {clamped}, as RocketMQ does"
+            f" is taken as {min(max(period, 10_000), 60_000)}, as RocketMQ does"
         )
-        config = attrs.evolve(config, register_name_server_period=clamped)
     if config.disk_space_warning_level_ratio < config.disk_max_used_space_ratio:
         notes.append(
             f"{origins['diskMaxUsedSpaceRatio']}: diskMaxUsedSpaceRatio"

@@ -49,10 +49,7 @@ def namesrv(**flags: Any) -> None:
     async def serve(shutdown: trio.Event, events: Any, *, task_status: Any) -> None:
         async with trio.open_nursery() as nursery:
             address = await nursery.start(partial(serve_namesrv, config, shutdown, events))
-            events.event("node_ready", listen=address)
             task_status.started(namesrv_facts(address))
-            await shutdown.wait()
-            events.event("node_stopping", reason="asked to")
 
     run_node(
         serve,

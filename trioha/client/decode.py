@@ -6,8 +6,6 @@ import zlib
 
 from trioha.client.message import MessageQueue, ReceivedMessage
 from trioha.wire.codes import SysFlag
-from trioha.wire.message_id import offset_message_id
-from trioha.wire.properties import Property
 from trioha.wire.record import Record, decode_records
 from trioha.wire.remoting_command import Buffer
 
@@ -29,33 +27,14 @@ def received_messages(body: Buffer, queue: MessageQueue | None = None) -> list[R
 
 def received_message(record: Record, queue: MessageQueue | None = None) -> ReceivedMessage:
     """One record as a message."""
-    properties = record.properties
-    offset_id = offset_message_id(record.store_host, record.phy_offset)
-    body = record.body
-    sys_flag = record.sys_flag
-    if sys_flag & SysFlag.COMPRESSED:
-        inflated = _inflate(body, sys_flag)
+    if queue is None:
+        queue = MessageQueue(record.topic, "", record.queue_id)
+    if record.sys_flag & SysFlag.COMPRESSED:
+        inflated = _inflate(record.body, record.sys_flag)
         if inflated is not None:
-            body = inflated
-            sys_flag &= ~SysFlag.COMPRESSED
-    return ReceivedMessage(
-        properties.get(Property.RETRY_TOPIC) or record.topic,
-        body,
-        properties.get(Property.TAGS, ""),
-        tuple(properties.get(Property.KEYS, "").split()),
-        properties,
-        queue or MessageQueue(record.topic, "", record.queue_id),
-        record.queue_offset,
-        properties.get(Property.UNIQ_KEY) or offset_id,
-        offset_id,
-        record.born_timestamp,
-        record.store_timestamp,
-        record.reconsume_times,
-        record.phy_offset,
-        record.size,
-        record.flag,
-        sys_flag,
-    )
+            return ReceivedMessage(record, queue, inflated)
+        return ReceivedMessage(record, queue, record.body, True)
+    return ReceivedMessage(record, queue, record.body)
 
 
 def _inflate(body: bytes, sys_flag: int) -> bytes | None:

@@ -9,6 +9,9 @@ import attrs
 
 from trioha.wire.bodies import MessageQueue
 from trioha.wire.heartbeat import MessageModel
+from trioha.wire.names import is_retry_topic
+from trioha.wire.properties import Property
+from trioha.wire.record import Record
 
 __all__ = [
     "ConsumeFrom",
@@ -71,30 +74,77 @@ class SendResult:
 
 @attrs.frozen
 class ReceivedMessage:
-    """A message as it came from a queue."""
+    """A message as it came from a queue: a view of its record.
 
-    topic: str
-    """The original topic, also when the message comes back through the retry topic."""
-    body: bytes
-    """Inflated if the sender compressed it by zlib. By another method, or damaged: as stored, and
-    `sys_flag` keeps its COMPRESSED bit."""
-    tags: str
-    keys: tuple[str, ...]
-    properties: Mapping[str, str]
+    What has to be parsed is parsed when asked for; most consumers look at the body alone.
+    """
+
+    record: Record = attrs.field(repr=False)
     queue: MessageQueue
     """The queue it was pulled from."""
-    queue_offset: int
-    msg_id: str
-    """UNIQ_KEY, or the broker's id when the sender gave none."""
-    offset_msg_id: str
-    born_timestamp: int
-    store_timestamp: int
-    reconsume_times: int
-    """How often it was handed back before."""
-    phy_offset: int
-    store_size: int
-    flag: int = 0
-    sys_flag: int = 0
+    body: bytes
+    """Inflated if the sender compressed it by zlib. By another method, or damaged: as stored, and
+    `is_compressed` says so."""
+    is_compressed: bool = False
+
+    @property
+    def topic(self) -> str:
+        """The original topic, also when the message comes back through the retry topic."""
+        topic = self.record.topic
+        if is_retry_topic(topic):
+            return self.properties.get(Property.RETRY_TOPIC) or topic
+        return topic
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return self.record.properties
+
+    @property
+    def tags(self) -> str:
+        return self.properties.get(Property.TAGS, "")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(self.record.keys)
+
+    @property
+    def msg_id(self) -> str:
+        """UNIQ_KEY, or the broker's id when the sender gave none."""
+        return self.properties.get(Property.UNIQ_KEY) or self.record.message_id
+
+    @property
+    def offset_msg_id(self) -> str:
+        """The broker's id."""
+        return self.record.message_id
+
+    @property
+    def queue_offset(self) -> int:
+        return self.record.queue_offset
+
+    @property
+    def phy_offset(self) -> int:
+        return self.record.phy_offset
+
+    @property
+    def store_size(self) -> int:
+        return self.record.size
+
+    @property
+    def born_timestamp(self) -> int:
+        return self.record.born_timestamp
+
+    @property
+    def store_timestamp(self) -> int:
+        return self.record.store_timestamp
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was handed back before."""
+        return self.record.reconsume_times
+
+    @property
+    def flag(self) -> int:
+        return self.record.flag
 
 
 class ConsumeFrom(Enum):

@@ -57,14 +57,14 @@ class ProcessQueue:
         """Take what a pull brought; the next one continues at `next_offset`."""
         outstanding = self._outstanding
         for message in messages:
-            size = message.store_size
-            outstanding[message.queue_offset] = size
-            self._bytes += size
+            record = message.record
+            outstanding[record.queue_offset] = record.size
+            self._bytes += record.size
         self.next_offset = next_offset
 
     def remove(self, message: ReceivedMessage) -> None:
         """The message has been handled or handed back. Twice is as good as once."""
-        self._bytes -= self._outstanding.pop(message.queue_offset, 0)
+        self._bytes -= self._outstanding.pop(message.record.queue_offset, 0)
 
     def uncommitted(self) -> int | None:
         """The offset to commit, or None when the broker has it already."""

@@ -1,0 +1,150 @@
+"""The file `checkpoint`: how far the other files are known to be on disk (StoreCheckpoint.java).
+
+RocketMQ's part is three timestamps. Ours stands in the same 512-byte sector, which a disk writes
+whole or not at all: a *recovery point*, the offset below which the log is on disk, sound, and
+fully in the consume queues on disk (docs/decisions/0002-recovery-point.md). It repeats the three
+timestamps: if they differ, a Java broker has written the store since, and the point is void.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import attrs
+
+from trioha.errors import StoreError
+from trioha.store.mapped_file import disk_error, fsync_directory
+
+CHECKPOINT_BYTES = 4096
+
+_JAVA = struct.Struct(">qqq")
+_OURS_AT = 256
+_MAGIC = b"triohaRP"
+_VERSION = 1
+# magic, version, Java's three, recovery offset, store timestamp, indexed offset, index synced
+# offset, index file, its next number, boot id
+_OURS = struct.Struct(">8sIqqqqqqqqi16s")
+_CRC = struct.Struct(">I")
+_BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
+
+
+def boot_id() -> bytes:
+    """16 bytes that change when the machine restarts; zeros where nobody tells."""
+    try:
+        with open(_BOOT_ID_PATH) as file:
+            return bytes.fromhex(file.read().strip().replace("-", ""))
+    except (OSError, ValueError):
+        return bytes(16)
+
+
+@attrs.frozen(kw_only=True)
+class RecoveryPoint:
+    """Our part of the checkpoint."""
+
+    phy_offset: int
+    """A record begins or the log ends here; everything below is durable and dispatched."""
+    store_timestamp: int
+    """Of the last record below it."""
+    indexed_offset: int
+    """Records below it were in the index files, if the page cache survived."""
+    index_synced_offset: int
+    index_file: int
+    index_next_number: int
+    """Records below `index_synced_offset` are in the files up to this one, below this entry."""
+    boot: bytes = attrs.field(factory=boot_id)
+
+
+@attrs.frozen(kw_only=True)
+class Checkpoint:
+    """Store timestamps: everything up to them is on disk."""
+
+    physic_msg_timestamp: int = 0
+    logics_msg_timestamp: int = 0
+    index_msg_timestamp: int = 0
+    recovery_point: RecoveryPoint | None = None
+
+    def encode(self) -> bytes:
+        java = (self.physic_msg_timestamp, self.logics_msg_timestamp, self.index_msg_timestamp)
+        data = bytearray(CHECKPOINT_BYTES)
+        _JAVA.pack_into(data, 0, *java)
+        point = self.recovery_point
+        if point is not None:
+            ours = _OURS.pack(
+                _MAGIC,
+                _VERSION,
+                *java,
+                point.phy_offset,
+                point.store_timestamp,
+                point.indexed_offset,
+                point.index_synced_offset,
+                point.index_file,
+                point.index_next_number,
+                point.boot,
+            )
+            data[_OURS_AT : _OURS_AT + len(ours) + _CRC.size] = ours + _CRC.pack(zlib.crc32(ours))
+        return bytes(data)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Checkpoint:
+        """Whatever is too short or damaged counts as absent."""
+        if len(data) < _JAVA.size:
+            return cls()
+        java = _JAVA.unpack_from(data)
+        point = None
+        ours = data[_OURS_AT : _OURS_AT + _OURS.size]
+        crc = data[_OURS_AT + _OURS.size : _OURS_AT + _OURS.size + _CRC.size]
+        if len(crc) == _CRC.size and crc == _CRC.pack(zlib.crc32(ours)):
+            magic, version, *values = _OURS.unpack(ours)
+            if magic == _MAGIC and version == _VERSION and tuple(values[:3]) == java:
+                point = RecoveryPoint(
+                    phy_offset=values[3],
+                    store_timestamp=values[4],
+                    indexed_offset=values[5],
+                    index_synced_offset=values[6],
+                    index_file=values[7],
+                    index_next_number=values[8],
+                    boot=values[9],
+                )
+        return cls(
+            physic_msg_timestamp=java[0],
+            logics_msg_timestamp=java[1],
+            index_msg_timestamp=java[2],
+            recovery_point=point,
+        )
+
+    @property
+    def recover_timestamp(self) -> int:
+        """T of RocketMQ: records up to it are safe in log and consume queues."""
+        return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - 3000)
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Errors: StoreError when the file cannot be read; a missing one is an empty one."""
+    try:
+        return Checkpoint.decode(path.read_bytes())
+    except FileNotFoundError:
+        return Checkpoint()
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+
+
+def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Write in place, as RocketMQ does, and sync. Thread-safe if callers take turns.
+
+    Errors: StoreError, DiskFull.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            is_new = os.fstat(fd).st_size == 0
+            os.pwrite(fd, checkpoint.encode(), 0)
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+        if is_new:
+            fsync_directory(path.parent)
+    except OSError as error:
+        raise disk_error(error, f"cannot write {path}") from error

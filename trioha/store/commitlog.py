@@ -1,0 +1,290 @@
+"""The log: records of all topics one behind the other (CommitLog.java).
+
+A record never spans two segments. If it and the 8 bytes of a blank do not fit the rest of one, the
+rest becomes a blank (size, magic, undefined bytes) and the record begins the next. A slave appends
+what its master has, undefined bytes included, cut wherever the network cut it; so its end may lie
+inside a record.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from trioha.errors import OffsetOutOfRange, StoreError
+from trioha.store.interface import PutMessage
+from trioha.store.mapped_file import NO_BUFFER, MappedFile
+from trioha.store.mapped_file_queue import MappedFileQueue
+from trioha.store.store_config import StoreConfig
+from trioha.wire.record import (
+    BLANK_MAGIC,
+    BLANK_SIZE,
+    MAGIC,
+    PRELUDE,
+    RecordError,
+    body_crc,
+    pack_record,
+    peek,
+)
+from trioha.wire.remoting_command import Buffer
+
+_EMPTY = memoryview(b"")
+
+
+class CommitLog:
+    """Append, read, truncate, flush.
+
+    Durability: bytes are in the page cache when an append returns, and on disk below
+    `flushed_offset`. A failed fsync is final: `failure` says so, nothing is appended any more.
+    """
+
+    def __init__(self, config: StoreConfig) -> None:
+        self.files = MappedFileQueue(
+            config.commitlog_path,
+            config.segment_bytes,
+            config.log_chunk_bytes,
+            keep_descriptors=True,
+            cure="move the whole store away and let this broker start as an empty slave",
+            size_key="mappedFileSizeCommitLog",
+        )
+        self.segment_bytes = config.segment_bytes
+        self.end = 0
+        """Where the next byte goes. Only ever moved behind bytes that are there."""
+        self.flushed_offset = 0
+        self.failure: str | None = None
+        self._lock = threading.Lock()  # flush against truncate
+        # The segment that `end` lies in, so that an append looks nothing up.
+        self._segment: MappedFile | None = None
+        self._buffer = NO_BUFFER
+        self._base = 0
+
+    @property
+    def min_offset(self) -> int:
+        return self.files.first_offset if self.files.files else self.end
+
+    # Appending.
+
+    def append(
+        self, message: PutMessage, size: int, queue_offset: int, store_timestamp: int
+    ) -> int:
+        """Write one record of `size` bytes and return its offset.
+
+        Errors: DiskFull, StoreError, RecordError; the end has not moved then.
+        """
+        position = self._room_for(size)
+        offset = self._base + position
+        crc = body_crc(message.body)
+        try:
+            pack_record(self._buffer, position, message, queue_offset, offset, store_timestamp, crc)
+        except RecordError:
+            self._forget(position, size)
+            raise
+        self.end = offset + size
+        return offset
+
+    def append_batch(
+        self,
+        messages: Sequence[PutMessage],
+        sizes: Sequence[int],
+        queue_offset: int,
+        store_timestamp: int,
+    ) -> int:
+        """Write records that follow each other in one segment; returns the first one's offset.
+
+        Errors: as `append`; none is written then.
+        """
+        total = sum(sizes)
+        position = first = self._room_for(total)
+        buffer = self._buffer
+        try:
+            for message, size in zip(messages, sizes, strict=True):
+                crc = body_crc(message.body)
+                offset = self._base + position
+                pack_record(buffer, position, message, queue_offset, offset, store_timestamp, crc)
+                position += size
+                queue_offset += 1
+        except RecordError:
+            self._forget(first, total)
+            raise
+        self.end = self._base + position
+        return self._base + first
+
+    def append_raw(self, offset: int, data: Buffer) -> None:
+        """Copy bytes of another log to the end of this one, across segments if need be.
+
+        Errors: StoreError when `offset` is not the end; DiskFull.
+        """
+        if self.failure is not None:
+            raise StoreError(self.failure)
+        if offset != self.end:
+            raise StoreError(f"bytes for offset {offset} do not fit a log that ends at {self.end}")
+        view = memoryview(data)
+        while view:
+            segment = self._segment or self._next_segment()
+            position = self.end - self._base
+            part = view[: self.segment_bytes - position]
+            segment.write(position, part)
+            self.end += len(part)
+            view = view[len(part) :]
+            if self.end == segment.end_offset:
+                # At once: a blank at the very end of a log does not count when it is recovered.
+                self._next_segment()
+
+    def can_restart_at(self, offset: int) -> bool:
+        """An empty log may begin at any segment's start."""
+        return self.end == self.min_offset and offset >= 0 and offset % self.segment_bytes == 0
+
+    def restart_at(self, offset: int) -> None:
+        """The log, empty so far, is to begin at `offset`."""
+        with self._lock:
+            self.files.drop_from(0)
+            self.settle(offset)
+            self.flushed_offset = offset
+
+    def _room_for(self, size: int) -> int:
+        """Position in the current segment where `size` bytes and a blank fit, rolling if need be.
+
+        Errors: DiskFull, StoreError; nothing has changed then, save for an empty segment at most.
+        """
+        segment = self._segment or self._next_segment()
+        position = self.end - self._base
+        if position + size + BLANK_SIZE > self.segment_bytes:
+            rest = self.segment_bytes - position
+            assert rest >= BLANK_SIZE, (self.end, rest)
+            segment.reserve(position + BLANK_SIZE, position)
+            # The next segment first: a full disk must not leave a blank that nothing follows.
+            following = self._next_segment(size)
+            PRELUDE.pack_into(segment.buffer, position, rest, BLANK_MAGIC)
+            self.end = following.from_offset
+            return 0
+        if position + size > segment.reserved:
+            segment.reserve(position + size, position)
+        return position
+
+    def _next_segment(self, size: int = 0) -> MappedFile:
+        """Select the segment behind the current one, with room for `size` bytes."""
+        offset = self.end if self._segment is None else self._segment.end_offset
+        # It may be there already: made by an attempt that then found the disk full.
+        following = self.files.find(offset) or self.files.create(offset)
+        following.reserve(size)
+        self._select(following)
+        return following
+
+    def probe(self) -> None:
+        """Is there space for another chunk?
+
+        Errors: DiskFull.
+        """
+        segment = self._segment or self._next_segment()
+        position = self.end - self._base
+        segment.reserve(min(segment.reserved + 1, segment.size), position)
+
+    def _select(self, segment: MappedFile) -> None:
+        self._buffer = segment.buffer
+        self._base = segment.from_offset
+        self._segment = segment
+
+    def _forget(self, position: int, size: int) -> None:
+        # A half-packed record must not be taken for a whole one by the next recovery.
+        self._buffer[position : position + size] = bytes(size)
+
+    # Reading.
+
+    def read(self, offset: int, size_max: int) -> memoryview:
+        """Bytes from `offset`, never beyond its segment or the end; empty at the end.
+
+        Errors: OffsetOutOfRange.
+        """
+        end = self.end
+        if not self.min_offset <= offset <= end:
+            raise OffsetOutOfRange(f"offset {offset} is not in {self.min_offset}..{end}")
+        segment = self.files.find(offset)
+        if segment is None or offset == end:
+            return _EMPTY
+        position = offset - segment.from_offset
+        stop = min(position + size_max, segment.size, end - segment.from_offset)
+        return segment.view[position:stop]
+
+    def record_at(self, offset: int) -> memoryview | None:
+        """The record that begins at `offset`, or None when none does."""
+        segment = self.files.find(offset)
+        if segment is None:
+            return None
+        position = offset - segment.from_offset
+        limit = min(segment.size, self.end - segment.from_offset)
+        if limit - position < BLANK_SIZE:
+            return None
+        try:
+            header = peek(segment.buffer, position)
+        except RecordError:
+            return None
+        if header.magic != MAGIC or header.phy_offset != offset or header.size > limit - position:
+            return None
+        return segment.view[position : position + header.size]
+
+    def is_boundary(self, offset: int) -> bool:
+        """Does a record or a blank begin here, or the log end?"""
+        if offset == self.end or self.record_at(offset) is not None:
+            return True
+        segment = self.files.find(offset)
+        if segment is None or not self.min_offset <= offset < self.end:
+            return False
+        position = offset - segment.from_offset
+        if segment.size - position < BLANK_SIZE:
+            return False
+        size, magic = PRELUDE.unpack_from(segment.buffer, position)
+        return bool(magic == BLANK_MAGIC and size == segment.size - position)
+
+    # Keeping.
+
+    def settle(self, end: int) -> None:
+        """Append at `end` from now on."""
+        self.end = end
+        self._segment = None
+        self._buffer = NO_BUFFER
+        self._base = 0
+        segment = self.files.find(end)
+        if segment is not None:
+            self._select(segment)
+
+    def truncate(self, offset: int) -> int:
+        """Cut everything from `offset` on, durably; returns where the last byte cut had been.
+
+        The segment that holds `offset` stays, even if it is now empty: a blank before it counts
+        only while a segment follows.
+
+        Errors: StoreError.
+        """
+        with self._lock:
+            last = offset
+            segment = self.files.find(offset)
+            if segment is not None:
+                if self.files.files[-1] is not segment:
+                    last = self.files.end_offset
+                self.files.drop_from(segment.end_offset)
+                last = max(last, segment.from_offset + segment.clear(offset - segment.from_offset))
+            self.files.sync_names()
+            self.settle(offset)
+            self.flushed_offset = min(self.flushed_offset, offset)
+            return last
+
+    def flush(self) -> int:
+        """Bring to disk what is appended now and return its end. Thread-safe.
+
+        Errors: StoreError; the page cache may hold what the disk has not, so it is final.
+        """
+        with self._lock:
+            if self.failure is not None:
+                raise StoreError(self.failure)
+            end = self.end
+            begin = self.flushed_offset
+            try:
+                for segment in list(self.files.files):
+                    if segment.from_offset < end and segment.end_offset > begin:
+                        segment.sync()
+                self.files.sync_names()
+            except StoreError as error:
+                self.failure = f"the log is no longer written: {error}"
+                raise StoreError(self.failure) from error
+            self.flushed_offset = end
+            return end

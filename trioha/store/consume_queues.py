@@ -1,0 +1,110 @@
+"""Every consume queue of a store, by (topic, queue id), and their directories."""
+
+from __future__ import annotations
+
+import shutil
+
+from trioha.errors import StoreError
+from trioha.store.consume_queue import ConsumeQueue
+from trioha.store.mapped_file import fsync_directory
+from trioha.store.store_config import StoreConfig
+
+QueueKey = tuple[str, int]
+
+
+def is_storable(topic: str, queue_id: int) -> bool:
+    """Can the pair name a directory, and no directory but its own?
+
+    Brokers check names by stricter rules; a record that came with replication meets only this one.
+    """
+    return (
+        0 < len(topic) <= 255
+        and topic not in (".", "..")
+        and "/" not in topic
+        and "\0" not in topic
+        and 0 <= queue_id <= 0x7FFFFFFF
+    )
+
+
+class ConsumeQueues:
+    """`table` is read on the hot path; a queue is in it once it has an entry or a directory."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        self.table: dict[QueueKey, ConsumeQueue] = {}
+        self._config = config
+        self._root = config.consume_queue_path
+        self._new_directories = False
+
+    def load(self) -> None:
+        """Find the queues on disk; their ends are for recovery to find.
+
+        Errors: StoreError, CommitLogCorrupted; the text names the file and the cure.
+        """
+        if not self._root.is_dir():
+            return
+        for topic_path in sorted(self._root.iterdir()):
+            if not topic_path.is_dir():
+                raise StoreError(f"{topic_path} does not belong here: move it away")
+            for queue_path in sorted(topic_path.iterdir()):
+                if not queue_path.name.isdecimal() or not queue_path.is_dir():
+                    raise StoreError(f"{queue_path} does not belong here: move it away")
+                queue = self.find_or_make(topic_path.name, int(queue_path.name))
+                queue.files.load()
+
+    def find_or_make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, new and without files if need be. The pair is storable."""
+        queue = self.table.get((topic, queue_id))
+        if queue is None:
+            queue = self.table[topic, queue_id] = ConsumeQueue(self._config, topic, queue_id)
+            self._new_directories = True
+        return queue
+
+    def keys(self) -> list[QueueKey]:
+        """The queues that are on disk."""
+        return [key for key, queue in self.table.items() if queue.files.files]
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove the topic's queues with their indices; the next message begins at 0."""
+        for key in [key for key in self.table if key[0] == topic]:
+            self.table.pop(key).reset()
+        if is_storable(topic, 0):
+            shutil.rmtree(self._root / topic, ignore_errors=True)
+
+    def delete_all(self) -> None:
+        """Remove every queue."""
+        for queue in self.table.values():
+            queue.reset()
+        self.table.clear()
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def truncate_phy(self, phy_offset: int) -> None:
+        """Forget the entries of records at or behind `phy_offset`."""
+        for queue in self.table.values():
+            queue.truncate_phy(phy_offset)
+
+    def correct_min(self, min_phy_offset: int) -> None:
+        """The log now begins at `min_phy_offset`."""
+        for queue in self.table.values():
+            queue.correct_min(min_phy_offset)
+
+    def flush(self) -> None:
+        """Bring every new entry and directory to disk. Thread-safe.
+
+        Errors: StoreError.
+        """
+        queues = list(self.table.values())
+        if self._new_directories:
+            self._new_directories = False
+            self._sync_directories(queues)
+        for queue in queues:
+            queue.flush()
+
+    def _sync_directories(self, queues: list[ConsumeQueue]) -> None:
+        for path in {self._root.parent, self._root} | {queue.directory.parent for queue in queues}:
+            try:
+                fsync_directory(path)
+            except FileNotFoundError:
+                continue  # no entry yet, or deleted meanwhile
+            except OSError as error:
+                self._new_directories = True
+                raise StoreError(f"fsync of {path} failed: {error.strerror}") from error

@@ -1,0 +1,195 @@
+"""Reads on in the log and brings consume queues and index up to it (ReputMessageService).
+
+On a master a put does this itself, message by message; here come the bytes that arrive from a
+master, and those that recovery found. A record whose end has not arrived yet simply waits.
+"""
+
+from __future__ import annotations
+
+from trioha.errors import CommitLogCorrupted
+from trioha.store.commitlog import CommitLog
+from trioha.store.consume_queue import SCHEDULE_TOPIC, ConsumeQueue
+from trioha.store.consume_queues import ConsumeQueues, is_storable
+from trioha.store.index_files import IndexFiles, Keyed, keys_of
+from trioha.store.interface import DispatchListener
+from trioha.store.record_scan import resynchronise
+from trioha.store.store_config import StoreConfig
+from trioha.wire.codes import SysFlag
+from trioha.wire.java_hash import string_hash
+from trioha.wire.properties import Property, decode_properties
+from trioha.wire.record import (
+    BLANK_MAGIC,
+    BLANK_SIZE,
+    MAGIC,
+    PRELUDE,
+    DispatchFields,
+    RecordError,
+    dispatch_fields,
+)
+
+_TRANSACTION_MASK = SysFlag.TRANSACTION_MASK
+_PREPARED = SysFlag.TRANSACTION_PREPARED
+_ROLLBACK = SysFlag.TRANSACTION_ROLLBACK
+_TAGS_START = b"TAGS\x01"
+_TAGS_INNER = b"\x02TAGS\x01"
+_TAG_CODES_MAX = 4096
+
+
+class Dispatcher:
+    """`offset`: consume queues hold every record below it. It only moves behind their entries."""
+
+    def __init__(
+        self, config: StoreConfig, log: CommitLog, queues: ConsumeQueues, index: IndexFiles
+    ) -> None:
+        self.offset = 0
+        self.store_timestamp = 0
+        """Of the newest dispatched record."""
+        self.listener: DispatchListener | None = None
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._tag_codes: dict[bytes, int] = {}
+
+    def run(self, bytes_max: int) -> bool:
+        """Build queues for about `bytes_max` bytes of log; True if whole records may be left.
+
+        Errors: DiskFull, StoreError; `offset` stands before the record that did not fit.
+        CommitLogCorrupted when what follows is no record.
+        """
+        log = self._log
+        budget_end = self.offset + bytes_max
+        while self.offset < log.end:
+            segment = log.files.find(self.offset)
+            assert segment is not None, (self.offset, log.end)
+            buffer = segment.buffer
+            base = segment.from_offset
+            end = min(log.end, segment.end_offset)
+            while self.offset < end:
+                if self.offset >= budget_end:
+                    return True
+                position = self.offset - base
+                if end - self.offset < BLANK_SIZE:
+                    return False
+                size, magic = PRELUDE.unpack_from(buffer, position)
+                if self.offset + size > end:
+                    if magic in (MAGIC, BLANK_MAGIC) and position + size <= segment.size:
+                        return False  # the rest has not arrived
+                    raise self._corrupted(f"record of {size} bytes")
+                if magic == MAGIC:
+                    try:
+                        fields = dispatch_fields(buffer, position)
+                    except RecordError as error:
+                        raise self._corrupted(str(error)) from None
+                    self._dispatch(fields)
+                    self.offset += size
+                elif magic == BLANK_MAGIC:
+                    self.offset = segment.end_offset
+                else:
+                    raise self._corrupted(f"magic {magic:#010x}")
+        return False
+
+    def _dispatch(self, fields: DispatchFields) -> None:
+        size, topic, queue_id, queue_offset, sys_flag, timestamp, properties = fields
+        transaction = sys_flag & _TRANSACTION_MASK
+        if transaction not in (_PREPARED, _ROLLBACK):
+            queue = self._queues.table.get((topic, queue_id))
+            if queue is None and is_storable(topic, queue_id):
+                queue = self._queues.find_or_make(topic, queue_id)
+            if queue is not None and self.offset + size > queue.max_phy_offset:
+                if queue_offset != queue.next_index:
+                    self._move(queue, queue_offset)
+                if topic == SCHEDULE_TOPIC:
+                    tags_code = self.delivery_time(properties, timestamp)
+                else:
+                    tags_code = self._tags_code(properties)
+                queue.append(self.offset, size, tags_code)
+                if self.listener is not None:
+                    self.listener(topic, queue_id, queue.next_index, tags_code)
+        self.store_timestamp = timestamp
+        if self._index.following and transaction != _ROLLBACK:
+            keys = keys_of(properties)
+            if keys:
+                self._index.note(self.offset, timestamp, topic, keys)
+
+    def _move(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        # The record does not continue its queue.
+        if not queue.files.files:
+            # The log came to this node from the middle.
+            queue.start_at(queue_offset)
+        elif queue_offset < queue.next_index:
+            # The topic was deleted and made again at the master: the younger record is right.
+            # RocketMQ drops it instead, and its slave never shows the new topic's messages.
+            if queue_offset <= queue.min_index:
+                queue.start_at(queue_offset)
+            else:
+                queue.truncate(queue_offset)
+        # A gap: RocketMQ logs an error and goes on at the queue's end, as its master did.
+
+    def delivery_time(self, properties: bytes, store_timestamp: int) -> int:
+        """What the entry of a delayed message carries in place of a tag."""
+        values = decode_properties(properties)
+        levels = self._config.delay_levels_ms
+        level = values.get(Property.DELAY, "")
+        if level.isdecimal() and int(level) > 0 and levels:
+            return store_timestamp + levels[min(int(level), len(levels)) - 1]
+        return self._tags_code(properties)
+
+    def _tags_code(self, properties: bytes) -> int:
+        # The last of several wins, as in a map.
+        at = properties.rfind(_TAGS_INNER)
+        if at >= 0:
+            begin = at + len(_TAGS_INNER)
+        elif properties.startswith(_TAGS_START):
+            begin = len(_TAGS_START)
+        else:
+            return 0
+        end = properties.find(b"\x02", begin)
+        tags = properties[begin:] if end < 0 else properties[begin:end]
+        code = self._tag_codes.get(tags)
+        if code is None:
+            if not tags:
+                code = string_hash(decode_properties(properties).get(Property.TAGS, ""))
+                return code
+            if len(self._tag_codes) >= _TAG_CODES_MAX:
+                self._tag_codes.clear()
+            code = self._tag_codes[tags] = string_hash(tags.decode("utf-8", "replace"))
+        return code
+
+    def read_keyed(self, offset: int, bytes_max: int) -> tuple[list[Keyed], int]:
+        """Records with keys from `offset` on, for an index that fell behind; where to read on."""
+        log = self._log
+        offset = max(offset, log.min_offset)
+        stop = min(self.offset, offset + bytes_max)
+        keyed: list[Keyed] = []
+        while offset < stop:
+            segment = log.files.find(offset)
+            assert segment is not None, (offset, stop)
+            buffer = segment.buffer
+            while offset < min(stop, segment.end_offset):
+                position = offset - segment.from_offset
+                size, magic = PRELUDE.unpack_from(buffer, position)
+                if magic == BLANK_MAGIC:
+                    offset = segment.end_offset
+                    break
+                try:
+                    fields = dispatch_fields(buffer, position)
+                except RecordError:
+                    # Damage in old data is for `trioha log verify` to report; go round it.
+                    limit = segment.size
+                    position = resynchronise(buffer, position + 1, limit, segment.from_offset)
+                    offset = segment.from_offset + position
+                    continue
+                if fields.sys_flag & _TRANSACTION_MASK != _ROLLBACK:
+                    keys = keys_of(fields.properties)
+                    if keys:
+                        keyed.append((offset, fields.store_timestamp, fields.topic, keys))
+                offset += size
+        return keyed, offset
+
+    def _corrupted(self, what: str) -> CommitLogCorrupted:
+        segment = self._log.files.find(self.offset)
+        return CommitLogCorrupted(
+            f"{segment.path if segment else 'log'} is damaged at offset {self.offset}: {what}; "
+            "look at it with `trioha log verify`, then copy the store from its replica"
+        )

@@ -1,0 +1,150 @@
+"""Reads by queue: pulls, entries, offsets by time (DefaultMessageStore.getMessage)."""
+
+from __future__ import annotations
+
+from trioha.store.commitlog import CommitLog
+from trioha.store.consume_queue import ENTRY, PADDING_SIZE, ConsumeQueue
+from trioha.store.consume_queues import ConsumeQueues
+from trioha.store.interface import GetResult, GetStatus, TagFilter
+from trioha.store.store_config import QUEUE_ENTRY_BYTES, StoreConfig
+from trioha.wire.record import peek
+
+_SCAN_BYTES_MIN = 16000
+"""Queue bytes one pull may look through, or more if it wants more messages: RocketMQ's figure."""
+
+
+class Lookup:
+    def __init__(self, config: StoreConfig, log: CommitLog, queues: ConsumeQueues) -> None:
+        self.get_total = 0
+        self.get_bytes = 0
+        self._config = config
+        self._log = log
+        self._table = queues.table
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        count_max: int,
+        tag_filter: TagFilter | None,
+    ) -> GetResult:
+        """The records of a pull; see the table in GetMessageStatus.java."""
+        queue = self._table.get((topic, queue_id))
+        if queue is None or queue.next_index == 0:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        low, high = queue.min_index, queue.next_index
+        if offset < low:
+            return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
+        if offset == high:
+            return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+        if offset > high:
+            return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+        scan_max = max(_SCAN_BYTES_MIN // QUEUE_ENTRY_BYTES, count_max)
+        entries = queue.entries(offset, scan_max)
+        if entries is None:
+            per_file = queue.entries_per_file
+            following = (offset // per_file + 1) * per_file
+            return GetResult(GetStatus.OFFSET_FOUND_NULL, following, low, high)
+        return self._collect(queue, entries, offset, count_max, tag_filter)
+
+    def _collect(
+        self,
+        queue: ConsumeQueue,
+        entries: memoryview,
+        offset: int,
+        count_max: int,
+        tag_filter: TagFilter | None,
+    ) -> GetResult:
+        config, log = self._config, self._log
+        files = log.files
+        in_memory_from = log.end - config.memory_window_bytes
+        min_offset = log.min_offset
+        status = GetStatus.NO_MATCHED_MESSAGE
+        buffers: list[memoryview] = []
+        total = count = scanned = 0
+        last_offset = log.end
+        # Neighbours in one segment become one view.
+        run_view: memoryview | None = None
+        run_base = run_begin = run_end = run_limit = 0
+        for phy_offset, size, tags_code in ENTRY.iter_unpack(entries):
+            if count:
+                if phy_offset < in_memory_from:
+                    bytes_max = config.disk_transfer_bytes_max
+                    count_limit = config.disk_transfer_count_max
+                else:
+                    bytes_max = config.memory_transfer_bytes_max
+                    count_limit = config.memory_transfer_count_max
+                if count >= count_max or count >= count_limit or total + size > bytes_max:
+                    break
+            scanned += 1
+            if tag_filter is not None and not tag_filter(tags_code):
+                last_offset = phy_offset
+                continue
+            if phy_offset < min_offset or size == PADDING_SIZE:
+                if not count:
+                    status = GetStatus.MESSAGE_WAS_REMOVING
+                continue
+            last_offset = phy_offset
+            if phy_offset == run_end and phy_offset < run_limit:
+                run_end += size
+            else:
+                if run_view is not None:
+                    buffers.append(run_view[run_begin - run_base : run_end - run_base])
+                segment = files.find(phy_offset)
+                if segment is None:
+                    run_view = None
+                    continue
+                run_view, run_base, run_limit = (
+                    segment.view,
+                    segment.from_offset,
+                    segment.end_offset,
+                )
+                run_begin, run_end = phy_offset, phy_offset + size
+            count += 1
+            total += size
+        if run_view is not None:
+            buffers.append(run_view[run_begin - run_base : run_end - run_base])
+        if count:
+            status = GetStatus.FOUND
+            self.get_total += count
+            self.get_bytes += total
+        return GetResult(
+            status,
+            offset + scanned,
+            queue.min_index,
+            queue.next_index,
+            buffers,
+            count,
+            total,
+            last_offset < in_memory_from,
+        )
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """The entry stored at that time, or the nearest one; the earlier of two as near."""
+        queue = self._table.get((topic, queue_id))
+        if queue is None:
+            return 0
+        low, high = queue.min_index, queue.next_index
+        if low == high:
+            return 0
+        after = queue.bisect(
+            low, high, lambda phy_offset, size: self._time_of(phy_offset) < timestamp_ms
+        )
+        if after == low:
+            return low
+        if after == high:
+            return high - 1
+        before_ms = self.store_time(topic, queue_id, after - 1)
+        after_ms = self.store_time(topic, queue_id, after)
+        return after if after_ms - timestamp_ms < timestamp_ms - before_ms else after - 1
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """Store timestamp of one entry's record, or -1."""
+        queue = self._table.get((topic, queue_id))
+        entry = None if queue is None else queue.entry(offset)
+        return -1 if entry is None else self._time_of(entry[0])
+
+    def _time_of(self, phy_offset: int) -> int:
+        record = self._log.record_at(phy_offset)
+        return -1 if record is None else peek(record, 0).store_timestamp

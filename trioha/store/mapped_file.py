@@ -1,0 +1,221 @@
+"""One file of fixed size, mapped into memory (MappedFile.java).
+
+Bytes are written through the mapping, or with pwrite where whole buffers arrive (the page cache is
+one and the same, and pwrite copies six times faster into fresh pages). A store into a mapped hole
+on a full disk would kill the process with SIGBUS. So blocks are reserved with posix_fallocate a
+chunk ahead of the writing, and a full disk is an ordinary error.
+
+Views of the mapping go to readers and sockets and may outlive the file: nothing here ever closes a
+mapping. The object forgets it, the file is unlinked, and the last view takes the mapping along.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from trioha.errors import DiskFull, StoreError
+from trioha.wire.remoting_command import Buffer
+
+_PIECE_BYTES = 1 << 20
+_ZEROS = bytes(_PIECE_BYTES)
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+NO_BUFFER = mmap.mmap(-1, 1)
+"""Stands for "no file is selected"; nobody writes to it."""
+
+
+def fsync_directory(path: Path) -> None:
+    """Make names created or removed in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def disk_error(error: OSError, what: str) -> StoreError:
+    """DiskFull for want of space, StoreError for anything else."""
+    if error.errno in _NO_SPACE:
+        return DiskFull(f"{what}: the disk is full; free some space, writing goes on by itself")
+    return StoreError(f"{what}: {error.strerror or error}")
+
+
+class MappedFile:
+    """A file of exactly `size` bytes whose first byte has the offset `from_offset`.
+
+    It is mapped when first touched. `keep_descriptor` is for the log, which is written and synced
+    all the time; thousands of consume queues would run out of descriptors, so they open theirs for
+    each sync.
+    """
+
+    __slots__ = (
+        "_chunk_bytes",
+        "_fd",
+        "_keep_descriptor",
+        "_mapping",
+        "_view",
+        "from_offset",
+        "path",
+        "reserved",
+        "size",
+    )
+
+    def __init__(
+        self,
+        path: Path,
+        from_offset: int,
+        size: int,
+        chunk_bytes: int,
+        *,
+        keep_descriptor: bool = False,
+    ) -> None:
+        self.path = path
+        self.from_offset = from_offset
+        self.size = size
+        self.reserved = 0
+        """Below this position every block is on disk."""
+        self._chunk_bytes = chunk_bytes
+        self._keep_descriptor = keep_descriptor
+        self._fd: int | None = None
+        self._mapping: mmap.mmap | None = None
+        self._view: memoryview | None = None
+
+    def __del__(self) -> None:
+        # Not sooner: the flush thread may be inside fdatasync with this very number.
+        if self._fd is not None:
+            os.close(self._fd)
+
+    def create(self) -> None:
+        """Make the file, full size and full of zeros, or finish making it.
+
+        Errors: StoreError, DiskFull.
+        """
+        try:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                os.ftruncate(fd, self.size)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise disk_error(error, f"cannot create {self.path}") from error
+
+    @property
+    def end_offset(self) -> int:
+        return self.from_offset + self.size
+
+    @property
+    def buffer(self) -> mmap.mmap:
+        mapping = self._mapping
+        if mapping is None:
+            try:
+                with self._descriptor() as fd:
+                    mapping = self._mapping = mmap.mmap(fd, self.size)
+            except (OSError, ValueError) as error:
+                raise StoreError(f"cannot map {self.path}: {error}") from error
+        return mapping
+
+    @property
+    def view(self) -> memoryview:
+        view = self._view
+        if view is None:
+            view = self._view = memoryview(self.buffer)
+        return view
+
+    def reserve(self, end: int, begin: int = 0) -> None:
+        """Have blocks for every byte below `end`; those below `begin` have theirs already.
+
+        Errors: DiskFull; nothing has changed then.
+        """
+        if end <= self.reserved:
+            return
+        start = max(self.reserved, begin)
+        stop = min(self.size, -(-end // self._chunk_bytes) * self._chunk_bytes)
+        try:
+            with self._descriptor() as fd:
+                os.posix_fallocate(fd, start, stop - start)
+        except OSError as error:
+            raise disk_error(
+                error, f"cannot reserve {stop - start} bytes of {self.path}"
+            ) from error
+        self.reserved = stop
+
+    def write(self, position: int, data: Buffer) -> None:
+        """Copy a buffer in; for large ones.
+
+        Errors: DiskFull; a part may have been written, the caller has not moved its end.
+        """
+        try:
+            with self._descriptor() as fd:
+                written = os.pwrite(fd, data, position)
+                while written < len(data):
+                    written += os.pwrite(fd, memoryview(data)[written:], position + written)
+        except OSError as error:
+            raise disk_error(error, f"cannot write {self.path}") from error
+
+    def sync(self) -> None:
+        """Bring the file to disk. Safe in another thread, also while the file is being deleted.
+
+        Errors: StoreError.
+        """
+        try:
+            with self._descriptor() as fd:
+                os.fdatasync(fd)
+        except FileNotFoundError:
+            return  # deleted meanwhile, with all that was to be kept of it
+        except OSError as error:
+            raise StoreError(f"fsync of {self.path} failed: {error.strerror or error}") from error
+
+    def clear(self, begin: int) -> int:
+        """Zero everything from `begin` on, durably, and return where the last of it ended.
+
+        Holes are skipped, so a fresh gigabyte costs nothing.
+
+        Errors: StoreError.
+        """
+        last = begin
+        try:
+            with self._descriptor() as fd:
+                position = begin
+                while position < self.size:
+                    try:
+                        position = os.lseek(fd, position, os.SEEK_DATA)
+                    except OSError as error:
+                        if error.errno != errno.ENXIO:
+                            raise
+                        break  # only a hole is left
+                    piece = os.pread(fd, min(_PIECE_BYTES, self.size - position), position)
+                    if piece != _ZEROS[: len(piece)]:
+                        os.pwrite(fd, _ZEROS[: len(piece)], position)
+                        last = position + len(piece.rstrip(b"\0"))
+                    position += len(piece)
+                if last > begin:
+                    os.fdatasync(fd)
+        except OSError as error:
+            raise StoreError(f"cannot clear the end of {self.path}: {error.strerror}") from error
+        return last
+
+    def unlink(self) -> None:
+        """Remove the name and forget the mapping; views that are out stay good."""
+        self.path.unlink(missing_ok=True)
+        self._view = None
+        self._mapping = None
+
+    @contextmanager
+    def _descriptor(self) -> Iterator[int]:
+        if self._fd is not None:
+            yield self._fd
+            return
+        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        if self._keep_descriptor:
+            self._fd = fd
+            yield fd
+            return
+        try:
+            yield fd
+        finally:
+            os.close(fd)

@@ -1,0 +1,321 @@
+"""Brings a store from whatever state its files are in to one that equals its log.
+
+RocketMQ reads every record of the last segments again. Python would take half a minute for a full
+one, so our checkpoint also names a *recovery point* (docs/decisions/0002-recovery-point.md): below
+it the log is on disk, sound, and in the consume queues on disk. Only what lies behind it is read
+record by record. A store that a Java broker wrote last has no such point; one is derived from its
+consume queues after a clean stop, else from the checkpoint's timestamps.
+
+What is not sound behind that point is a torn tail and is cut, and zeroed, so that it never comes
+back. What is not sound before it was acknowledged data: then we do not start.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import attrs
+
+from trioha.errors import CommitLogCorrupted
+from trioha.journal import EventSink
+from trioha.store.checkpoint import Checkpoint, boot_id, read_checkpoint
+from trioha.store.commitlog import CommitLog
+from trioha.store.consume_queue import PADDING_SIZE
+from trioha.store.consume_queues import ConsumeQueues
+from trioha.store.dispatcher import Dispatcher
+from trioha.store.index_files import IndexFiles
+from trioha.store.mapped_file import MappedFile
+from trioha.store.record_scan import Walk, walk
+from trioha.store.store_config import StoreConfig
+from trioha.wire.record import MAGIC, RecordError, dispatch_fields, peek
+
+Progress = Callable[[int, int], None]
+"""Bytes done, bytes in all."""
+
+_VERIFY_BYTES = 4 << 20
+"""This much before the recovery point is verified as well: cheap, and tells a lying disk."""
+_STEP_BYTES = 64 << 20
+_NEVER = 1 << 62
+
+
+@attrs.frozen(kw_only=True)
+class RecoveryReport:
+    clean: bool
+    start_offset: int
+    """Records were read one by one from here."""
+    end_offset: int
+    cut_bytes: int
+    records: int
+    rebuilt: bool
+    """Every consume queue and the index are made from the whole log."""
+    elapsed_ms: int
+
+
+class Recovery:
+    """One run over the parts of a store that is not yet open.
+
+    Errors: StoreError, CommitLogCorrupted, DiskFull; the text names the file and the cure.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: IndexFiles,
+        dispatcher: Dispatcher,
+        events: EventSink,
+        progress: Progress | None,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._dispatcher = dispatcher
+        self._events = events
+        self._progress = progress
+        self._records = 0
+
+    def run(self) -> RecoveryReport:
+        started_s = time.perf_counter()
+        config, log = self._config, self._log
+        clean = not config.abort_path.exists()
+        self._events.event("recovery_started", clean=clean)
+        checkpoint = read_checkpoint(config.checkpoint_path)
+        log.files.load()
+        self._queues.load()
+        self._index.load()
+        cut_bytes = start = 0
+        rebuilt = False
+        if not log.files.files:
+            # RocketMQ's rule: without a log, queues mean nothing.
+            self._queues.delete_all()
+            self._index.delete_all()
+        else:
+            start, rebuilt = self._recover_queues(checkpoint, clean)
+            point = checkpoint.recovery_point
+            floor = start if point is None else max(start, point.phy_offset)
+            end, reason = self._find_end(start, floor)
+            last = log.truncate(end)
+            cut_bytes = last - end
+            if cut_bytes:
+                self._events.event("log_truncated", from_offset=end, to_offset=last, reason=reason)
+            self._recover_index(checkpoint, clean, rebuilt)
+            self._queues.correct_min(log.min_offset)
+            self._dispatch(start)
+        report = RecoveryReport(
+            clean=clean,
+            start_offset=start,
+            end_offset=log.end,
+            cut_bytes=cut_bytes,
+            records=self._records,
+            rebuilt=rebuilt,
+            elapsed_ms=int((time.perf_counter() - started_s) * 1000),
+        )
+        self._events.event(
+            "recovery_finished",
+            clean=clean,
+            cut_bytes=cut_bytes,
+            records=self._records,
+            elapsed_ms=report.elapsed_ms,
+            max_phy_offset=log.end,
+        )
+        return report
+
+    # Where to start.
+
+    def _recover_queues(self, checkpoint: Checkpoint, clean: bool) -> tuple[int, bool]:
+        """Settle every queue at the start offset; returns that, and whether all is built anew."""
+        log, queues = self._log, self._queues
+        first, end = log.files.first_offset, log.files.end_offset
+        point = checkpoint.recovery_point
+        if point is not None and point.phy_offset > end:
+            raise CommitLogCorrupted(
+                f"{self._config.commitlog_path} ends at {end}, but bytes up to {point.phy_offset} "
+                "were on disk: put the missing segment back; or, to go on without those messages, "
+                f"remove {self._config.checkpoint_path}"
+            )
+        if not queues.keys() or (point is not None and point.phy_offset < first):
+            return self._start_anew()
+        if point is not None:
+            start = point.phy_offset
+            self._dispatcher.store_timestamp = point.store_timestamp
+            for queue in queues.table.values():
+                queue.recover(start)
+        else:
+            for queue in queues.table.values():
+                queue.recover(None, foreign=True)
+            start = self._start_by_queues() if clean else self._start_by_time(checkpoint)
+            for queue in queues.table.values():
+                queue.truncate_phy(start)
+        log.settle(start)
+        self._verify_before(start)
+        for queue in queues.table.values():
+            queue.truncate(queue.next_index)
+            last = queue.last_entry()
+            if last is not None and not self._entry_matches(queue.topic, queue.queue_id, last):
+                return self._start_anew()
+        return start, False
+
+    def _start_anew(self) -> tuple[int, bool]:
+        self._queues.delete_all()
+        self._index.delete_all()
+        return self._log.files.first_offset, True
+
+    def _start_by_queues(self) -> int:
+        """After a clean stop the queues hold everything, save for transaction marks at the end."""
+        files = self._log.files
+        start = max(queue.max_phy_offset for queue in self._queues.table.values())
+        return min(max(start, files.first_offset), files.end_offset)
+
+    def _start_by_time(self, checkpoint: Checkpoint) -> int:
+        """RocketMQ's rule: a record no younger than T is safe in log and queues.
+
+        It starts at the first record of the last segment that begins with one. Any such record
+        behind it does as well, and the queues tell where records begin.
+        """
+        log = self._log
+        timestamp = checkpoint.recover_timestamp
+        if self._config.index_enable and self._config.index_safe:
+            timestamp = min(timestamp, checkpoint.index_msg_timestamp)
+        log.settle(log.files.end_offset)
+        for segment in reversed(log.files.files):
+            header = peek(segment.buffer, 0)
+            if header.magic == MAGIC and 0 < header.store_timestamp <= timestamp:
+                start = segment.from_offset
+                break
+        else:
+            return log.files.first_offset
+        for queue in self._queues.table.values():
+            after = queue.bisect(
+                queue.min_index,
+                queue.next_index,
+                lambda offset, size: size == PADDING_SIZE or self._time_of(offset) <= timestamp,
+            )
+            entry = queue.entry(after - 1)
+            if entry is not None and start < entry[0] and 0 < self._time_of(entry[0]) <= timestamp:
+                start = entry[0]
+        return start
+
+    def _time_of(self, phy_offset: int) -> int:
+        """Store timestamp of the record there; 0 if it has expired, far off if it is none."""
+        if phy_offset < self._log.min_offset:
+            return 0
+        record = self._log.record_at(phy_offset)
+        return _NEVER if record is None else peek(record, 0).store_timestamp
+
+    def _entry_matches(self, topic: str, queue_id: int, entry: tuple[int, int, int]) -> bool:
+        phy_offset, size, _ = entry
+        if phy_offset < self._log.min_offset:
+            return True  # its segment has expired
+        record = self._log.record_at(phy_offset)
+        if record is None or len(record) != size:
+            return False
+        try:
+            fields = dispatch_fields(record, 0)
+        except RecordError:
+            return False
+        self._dispatcher.store_timestamp = max(
+            self._dispatcher.store_timestamp, fields.store_timestamp
+        )
+        return fields.topic == topic and fields.queue_id == queue_id
+
+    # Where to end.
+
+    def _verify_before(self, offset: int) -> None:
+        """The last few MiB before `offset` are sound and end exactly there.
+
+        Errors: CommitLogCorrupted.
+        """
+        segment = self._log.files.find(offset - 1)
+        if segment is None:
+            return
+        begin = segment.from_offset
+        target = offset - _VERIFY_BYTES
+        if target > begin:
+            # Only a queue knows where a record begins: bytes that look like one may be a body.
+            for queue in self._queues.table.values():
+                after = queue.bisect(
+                    queue.min_index, queue.next_index, lambda at, size: at <= target
+                )
+                entry = queue.entry(after - 1)
+                if entry is not None and entry[1] != PADDING_SIZE:
+                    begin = max(begin, entry[0])
+        position = begin - segment.from_offset
+        limit = offset - segment.from_offset
+        while position < limit:
+            walked = self._walk(segment, position, limit)
+            if walked.reason:
+                raise self._corrupted(segment, walked)
+            position = walked.position
+        if position > limit:
+            raise self._corrupted(segment, Walk(limit, 0, "no record begins there", -1))
+
+    def _find_end(self, start: int, floor: int) -> tuple[int, str]:
+        """End of the sound records from `start` on, and why there.
+
+        Errors: CommitLogCorrupted when that is below `floor`, up to which all had been sound.
+        """
+        log = self._log
+        total = log.files.end_offset - start
+        offset = start
+        for segment in log.files.files:
+            if segment.end_offset <= start:
+                continue
+            position = offset - segment.from_offset
+            while position < segment.size:
+                walked = self._walk(segment, position, position + _STEP_BYTES)
+                self._records += walked.records
+                position = walked.position
+                offset = segment.from_offset + position
+                if self._progress is not None:
+                    self._progress(offset - start, total)
+                if walked.reason:
+                    if offset < floor:
+                        raise self._corrupted(segment, walked)
+                    return offset, walked.reason
+                if walked.blank_position >= 0 and segment is log.files.files[-1]:
+                    # Nothing follows, so the master may not have got beyond it.
+                    return segment.from_offset + walked.blank_position, "blank at the end"
+        return offset, ""
+
+    def _walk(self, segment: MappedFile, position: int, stop: int) -> Walk:
+        return walk(
+            segment.buffer,
+            position,
+            segment.size,
+            segment.from_offset,
+            check_crc=self._config.check_crc_on_recover,
+            stop=stop,
+        )
+
+    def _corrupted(self, segment: MappedFile, walked: Walk) -> CommitLogCorrupted:
+        return CommitLogCorrupted(
+            f"{segment.path} is damaged at byte {walked.position} (offset "
+            f"{segment.from_offset + walked.position}): {walked.reason}; messages there had been "
+            "safe on disk. Copy the store from its replica; or look with `trioha log verify`, and "
+            f"to give up everything from there on remove {self._config.checkpoint_path} and "
+            f"{self._config.consume_queue_path}"
+        )
+
+    # Bringing the rest up to the log.
+
+    def _recover_index(self, checkpoint: Checkpoint, clean: bool, rebuilt: bool) -> None:
+        index = self._index
+        if not self._config.index_enable:
+            return
+        point = None if rebuilt else checkpoint.recovery_point
+        if point is None and not clean:
+            index.delete_after(checkpoint.index_msg_timestamp)
+        same_boot = clean or (point is not None and point.boot == boot_id() != bytes(16))
+        index.recover(point, same_boot=same_boot, end=self._log.end)
+
+    def _dispatch(self, start: int) -> None:
+        dispatcher, log = self._dispatcher, self._log
+        dispatcher.offset = start
+        while dispatcher.run(_STEP_BYTES):
+            if self._progress is not None:
+                self._progress(dispatcher.offset - start, log.end - start)
+        assert dispatcher.offset == log.end, (dispatcher.offset, log.end)
+        self._index.following = self._index.resume_offset >= log.end

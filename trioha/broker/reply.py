@@ -123,9 +123,7 @@ class ReplyProcessor:
                 "producerGroup": request.ext_str(field(request, "producerGroup"), ""),
                 "topic": header.topic,
                 "defaultTopic": request.ext_str(field(request, "defaultTopic"), ""),
-                "defaultTopicQueueNums": request.ext_int(
-                    field(request, "defaultTopicQueueNums"), 0
-                ),
+                "defaultTopicQueueNums": queue_nums,
                 "queueId": header.queue_id,
                 "sysFlag": message.sys_flag,
                 "bornTimestamp": header.born_timestamp,

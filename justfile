@@ -1,0 +1,60 @@
+# `just` lists these. They need the virtual environment: `just setup`.
+
+set shell := ["bash", "-euo", "pipefail", "-c"]
+export PATH := justfile_directory() / ".venv/bin" + ":" + env("PATH")
+
+# Show what there is.
+list:
+    @just --list --unsorted
+
+# Make .venv with everything the checks need.
+setup:
+    test -d .venv || python3 -m venv .venv
+    pip install -q -e '.[dev]' -c constraints.txt
+
+# Everything that must hold before a push.
+check: fmt lint types imports
+    pytest -q -m "not slow"
+
+# Format, and sort imports.
+fmt:
+    ruff format
+    ruff check --fix-only --quiet --select I
+
+# Style, types, direction of imports.
+lint:
+    ruff check
+
+types:
+    mypy
+
+imports:
+    lint-imports
+
+# Tests: `just test`, `just test ha`, `just test ha -k cut`.
+test package="" *options="":
+    pytest -q -m "not slow" {{ if package == "" { "tests" } else { "tests/" + package } }} {{ options }}
+
+# Tests with real processes under load.
+slow *options="":
+    pytest -q -m slow {{ options }}
+
+# A replicated pair, proven on this machine.
+demo *options="":
+    trioha demo {{ options }}
+
+# Measure: `just bench produce --help`.
+bench *options="":
+    trioha bench {{ options }}
+
+# Tests with real Java or Go peers; the first run fetches them.
+interop *options="":
+    pytest -q -m interop {{ options }}
+
+# One of RocketMQ's layouts on loopback.
+cluster layout="2m-2s-sync":
+    trioha run cluster {{ layout }}
+
+# Pages that are made from the code.
+docs:
+    trioha config keys -o markdown > docs/configuration.md

@@ -148,12 +148,21 @@ def test_rest_of_a_level_does_not_outlast_a_clock_set_back() -> None:
     assert delivered(side) == [0]
 
 
-def test_delivery_time_further_than_the_level_allows_is_due_now() -> None:
+def test_delivery_time_much_further_than_the_level_allows_is_due_now() -> None:
     side = ProduceSide()
-    delayed(side, 1, at(60_000))
+    delayed(side, 1, at(60_001))
     assert side.schedule.next_deadline(WALL_MS) == WALL_MS
     side.schedule.run_due(at(0), 10)
     assert delivered(side) == [0]
+
+
+def test_clock_set_back_a_little_makes_messages_late_not_early() -> None:
+    side = ProduceSide()
+    delayed(side, 17, at(5))
+    due_ms = WALL_MS + 5 + 3_600_000
+    assert side.schedule.next_deadline(WALL_MS) == due_ms
+    assert not side.schedule.run_due(at(0), 10)
+    assert delivered(side) == []
 
 
 def test_budget_bounds_one_turn_and_more_is_told() -> None:

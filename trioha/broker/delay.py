@@ -33,6 +33,7 @@ from trioha.wire.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from trioha.wire.properties import DELAY, REAL_QID, REAL_TOPIC, encode_properties
 from trioha.wire.record import Record, RecordError, decode_record
 
+_CLOCK_STEP_MS = 60_000  # steps back up to this only make messages late by as much
 _RETRY_PAUSE_MS = 10_000  # DELAY_FOR_A_PERIOD: how long a level rests when the store refuses
 
 
@@ -79,8 +80,10 @@ class _Level:
         head_ms = self.head_ms
         if head_ms is None:
             return None
-        if head_ms > wall_ms + self.delay_ms:
-            # The clock was set back. Nobody asked for more than the level's delay.
+        if head_ms > wall_ms + self.delay_ms + _CLOCK_STEP_MS:
+            # The clock was set back a long way. RocketMQ delivers at once rather than wait for it
+            # to catch up; it does so for a single millisecond, too, which would make a message of
+            # an hour's delay arrive at once whenever NTP corrects the clock.
             head_ms = wall_ms
         if wall_ms < self.paused_until_ms <= wall_ms + _RETRY_PAUSE_MS:
             return max(head_ms, self.paused_until_ms)

@@ -260,6 +260,17 @@ def test_offset_beyond_the_queue_moves_to_its_end() -> None:
     assert len(delivered(side)) == 1
 
 
+def test_slave_keeps_the_offsets_of_a_master_that_is_ahead_of_it() -> None:
+    side = ProduceSide()
+    delayed(side, 1, at())
+    side.pipeline.role = BrokerRole.SLAVE
+    side.schedule.load(b'{"offsetTable":{1:9}}')
+    side.schedule.refresh()
+    side.schedule.on_scheduled(0)
+    assert side.schedule.encode() == b'{"offsetTable":{1:9}}'
+    assert not side.schedule.dirty
+
+
 def test_offset_below_the_queue_moves_to_its_start() -> None:
     side = ProduceSide()
     for _ in range(5):

@@ -91,7 +91,10 @@ class _Level:
 
 
 class DelaySchedule:
-    """Delivers what is due. Call `refresh` once the store is open, and after a change of role."""
+    """Delivers what is due.
+
+    Call `refresh` once the store is open and caught up, and when a slave has become master.
+    """
 
     def __init__(
         self,
@@ -109,14 +112,22 @@ class DelaySchedule:
 
     def refresh(self) -> None:
         """Look at the head of every level."""
+        if self._pipeline.role is BrokerRole.SLAVE:
+            # The master's offsets may be ahead of what we hold: nothing here may touch them.
+            return
         for level in self._levels:
+            maximum = self._store.max_offset_in_queue(SCHEDULE_TOPIC, level.queue_id)
+            if level.offset > maximum:
+                # A crash took the queue's end, or the file is another store's.
+                level.offset = maximum
+                self.dirty = True
             self._look(level)
 
     def on_scheduled(self, level_queue_id: int) -> None:
         """A delayed message became readable. Quick: only an idle level looks at its queue."""
         if 0 <= level_queue_id < len(self._levels):
             level = self._levels[level_queue_id]
-            if level.head_ms is None:
+            if level.head_ms is None and self._pipeline.role is not BrokerRole.SLAVE:
                 self._look(level)
 
     def next_deadline(self, wall_ms: int) -> int | None:
@@ -175,19 +186,17 @@ class DelaySchedule:
         return due_ms is not None and due_ms <= instant.wall_ms
 
     def _look(self, level: _Level) -> None:
-        """Learn when the level's head is due; move an offset that fell out of its queue."""
+        """Learn when the level's head is due."""
         store = self._store
         queue_id = level.queue_id
         entry = store.consume_queue_entry(SCHEDULE_TOPIC, queue_id, level.offset)
         if entry is None:
             minimum = store.min_offset_in_queue(SCHEDULE_TOPIC, queue_id)
-            maximum = store.max_offset_in_queue(SCHEDULE_TOPIC, queue_id)
-            inside = max(minimum, min(level.offset, maximum))
-            if inside != level.offset:
-                # Retention deleted the head, or a crash took the queue's end.
-                level.offset = inside
+            if level.offset < minimum:
+                # Retention has deleted the head.
+                level.offset = minimum
                 self.dirty = True
-                entry = store.consume_queue_entry(SCHEDULE_TOPIC, queue_id, inside)
+                entry = store.consume_queue_entry(SCHEDULE_TOPIC, queue_id, minimum)
         level.head_ms = None if entry is None else entry[2]
 
     def _deliver(self, level: _Level, instant: Instant, count: int) -> None:

@@ -128,8 +128,7 @@ def consume(namesrv: str, group: str, options: dict[str, Any]) -> None:
     fail_below = options.get("fail_below", 0)
     consumer = PushConsumer(group, orderly=options.get("orderly", False))
     consumer.set_namesrv_addr(namesrv)
-    # With more than one thread the library's orderly consumer swaps neighbours now and then.
-    consumer.set_thread_count(1 if options.get("orderly") else options.get("threads", 2))
+    consumer.set_thread_count(options.get("threads", 2))
 
     def on_message(_consumer: int, handle: int) -> int:
         try:

@@ -154,7 +154,8 @@ def test_ordered_messages_share_a_queue_and_keep_their_order(
         clients.consumer("cpp", namesrv, f"{topic}-cpp", topic, orderly=True),
         clients.consumer("js", namesrv, f"{topic}-js", topic),
     ]
-    lanes = {shard: [f"{shard}/{step}" for step in range(25)] for shard in (1, 2, 3)}
+    # ali-ons takes a key that hashes to queue 0 for no key at all; these do not.
+    lanes = {shard: [f"{shard}/{step}" for step in range(25)] for shard in (2, 3, 5)}
     # One message of each lane in turn, so that order within a lane is not mere order of sending.
     for step in range(25):
         for shard, bodies in lanes.items():

@@ -202,7 +202,8 @@ class Clients:
     def producer(
         self, kind: Kind, namesrv: str, group: str = "producers", **options: Any
     ) -> StockProducer:
-        """A started producer. Options: timeout_ms, compress_over (js), retries (js)."""
+        """A started producer. Options: timeout_ms; compress_over, retries (JavaScript, Java);
+        system_properties (Java)."""
         return self._start(StockProducer, kind, "produce", namesrv, group, options)
 
     def consumer(
@@ -236,7 +237,10 @@ class Clients:
         elif kind == "js":
             driver = ["node", str(JS / "driver.js")]
         else:
-            driver = java_command("JavaDriver", home, [], classes=compiled_classes())
+            system = options.pop("system_properties", {})
+            driver = java_command(
+                "JavaDriver", home, [], properties=system, classes=compiled_classes()
+            )
         process = Process(
             name,
             [*driver, role, namesrv, group, json.dumps(options)],

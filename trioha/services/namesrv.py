@@ -126,10 +126,10 @@ def _path_of(config: NamesrvConfig) -> Path:
 
 
 def _load(path: Path) -> KvConfig:
-    data = persistence.load(path)
-    if data is None:
-        return KvConfig()
     try:
-        return KvConfig.decode(data)
+        data = persistence.load(path)
+        return KvConfig() if data is None else KvConfig.decode(data)
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}; name another file (kvConfigPath)") from error
     except RemoteProtocolError as error:
         raise StoreError(f"{path}: {error}; correct it or move it away") from None

@@ -261,7 +261,7 @@ class _NamesrvLink:
             on_closed=lambda: self._wake.set(),
             transport=transport,
         ) as client:
-            while not client.closed and timeouts < _TIMEOUTS_MAX:
+            while not client.closed:
                 self._wake = trio.Event()
                 if owner.stopping.is_set():
                     await self._unregister(client)
@@ -273,6 +273,8 @@ class _NamesrvLink:
                     self._lost(f"no answer within {owner.timeout_s:g} s")
                     registered = False
                     timeouts += 1
+                    if timeouts == _TIMEOUTS_MAX:
+                        return
                 if registered:
                     wait_until_s = self._whole_due_s
                 else:

@@ -3,7 +3,8 @@
 Anyone who reaches the port may send these, and a setting that named a path or a command was a way
 to run code on the machine (CVE-2023-33246). So only the keys of `REMOTE_KEYS` can be set: numbers
 and switches that are read anew on each use. A request is judged whole before anything of it is
-taken over. Secrets are never shown.
+taken over. What was set so lasts until the node ends: its files belong to the operator. Secrets are
+never shown.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from trioha.wire.remoting_command import RemotingCommand
 
 REMOTE_KEYS = frozenset(
     {
-        "brokerPermission",
         "longPollingEnable",
         "notifyConsumerIdsChangedEnable",
         "offsetCheckInSlave",

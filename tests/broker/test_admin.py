@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import msgpack
+from support.consuming import ConsumeSide, request
+
+from trioha.wire.codes import RequestCode
+
+ADMINISTRATION = {
+    17, 21, 25, 26, 28, 43, 45, 200, 201, 202, 203, 204, 207, 208, 215, 222, 223,
+    300, 303, 305, 307, 309, 351, 352, 30001,
+}  # fmt: skip
+
+
+def test_every_administrative_request_has_a_handler() -> None:
+    assert set(ConsumeSide().admin.handlers()) == ADMINISTRATION
+
+
+def test_consumer_offsets_for_slaves_even_if_there_are_none() -> None:
+    side = ConsumeSide()
+    command = request(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    assert side.ask(command).body_bytes() == b'{"offsetTable":{}}'
+    side.offsets.commit("g", "T", 0, 5)
+    assert side.ask(command).body_bytes() == b'{"offsetTable":{"T@g":{0:5}}}'
+
+
+def test_delay_offsets_for_slaves_even_if_there_are_none() -> None:
+    response = ConsumeSide().ask(request(RequestCode.GET_ALL_DELAY_OFFSET))
+    assert response.body_bytes() == b'{"offsetTable":{}}'
+
+
+def test_node_status_is_a_msgpack_map() -> None:
+    response = ConsumeSide().ask(request(RequestCode.TRIOHA_NODE_STATUS), now_ms=7)
+    assert msgpack.unpackb(response.body_bytes()) == {"now_ms": 7, "role": "ASYNC_MASTER"}

@@ -39,10 +39,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Columns aligned: numbers to the right, the rest to the left."""
     texts = [[_cell(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *texts, strict=True)]
-    right = [
-        all(isinstance(row[i], (int, float)) or row[i] is None for row in rows)
-        for i in range(len(head))
-    ]
+    right = [all(_is_number(row[i]) or row[i] is None for row in rows) for i in range(len(head))]
     lines = []
     for line in [list(head), *texts]:
         cells = [
@@ -71,6 +68,10 @@ def age_in_words(seconds: float | None) -> str:
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} m" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _cell(value: object) -> str:

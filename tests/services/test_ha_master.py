@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -22,7 +23,7 @@ from trioha.ha import auth
 from trioha.ha.replicas import Replicas
 from trioha.services.clock import Clock
 from trioha.services.ha_master import UNREPORTED_MAX, HaMaster, open_replicas, serve_ha
-from trioha.services.transport import Transport
+from trioha.services.transport import Transport, connect, open_listener
 from trioha.wire.ha_frames import REPORT, TRANSFER_HEADER
 
 SEGMENT = 4096
@@ -64,6 +65,10 @@ async def serving(size: int = 0, **settings: Any) -> AsyncIterator[Node]:
         master = await nursery.start(serve_ha, *args)
         yield Node(listener, log, replicas, events, acks, master)
         nursery.cancel_scope.cancel()
+
+
+def nothing(offset: int) -> None:
+    pass
 
 
 async def read_frame(transport: Transport) -> tuple[int, bytes]:
@@ -318,6 +323,31 @@ async def test_c5_probes_that_stay_are_bounded_and_keep_no_slave_out(
         await trio.sleep(12)
         assert len(node.replicas) == 1
         assert len(probes) == 3 * UNREPORTED_MAX
+
+
+async def test_c5_sockets_of_probes_are_given_back() -> None:
+    config, log, events = BrokerConfig(), MemoryLog(SEGMENT), RecordedEvents()
+    replicas, listener = open_replicas(config, events), open_listener("127.0.0.1", 0)
+    before = len(os.listdir("/proc/self/fd"))
+    async with trio.open_nursery() as nursery:
+        args = (listener, log, replicas, config, events, Clock(), nothing)
+        await nursery.start(serve_ha, *args)
+        with trio.fail_after(20):
+            idle = []
+            for number in range(1000):
+                transport = await connect("127.0.0.1", listener.port)
+                if number % 5:
+                    transport.close()
+                else:
+                    idle.append(transport)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert len(replicas) <= UNREPORTED_MAX
+            for transport in idle:
+                transport.close()
+        nursery.cancel_scope.cancel()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+    listener.close()
 
 
 async def test_c8_a_slave_that_stops_acknowledging_is_not_waited_for(

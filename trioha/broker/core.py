@@ -22,6 +22,7 @@ from trioha.broker.pull import PullProcessor
 from trioha.broker.pull_hold import PullHold
 from trioha.broker.put_message import PutPipeline, ReplicaView
 from trioha.broker.query import QueryProcessor
+from trioha.broker.reply import ReplyProcessor
 from trioha.broker.send import SendProcessor
 from trioha.broker.send_back import SendBackProcessor
 from trioha.broker.slave_tables import SlaveTables
@@ -41,6 +42,8 @@ _WRITES = (
     RequestCode.SEND_MESSAGE,
     RequestCode.SEND_MESSAGE_V2,
     RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
     RequestCode.CONSUMER_SEND_MSG_BACK,
 )
 
@@ -82,6 +85,12 @@ class BrokerCore:
         self._pull = PullProcessor(
             config, store, self.topics, self.groups, self.consumers, self.offsets, self.hold
         )
+        self._send = SendProcessor(
+            config, self.topics, self.groups, self.pipeline, levels, store_host, rng
+        )
+        self._send_back = SendBackProcessor(
+            config, self.topics, self.groups, store, self.pipeline, levels, rng
+        )
         self._query = QueryProcessor(config, store, self.consumers)
         self._admin = AdminProcessor(
             config,
@@ -98,8 +107,9 @@ class BrokerCore:
             instant=instant,
         )
         processors: tuple[Processor, ...] = (
-            SendProcessor(config, self.topics, self.groups, self.pipeline, levels, store_host, rng),
-            SendBackProcessor(config, self.topics, self.groups, store, self.pipeline, levels, rng),
+            self._send,
+            self._send_back,
+            ReplyProcessor(self._send, self.pipeline, self.producers, store_host),
             self._pull,
             HeartbeatProcessor(self.consumers, self.producers, self.topics, self.groups),
             OffsetProcessor(self.offsets, store, self.topics),
@@ -162,6 +172,8 @@ class BrokerCore:
 
     def _apply_config(self, config: BrokerConfig) -> None:
         """An administrator changed a setting: everybody who reads it anew gets the new one."""
+        self._send.config = config
+        self._send_back.config = config
         self._pull.config = config
         self._query.config = config
         self.consumers.config = config

@@ -58,6 +58,11 @@ class RemotingConnection:
         return self._chunks_size > 0
 
     @property
+    def is_full(self) -> bool:
+        """So many requests wait for this peer that it gets no more until it answers."""
+        return len(self._pending) >= self._pending_max
+
+    @property
     def missing_bytes(self) -> int:
         """How many bytes the unfinished frame still lacks, as far as known."""
         return self._needed - self._chunks_size if self._chunks_size else 0
@@ -99,7 +104,7 @@ class RemotingConnection:
 
     def expect_response(self, command: RemotingCommand, on_response: OnResponse) -> None:
         """Give `command` an opaque of ours and remember who waits for its response."""
-        if len(self._pending) >= self._pending_max:
+        if self.is_full:
             raise LocalProtocolError(f"{self._pending_max} requests already wait for this peer")
         self._opaque = (self._opaque + 1) & _OPAQUE_MASK
         while self._opaque in self._pending:

@@ -30,6 +30,7 @@ from trioha.services.disk_watch import watch_disk
 from trioha.services.ha_client import HaClient
 from trioha.services.ha_master import HaMaster, open_replicas
 from trioha.services.master_address import MasterAddress
+from trioha.services.namesrv_registration import BrokerIdentity, NamesrvRegistration
 from trioha.services.remoting_link import LinkLimits
 from trioha.services.remoting_server import RemotingServer
 from trioha.services.reput import Reput
@@ -50,6 +51,7 @@ class BrokerNode:
         store: FileMessageStore,
         clock: Clock,
         events: EventSink,
+        started_wall_ms: int,
     ) -> None:
         self.config = config
         self.addresses = addresses
@@ -57,7 +59,7 @@ class BrokerNode:
         self.clock = clock
         self.events = events
         self.role = config.broker_role
-        self.started_wall_ms = clock.wall_ms()
+        self.started_wall_ms = started_wall_ms
         self.replicas = open_replicas(config, events)
         self.master_address = MasterAddress(config.ha_master_address)
         self.master_remoting_address = MasterAddress()
@@ -66,9 +68,10 @@ class BrokerNode:
         self.core = BrokerCore(
             config, store, self.replicas, events, Random(), clock.instant(), self.status
         )
-        store.on_dispatch = self.core.on_dispatch
+        core = self.core
+        store.on_dispatch = core.on_dispatch
         self.server = RemotingServer(
-            self.core.handlers,
+            core.handlers,
             clock,
             events,
             limits=LinkLimits(
@@ -77,7 +80,7 @@ class BrokerNode:
                 outbox_bytes_max=config.outbox_bytes_max,
             ),
             connections_max=config.connections_max,
-            on_closed=self.core.channel_closed,
+            on_closed=core.channel_closed,
             on_batch=self.after_batch,
         )
         self.flush = CommitlogFlush(store, config, clock, events, self._on_flushed)
@@ -85,18 +88,27 @@ class BrokerNode:
         self.persist = ConfigPersist(self._table_files(), events)
         self.group_transfer = Alarm(
             clock,
-            lambda: self.core.pipeline.next_deadline_ms,
-            self._in_batch(self.core.expire_puts),
+            lambda: core.pipeline.next_deadline_ms,
+            self._in_batch(core.expire_puts),
         )
         self.pull_hold = Alarm(
-            clock, lambda: self.core.hold.next_deadline_ms, self._in_batch(self.core.expire_pulls)
+            clock, lambda: core.hold.next_deadline_ms, self._in_batch(core.expire_pulls)
         )
         self.client_expiry = Alarm(
-            clock, self.core.next_client_deadline_ms, self._in_batch(self.core.expire_clients)
+            clock, core.next_client_deadline_ms, self._in_batch(core.expire_clients)
         )
         self.schedule_message = Alarm(
-            clock, self._next_delivery_ms, self._in_batch(self.core.deliver_delayed)
+            clock, self._next_delivery_ms, self._in_batch(core.deliver_delayed)
         )
+        self.registration = NamesrvRegistration(
+            config,
+            BrokerIdentity.of(config),
+            lambda: (core.topics.data_version, core.topics.topics),
+            clock,
+            events,
+            on_master=self._on_master,
+        )
+        core.topics.on_change = self.registration.topics_changed
         self._seen_end = store.max_phy_offset
 
     def load_tables(self) -> None:
@@ -176,6 +188,12 @@ class BrokerNode:
         await self.persist.save_all()
         await trio.to_thread.run_sync(self.store.close)
 
+    def _on_master(self, address: str, ha_address: str) -> None:
+        """A name server has told a slave where its master is."""
+        self.master_remoting_address.set(address)
+        if not self.config.ha_master_address:
+            self.master_address.set(ha_address)
+
     def _on_flushed(self, offset: int) -> None:
         with self.server.outboxes.batch():
             self.core.on_flushed(offset)
@@ -239,7 +257,7 @@ async def open_broker_node(
         lambda: FileMessageStore.open(StoreConfig.of(config), events, wall_ms=wall_ms)
     )
     try:
-        node = BrokerNode(config, addresses, store, clock, events)
+        node = BrokerNode(config, addresses, store, clock, events, wall_ms)
         node.load_tables()
     except BaseException:
         store.close()

@@ -182,7 +182,7 @@ class RemotingLink:
     def request_nowait(
         self, command: RemotingCommand, deadline_ms: int, on_response: OnResponse
     ) -> None:
-        if self._closed or self._nursery is None:
+        if self._closed or self._nursery is None or self._machine.is_full:
             on_response(None)
             return
         self.expect_response(command, on_response)

@@ -4,7 +4,7 @@ import json
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioha.errors import RemoteProtocolError
@@ -140,3 +140,19 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 def test_what_json_cannot_hold_is_our_mistake() -> None:
     with pytest.raises(TypeError):
         dumps({"a": object()})
+
+
+@settings(max_examples=200)
+@given(
+    st.dictionaries(
+        st.text('{,5:-" \\', max_size=8),
+        st.dictionaries(st.integers(-9, 9), st.text('{,5:-" \\', max_size=8), max_size=2),
+        max_size=3,
+    )
+)
+def test_quoting_bare_keys_never_changes_a_text(value: dict[str, dict[int, str]]) -> None:
+    text = dumps({key: IntKeys(row) for key, row in value.items()})
+    expected = {
+        key: {str(number): word for number, word in row.items()} for key, row in value.items()
+    }
+    assert loads(text) == expected

@@ -48,6 +48,8 @@ _SETTINGS = (
     *("diskMaxUsedSpaceRatio=99", "diskSpaceWarningLevelRatio=99"),
     # Consumer progress reaches the slave sooner than after RocketMQ's 10 s.
     *(f"slaveSyncInterval={SYNC_INTERVAL_MS}", "flushConsumerOffsetInterval=500"),
+    # And the slave finds its master again sooner than after 5 s (--keep).
+    "haReconnectInterval=500",
 )
 
 

@@ -211,4 +211,10 @@ def _problems(brokers: Sequence[Status]) -> Iterator[str]:
                 )
         slave = broker["slave"]
         if slave and slave.get("state") not in (None, "TRANSFER"):
-            yield f"{who}: follows nobody now (state {slave.get('state')})"
+            state, error = slave["state"], slave.get("last_error")
+            yield f"{who}: follows nobody now (state {state}{f': {error}' if error else ''})"
+        for refusal in broker.get("refusals") or []:
+            yield (
+                f"{who}: refused slave {refusal.get('peer')} {age_in_words(refusal.get('age_s'))}"
+                f" ago: {refusal.get('reason')}"
+            )

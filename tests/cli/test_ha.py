@@ -1,0 +1,195 @@
+"""`trioha ha status`: what is shown, what is called a problem, and the exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import msgpack
+import pytest
+import trio
+from click.testing import CliRunner
+
+from trioha.cli import cli, ha
+from trioha.cli.ha import cluster_status, status_in_words
+from trioha.journal import NullSink
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.services.clock import Clock
+from trioha.services.remoting_server import RemotingServer
+from trioha.services.transport import open_listener
+from trioha.wire import fastjson
+from trioha.wire.codes import RequestCode
+from trioha.wire.remoting_command import RemotingCommand
+from trioha.wire.route import BrokerData, ClusterInfo
+
+LINK = {
+    "peer": "10.0.0.2:40222",
+    "slave_ack_offset": 900,
+    "gap_bytes": 100,
+    "in_sync": True,
+    "last_ack_age_s": 0.4,
+    "heartbeat_interval_s": 5.0,
+    "housekeeping_s": 20.0,
+    "transferred_bytes_per_s": 2048.0,
+    "connected_s": 12.0,
+}
+
+
+def broker(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "broker-a",
+        "id": 0,
+        "role": "SYNC_MASTER",
+        "address": "10.0.0.1:10911",
+        "ha_address": "10.0.0.1:10912",
+        "min_phy_offset": 0,
+        "max_phy_offset": 1000,
+        "flushed_offset": 1000,
+        "connections": [LINK],
+        "slave": None,
+        **changes,
+    }
+
+
+SLAVE = broker(
+    id=1,
+    role="SLAVE",
+    address="10.0.0.2:10911",
+    connections=[],
+    slave={"master": "10.0.0.1:10912", "state": "TRANSFER", "last_read_age_s": 1, "gap_bytes": 100},
+)
+
+
+def test_a_healthy_pair_is_well() -> None:
+    text = status_in_words([broker(), SLAVE])
+    assert "All is well." in text
+    assert "broker-a → 10.0.0.2:40222" in text
+    assert "2.0 KiB/s" in text
+    assert len({line.index("ROLE") for line in text.splitlines() if "ROLE" in line}) == 1
+
+
+def test_nobody_registered_is_said() -> None:
+    assert "No broker is registered" in status_in_words([])
+
+
+@pytest.mark.parametrize(
+    ("brokers", "says"),
+    [
+        (
+            [broker(error="connection refused")],
+            "! broker-a 0 at 10.0.0.1:10911: connection refused",
+        ),
+        ([SLAVE], "! broker-a: no master is registered; nothing can be sent to it"),
+        ([broker(connections=[])], "SYNC_MASTER without a slave in sync"),
+        ([broker(connections=[{**LINK, "in_sync": False}])], "10.0.0.2:40222 is 100 B behind"),
+        ([broker(connections=[{**LINK, "last_ack_age_s": 16}])], "has been quiet for 16.0 s"),
+        (
+            [broker(), {**SLAVE, "slave": {"state": "PAUSED", "last_error": "refused"}}],
+            "! broker-a 1 at 10.0.0.2:10911: follows nobody now (state PAUSED: refused)",
+        ),
+        (
+            [broker(refusals=[{"peer": "p", "reason": "it is ahead of us", "age_s": 3}])],
+            "refused slave p 3.0 s ago: it is ahead of us",
+        ),
+    ],
+)
+def test_problems_are_told_in_plain_words(brokers: list[dict[str, Any]], says: str) -> None:
+    text = status_in_words(brokers)
+    assert says in text
+    assert "All is well." not in text
+
+
+Answer = Callable[[RemotingCommand], RemotingCommand]
+
+
+@asynccontextmanager
+async def serving(answers: Mapping[int, Answer]) -> AsyncIterator[str]:
+    """A node that answers these requests; anything else gets code 3."""
+
+    def handler(answer: Answer) -> Handler:
+        def handle(_: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
+            return answer(request)
+
+        return handle
+
+    handlers = {code: handler(answer) for code, answer in answers.items()}
+    server = RemotingServer(handlers, Clock(), NullSink())
+    listener = open_listener("127.0.0.1", 0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.accept, listener, nursery)
+        yield listener.address
+        nursery.cancel_scope.cancel()
+    listener.close()
+
+
+def namesrv_of(brokers: Mapping[int, str]) -> dict[int, Answer]:
+    info = ClusterInfo({"broker-a": BrokerData("C", "broker-a", brokers)}, {"C": ("broker-a",)})
+    return {
+        RequestCode.GET_BROKER_CLUSTER_INFO: lambda request: request.response(body=info.encode())
+    }
+
+
+async def test_each_kind_of_node_is_listed_for_what_it_is() -> None:
+    status = broker()
+    trioha_node: dict[int, Answer] = {
+        RequestCode.TRIOHA_NODE_STATUS: lambda r: r.response(body=msgpack.packb(status))
+    }
+    runtime = {"table": {"commitLogMinOffset": "5", "commitLogMaxOffset": "77"}}
+    java_node: dict[int, Answer] = {
+        RequestCode.GET_BROKER_RUNTIME_INFO: lambda r: r.response(body=fastjson.dumps(runtime))
+    }
+    broken_node: dict[int, Answer] = {
+        RequestCode.TRIOHA_NODE_STATUS: lambda r: r.response(body=b"\xc1")
+    }
+    with trio.fail_after(10):
+        async with (
+            serving(trioha_node) as ours,
+            serving(java_node) as java,
+            serving(broken_node) as broken,
+            serving(namesrv_of({0: ours, 1: java, 2: broken, 3: "127.0.0.1:1"})) as namesrv,
+        ):
+            brokers, all_answered = await cluster_status(namesrv, 2.0)
+    assert not all_answered
+    assert [entry["id"] for entry in brokers] == [0, 1, 2, 3]
+    assert brokers[0]["max_phy_offset"] == 1000
+    assert brokers[0]["address"] == ours  # where it is registered, whatever it says of itself
+    assert "error" not in brokers[0]
+    assert brokers[1]["error"] == "not a trioha node (role and offsets from runtime info)"
+    assert (brokers[1]["role"], brokers[1]["max_phy_offset"]) == ("SLAVE", 77)
+    assert "undecodable status" in brokers[2]["error"]
+    assert "Connection refused" in brokers[3]["error"]
+    keys = set(brokers[0])
+    assert all(keys <= set(entry) for entry in brokers)
+
+
+async def test_a_node_that_never_answers_delays_nothing_beyond_its_deadline() -> None:
+    deaf = trio.socket.socket()
+    await deaf.bind(("127.0.0.1", 0))
+    deaf.listen()
+    host, port = deaf.getsockname()
+    with deaf, trio.fail_after(5):
+        async with serving(namesrv_of({0: f"{host}:{port}"})) as namesrv:
+            brokers, all_answered = await cluster_status(namesrv, 0.2)
+    assert not all_answered
+    assert "did not answer within 0.2 s" in brokers[0]["error"]
+
+
+@pytest.mark.parametrize(("all_answered", "code"), [(True, 0), (False, 4)])
+def test_the_exit_code_tells_whether_all_answered(
+    monkeypatch: pytest.MonkeyPatch, all_answered: bool, code: int
+) -> None:
+    async def fake(namesrv: str, timeout_s: float) -> tuple[list[dict[str, Any]], bool]:
+        assert (namesrv, timeout_s) == ("h:1", 3.0)
+        return [broker(), SLAVE], all_answered
+
+    monkeypatch.setattr(ha, "cluster_status", fake)
+    invoke = partial(CliRunner().invoke, cli)
+    result = invoke(["ha", "status", "-n", "h:1", "-o", "json"])
+    assert result.exit_code == code
+    assert json.loads(result.output) == {"brokers": [broker(), SLAVE]}
+    result = invoke(["ha", "status"], env={"NAMESRV_ADDR": "h:1"})
+    assert result.exit_code == code
+    assert result.output.startswith("BROKER")

@@ -89,7 +89,18 @@ def test_offsets_are_merged_not_replaced() -> None:
     slave.offsets.commit("g", "T", 0, 9)
     slave.tables.apply_offsets(b'{"offsetTable":{"T@g":{0:5,1:6}}}')
     assert slave.offsets.queues("g", "T") == {0: 9, 1: 6}
-    assert [commit.offset for commit in slave.offsets.commits_to_tell()] == [9]
+    (commit,) = slave.tables.commits_to_tell()
+    assert commit.offset == 9
+    slave.tables.told(commit)
+    assert slave.tables.commits_to_tell() == []
+
+
+def test_commits_in_a_topic_the_master_has_deleted_are_not_told() -> None:
+    slave = Slave()
+    slave.offsets.commit("g", "T", 0, 9)
+    slave.offsets.commit("g", "Orders", 0, 9)
+    slave.tables.apply_topics(JAVA_TOPICS)
+    assert [commit.topic for commit in slave.tables.commits_to_tell()] == ["Orders"]
 
 
 def test_name_that_would_leave_the_store_is_left_out() -> None:

@@ -28,7 +28,7 @@ RocketMQ ignores the key. A master has none.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import attrs
 
@@ -61,19 +61,6 @@ class OffsetCommit:
     topic: str
     queue_id: int
     offset: int
-
-    def request(self) -> RemotingCommand:
-        """How a slave tells its master."""
-        return RemotingCommand(
-            RequestCode.UPDATE_CONSUMER_OFFSET,
-            {
-                "consumerGroup": self.group,
-                "topic": self.topic,
-                "queueId": self.queue_id,
-                "commitOffset": self.offset,
-                ONLY_FORWARD_FIELD: True,
-            },
-        )
 
 
 class ConsumerOffsetTable:
@@ -170,6 +157,12 @@ class ConsumerOffsetTable:
         # Committed again in the meantime: that value is still to be told.
         if self._local.get(key, {}).get(commit.queue_id) == commit.offset:
             self._forget_local(key, commit.queue_id)
+            self.dirty = True
+
+    def forget_commits_beyond(self, topics: Container[str]) -> None:
+        """The master has only these topics: it would refuse commits in others, every time."""
+        for key in [key for key in self._local if key.partition("@")[0] not in topics]:
+            del self._local[key]
             self.dirty = True
 
     def encode(self) -> bytes:

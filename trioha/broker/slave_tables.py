@@ -57,6 +57,7 @@ class SlaveTables:
                 if _is_harmless(name)
             },
         )
+        self._offsets.forget_commits_beyond(table)
         return True
 
     def apply_groups(self, data: Buffer) -> bool:
@@ -75,7 +76,7 @@ class SlaveTables:
         return True
 
     def apply_offsets(self, data: Buffer) -> None:
-        """Merge the master's consumer offsets (43); then ask `offsets.commits_to_tell()`."""
+        """Merge the master's consumer offsets (43); then ask `commits_to_tell`."""
         self._offsets.merge(data)
 
     def apply_delay_offsets(self, data: Buffer) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -103,6 +103,7 @@ class Supervisor:
                 stdin=subprocess.DEVNULL if detached else subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
+                env=environment,
                 start_new_session=True,
             )
         finally:

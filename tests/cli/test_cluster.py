@@ -118,7 +118,8 @@ def test_the_demo_holds_and_cleans_up(tmp_path: Path) -> None:
         text=True,
         timeout=PATIENCE_S,
         cwd=ROOT,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        # A setting for other nodes must not disturb it.
+        env={**os.environ, "TMPDIR": str(tmp_path), "TRIOHA_BROKER_ROLE": "nonsense"},
     )
     assert demo.returncode == 0, demo.stdout + demo.stderr
     assert time.monotonic() - began < 30

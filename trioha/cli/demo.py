@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -165,7 +166,11 @@ class Demo:
 
     async def _start(self, supervisor: Supervisor, name: str, arguments: list[str]) -> Node:
         node = await supervisor.start(
-            name, arguments, log=self.directory / f"{name}.log", detached=self.keep
+            name,
+            arguments,
+            log=self.directory / f"{name}.log",
+            environment=_environment(),
+            detached=self.keep,
         )
         click.echo(f"   {name:<12} {node.address:<21} pid {node.pid}")
         return node
@@ -261,6 +266,11 @@ class Demo:
             f'  Go     producer.WithNameServer([]string{{"{at}"}})\n\n'
             f"Stop it:  kill {stop}  &&  rm -r {self.directory}"
         )
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without settings meant for other nodes."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TRIOHA_")}
 
 
 @asynccontextmanager

@@ -162,10 +162,10 @@ def _announce(facts: Mapping[str, object], *, as_json: bool) -> None:
 
 
 def _tune_garbage_collector() -> None:
-    """Requests make no cycles: look rarely, and never at what was there before the first of them.
+    """Look for cycles rarely, and never at what was there before the first request.
 
-    Measured: with the default threshold a broker under load spends several percent of its time
-    looking through objects that reference counting frees anyway.
+    Handling a request makes no cycles, so reference counting frees all of it; what the collector
+    looks through again and again are modules, tables and connections.
     """
     gc.collect()
     gc.freeze()

@@ -89,7 +89,7 @@ def test_c6_ten_thousand_small_puts_beside_a_busy_log_all_make_it() -> None:
     assert released == 10_000
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(STEP, max_size=60))
 def test_it_agrees_with_a_plain_list(steps: list[tuple[str, int, int]]) -> None:
     waits: GroupCommit[int] = GroupCommit()

@@ -298,12 +298,12 @@ async def test_c5_probes_that_connect_and_go_leave_nothing(
         gc.collect()
         tracemalloc.start()
         try:
-            await probe(1000)
+            await probe(400)
             gc.collect()
             grown_bytes = tracemalloc.get_traced_memory()[0]
         finally:
             tracemalloc.stop()
-        assert grown_bytes < 200_000
+        assert grown_bytes < 100_000
         assert len(node.replicas) == 0
         assert trio.lowlevel.current_statistics().tasks_living < 20
         assert node.events.events == []

@@ -85,6 +85,7 @@ class Supervisor:
         arguments: Sequence[str],
         *,
         log: Path | None = None,
+        environment: Mapping[str, str] | None = None,
         detached: bool = False,
     ) -> Node:
         """Run ``trioha run …`` and wait for its ready line. The caller owns patience.

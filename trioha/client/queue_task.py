@@ -195,6 +195,8 @@ class QueueTask:
                 *(held.next_offset, self.queue, result.next_offset),
             )
             self.reset(result.next_offset)
+            # Two nodes that disagree about the queue would send us to and fro without end.
+            await trio.sleep(_NO_PROGRESS_PAUSE_S)
             return
         stands_still = result.next_offset <= held.next_offset
         held.put(result.messages, result.next_offset)

@@ -14,7 +14,6 @@ from random import Random
 
 import trio
 
-from trioha.broker import persistence
 from trioha.broker.core import BrokerCore
 from trioha.config import BrokerConfig
 from trioha.errors import RemoteProtocolError, StoreError
@@ -34,6 +33,7 @@ from trioha.services.namesrv_registration import BrokerIdentity, NamesrvRegistra
 from trioha.services.remoting_link import LinkLimits
 from trioha.services.remoting_server import RemotingServer
 from trioha.services.reput import Reput
+from trioha.store import config_files
 from trioha.store.interface import MessageStore
 from trioha.store.message_store import FileMessageStore
 from trioha.store.store_config import StoreConfig
@@ -117,7 +117,7 @@ class BrokerNode:
         Errors: StoreError when a table is there and no copy of it can be read.
         """
         for file in self._table_files():
-            data = persistence.load(file.path)
+            data = config_files.load(file.path)
             if data is not None:
                 try:
                     file.table.load(data)

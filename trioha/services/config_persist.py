@@ -14,8 +14,8 @@ from typing import Protocol
 import attrs
 import trio
 
-from trioha.broker import persistence
 from trioha.journal import EventSink
+from trioha.store import config_files
 
 
 class Table(Protocol):
@@ -75,7 +75,7 @@ class ConfigPersist:
         data = file.table.encode()
         file.table.dirty = False
         try:
-            await trio.to_thread.run_sync(persistence.save, file.path, data, limiter=self._thread)
+            await trio.to_thread.run_sync(config_files.save, file.path, data, limiter=self._thread)
         except OSError as error:
             # The old file is whole; the next change tries again.
             file.table.dirty = True

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import trio
 
-from trioha.broker import persistence
 from trioha.config import NamesrvConfig
 from trioha.errors import RemoteProtocolError, StoreError
 from trioha.journal import EventSink
@@ -19,6 +18,7 @@ from trioha.services.own_address import own_address
 from trioha.services.remoting_link import LinkLimits
 from trioha.services.remoting_server import RemotingServer
 from trioha.services.transport import format_address, open_listener
+from trioha.store import config_files
 
 _LAST_WRITE_S = 5.0
 
@@ -113,7 +113,7 @@ class _KvKeeper:
         unsaved = self._processor.take_unsaved()
         try:
             # The thread ends by itself: a cancelled write is finished before we go on.
-            await trio.to_thread.run_sync(persistence.save, self._path, unsaved.data)
+            await trio.to_thread.run_sync(config_files.save, self._path, unsaved.data)
         except OSError as error:
             self._events.event("task_failed", task=f"save {self._path.name}", error=str(error))
             unsaved.answer(failure=str(error))
@@ -127,7 +127,7 @@ def _path_of(config: NamesrvConfig) -> Path:
 
 def _load(path: Path) -> KvConfig:
     try:
-        data = persistence.load(path)
+        data = config_files.load(path)
         return KvConfig() if data is None else KvConfig.decode(data)
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}; name another file (kvConfigPath)") from error

@@ -25,8 +25,8 @@ _OURS_AT = 256
 _MAGIC = b"triohaRP"
 _VERSION = 1
 # magic, version, Java's three, recovery offset, store timestamp, indexed offset, index synced
-# offset, index file, its next number, boot id
-_OURS = struct.Struct(">8sIqqqqqqqqi16s")
+# offset, index file, its next number, queues, boot id
+_OURS = struct.Struct(">8sIqqqqqqqqii16s")
 _CRC = struct.Struct(">I")
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 
@@ -54,6 +54,8 @@ class RecoveryPoint:
     index_file: int
     index_next_number: int
     """Records below `index_synced_offset` are in the files up to this one, below this entry."""
+    queue_count: int
+    """How many consume queues there were: none on disk may be right, or call for making them."""
     boot: bytes = attrs.field(factory=boot_id)
 
 
@@ -82,6 +84,7 @@ class Checkpoint:
                 point.index_synced_offset,
                 point.index_file,
                 point.index_next_number,
+                point.queue_count,
                 point.boot,
             )
             data[_OURS_AT : _OURS_AT + len(ours) + _CRC.size] = ours + _CRC.pack(zlib.crc32(ours))
@@ -106,7 +109,8 @@ class Checkpoint:
                     index_synced_offset=values[6],
                     index_file=values[7],
                     index_next_number=values[8],
-                    boot=values[9],
+                    queue_count=values[9],
+                    boot=values[10],
                 )
         return cls(
             physic_msg_timestamp=java[0],

@@ -60,8 +60,8 @@ class ConsumeQueues:
         return queue
 
     def keys(self) -> list[QueueKey]:
-        """The queues that are on disk."""
-        return [key for key, queue in self.table.items() if queue.files.files]
+        """The queues that are on disk. Thread-safe."""
+        return [key for key, queue in list(self.table.items()) if queue.files.files]
 
     def delete_topic(self, topic: str) -> None:
         """Remove the topic's queues with their indices; the next message begins at 0."""

@@ -7,6 +7,7 @@ of the file and what to do about it.
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from pathlib import Path
 
 from trioha.errors import CommitLogCorrupted, StoreError
@@ -54,7 +55,7 @@ class MappedFileQueue:
                     "be in this directory; move it away"
                 )
             offsets.append(int(path.name))
-        for offset, following in zip(offsets, [*offsets[1:], None], strict=True):
+        for offset, following in zip_longest(offsets, offsets[1:]):
             file = self._file(offset)
             size = file.path.stat().st_size
             if size == 0 and following is None:

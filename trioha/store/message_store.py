@@ -324,6 +324,7 @@ class FileMessageStore:
                     index_synced_offset=synced,
                     index_file=index_file,
                     index_next_number=index_number,
+                    queue_count=len(self._queues.keys()),
                 ),
             )
             if checkpoint != self._checkpoint:
@@ -352,9 +353,10 @@ class FileMessageStore:
             segments.append(Segment(status.st_mtime_ns // 1_000_000, status.st_blocks * 512))
         count, reason = expired_count(self.config, segments, self._disk, wall_ms)
         gone = []
+        point = self._checkpoint.recovery_point
         for segment in segments[:count]:
-            # Never what is not yet in the queues: its entries would point nowhere.
-            if files.files[0].end_offset > self._dispatcher.offset:
+            # Never beyond the recovery point: what recovery reads again must be there.
+            if point is None or files.files[0].end_offset > point.phy_offset:
                 break
             file = files.drop_first()
             self._disk = self._disk.without(segment.allocated_bytes)

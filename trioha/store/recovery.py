@@ -136,7 +136,8 @@ class Recovery:
                 "were on disk: put the missing segment back; or, to go on without those messages, "
                 f"remove {self._config.checkpoint_path}"
             )
-        if not queues.keys() or (point is not None and point.phy_offset < first):
+        lost = not queues.keys() and (point is None or point.queue_count > 0)
+        if lost or (point is not None and point.phy_offset < first):
             return self._start_anew()
         if point is not None:
             start = point.phy_offset

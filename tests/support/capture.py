@@ -45,6 +45,9 @@ class RecordingProxy:
     _lock: threading.Lock = attrs.Factory(threading.Lock)
     _listener: socket.socket | None = None
     _open: set[socket.socket] = attrs.Factory(set)
+    # Pairs one of whose pumps has ended.
+    _half_open: set[frozenset[socket.socket]] = attrs.Factory(set)
+    _pumps: list[threading.Thread] = attrs.Factory(list)
 
     def start(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", self.port))
@@ -62,6 +65,8 @@ class RecordingProxy:
                 self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
         self.cut()
+        for pump in list(self._pumps):
+            pump.join(5.0)
 
     def cut(self) -> None:
         """Cut every connection that is open now."""
@@ -70,6 +75,19 @@ class RecordingProxy:
         for end in ends:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+
+    def _leave(self, ends: frozenset[socket.socket]) -> None:
+        """Called by each pump as it ends; the second one closes both sockets."""
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            self._open -= ends
+            self._half_open ^= {ends}
+            if ends in self._half_open:
+                return
+        for end in ends:
+            end.close()
 
     def _accept(self) -> None:
         assert self._listener is not None
@@ -89,12 +107,14 @@ class RecordingProxy:
             with self._lock:
                 self._open |= {near, far}
             for source, sink, way in ((near, far, "up"), (far, near, "down")):
-                threading.Thread(
+                pump = threading.Thread(
                     target=self._pump,
                     args=(number, source, sink, way),
                     name=f"proxy[{self.port}].{number}.{way}",
                     daemon=True,
-                ).start()
+                )
+                self._pumps.append(pump)
+                pump.start()
             number += 1
 
     def _pump(self, number: int, source: socket.socket, sink: socket.socket, way: Way) -> None:
@@ -109,11 +129,7 @@ class RecordingProxy:
         except OSError:
             pass
         finally:
-            for end in (source, sink):
-                with contextlib.suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
-            with self._lock:
-                self._open -= {source, sink}
+            self._leave(frozenset((source, sink)))
 
     @staticmethod
     def _reads(source: socket.socket) -> Iterator[bytes]:

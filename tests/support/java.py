@@ -218,6 +218,8 @@ def mqadmin(
     return subprocess.run(
         java_command("org.apache.rocketmq.tools.command.MQAdminStartup", home, arguments),
         env=java_environment(home),
+        # consumerStatus leaves a directory where it runs.
+        cwd=home,
         capture_output=True,
         text=True,
         timeout=within_s,

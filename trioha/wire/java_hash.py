@@ -17,6 +17,8 @@ while len(_POWERS) <= _CHUNK:
     _POWERS.append(_POWERS[-1] * 31 & _MASK)
 # _WEIGHTS[n] are the weights of a text of n units: 31^(n-1) … 31, 1.
 _WEIGHTS = [tuple(reversed(_POWERS[:size])) for size in range(_CHUNK + 1)]
+_UNIQUE_ID_CHARS = 32  # of a client on IPv4, see `message_id`
+_UNIQUE_ID_HEAD_CHARS = 20
 
 
 def string_hash(text: str) -> int:
@@ -27,7 +29,12 @@ def string_hash(text: str) -> int:
 
 def index_key_hash(topic: str, key: str) -> int:
     """The hash by which an index file finds `topic#key` (IndexFile.indexKeyHashMethod)."""
-    value = _extend(_topic_state(topic), key)
+    if len(key) == _UNIQUE_ID_CHARS:
+        # A client's unique ids share address, pid and class loader: hash those once, not each time.
+        head = key[:_UNIQUE_ID_HEAD_CHARS]
+        value = _extend(_head_state(topic, head), key[_UNIQUE_ID_HEAD_CHARS:])
+    else:
+        value = _extend(_topic_state(topic), key)
     if value & 0x80000000:
         # Math.abs, and Integer.MIN_VALUE, which has no absolute value, counts as 0.
         return (0x100000000 - value) & 0x7FFFFFFF
@@ -37,6 +44,11 @@ def index_key_hash(topic: str, key: str) -> int:
 @lru_cache(maxsize=1024)
 def _topic_state(topic: str) -> int:
     return _extend(0, topic + "#")
+
+
+@lru_cache(maxsize=4096)
+def _head_state(topic: str, head: str) -> int:
+    return _extend(_topic_state(topic), head)
 
 
 def _extend(state: int, text: str) -> int:

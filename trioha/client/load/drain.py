@@ -25,7 +25,7 @@ class DrainReport:
     messages_per_s: float
     body_mb_per_s: float
     best_second: int
-    """Messages of the best whole second."""
+    """Messages of the best whole second; all of them when it took less than one."""
     client_cpu_us_per_message: float
 
 
@@ -105,7 +105,7 @@ class DrainLoad:
             seconds=round(seconds, 3),
             messages_per_s=round(messages / seconds, 1) if seconds else 0.0,
             body_mb_per_s=round(self._body_bytes / seconds / 1e6, 2) if seconds else 0.0,
-            best_second=self._best,
+            best_second=self._best or messages,
             client_cpu_us_per_message=round(cpu_s / messages * 1e6, 2) if messages else 0.0,
         )
 

@@ -149,15 +149,17 @@ class EndToEndLoad:
                 return
             due_ns = int(self._due_ns)
             self._due_ns += interval_ns
-            frame = self._frames[slot]
-            frame.stamp(b"%d" % (time.time_ns() // 1_000_000), self._serial & 0xFFFFFFFF)
+            born = b"%d" % (time.time_ns() // 1_000_000)
+            pieces: list[bytes] = []
+            self._frames[slot].append_to(pieces, born, self._serial & 0x7FFFFFFF)
             self._serial += 1
+            frame = bytearray().join(pieces)
             # The body is the frame's end.
-            _STAMP.pack_into(frame.data, len(frame.data) - self._body_size, due_ns)
+            _STAMP.pack_into(frame, len(frame) - self._body_size, due_ns)
             self._busy[slot] = 1
             self._due_ns_of_slot[slot] = due_ns
             self._sent += due_ns >= self._measure_from_ns
-            self._sending.send(bytes(frame.data))
+            self._sending.send(bytes(frame))
 
     @property
     def _body_size(self) -> int:

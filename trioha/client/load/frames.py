@@ -1,8 +1,9 @@
-"""Send requests encoded once and patched per send; responses read no further than need be.
+"""Send requests encoded once and put together per send; responses read no further than need be.
 
 Theory of operation. A load generator that costs as much as the broker measures itself. So each
 concurrent sender ("slot") owns one encoded frame: its opaque names the slot and never changes, the
-queue neither; per send only the birth timestamp and the serial number in UNIQ_KEY are written over.
+queue neither; per send only the birth timestamp and the serial number in UNIQ_KEY are put between
+its pieces, and all the pieces of one write are joined once.
 Of a response the opaque and "is the code 0" are read, by position or by search; anything else than
 code 0 takes the ordinary decoder.
 """
@@ -22,6 +23,7 @@ from trioha.wire.remoting_command import decode_frame, encode
 # Nine digits however many slots there are, so that a JSON header keeps its length.
 OPAQUE_BASE = 100_000_000
 _BORN_PLACE = 1_111_111_111_111
+_BORN_DIGITS = 13
 _SERIAL_DIGITS = 8
 _LENGTH = struct.Struct(">I")
 _OPAQUE_FIELD = b'"opaque":'
@@ -32,7 +34,7 @@ _ROCKETMQ_CODE_OPAQUE = struct.Struct(">h3xi")
 
 
 class SendFrame:
-    """One slot's request: `stamp` it, then send `data`."""
+    """One slot's request, in pieces."""
 
     def __init__(
         self,
@@ -54,18 +56,24 @@ class SendFrame:
             command = send_batch_command(group, [message] * batch, marks, queue, _BORN_PLACE)
         command.opaque = OPAQUE_BASE + slot
         command.serialize_type = serialize_type
-        self.data = bytearray(encode(command))
-        self._born_at = self.data.index(b"%d" % _BORN_PLACE)
-        first = len(id_prefix)
-        self._serials_at = [self.data.index(mark.encode()) + first for mark in marks]
+        frame = encode(command)
+        born_at = frame.index(b"%d" % _BORN_PLACE)
+        serials_at = [frame.index(mark.encode()) + len(id_prefix) for mark in marks]
+        # What stands between the places that change: before the birth timestamp, then before each
+        # serial number, then the rest.
+        self._head = frame[:born_at]
+        ends = [position + _SERIAL_DIGITS for position in serials_at]
+        begins = [born_at + _BORN_DIGITS, *ends]
+        self._between = [frame[begin:end] for begin, end in zip(begins, serials_at, strict=False)]
+        self._tail = frame[ends[-1] :]
 
-    def stamp(self, born: bytes, serial: int) -> None:
-        """Write the birth timestamp (13 digits) and the serial numbers from `serial` on."""
-        data = self.data
-        data[self._born_at : self._born_at + 13] = born
-        for position in self._serials_at:
-            data[position : position + _SERIAL_DIGITS] = b"%08X" % serial
+    def append_to(self, out: list[bytes], born: bytes, serial: int) -> None:
+        """Add the pieces of one send: birth timestamp (13 digits), serial numbers from `serial`."""
+        out += (self._head, born)
+        for piece in self._between:
+            out += (piece, b"%08X" % serial)
             serial += 1
+        out.append(self._tail)
 
 
 class ResponseReader:

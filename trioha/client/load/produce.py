@@ -126,13 +126,7 @@ class ProduceLoad:
         self._outstanding -= len(slots)
         batch = self._options.batch
         if self._measuring:
-            sent = self._sent_ns
-            record = self._histogram.record
-            record_second = self._second.record
-            for slot in slots:
-                elapsed = now_ns - sent[slot]
-                record(elapsed)
-                record_second(elapsed)
+            self._record(slots, now_ns)
             self._measured += len(slots) * batch
             if 0 < self._options.count <= self._measured:
                 self._end_measuring(now_ns)
@@ -176,6 +170,21 @@ class ProduceLoad:
             senders.append(sender)
         return senders
 
+    def _record(self, slots: list[int], now_ns: int) -> None:
+        # What left in one write was sent at one time and mostly comes back together.
+        sent = self._sent_ns
+        record = self._second.record
+        times = 0
+        last_ns = sent[slots[0]] if slots else 0
+        for slot in slots:
+            if sent[slot] == last_ns:
+                times += 1
+            else:
+                record(now_ns - last_ns, times)
+                last_ns, times = sent[slot], 1
+        if times:
+            record(now_ns - last_ns, times)
+
     def _send(self, sender: _Sender, slots: Sequence[int], sent_ns: int) -> None:
         """Send once from each of these slots, in one write."""
         if not slots:
@@ -185,13 +194,11 @@ class ProduceLoad:
         step = self._options.batch
         frames = self._frames
         times = self._sent_ns
-        out = []
+        out: list[bytes] = []
         for slot in slots:
-            frame = frames[slot]
-            frame.stamp(born, serial)
-            serial = serial + step & 0xFFFFFFFF
+            frames[slot].append_to(out, born, serial)
+            serial = serial + step & 0x7FFFFFFF
             times[slot] = sent_ns
-            out.append(frame.data)
         self._serial = serial
         self._outstanding += len(slots)
         sender.connection.send(b"".join(out))
@@ -249,15 +256,20 @@ class ProduceLoad:
         self._stopping = True
         self._end_ns = now_ns
         self._cpu_s = time.process_time() - self._cpu_s
+        self._begin_second()
 
     def _tell_progress(self, now_ns: int) -> None:
         if self._progress is not None:
             elapsed_s = (now_ns - self._begin_ns) / _NS
             refusals = sum(self._refusals().values())
             self._progress(elapsed_s, self._second_messages, self._second, refusals)
+        self._begin_second()
+        self._next_second_ns += _SECOND
+
+    def _begin_second(self) -> None:
+        self._histogram.merge(self._second)
         self._second = Histogram()
         self._second_messages = 0
-        self._next_second_ns += _SECOND
 
     def _refusals(self) -> Counter[int]:
         return sum((sender.reader.refusals for sender in self._senders), Counter())

@@ -1,6 +1,6 @@
 """Record what real peers say to each other into `tests/wire/golden` and `tests/store/golden`.
 
-    python tests/interop/capture_golden.py
+    python tests/interop/capture_golden.py [wire] [stores]
 
 Starts a Java name server, master and slave behind recording proxies, drives the C++, Node.js and
 Java clients and mqadmin through their lives, and keeps one exchange per client, command and kind of
@@ -331,7 +331,7 @@ def capture_ha(stage: Stage) -> None:
 def capture_store(root: Path, name: str, crash: bool) -> None:
     """A small store as a Java broker leaves it, with a list of what was put in."""
     settings = {
-        "mappedFileSizeCommitLog": 64 * 1024,
+        "mappedFileSizeCommitLog": 16 * 1024,
         "mappedFileSizeConsumeQueue": 20 * 50,
         "maxHashSlotNum": 100,
         "maxIndexNum": 400,
@@ -397,37 +397,42 @@ def add_file(archive: tarfile.TarFile, path: Path, name: str) -> None:
     archive.addfile(member, io.BytesIO(data))
 
 
-def main() -> None:
+def capture_wire(root: Path) -> None:
     golden = Golden()
+    with staged(root, golden) as stage:
+        binary = {"system_properties": {"rocketmq.serialize.type": "ROCKETMQ"}}
+        lives: list[tuple[str, Callable[[], None]]] = [
+            ("cpp", lambda: client_life(stage, "cpp")),
+            ("js", lambda: client_life(stage, "js")),
+            ("java", lambda: client_life(stage, "java")),
+            ("java-binary", lambda: client_life(stage, "java", "java-binary", **binary)),
+            ("mqadmin", lambda: admin_life(stage)),
+        ]
+        for name, live in lives:
+            began = time.monotonic()
+            with stage.keep(name):
+                live()
+            print(f"{name}: {time.monotonic() - began:.1f} s")
+        for path in GOLDEN.rglob("*.bin"):
+            path.unlink()
+        capture_ha(stage)
+    golden.write()
+    print(f"{len(golden.kept)} exchanges")
+
+
+def main() -> None:
+    parts = sys.argv[1:] or ["wire", "stores"]
     # A fixed place: paths are part of some answers.
     root = Path(tempfile.gettempdir()) / "golden"
     root.mkdir()
     try:
-        with staged(root / "wire", golden) as stage:
-            binary = {"system_properties": {"rocketmq.serialize.type": "ROCKETMQ"}}
-            lives: list[tuple[str, Callable[[], None]]] = [
-                ("cpp", lambda: client_life(stage, "cpp")),
-                ("js", lambda: client_life(stage, "js")),
-                ("java", lambda: client_life(stage, "java")),
-                ("java-binary", lambda: client_life(stage, "java", "java-binary", **binary)),
-                ("mqadmin", lambda: admin_life(stage)),
-            ]
-            for name, live in lives:
-                began = time.monotonic()
-                with stage.keep(name):
-                    live()
-                print(f"{name}: {time.monotonic() - began:.1f} s")
-            capture_ha(stage)
-        for old in (GOLDEN, STORE_GOLDEN):
-            for path in old.rglob("*.bin"):
-                if "ha" not in path.parts:
-                    path.unlink()
-        golden.write()
-        capture_store(root / "clean", "java-clean-stop", crash=False)
-        capture_store(root / "crash", "java-killed", crash=True)
+        if "wire" in parts:
+            capture_wire(root / "wire")
+        if "stores" in parts:
+            capture_store(root / "clean", "java-clean-stop", crash=False)
+            capture_store(root / "crash", "java-killed", crash=True)
     finally:
         shutil.rmtree(root)
-    print(f"{len(golden.kept)} exchanges")
 
 
 if __name__ == "__main__":

@@ -377,7 +377,6 @@ def test_units_come_from_the_help_text() -> None:
     assert units["slaveTimeout"] == "ms"
     assert units["fileReservedTime"] == ""
     assert units["deleteWhen"] == ""
-    assert units["flushCommitLogLeastPages"] == ""
     assert {key for key in units if key.endswith(("Interval", "Timeout"))} <= {
         key for key, unit in units.items() if unit == "ms"
     }

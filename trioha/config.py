@@ -69,9 +69,7 @@ class BrokerConfig:
     mapped_file_size_consume_queue: int = setting(6000000, "bytes of one consume queue file")
     max_message_size: int = setting(4194304, "largest body in bytes")
     flush_disk_type: FlushDiskType = setting(FlushDiskType.ASYNC_FLUSH, "ASYNC_FLUSH or SYNC_FLUSH")
-    flush_interval_commit_log: int = setting(500, "ms between flushes when asynchronous")
-    flush_commit_log_least_pages: int = setting(4, "4 KiB pages worth a flush")
-    flush_commit_log_thorough_interval: int = setting(10000, "ms after which any dirt is flushed")
+    flush_interval_commit_log: int = setting(500, "ms after an append until it is flushed, at most")
     flush_interval_consume_queue: int = setting(1000, "ms between consume queue flushes")
     sync_flush_timeout: int = setting(5000, "ms a put waits for the disk")
     check_crc_on_recover: bool = setting(
@@ -166,9 +164,6 @@ class NamesrvConfig:
     order_message_enable: bool = setting(False, "hand out orderTopicConf with routes")
     broker_channel_expired_time: int = setting(
         120000, "ms of silence until a broker is gone", ours=True
-    )
-    scan_not_active_broker_interval: int = setting(
-        10000, "ms between looks for silent brokers", ours=True
     )
     server_channel_max_idle_time_seconds: int = setting(
         120, "seconds until an idle connection closes"

@@ -83,7 +83,8 @@ IGNORED_BY_BROKER: Mapping[str, Ignored] = {
         "useReentrantLockWhenPutMessage flushCommitLogTimed commitIntervalCommitLog"
         " commitCommitLogLeastPages commitCommitLogThoroughInterval"
         " flushLeastPagesWhenWarmMapedFile flushConsumeQueueLeastPages"
-        " flushConsumeQueueThoroughInterval warmMapedFileEnable transientStorePoolEnable"
+        " flushConsumeQueueThoroughInterval flushCommitLogLeastPages"
+        " flushCommitLogThoroughInterval warmMapedFileEnable transientStorePoolEnable"
         " transientStorePoolSize fastFailIfNoBufferInStorePool transferMsgByHeap"
         " putMsgIndexHightWater debugLockEnable highSpeedMode",
     ),

@@ -32,7 +32,6 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "diskMaxUsedSpaceRatio": (1, 99),
     "diskSpaceWarningLevelRatio": (1, 99),
     "accessMessageInMemoryMaxRatio": (0, 100),
-    "flushCommitLogLeastPages": (0, 2**31 - 1),
     "defaultTopicQueueNums": (1, 1024),
     "shutdownGrace": (0, 600_000),
     "haReconnectInterval": (0, 600_000),

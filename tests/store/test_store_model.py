@@ -27,6 +27,7 @@ TOPICS = st.sampled_from(["A", "B"])
 QUEUES = st.integers(0, 1)
 SIZES = st.integers(0, 700)
 TAGS = st.sampled_from(["", "TagA", "TagB"])
+FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
 LONG_AFTER_MS = int(time.time() * 1000) + 100 * 3_600_000
 
 
@@ -45,7 +46,7 @@ class Stored:
 class StoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.root = Path(tempfile.mkdtemp(prefix="trioha-store-"))
+        self.root = Path(tempfile.mkdtemp(prefix="trioha-", dir=FAST))
         self.config = small_config(
             self.root, delete_hours=frozenset(range(24)), index_pending_max=4
         )

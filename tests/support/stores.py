@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from trioha.journal import NullSink
+from trioha.store.consume_queues import is_storable
+from trioha.store.dispatcher import QUEUE_INDEX_MAX
 from trioha.store.inspect import iter_records
 from trioha.store.interface import DispatchListener, PutMessage
 from trioha.store.message_store import FileMessageStore, StoreConfig
@@ -47,6 +51,15 @@ def crash(store: FileMessageStore) -> None:
     """kill -9: the page cache keeps what was written, nobody cleans up."""
     assert store._lock is not None
     store._lock.release()
+
+
+@contextmanager
+def crashing(store: FileMessageStore) -> Iterator[FileMessageStore]:
+    """A store that crashes at the end of the block, whatever happens in it."""
+    try:
+        yield store
+    finally:
+        crash(store)
 
 
 def message(
@@ -94,11 +107,17 @@ def projection_of(records: list[Record]) -> Projection:
     for record in records:
         if record.sys_flag & SysFlag.TRANSACTION_MASK in (0x4, 0xC):
             continue
+        if not is_storable(record.topic, record.queue_id):
+            continue
         queue = queues.setdefault((record.topic, record.queue_id), {})
-        for index in [index for index in queue if index >= record.queue_offset]:
+        end = max(queue, default=-1) + 1
+        place = record.queue_offset
+        if not 0 <= place <= QUEUE_INDEX_MAX or (queue and place > end):
+            place = end
+        for index in [index for index in queue if index >= place]:
             del queue[index]
         tags_code = string_hash(record.tags or "")
-        queue[record.queue_offset] = (record.phy_offset, record.size, tags_code)
+        queue[place] = (record.phy_offset, record.size, tags_code)
     return queues
 
 
@@ -151,5 +170,7 @@ def restore(root: Path, tree: dict[str, bytes]) -> None:
         if path.is_file() and str(path.relative_to(root)) not in tree:
             path.unlink()
     for name, data in tree.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(data)
+        path = root / name
+        if not path.exists() or path.read_bytes() != data:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)

@@ -34,6 +34,9 @@ _TAGS_START = b"TAGS\x01"
 _TAGS_INNER = b"\x02TAGS\x01"
 _TAG_CODES_MAX = 4096
 
+QUEUE_INDEX_MAX = 1 << 58
+"""A file's name holds 20 digits of byte offset; damaged or hostile records ask for more."""
+
 
 class Dispatcher:
     """`offset`: consume queues hold every record below it. It only moves behind their entries."""
@@ -114,6 +117,8 @@ class Dispatcher:
 
     def _move(self, queue: ConsumeQueue, queue_offset: int) -> None:
         # The record does not continue its queue.
+        if not 0 <= queue_offset <= QUEUE_INDEX_MAX:
+            return  # no index at all: goes on at the queue's end
         if not queue.files.files:
             # The log came to this node from the middle.
             queue.start_at(queue_offset)

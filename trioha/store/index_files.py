@@ -232,11 +232,12 @@ class IndexFiles:
             file.load()
             self.files.append(file)
 
-    def recover(self, point: RecoveryPoint | None, *, same_boot: bool, end: int) -> None:
+    def recover(self, point: RecoveryPoint | None, *, same_boot: bool, limit: int) -> None:
         """Bring the files in a state that equals the log below `resume_offset`.
 
         `point` is our own checkpoint, if it stands. While the machine was up the page cache kept
-        all that was written. After a power cut only what was synced counts.
+        all that was written. After a power cut only what was synced counts. Records from `limit` on
+        may differ from what was indexed.
         """
         self.following = False
         if point is not None and not same_boot:
@@ -251,7 +252,7 @@ class IndexFiles:
             )
             indexed = 0 if point is None else point.indexed_offset
             self.resume_offset = max(newest, indexed)
-        self.resume_offset = min(self.resume_offset, end)
+        self.resume_offset = min(self.resume_offset, limit)
         self.truncate_phy(self.resume_offset)
 
     def delete_after(self, timestamp: int) -> None:

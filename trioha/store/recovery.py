@@ -101,7 +101,7 @@ class Recovery:
             cut_bytes = last - end
             if cut_bytes:
                 self._events.event("log_truncated", from_offset=end, to_offset=last, reason=reason)
-            self._recover_index(checkpoint, clean, rebuilt)
+            self._recover_index(checkpoint, clean, rebuilt, start)
             self._queues.correct_min(log.min_offset)
             self._dispatch(start)
         report = RecoveryReport(
@@ -302,7 +302,9 @@ class Recovery:
 
     # Bringing the rest up to the log.
 
-    def _recover_index(self, checkpoint: Checkpoint, clean: bool, rebuilt: bool) -> None:
+    def _recover_index(
+        self, checkpoint: Checkpoint, clean: bool, rebuilt: bool, start: int
+    ) -> None:
         index = self._index
         if not self._config.index_enable:
             return
@@ -310,7 +312,7 @@ class Recovery:
         if point is None and not clean:
             index.delete_after(checkpoint.index_msg_timestamp)
         same_boot = clean or (point is not None and point.boot == boot_id() != bytes(16))
-        index.recover(point, same_boot=same_boot, end=self._log.end)
+        index.recover(point, same_boot=same_boot, limit=min(start, self._log.end))
 
     def _dispatch(self, start: int) -> None:
         dispatcher, log = self._dispatcher, self._log

@@ -1,0 +1,159 @@
+"""The loads against a peer on loopback that answers from a few lines."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from support.client_messages import record
+
+from trioha.client.load.drain import DrainLoad
+from trioha.client.load.end_to_end import EndToEndLoad, EndToEndOptions
+from trioha.client.load.produce import ProduceLoad, ProduceOptions
+from trioha.client.message import MessageQueue
+from trioha.errors import CommandError, Unreachable
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand, decode_frame, encode
+
+QUEUE = MessageQueue("T", "a", 0)
+Answer = Callable[[RemotingCommand], RemotingCommand | None]
+
+
+@contextmanager
+def peer(answer: Answer) -> Iterator[str]:
+    """A server whose connections are answered frame by frame until they close."""
+    threads: list[threading.Thread] = []
+
+    def serve(sock: socket.socket) -> None:
+        with sock, sock.makefile("rb") as stream:
+            while prelude := stream.read(4):
+                (size,) = struct.unpack(">I", prelude)
+                response = answer(decode_frame(prelude + stream.read(size)))
+                if response is not None:
+                    sock.sendall(encode(response))
+
+    def accept() -> None:
+        while True:
+            try:
+                sock, _ = listener.accept()
+            except OSError:
+                return
+            threads.append(threading.Thread(target=serve, args=(sock,), daemon=True))
+            threads[-1].start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        acceptor = threading.Thread(target=accept, daemon=True)
+        acceptor.start()
+        yield "{}:{}".format(*listener.getsockname())
+        # Closing does not wake an accept; shutting down does.
+        listener.shutdown(socket.SHUT_RDWR)
+        acceptor.join(5)
+    for thread in threads:
+        thread.join(5)
+
+
+def acknowledge(command: RemotingCommand) -> RemotingCommand:
+    return command.response(ext_fields={"msgId": "X", "queueId": "0", "queueOffset": "0"})
+
+
+def pulled(command: RemotingCommand, records: list[bytes], end: int) -> RemotingCommand:
+    offset = command.ext_int("queueOffset")
+    return command.response(
+        ResponseCode.SUCCESS if records else ResponseCode.PULL_NOT_FOUND,
+        ext_fields={"nextBeginOffset": offset + len(records), "minOffset": 0, "maxOffset": end},
+        body=b"".join(records),
+    )
+
+
+@pytest.mark.parametrize(("connections", "batch"), [(1, 1), (3, 1), (1, 4)])
+def test_a_closed_loop_measures_the_messages_it_was_asked_for(connections: int, batch: int) -> None:
+    options = ProduceOptions(
+        concurrency=8, connections=connections, batch=batch, count=200, warm_up_s=0.0
+    )
+    with peer(acknowledge) as address:
+        report = ProduceLoad([(QUEUE, address)], options).run()
+    assert 200 <= report.messages < 200 + 8 * batch
+    assert report.send_latency.count * batch == report.messages
+    assert (report.unanswered, report.refusals) == (0, {})
+
+
+def test_an_open_loop_keeps_its_schedule() -> None:
+    options = ProduceOptions(concurrency=16, rate=2000, count=100, warm_up_s=0.0)
+    with peer(acknowledge) as address:
+        report = ProduceLoad([(QUEUE, address)], options).run()
+    assert 100 <= report.messages < 116
+    # 99 intervals of half a millisecond lie between the first and the last.
+    assert report.seconds >= 0.049
+
+
+def test_refusals_are_reported_by_code() -> None:
+    options = ProduceOptions(concurrency=2, count=10, warm_up_s=0.0)
+    with peer(lambda command: command.response(ResponseCode.SYSTEM_BUSY, "no")) as address:
+        report = ProduceLoad([(QUEUE, address)], options).run()
+    assert report.refusals[ResponseCode.SYSTEM_BUSY] >= 10
+
+
+def test_a_broker_that_goes_away_ends_the_run() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        load = ProduceLoad(
+            [(QUEUE, "{}:{}".format(*listener.getsockname()))], ProduceOptions(count=1)
+        )
+        sock, _ = listener.accept()
+        sock.close()
+        with pytest.raises(Unreachable):
+            load.run()
+
+
+def test_nobody_listening_is_unreachable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = "{}:{}".format(*listener.getsockname())
+    with pytest.raises(Unreachable):
+        ProduceLoad([(QUEUE, address)], ProduceOptions())
+
+
+def test_a_drain_reads_every_queue_to_its_end() -> None:
+    end = 100
+
+    def answer(command: RemotingCommand) -> RemotingCommand:
+        begin = command.ext_int("queueOffset")
+        offsets = range(begin, min(begin + command.ext_int("maxMsgNums"), end))
+        return pulled(command, [record(b"12345", queue_offset=n) for n in offsets], end)
+
+    with peer(answer) as address:
+        targets = [(MessageQueue("T", "a", number), address) for number in range(3)]
+        report = DrainLoad(targets, begin_offsets=[0, 50, 90]).run()
+    assert report.messages == 100 + 50 + 10
+    assert report.body_mb_per_s > 0
+
+
+def test_a_refused_pull_ends_a_drain() -> None:
+    refuse: Answer = lambda command: command.response(ResponseCode.NO_PERMISSION, "no")  # noqa: E731
+    with peer(refuse) as address, pytest.raises(CommandError):
+        DrainLoad([(QUEUE, address)]).run()
+
+
+def test_end_to_end_counts_from_the_due_time_in_the_body() -> None:
+    lock = threading.Condition()
+    bodies: list[bytes] = []
+
+    def answer(command: RemotingCommand) -> RemotingCommand | None:
+        with lock:
+            if command.code == RequestCode.PULL_MESSAGE:
+                begin = command.ext_int("queueOffset")
+                lock.wait_for(lambda: len(bodies) > begin, 1.0)
+                found = bodies[begin : begin + 32]
+                records = [record(body, queue_offset=begin + n) for n, body in enumerate(found)]
+                return pulled(command, records, len(bodies))
+            bodies.append(command.body_bytes())
+            lock.notify_all()
+            return acknowledge(command)
+
+    options = EndToEndOptions(rate=1000, seconds=0.1, warm_up_s=0.02, size=64)
+    with peer(answer) as address:
+        report = EndToEndLoad([QUEUE], [0], address, options).run()
+    assert report.received == report.sent > 50
+    assert 0 < report.end_to_end_latency.p50_ms < 1000

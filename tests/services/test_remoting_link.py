@@ -201,6 +201,33 @@ async def test_a_client_that_never_reads_is_closed_and_costs_a_bounded_outbox(
     assert reasons == ["it has read nothing for 5 s"]
 
 
+async def test_a_client_that_reads_late_is_not_blamed_for_the_half_frame_we_left_unread(
+    autojump_clock: MockClock,
+) -> None:
+    count, body = 60, bytes(300_000)
+    frame = encode(RemotingCommand(ECHO, body=body))
+    with trio.fail_after(600):
+        listener = open_listener("127.0.0.1", 0)
+        node = Node(LinkLimits(frame_s=10, write_s=60))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.server.accept, listener, nursery)
+            stream = await trio.open_tcp_stream("127.0.0.1", listener.port)
+
+            async def send() -> None:
+                for _ in range(count):
+                    await stream.send_all(frame)
+
+            async with stream:
+                nursery.start_soon(send)
+                await trio.sleep(30)
+                left = count * len(body)
+                while left > 0 and (data := await stream.receive_some()):
+                    left -= len(data)
+            nursery.cancel_scope.cancel()
+        listener.close()
+    assert left <= 0, f"closed with {left} bytes to come: {node.events.of('connection_closed')}"
+
+
 async def test_a_broken_frame_closes_its_connection_with_one_journal_line(
     autojump_clock: MockClock,
 ) -> None:

@@ -252,9 +252,22 @@ class RemotingLink:
                     if self._on_batch is not None:
                         self._on_batch()
             self._renew_lease()
-            while self._outbox_bytes > _OUTBOX_HIGH_BYTES and not self._closed:
-                self._drained = trio.Event()
-                await self._drained.wait()
+            if self._outbox_bytes > _OUTBOX_HIGH_BYTES:
+                await self._wait_drained()
+
+    async def _wait_drained(self) -> None:
+        """Read on only when the peer has read.
+
+        What it sends meanwhile waits in the kernel, so half a frame is no fault of its own: only
+        the write task's patience counts.
+        """
+        self._set_deadline(math.inf)
+        while self._outbox_bytes > _OUTBOX_HIGH_BYTES and not self._closed:
+            self._drained = trio.Event()
+            await self._drained.wait()
+        self._frame_serial = -1
+        self._lease_renewed_s = -math.inf
+        self._renew_lease()
 
     def _handle_batch(self) -> None:
         instant = self._clock.instant()

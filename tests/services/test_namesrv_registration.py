@@ -266,6 +266,19 @@ async def test_a_slave_learns_its_master_once(autojump_clock: MockClock) -> None
         assert broker.masters[1:] == [("10.0.0.7:10911", "10.0.0.1:10912")]
 
 
+async def test_a_slave_that_is_told_of_no_master_asks_again_soon(
+    autojump_clock: MockClock,
+) -> None:
+    namesrv = MemoryNamesrv()
+    identity = attrs.evolve(IDENTITY, broker_id=1, address=SLAVE.address)
+    async with running(Broker(namesrv, identity=identity)) as broker:
+        await trio.sleep(5)
+        announce_master(namesrv, "10.0.0.1:10911")
+        await trio.sleep(40)
+        assert namesrv.times == [0, 2, 4, 6, 36]
+        assert broker.masters == [("10.0.0.1:10911", "10.0.0.1:10912")]
+
+
 async def test_the_first_name_server_that_knows_a_master_is_believed(
     autojump_clock: MockClock,
 ) -> None:

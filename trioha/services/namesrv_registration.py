@@ -4,6 +4,10 @@ Each name server has a task, a connection and deadlines of its own, so that a de
 nothing. The connection stays open: a name server takes its end for the broker's death. Every
 period, and first on each connection, the whole topic table goes out; a topic that is created or
 changed in between goes out at once, alone, as the name server merges registrations.
+
+A slave learns its master from the answers alone. After both have restarted it may register first:
+with RocketMQ's period it would then follow nobody for half a minute, and a SYNC_MASTER would tell
+every sender so. It asks again every two seconds until it is told.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from trioha.wire.route import RegisterBrokerBody
 
 PERIOD_MIN_S, PERIOD_MAX_S = 10.0, 60.0  # BrokerController clamps registerNameServerPeriod to this
 _RETRY_S = 1.0  # after a failure, doubling up to the period
+_MASTERLESS_S = 2.0  # a slave that is told of no master asks again: nobody will tell it
 _FIRST_ROUND_S = 1.0  # readiness does not wait longer for a name server that does not answer
 _LAST_WORDS_S = 1.0  # closing the connection would do: unregistering is only the politer way
 _TIMEOUTS_MAX = 2  # unanswered requests in a row until the connection counts as dead
@@ -299,9 +304,10 @@ class _NamesrvLink:
         if response.code != ResponseCode.SUCCESS:
             self._lost(f"refused with code {response.code}: {response.remark}")
             return False
-        if whole:
-            self._whole_due_s = now_s + owner.period_s
         self._held(response)
+        if whole:
+            masterless = owner.identity.broker_id != 0 and self.master is None
+            self._whole_due_s = now_s + (_MASTERLESS_S if masterless else owner.period_s)
         return True
 
     async def _unregister(self, client: RemotingClient) -> None:

@@ -328,6 +328,27 @@ async def test_consumption_moves_to_the_slave_and_back_and_progress_is_right(
     assert broker.offsets["G", "T", 0] == 4
 
 
+async def test_progress_a_slave_took_is_told_to_the_master_when_it_returns(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    slave = cluster.add_broker("a", 1)
+    slave.queues = broker.queues
+    put(broker, b"1")
+    inbox = Inbox()
+    async with open_push_consumer(
+        NAMESRV, "G", ALL, inbox, config=FIRST, cluster_config=cluster.config
+    ):
+        await inbox.wait(1)
+        del cluster.namesrv.brokers["a"][0]
+        broker.crash()
+        await trio.sleep(12)
+        assert slave.offsets["G", "T", 0] == 1
+        broker.down = False
+        cluster.namesrv.brokers["a"][0] = broker.address
+        await trio.sleep(6)
+        assert broker.offsets["G", "T", 0] == 1
+
+
 async def test_pulls_pause_while_too_much_is_under_way(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:

@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
+from trioha.client.background import open_background_nursery
 from trioha.errors import CommandError, TriohaError, Unreachable
 from trioha.remoting.channel import Handler
 from trioha.services.clock import Clock
@@ -166,7 +167,7 @@ async def open_cluster(namesrv: str, config: ClusterConfig | None = None) -> Asy
     if not addresses:
         raise TriohaError("no name server given; write HOST:PORT;HOST:PORT")
     host = await _local_host(*parse_address(addresses[0]))
-    async with trio.open_nursery() as nursery:
+    async with open_background_nursery() as nursery:
         left = trio.Event()
         connections = await nursery.start(_hold_connections, left, name="client.connections")
         try:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-import trio
-
+from trioha.client.background import open_background_nursery
 from trioha.client.cluster import ClusterConfig, open_cluster
 from trioha.client.delivery import Handler
 from trioha.client.message import MessageModel
@@ -44,7 +43,7 @@ async def open_push_consumer(
             topic = retry_topic(group)
             topics[topic] = Subscription(topic, ALL, wall_ms)
         try:
-            async with trio.open_nursery() as nursery:
+            async with open_background_nursery() as nursery:
                 consumer = PushConsumer(cluster, nursery, group, topics, handler, config)
                 consumer.start()
                 try:

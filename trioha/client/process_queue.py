@@ -67,10 +67,10 @@ class ProcessQueue:
         self._bytes -= self._outstanding.pop(message.record.queue_offset, 0)
 
     def uncommitted(self) -> int | None:
-        """The offset to commit, or None when the broker has it already."""
+        """The offset to commit, or None when the master has it already."""
         offset = self.commit_offset
         return offset if offset != self._committed else None
 
     def committed(self, offset: int) -> None:
-        """The broker has been told."""
+        """The master has been told."""
         self._committed = offset

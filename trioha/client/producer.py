@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
+from trioha.client.background import open_background_nursery
 from trioha.client.cluster import Cluster, ClusterConfig, open_cluster
 from trioha.client.errors import NoRoute, SendOutcomeUnknown, SendRefused
 from trioha.client.heartbeat import Heartbeat
@@ -237,7 +238,7 @@ async def open_producer(
     """A producer for the cluster of these name servers (``host:port;host:port``)."""
     async with (
         open_cluster(namesrv, cluster_config) as cluster,
-        trio.open_nursery() as nursery,
+        open_background_nursery() as nursery,
     ):
         routes = RouteTable(cluster)
 

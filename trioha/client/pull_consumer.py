@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-import trio
-
+from trioha.client.background import open_background_nursery
 from trioha.client.cluster import ClusterConfig, open_cluster
 from trioha.client.message import MessageQueue, PullResult
 from trioha.client.queue_requests import QueueRequests
@@ -78,7 +77,7 @@ async def open_pull_consumer(
     """A reader of queues for the cluster of these name servers."""
     async with (
         open_cluster(namesrv, cluster_config) as cluster,
-        trio.open_nursery() as nursery,
+        open_background_nursery() as nursery,
     ):
         routes = RouteTable(cluster)
         nursery.start_soon(routes.refresh_forever, name="client.routes")

@@ -50,13 +50,22 @@ class QueueRequests:
                 return None
             raise
 
-    async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Set the group's progress and await that the broker has it."""
+    async def commit(self, queue: MessageQueue, offset: int) -> bool:
+        """Set the group's progress; True when the master has it.
+
+        While the master is away a slave takes it, for members that ask there, but forgets it when
+        it synchronizes with the master again.
+        """
+        route = await self._routes.get(queue.topic)
+        if route.master(queue.broker_name) is None:
+            # It may be back: nobody else would ask before the next 30 s are over.
+            route = await self._routes.refresh(queue.topic) or route
         await self._ask(
             RequestCode.UPDATE_CONSUMER_OFFSET,
             queue,
             {"consumerGroup": self._group, "commitOffset": offset},
         )
+        return route.master(queue.broker_name) is not None
 
     async def pull(
         self,

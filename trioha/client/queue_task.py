@@ -132,11 +132,10 @@ class QueueTask:
         if offset is None:
             return
         try:
-            await self._requests.commit(self.queue, offset)
+            if await self._requests.commit(self.queue, offset):
+                held.committed(offset)
         except _FAILURES as error:
             log.warning("progress %d of %s not committed: %s", offset, self.queue, error)
-        else:
-            held.committed(offset)
 
     async def _begin_offset(self) -> int:
         while True:

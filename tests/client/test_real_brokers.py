@@ -1,0 +1,182 @@
+"""The client against real processes: trioha's, and with the Java toolchain RocketMQ's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import trio
+from support.cluster import SMALL_FILES, Cluster, Make
+from support.processes import running_processes
+
+from trioha.client import (
+    ConsumeFrom,
+    ConsumeLater,
+    Message,
+    NoRoute,
+    Producer,
+    PushConsumer,
+    PushConsumerConfig,
+    ReceivedMessage,
+    SendOutcomeUnknown,
+    SendStatus,
+    open_admin,
+    open_producer,
+    open_pull_consumer,
+    open_push_consumer,
+)
+from trioha.client.cluster import open_cluster, success
+from trioha.errors import CommandError, TriohaError, Unreachable
+from trioha.wire.bodies import TopicConfig, topic_table_from_dict
+from trioha.wire.codes import RequestCode
+from trioha.wire.fastjson import loads
+from trioha.wire.remoting_command import RemotingCommand
+
+FIRST = PushConsumerConfig(consume_from=ConsumeFrom.FIRST)
+WAIT_S = 30.0
+QUEUES = 4
+
+_MAKES = [
+    pytest.param(make, marks=pytest.mark.interop if make == "java" else pytest.mark.slow)
+    for make in get_args(Make)
+]
+
+
+@pytest.fixture(params=_MAKES)
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+    """A name server, a master and its slave, all of one make."""
+    with running_processes(tmp_path) as processes:
+        yield Cluster(processes, request.param, settings=SMALL_FILES).start(slave=True)
+
+
+class Inbox:
+    """Counts messages by id and wakes who waits for so many."""
+
+    def __init__(self) -> None:
+        self.messages: dict[str, ReceivedMessage] = {}
+        self._more = trio.Event()
+
+    async def __call__(self, message: ReceivedMessage) -> None:
+        if message.body == b"again" and message.reconsume_times < 1:
+            raise ConsumeLater(1)
+        self.messages[message.msg_id] = message
+        self._more.set()
+
+    async def wait(self, count: int) -> None:
+        with trio.fail_after(WAIT_S):
+            while len(self.messages) < count:
+                self._more = trio.Event()
+                await self._more.wait()
+
+
+async def send(producer: Producer, count: int, body: bytes = b"body") -> None:
+    for number in range(count):
+        result = await producer.send(Message("T", body, tags="AB"[number % 2], keys=f"k{number}"))
+        assert result.status is SendStatus.SEND_OK
+
+
+def queue_count(consumer: PushConsumer) -> int:
+    return sum(queue.topic == "T" for queue in consumer.queues)
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    # Real processes live in real time: looks again, with a deadline.
+    with trio.fail_after(WAIT_S):
+        while not condition():  # noqa: ASYNC110
+            await trio.sleep(0.02)
+
+
+async def wait_replicated(cluster: Cluster) -> None:
+    async with open_admin(cluster.namesrv) as admin:
+        end = await admin.log_end(cluster.master.address)
+
+        async def slave_end() -> int:
+            try:
+                return await admin.log_end(cluster.slave.address)
+            except CommandError:
+                return 0  # a Java slave with an empty log fails to say so
+
+        async def slave_topics() -> Mapping[str, TopicConfig]:
+            async with open_cluster(cluster.namesrv) as nodes:
+                command = RemotingCommand(RequestCode.GET_ALL_TOPIC_CONFIG)
+                response = success(await nodes.request(cluster.slave.address, command))
+            return topic_table_from_dict(loads(response.body_bytes()))[1]
+
+        with trio.fail_after(WAIT_S):
+            while await slave_end() < end:  # noqa: ASYNC110
+                await trio.sleep(0.05)
+            # Topics follow on a timer of their own.
+            while "T" not in await slave_topics():  # noqa: ASYNC110
+                await trio.sleep(0.2)
+
+
+async def test_the_life_of_messages_and_members(pair: Cluster) -> None:
+    async with open_admin(pair.namesrv) as admin:
+        await admin.create_topic("T", queue_nums=QUEUES)
+        with trio.fail_after(WAIT_S):
+            await admin.wait_route("T", QUEUES)
+    inbox, other = Inbox(), Inbox()
+    async with (
+        open_producer(pair.namesrv) as producer,
+        open_push_consumer(pair.namesrv, "G", {"T": "*"}, inbox, config=FIRST) as consumer,
+    ):
+        await send(producer, 20)
+        await producer.send_batch([Message("T", b"batched")] * 5)
+        await producer.send_oneway(Message("T", b"oneway"))
+        await inbox.wait(26)
+        async with open_push_consumer(pair.namesrv, "G", {"T": "*"}, other, config=FIRST) as second:
+            await wait_until(lambda: queue_count(consumer) == queue_count(second) == 2)
+            await send(producer, 20)
+            await wait_until(lambda: len(inbox.messages) + len(other.messages) == 46)
+        await wait_until(lambda: queue_count(consumer) == QUEUES)
+        await producer.send(Message("T", b"again"))
+        await wait_until(lambda: any(m.body == b"again" for m in inbox.messages.values()))
+        assert inbox.messages
+        assert other.messages
+    async with open_admin(pair.namesrv) as admin:
+        progress = await admin.consumer_progress("G", "T")
+        assert sum(entry.consumer_offset for entry in progress) == 47
+        assert [entry for entry in progress if entry.lag] == []
+        found = await admin.messages_by_key("T", "k7")
+        assert len(found) == 2
+        assert (await admin.message_by_id(found[0].offset_msg_id)).body == found[0].body
+    async with open_pull_consumer(pair.namesrv, group="P") as puller:
+        queues = await puller.queues("T")
+        pulled = [await puller.pull(queue, 0, expression="A") for queue in queues]
+        tags = {message.tags for result in pulled for message in result.messages}
+        assert tags == {"A"}
+
+
+async def test_consumption_goes_on_from_the_slave_when_the_master_is_killed(pair: Cluster) -> None:
+    inbox, late = Inbox(), Inbox()
+    async with open_producer(pair.namesrv) as producer:
+        await send(producer, 30)
+        async with open_push_consumer(
+            pair.namesrv, "G", {"T": "*"}, inbox, config=FIRST
+        ) as consumer:
+            await inbox.wait(30)
+            await wait_replicated(pair)
+            pair.master.kill()
+            with pytest.raises((SendOutcomeUnknown, NoRoute, Unreachable)):
+                await producer.send(Message("T", b"nobody takes this"))
+            async with open_push_consumer(pair.namesrv, "Late", {"T": "*"}, late, config=FIRST):
+                await late.wait(30)
+            pair.master.start()
+            await wait_sendable(producer)
+            await inbox.wait(31)
+            assert queue_count(consumer) == QUEUES
+    async with open_admin(pair.namesrv) as admin:
+        progress = await admin.consumer_progress("G", "T")
+        assert [entry for entry in progress if entry.lag] == []
+
+
+async def wait_sendable(producer: Producer) -> None:
+    with trio.fail_after(WAIT_S):
+        while True:
+            try:
+                await producer.send(Message("T", b"the master is back"))
+                return
+            except TriohaError:
+                await trio.sleep(0.1)

@@ -1,0 +1,39 @@
+"""A nursery for tasks behind a user's block, which leaves the block's own exception alone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+
+@asynccontextmanager
+async def open_background_nursery() -> AsyncIterator[trio.Nursery]:
+    """A nursery whose tasks the user of the block knows nothing of.
+
+    Errors: what the block raises comes out as it is; `except ValueError` around it works. Only a
+    background task's failure comes in a group, as from any nursery.
+    """
+    raised: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            try:
+                yield nursery
+            except BaseException as error:
+                raised = error
+                raise
+    except BaseExceptionGroup as group:
+        if raised is None or len(group.exceptions) != 1 or not _same(group.exceptions[0], raised):
+            raise
+    if raised is not None:
+        raise raised
+
+
+def _same(found: BaseException, raised: BaseException) -> bool:
+    """Whether `found` is `raised`; a group comes out of a nursery as another object."""
+    if isinstance(found, BaseExceptionGroup) and isinstance(raised, BaseExceptionGroup):
+        return len(found.exceptions) == len(raised.exceptions) and all(
+            map(_same, found.exceptions, raised.exceptions)
+        )
+    return found is raised

@@ -16,7 +16,8 @@ from trioha.client.histogram import Histogram
 from trioha.client.load.catch_up import watch_catch_up
 from trioha.client.load.drain import DrainLoad, DrainReport
 from trioha.client.load.end_to_end import EndToEndLoad, EndToEndOptions
-from trioha.client.load.produce import ProduceLoad, ProduceOptions, ProduceReport
+from trioha.client.load.produce import ProduceLoad
+from trioha.client.load.produce_options import ProduceOptions, ProduceReport
 from trioha.client.message import ConsumeFrom
 from trioha.client.queue_task import PushConsumerConfig
 from trioha.errors import TriohaError

@@ -16,7 +16,8 @@ from trioha.client.message import (
     SendResult,
     SendStatus,
 )
-from trioha.client.producer import Producer, ProducerConfig, open_producer
+from trioha.client.producer import Producer, ProducerConfig
+from trioha.client.producing import open_producer
 from trioha.client.pull_consumer import PullConsumer, open_pull_consumer
 from trioha.client.push_consumer import PushConsumer
 from trioha.client.queue_task import PushConsumerConfig

@@ -13,7 +13,8 @@ from support.client_messages import record
 
 from trioha.client.load.drain import DrainLoad
 from trioha.client.load.end_to_end import EndToEndLoad, EndToEndOptions
-from trioha.client.load.produce import ProduceLoad, ProduceOptions
+from trioha.client.load.produce import ProduceLoad
+from trioha.client.load.produce_options import ProduceOptions
 from trioha.client.message import MessageQueue
 from trioha.errors import CommandError, Unreachable
 from trioha.wire.codes import RequestCode, ResponseCode

@@ -171,13 +171,16 @@ class CommitLog:
         return following
 
     def probe(self) -> None:
-        """Is there space for another chunk?
+        """Is there space for another chunk, in this segment or the next?
 
         Errors: DiskFull.
         """
         segment = self._segment or self._next_segment()
-        position = self.end - self._base
-        segment.reserve(min(segment.reserved + 1, segment.size), position)
+        if segment.reserved < segment.size:
+            segment.reserve(segment.reserved + 1, self.end - self._base)
+        else:
+            offset = segment.end_offset
+            (self.files.find(offset) or self.files.create(offset)).reserve(1)
 
     def _select(self, segment: MappedFile) -> None:
         self._buffer = segment.buffer

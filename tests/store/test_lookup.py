@@ -1,0 +1,193 @@
+"""The look-up table of a pull, and offsets by time."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+from support.stores import QUEUE_ENTRIES, bodies, dispatch_all, message, open_store
+
+from trioha.store.interface import GetResult, GetStatus
+from trioha.store.message_store import FileMessageStore, StoreConfig
+from trioha.wire.record import decode_records, encode_record
+
+
+def fill(store: FileMessageStore, count: int, *, size: int = 50, queue_id: int = 0) -> None:
+    for number in range(count):
+        body = (b"%d:" % number).ljust(size, b"x")
+        put = message(body, queue_id=queue_id, tags="AB"[number % 2])
+        assert store.put_message(put, 1000 + 100 * number).status == 0
+
+
+def get(store: FileMessageStore, offset: int, count: int = 32, queue_id: int = 0) -> GetResult:
+    return store.get_message("T", queue_id, offset, count, None)
+
+
+def outcome(result: GetResult) -> tuple[GetStatus, int, int, int, int]:
+    return (
+        result.status,
+        result.next_begin_offset,
+        result.min_offset,
+        result.max_offset,
+        result.message_count,
+    )
+
+
+def test_a_queue_that_never_was(config: StoreConfig) -> None:
+    store = open_store(config)
+    for offset in (0, 5):
+        assert outcome(get(store, offset)) == (GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, 0)
+    assert not (config.consume_queue_path / "T").exists()
+    assert store.offset_by_time("T", 0, 5) == 0
+    assert store.store_time("T", 0, 0) == -1
+    store.close()
+
+
+def test_offsets_outside_of_the_queue(config: StoreConfig) -> None:
+    store = open_store(config)
+    fill(store, 5)
+    assert outcome(get(store, 5)) == (GetStatus.OFFSET_OVERFLOW_ONE, 5, 0, 5, 0)
+    assert outcome(get(store, 6)) == (GetStatus.OFFSET_OVERFLOW_BADLY, 5, 0, 5, 0)
+    assert outcome(get(store, -1)) == (GetStatus.OFFSET_TOO_SMALL, 0, 0, 5, 0)
+    assert outcome(get(store, 2)) == (GetStatus.FOUND, 5, 0, 5, 3)
+    store.close()
+
+
+def test_neighbours_in_the_log_are_one_buffer(config: StoreConfig) -> None:
+    store = open_store(config)
+    fill(store, 3)
+    fill(store, 1, queue_id=1)
+    fill(store, 2)
+    result = get(store, 0)
+    assert [len(decode_records(buffer)) for buffer in result.buffers] == [3, 2]
+    assert result.size == sum(len(buffer) for buffer in result.buffers)
+    assert result.message_count == 5
+    store.close()
+
+
+def test_neighbours_in_two_segments_are_two_buffers(config: StoreConfig) -> None:
+    store = open_store(attrs.evolve(config, queue_file_bytes=20000))
+    fill(store, 40, size=150)
+    found = bodies(store)
+    assert len(found) == 40
+    assert store.max_phy_offset > config.segment_bytes
+    store.close()
+
+
+def test_raw_neighbours_without_a_blank_are_two_buffers(config: StoreConfig) -> None:
+    # A foreign log may fill a segment to the last byte.
+    store = open_store(config)
+    fixed = len(encode_record(message(b""), 0, 0, 0))
+    sizes = (config.segment_bytes - fixed, 10)
+    for index, size in enumerate(sizes):
+        end = store.max_phy_offset
+        store.append_log(end, encode_record(message(bytes(size)), index, end, 1000))
+    dispatch_all(store)
+    assert [len(buffer) for buffer in get(store, 0).buffers] == [config.segment_bytes, fixed + 10]
+    store.close()
+
+
+def test_a_read_never_crosses_a_queue_file(config: StoreConfig) -> None:
+    store = open_store(config)
+    fill(store, QUEUE_ENTRIES + 3, size=10)
+    assert get(store, 2).next_begin_offset == QUEUE_ENTRIES
+    assert get(store, QUEUE_ENTRIES).next_begin_offset == QUEUE_ENTRIES + 3
+    store.close()
+
+
+def test_limits_of_one_pull(config: StoreConfig) -> None:
+    config = attrs.evolve(config, queue_file_bytes=20000, memory_transfer_bytes_max=1000)
+    store = open_store(config)
+    fill(store, 60, size=150)
+    size = get(store, 0, 1).size
+    assert get(store, 0, 3).message_count == 3
+    assert get(store, 0, 0).message_count == 1  # the first message always comes
+    result = get(store, 0)
+    assert result.message_count == 1000 // size
+    assert result.next_begin_offset == result.message_count
+    store.close()
+
+
+def test_at_most_32_messages_from_memory_and_8_from_disk(config: StoreConfig) -> None:
+    store = open_store(attrs.evolve(config, queue_file_bytes=20000, memory_window_bytes=2 * 4096))
+    fill(store, 120, size=10)
+    end = store.max_phy_offset
+    assert get(store, 0, 64).message_count == 8
+    assert get(store, 0, 64).suggest_pulling_from_slave
+    near = store.offset_by_time("T", 0, 1000 + 100 * 80)
+    assert get(store, near, 64).message_count == 32
+    assert not get(store, near, 64).suggest_pulling_from_slave
+    assert store.is_in_memory_window(end - 2 * 4096)
+    assert not store.is_in_memory_window(end - 2 * 4096 - 1)
+    store.close()
+
+
+def test_a_big_message_comes_alone(config: StoreConfig) -> None:
+    store = open_store(attrs.evolve(config, memory_transfer_bytes_max=500))
+    fill(store, 3, size=1000)
+    assert get(store, 0).message_count == 1
+    store.close()
+
+
+def test_a_filter_advances_past_what_it_leaves_out(config: StoreConfig) -> None:
+    store = open_store(config)
+    fill(store, 6)
+    result = store.get_message("T", 0, 0, 32, lambda code: code == ord("B"))
+    assert outcome(result) == (GetStatus.FOUND, 6, 0, 6, 3)
+    result = store.get_message("T", 0, 0, 32, lambda code: False)
+    assert outcome(result) == (GetStatus.NO_MATCHED_MESSAGE, 6, 0, 6, 0)
+    store.close()
+
+
+def test_a_scan_is_bounded(config: StoreConfig) -> None:
+    store = open_store(attrs.evolve(config, queue_file_bytes=20 * 2000, segment_bytes=1 << 20))
+    fill(store, 1000, size=1)
+    result = store.get_message("T", 0, 0, 32, lambda code: False)
+    assert outcome(result) == (GetStatus.NO_MATCHED_MESSAGE, 800, 0, 1000, 0)
+    result = store.get_message("T", 0, 0, 900, lambda code: False)
+    assert result.next_begin_offset == 900
+    store.close()
+
+
+def test_entries_whose_segment_has_just_gone(config: StoreConfig) -> None:
+    store = open_store(attrs.evolve(config, queue_file_bytes=20000))
+    fill(store, 60, size=150)
+    store._log.files.drop_first()
+    low = store.min_phy_offset
+    result = get(store, 0, 10)
+    assert result.status is GetStatus.FOUND
+    assert int.from_bytes(result.buffers[0][28:36], "big") == low
+    store._log.files.drop_first()
+    result = store.get_message("T", 0, 0, 32, lambda code: code == 0)
+    assert result.status is GetStatus.NO_MATCHED_MESSAGE
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "index"),
+    [
+        (0, 0),
+        (1000, 0),
+        (1149, 1),
+        (1150, 1),  # as near to both: the earlier
+        (1151, 2),
+        (1200, 2),
+        (1900, 9),
+        (99999, 9),
+    ],
+)
+def test_offsets_by_time(config: StoreConfig, timestamp: int, index: int) -> None:
+    store = open_store(config)
+    fill(store, 10)
+    assert store.offset_by_time("T", 0, timestamp) == index
+    assert store.store_time("T", 0, 3) == 1300
+    store.close()
+
+
+def test_store_time_never_runs_backwards(config: StoreConfig) -> None:
+    store = open_store(config)
+    store.put_message(message(), 5000)
+    assert store.put_message(message(), 4000).store_timestamp == 5000
+    store.close()
+    store = open_store(config)
+    assert store.put_message(message(), 3000).store_timestamp == 5000
+    store.close()

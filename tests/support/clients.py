@@ -292,10 +292,7 @@ def _why_no_js() -> str | None:
         if shutil.which("npm") is None:
             return "Node.js client: its modules are not installed and npm is missing"
         install = subprocess.run(
-            [
-                *("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"),
-                "--no-package-lock",
-            ],
+            ["npm", "install"],  # .npmrc says how
             cwd=JS,
             capture_output=True,
             text=True,

@@ -192,7 +192,7 @@ class FileMessageStore:
             if phy_offset == dispatcher.offset:
                 dispatcher.store_timestamp = self._newest_timestamp()
         self._events.event(
-            "log_truncated", from_offset=phy_offset, to_offset=last, reason="asked for"
+            "log_truncated", from_offset=last, to_offset=phy_offset, reason="asked for"
         )
         self._write_checkpoint(force=True)
 
@@ -360,7 +360,7 @@ class FileMessageStore:
                 break
             file = files.drop_first()
             self._disk = self._disk.without(segment.allocated_bytes)
-            self._events.event("segment_deleted", file=file.path.name, reason=reason)
+            self._events.event("segment_deleted", file=str(file.path), reason=reason)
             gone.append(str(file.path))
         return gone
 

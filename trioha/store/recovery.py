@@ -100,7 +100,7 @@ class Recovery:
             last = log.truncate(end)
             cut_bytes = last - end
             if cut_bytes:
-                self._events.event("log_truncated", from_offset=end, to_offset=last, reason=reason)
+                self._events.event("log_truncated", from_offset=last, to_offset=end, reason=reason)
             self._recover_index(checkpoint, clean, rebuilt, start)
             self._queues.correct_min(log.min_offset)
             self._dispatch(start)

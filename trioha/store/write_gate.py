@@ -77,4 +77,4 @@ class WriteGate:
     def _resume(self) -> None:
         self.refusal = None
         self._retry_at_ms = None
-        self._events.event("write_resumed")
+        self._events.event("write_resumed", reason="space has returned")

@@ -2,7 +2,7 @@
 
 RocketMQ's part is three timestamps. Ours stands in the same 512-byte sector, which a disk writes
 whole or not at all: a *recovery point*, the offset below which the log is on disk, sound, and
-fully in the consume queues on disk (docs/decisions/0002-recovery-point.md). It repeats the three
+fully in the consume queues on disk (docs/decisions/0005-recovery-point.md). It repeats the three
 timestamps: if they differ, a Java broker has written the store since, and the point is void.
 """
 

@@ -1,7 +1,7 @@
 """Brings a store from whatever state its files are in to one that equals its log.
 
 RocketMQ reads every record of the last segments again. Python would take half a minute for a full
-one, so our checkpoint also names a *recovery point* (docs/decisions/0002-recovery-point.md): below
+one, so our checkpoint also names a *recovery point* (docs/decisions/0005-recovery-point.md): below
 it the log is on disk, sound, and in the consume queues on disk. Only what lies behind it is read
 record by record. A store that a Java broker wrote last has no such point; one is derived from its
 consume queues after a clean stop, else from the checkpoint's timestamps.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import attrs
 import trio
@@ -18,7 +19,7 @@ from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.services.clock import Clock
 from trioha.services.master_address import MasterAddress
 from trioha.services.remoting_link import RemotingLink
-from trioha.services.slave_synchronize import synchronize_slave
+from trioha.services.slave_synchronize import SlaveSynchronizer, synchronize_slave
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -75,6 +76,7 @@ class Slave:
     address: MasterAddress
     answers: dict[int, Answer]
     links: list[RemotingLink]
+    synchronizer: SlaveSynchronizer | None = None
 
 
 @asynccontextmanager
@@ -104,18 +106,21 @@ async def synchronizing(address: str = "master:10911") -> AsyncIterator[Slave]:
                 nursery.start_soon(link.serve)
 
     async def synchronize() -> None:
-        await synchronize_slave(
-            slave.address,
-            tables,
-            BrokerConfig(),
-            events,
-            Clock.virtual(),
-            connect_to=listener.connect,
+        slave.synchronizer = await nursery.start(
+            partial(
+                synchronize_slave,
+                slave.address,
+                tables,
+                BrokerConfig(),
+                events,
+                Clock.virtual(),
+                connect_to=listener.connect,
+            )
         )
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve_master)
-        nursery.start_soon(synchronize)
+        await synchronize()
         yield slave
         nursery.cancel_scope.cancel()
 
@@ -219,3 +224,17 @@ async def test_commits_made_here_while_the_master_was_away_are_told_to_it(
         assert slave.tables.commits == []
         assert [request.ext_int("commitOffset") for request in asked] == [77]
         assert asked[0].ext_bool("onlyForward")
+
+
+async def test_a_record_of_an_unknown_topic_makes_it_hurry_but_not_spin(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with synchronizing() as slave:
+        await trio.sleep(3)
+        assert slave.synchronizer is not None
+        asked_before = len(slave.tables.taken)
+        for _ in range(1000):
+            slave.synchronizer.hurry_nowait()
+            await trio.sleep(0.001)
+        rounds = (len(slave.tables.taken) - asked_before) // len(ALL)
+        assert 4 <= rounds <= 6

@@ -72,6 +72,7 @@ class BrokerCore:
         levels = DelayLevels.parse(config.message_delay_level)
         store_host = pack_host(config.broker_ip1, config.listen_port)
         self.topics = TopicTable(config, events, wall_ms=wall_ms)
+        self._known_topics = self.topics.topics
         self.groups = GroupTable(config, events, wall_ms=wall_ms)
         self.offsets = ConsumerOffsetTable(is_slave=self.role is BrokerRole.SLAVE)
         self.consumers = ConsumerManager(config, self.groups)
@@ -80,6 +81,8 @@ class BrokerCore:
         self.schedule = DelaySchedule(levels, store, self.pipeline, events)
         self.hold = PullHold()
         self.slave_tables = SlaveTables(self.topics, self.groups, self.offsets, self.schedule)
+        self.unknown_topic_seen = False
+        """A slave's log holds a topic that its table does not: it is to ask its master."""
         self.schedule_changed = False
         """A delayed message came in: its delivery may be the next thing to do."""
         self._pull = PullProcessor(
@@ -127,6 +130,8 @@ class BrokerCore:
         if topic == SCHEDULE_TOPIC:
             self.schedule.on_scheduled(queue_id)
             self.schedule_changed = True
+        if topic not in self._known_topics:
+            self.unknown_topic_seen = True
 
     def after_batch(self, instant: Instant) -> None:
         """Answer the parked pulls for which the last batch brought something."""

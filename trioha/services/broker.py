@@ -113,7 +113,7 @@ async def _start_role(
             node.on_appended,
             name="ha.client",
         )
-        replication.start_soon(
+        node.slave_synchronizer = await replication.start(
             synchronize_slave,
             node.master_remoting_address,
             node.core.slave_tables,

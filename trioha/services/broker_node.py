@@ -33,6 +33,7 @@ from trioha.services.namesrv_registration import BrokerIdentity, NamesrvRegistra
 from trioha.services.remoting_link import LinkLimits
 from trioha.services.remoting_server import RemotingServer
 from trioha.services.reput import Reput
+from trioha.services.slave_synchronize import SlaveSynchronizer
 from trioha.store import config_files
 from trioha.store.interface import MessageStore
 from trioha.store.message_store import FileMessageStore
@@ -65,6 +66,7 @@ class BrokerNode:
         self.master_remoting_address = MasterAddress()
         self.ha_master: HaMaster | None = None
         self.ha_client: HaClient | None = None
+        self.slave_synchronizer: SlaveSynchronizer | None = None
         self.core = BrokerCore(
             config, store, self.replicas, events, Random(), clock.instant(), self.status
         )
@@ -200,6 +202,10 @@ class BrokerNode:
 
     def _on_dispatched(self) -> None:
         core = self.core
+        if core.unknown_topic_seen:
+            core.unknown_topic_seen = False
+            if self.slave_synchronizer is not None:
+                self.slave_synchronizer.hurry_nowait()
         if core.hold.has_due:
             with self.server.outboxes.batch():
                 core.after_batch(self.clock.instant())

@@ -1,9 +1,11 @@
 """A slave's copy of what its master keeps outside the log (SlaveSynchronize.syncAll).
 
 Topics, consumer offsets, delay progress and groups, in RocketMQ's order, over the remoting port: at
-once on connecting, then every `slaveSyncInterval`. Java asks for topics at port - 2; the same
-answer is to be had from the port itself, with both kinds of master. Then the other way round: what
-consumers committed to us while the master was away is told to it (see `trioha.broker.offsets`).
+once on connecting, then every `slaveSyncInterval`, and soon after a record of a topic arrived that
+the tables do not know: were the master lost now, nobody could read it here. Java asks for topics at
+port - 2; the same answer is to be had from the port itself, with both kinds of master. Then the
+other way round: what consumers committed to us while the master was away is told to it (see
+`trioha.broker.offsets`).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
 PATIENCE_S = 3.0  # SlaveSynchronize.java: of each request
+_HURRY_MS = 200  # new topics come in bursts: ask at most five times a second
 
 Connect = Callable[[str, int], Awaitable[Transport]]
 
@@ -51,12 +54,15 @@ async def synchronize_slave(
     clock: Clock,
     *,
     connect_to: Connect = connect,
+    task_status: trio.TaskStatus[SlaveSynchronizer] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Keep `tables` like the master's, until cancelled. `master_address` is its remoting address.
 
+    It starts with the `SlaveSynchronizer` that can be asked to hurry.
     Errors: none that the master can cause; the journal tells those.
     """
-    synchronizer = _Synchronizer(tables, config.slave_sync_interval, events, clock, connect_to)
+    synchronizer = SlaveSynchronizer(tables, config.slave_sync_interval, events, clock, connect_to)
+    task_status.started(synchronizer)
     while True:
         address = await master_address.wait_known()
         async with trio.open_nursery() as nursery:
@@ -66,7 +72,7 @@ async def synchronize_slave(
             nursery.cancel_scope.cancel()
 
 
-class _Synchronizer:
+class SlaveSynchronizer:
     """The four requests, and what has been said about each."""
 
     def __init__(
@@ -90,17 +96,24 @@ class _Synchronizer:
         self._connect_to = connect_to
         # The last body's hash or the last failure of each table: only news is told.
         self._told: dict[str, int | str] = {}
+        self._wake = trio.Event()
+
+    def hurry_nowait(self) -> None:
+        """Do not wait for the interval: the log holds what the tables do not know."""
+        self._wake.set()
 
     async def follow(self, address: str) -> None:
         """Connect, pull, pause; again."""
         while True:
             transport = await self._connect(address)
             if transport is not None:
-                closed = trio.Event()
                 async with open_remoting_client(
-                    *parse_address(address), self._clock, on_closed=closed.set, transport=transport
+                    *parse_address(address),
+                    self._clock,
+                    on_closed=self.hurry_nowait,
+                    transport=transport,
                 ) as client:
-                    await self._pull_until(closed, client)
+                    await self._pull_from(client)
             await sleep_until_ms(self._clock.now_ms() + self._interval_ms)
 
     async def _connect(self, address: str) -> Transport | None:
@@ -113,14 +126,16 @@ class _Synchronizer:
         self._tell_failure("all", reason)
         return None
 
-    async def _pull_until(self, closed: trio.Event, client: RemotingClient) -> None:
-        while not closed.is_set():
+    async def _pull_from(self, client: RemotingClient) -> None:
+        while not client.closed:
+            self._wake = trio.Event()
             begun_ms = self._clock.now_ms()
             for code, table, apply in self._items:
                 await self._pull(client, code, table, apply)
             await self._tell_commits(client)
             with trio.move_on_at((begun_ms + self._interval_ms) / 1000):
-                await closed.wait()
+                await self._wake.wait()
+            await sleep_until_ms(begun_ms + _HURRY_MS)
 
     async def _pull(
         self,

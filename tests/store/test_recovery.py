@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import struct
@@ -487,6 +488,20 @@ def test_queues_that_contradict_the_log_are_rebuilt(config: StoreConfig) -> None
     store.close()
 
 
+def test_a_removed_index_is_rebuilt_from_the_log(config: StoreConfig) -> None:
+    store = open_store(config)
+    fill(store, 40)
+    store.close()
+    max(config.index_path.iterdir()).unlink()
+    store = open_store(config)
+    check_projection(store, config)
+    store.close()
+    shutil.rmtree(config.index_path)
+    store = open_store(config)
+    check_projection(store, config)
+    store.close()
+
+
 def test_without_a_log_queues_mean_nothing(config: StoreConfig) -> None:
     store = open_store(config)
     fill(store, 10)
@@ -586,26 +601,49 @@ def test_stale_entries_that_a_java_broker_left_are_not_counted(config: StoreConf
 PAGE = 4096
 
 
-def _cut_power(
-    rng: random.Random, durable: dict[str, bytes], current: dict[str, bytes]
-) -> dict[str, bytes]:
-    after: dict[str, bytes] = {}
-    names_lost = False
-    for name, data in sorted(current.items()):
-        old = durable.get(name)
-        if old is None:
+class Disk:
+    """Knows what was synced, by watching the calls that sync."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        self.files: dict[str, bytes] = {}
+        self.names: set[str] = set()
+        """Paths whose directory was synced while they were in it."""
+        monkeypatch.setattr(os, "fdatasync", self.fdatasync)
+        monkeypatch.setattr(os, "fsync", self.fsync)
+
+    def fdatasync(self, fd: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+        self.files[str(path.relative_to(self.root))] = path.read_bytes()
+
+    def fsync(self, fd: int) -> None:
+        directory = Path(os.readlink(f"/proc/self/fd/{fd}"))
+        if directory.is_relative_to(self.root):
+            self.names |= {str(path.relative_to(self.root)) for path in directory.iterdir()}
+
+    def is_named(self, name: str) -> bool:
+        path = Path(name)
+        return all(str(part) in self.names for part in (path, *path.parents[:-1]))
+
+    def cut_power(self, rng: random.Random, current: dict[str, bytes]) -> dict[str, bytes]:
+        """The files as a machine may find them when it comes up again."""
+        after: dict[str, bytes] = {}
+        lost_in: set[Path] = set()
+        for name, data in sorted(current.items()):
+            directory = Path(name).parent
             # Names are journaled in order: once one is lost, all later ones are.
-            names_lost = names_lost or rng.random() < 0.3
-            if names_lost:
+            if not self.is_named(name) and (directory in lost_in or rng.random() < 0.3):
+                lost_in.add(directory)
                 continue
-            old = b""
-        pages = []
-        for at in range(0, len(data), PAGE):
-            new = data[at : at + PAGE]
-            kept = rng.random() < 0.5
-            pages.append(new if kept else old[at : at + PAGE].ljust(len(new), b"\0"))
-        after[name] = b"".join(pages)
-    return after
+            old = self.files.get(name, b"")
+            pages = []
+            for at in range(0, len(data), PAGE):
+                new = data[at : at + PAGE]
+                pages.append(
+                    new if rng.random() < 0.5 else old[at : at + PAGE].ljust(len(new), b"\0")
+                )
+            after[name] = b"".join(pages)
+        return after
 
 
 @settings(
@@ -616,39 +654,41 @@ def test_a_power_cut_loses_nothing_that_was_flushed(
     store_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     shutil.rmtree(store_path, ignore_errors=True)
+    store_path.mkdir()
     rng = random.Random(seed)
     changes: dict[str, Any] = {"segment_bytes": 4 * PAGE, "queue_file_bytes": 20 * 1000}
     changes |= {"hash_slot_count": 1200, "index_entry_count": 300}
     config = small_config(store_path, **changes)
-    store = open_store(config)
-    durable: dict[str, bytes] = tree_of(store_path)
-    safe = 0
-    for number in range(rng.randrange(2, 12)):
-        fill(store, rng.randrange(40), seed=number, size=rng.choice([60, 600]))
-        if rng.random() < 0.6:
-            dispatch_all(store)
-        step = rng.random()
-        if step < 0.4:
-            safe = store.flush()
-            current = tree_of(store_path)
-            durable |= {name: data for name, data in current.items() if name[:3] == "com"}
-        elif step < 0.7:
-            store._index._synced_at_s = 0.0
-            store.flush_queues()
-            safe = store.flushed_offset
-            durable = tree_of(store_path)
-    crash(store)
-    current = tree_of(store_path)
-    # The checkpoint is one sector, written and synced at once.
-    durable["checkpoint"] = current["checkpoint"]
+    with monkeypatch.context() as patch:
+        disk = Disk(store_path, patch)
+        with crashing(open_store(config)) as store:
+            safe = 0
+            for number in range(rng.randrange(2, 12)):
+                fill(store, rng.randrange(40), seed=number, size=rng.choice([60, 600]))
+                if rng.random() < 0.6:
+                    dispatch_all(store)
+                step = rng.random()
+                if step < 0.4:
+                    safe = store.flush()
+                elif step < 0.6:
+                    store._index._synced_at_s = 0.0
+                    store.flush_queues()
+                    safe = store.flushed_offset
+                elif step < 0.7:
+                    places = [record.phy_offset for record in records_of(config)]
+                    if places:
+                        safe = rng.choice(places)
+                        store.truncate_log(safe)
+            end = store.max_phy_offset
+        current = tree_of(store_path)
     whole = b"".join(data for name, data in sorted(current.items()) if name[:3] == "com")
-    restore(store_path, _cut_power(rng, durable, current))
+    restore(store_path, disk.cut_power(rng, current))
     monkeypatch.setattr(recovery, "boot_id", lambda: b"another boot id!")
-    store = open_store(config)
-    assert store.max_phy_offset >= safe
-    kept = b"".join(data for name, data in sorted(tree_of(store_path).items()) if name[:3] == "com")
-    assert kept[:safe] == whole[:safe]
-    check_projection(store, config)
-    fill(store, 10, seed=99)
-    check_projection(store, config)
-    crash(store)
+    with crashing(open_store(config)) as store:
+        assert safe <= store.max_phy_offset <= end
+        kept = tree_of(store_path)
+        log = b"".join(data for name, data in sorted(kept.items()) if name[:3] == "com")
+        assert log[:safe] == whole[:safe]
+        check_projection(store, config)
+        fill(store, 10, seed=99)
+        check_projection(store, config)

@@ -178,6 +178,7 @@ class IndexFiles:
             if dirty:
                 try:
                     fsync_directory(self._config.index_path)
+                    fsync_directory(self._config.root)
                 except OSError as error:
                     raise StoreError(f"fsync of the index failed: {error.strerror}") from error
             self.synced_timestamp = newest
@@ -240,18 +241,20 @@ class IndexFiles:
         may differ from what was indexed.
         """
         self.following = False
+        names = [int(file.path.name) for file in self.files]
+        if point is not None and point.index_file and point.index_file not in names:
+            # Removed by hand: made again from where the one before it ends.
+            point = None
         if point is not None and not same_boot:
             while self.files and int(self.files[-1].path.name) > point.index_file:
                 self.files.pop().file.unlink()
-            if self.files and int(self.files[-1].path.name) == point.index_file:
+            if self.files:
                 self.files[-1].rebuild_slots(point.index_next_number)
             self.resume_offset = point.index_synced_offset
         else:
-            newest = max(
-                (file.end_phy_offset for file in self.files if not file.is_empty), default=0
-            )
-            indexed = 0 if point is None else point.indexed_offset
-            self.resume_offset = max(newest, indexed)
+            indexed = [0 if point is None else point.indexed_offset]
+            indexed += [file.end_phy_offset for file in self.files if not file.is_empty]
+            self.resume_offset = max(indexed)
         self.resume_offset = min(self.resume_offset, limit)
         self.truncate_phy(self.resume_offset)
 

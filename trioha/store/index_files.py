@@ -75,7 +75,7 @@ class IndexFiles:
         """
         try:
             if self.pending:
-                self._file(self.pending, max(64, bytes_max // 1024))
+                self._file(self.pending, max(64, bytes_max // 128))
             elif not self.following:
                 records, offset = read(self.resume_offset, bytes_max)
                 try:

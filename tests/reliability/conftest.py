@@ -1,0 +1,52 @@
+"""Real clusters that are hurt on purpose; no node of theirs ever shows a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+from support.cluster import Cluster
+from support.processes import Processes, running_processes
+
+REGISTRY = pytest.StashKey[Processes]()
+
+# Small enough that segments, queue files and index files roll in every test.
+TINY_FILES: dict[str, object] = {
+    "mappedFileSizeCommitLog": 256 * 1024,
+    "maxMessageSize": 128 * 1024,
+    "mappedFileSizeConsumeQueue": 20 * 300,
+    "maxHashSlotNum": 500,
+    "maxIndexNum": 2000,
+    "diskMaxUsedSpaceRatio": 99,
+    "diskSpaceWarningLevelRatio": 99,
+    "haReconnectInterval": 200,
+}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    processes = item.stash.get(REGISTRY, None)
+    if report.failed and processes is not None:
+        report.sections.append(("processes", processes.report()))
+    return report
+
+
+@pytest.fixture
+def processes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Processes]:
+    with running_processes(tmp_path) as processes:
+        request.node.stash[REGISTRY] = processes
+        yield processes
+    for log in sorted((tmp_path / "logs").glob("*.log")):
+        text = log.read_text(errors="replace")
+        at = text.find("Traceback")
+        assert at < 0, f"{log.name} shows a traceback:\n{text[at : at + 3000]}"
+
+
+@pytest.fixture
+def cluster(processes: Processes) -> Cluster:
+    """A cluster of tiny files, not yet started."""
+    return Cluster(processes, settings=TINY_FILES)

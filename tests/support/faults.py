@@ -1,0 +1,191 @@
+"""Faults for real processes: full disks, failing system calls, death at a chosen call, damage."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import attrs
+import pytest
+from support.processes import Node
+
+CLOSE_S = 20.0
+_PIECE = bytes(1 << 16)
+
+# Loaded by every Python that has its directory on PYTHONPATH. A call that a plan names fails, or
+# kills the process before, after or in the middle of it. Plain Python instead of LD_PRELOAD: it
+# needs no compiler, and the product makes these calls from Python.
+_FAILPOINTS = """
+import errno, json, os, signal
+_plans = json.loads(os.environ.get("FAILPOINTS", "[]"))
+
+def _path_of(subject):
+    if isinstance(subject, int):
+        try:
+            return os.readlink("/proc/self/fd/%d" % subject)
+        except OSError:
+            return ""
+    return os.fspath(subject)
+
+def _die():
+    os.kill(os.getpid(), signal.SIGKILL)
+    signal.pause()
+
+def _wrap(name, plan):
+    original = getattr(os, name)
+    seen = 0
+
+    def call(subject, *rest, **named):
+        nonlocal seen
+        armed = plan["armed_by"] is None or os.path.exists(plan["armed_by"])
+        if not armed or plan["path"] not in _path_of(subject):
+            return original(subject, *rest, **named)
+        seen += 1
+        if seen < plan["nth"] or (seen > plan["nth"] and plan["action"] != "fail"):
+            return original(subject, *rest, **named)
+        if plan["action"] == "fail":
+            raise OSError(plan["errno"], os.strerror(plan["errno"]))
+        if plan["action"] == "die before":
+            _die()
+        if plan["action"] == "die within":  # of a write: half of it is there
+            data = memoryview(rest[0])
+            original(subject, data[: len(data) // 2], *rest[1:], **named)
+            _die()
+        result = original(subject, *rest, **named)
+        _die()
+        return result
+
+    setattr(os, name, call)
+
+for _plan in _plans:
+    _wrap(_plan["call"], _plan)
+"""
+
+
+@attrs.frozen(kw_only=True)
+class Failpoint:
+    """The nth call of `os.<call>` on a path that contains `path`."""
+
+    call: str
+    path: str = ""
+    nth: int = 1
+    action: str = "fail"
+    """"fail" (from the nth call on), "die before", "die within" (a write) or "die after"."""
+    errno: int = errno.EIO
+    armed_by: str | None = None
+    """Counts and acts only while this file exists."""
+
+
+def set_failpoints(node: Node, home: Path, *failpoints: Failpoint) -> None:
+    """The next start of `node` has these; none of them takes the old ones away."""
+    assert node.process.env is not None
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "sitecustomize.py").write_text(_FAILPOINTS)
+    env = dict(node.process.env)
+    paths = [path for path in env["PYTHONPATH"].split(os.pathsep) if path != str(home)]
+    env["PYTHONPATH"] = os.pathsep.join([str(home), *paths])
+    env["FAILPOINTS"] = json.dumps([attrs.asdict(point) for point in failpoints])
+    node.process.env = env
+
+
+@contextlib.contextmanager
+def small_disk(path: Path, size_bytes: int) -> Iterator[Path]:
+    """A file system of its own of limited size, mounted at `path`; the test is skipped without."""
+    mount = shutil.which("mount")
+    if os.geteuid() != 0 or mount is None:
+        pytest.skip("a file system of limited size needs root and mount(8)")
+    path.mkdir(parents=True)
+    command = [mount, "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"tmpfs cannot be mounted here: {done.stderr.strip()}")
+    try:
+        yield path
+    finally:
+        # Lazily: a process that still has a file there must not keep the mount.
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def fill_disk(directory: Path) -> Path:
+    """Take every byte that is left and return the file that holds them; unlink it to give back."""
+    filler = directory / "filler"
+    with open(filler, "wb", buffering=0) as file:
+        while True:
+            try:
+                file.write(_PIECE)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                return filler
+
+
+def flip_byte(path: Path, position: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(position)
+        old = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([old ^ 0x5A]))
+
+
+class RawPeer:
+    """A connection that says what no client says."""
+
+    def __init__(self, address: str, *, receive_bytes: int | None = None) -> None:
+        host, port = address.rsplit(":", 1)
+        self.socket = socket.socket()
+        if receive_bytes is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self.socket.settimeout(CLOSE_S)
+        self.socket.connect((host, int(port)))
+
+    def __enter__(self) -> RawPeer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes) -> RawPeer:
+        with contextlib.suppress(ConnectionError):
+            self.socket.sendall(data)
+        return self
+
+    def wait_closed(self, within_s: float = CLOSE_S) -> float:
+        """Read until the broker closes; returns after how long. Errors: AssertionError."""
+        started = time.monotonic()
+        while True:
+            left = started + within_s - time.monotonic()
+            assert left > 0, f"still open after {within_s} s"
+            self.socket.settimeout(left)
+            try:
+                if not self.socket.recv(1 << 16):
+                    break
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+        return time.monotonic() - started
+
+
+@attrs.frozen
+class Footprint:
+    """What a process holds."""
+
+    descriptors: int
+    rss_bytes: int
+    """Anonymous memory: mapped log segments do not count."""
+
+
+def footprint(pid: int) -> Footprint:
+    fields: Mapping[str, str] = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    )
+    anonymous_kb = int(fields["RssAnon"].split()[0])
+    return Footprint(len(os.listdir(f"/proc/{pid}/fd")), anonymous_kb * 1024)

@@ -7,21 +7,10 @@ from pathlib import Path
 
 import pytest
 from support.cluster import Cluster
+from support.faults import TINY_FILES
 from support.processes import Processes, running_processes
 
 REGISTRY = pytest.StashKey[Processes]()
-
-# Small enough that segments, queue files and index files roll in every test.
-TINY_FILES: dict[str, object] = {
-    "mappedFileSizeCommitLog": 256 * 1024,
-    "maxMessageSize": 128 * 1024,
-    "mappedFileSizeConsumeQueue": 20 * 300,
-    "maxHashSlotNum": 500,
-    "maxIndexNum": 2000,
-    "diskMaxUsedSpaceRatio": 99,
-    "diskSpaceWarningLevelRatio": 99,
-    "haReconnectInterval": 200,
-}
 
 
 @pytest.hookimpl(wrapper=True)

@@ -17,6 +17,18 @@ import attrs
 import pytest
 from support.processes import Node
 
+# Small enough that segments, queue files and index files roll in every test.
+TINY_FILES: dict[str, object] = {
+    "mappedFileSizeCommitLog": 256 * 1024,
+    "maxMessageSize": 128 * 1024,
+    "mappedFileSizeConsumeQueue": 20 * 300,
+    "maxHashSlotNum": 500,
+    "maxIndexNum": 2000,
+    "diskMaxUsedSpaceRatio": 99,
+    "diskSpaceWarningLevelRatio": 99,
+    "haReconnectInterval": 200,
+}
+
 CLOSE_S = 20.0
 _PIECE = bytes(1 << 16)
 

@@ -72,6 +72,7 @@ class Mix:
 
     queues: int = 4
     small_bytes_max: int = 300
+    large_bytes_min: int = 0
     large_chance: float = 0.03
     large_bytes_max: int = 60_000
     batch_chance: float = 0.08
@@ -102,9 +103,11 @@ class Load:
         senders: int = 4,
         window: int = 4,
         pace_s: float = 0.0,
+        stops_at_refusal: bool = False,
         mix: Mix | None = None,
     ) -> None:
         """`pace_s`: how long each sender rests between two requests."""
+        self._stops_at_refusal = stops_at_refusal
         self.sent: list[Sent] = []
         self._mix = mix or Mix()
         self._pace_s = pace_s
@@ -128,6 +131,10 @@ class Load:
         for thread in self._threads:
             thread.start()
         return self
+
+    def latest(self, count: int) -> list[Sent]:
+        """The last messages that have an answer."""
+        return [message for message in self.sent if message.code is not None][-count:]
 
     @property
     def acked(self) -> int:
@@ -202,6 +209,8 @@ class Load:
                 answer = decode_frame(receive_frame(connection))
                 messages, since = pending.pop(answer.opaque)
                 self._take(answer, messages, time.monotonic() - since)
+                if self._stops_at_refusal and answer.code not in STORED:
+                    return
 
     def _request(
         self, topic: str, name: str, rng: random.Random
@@ -210,11 +219,13 @@ class Load:
         queue = MessageQueue(topic, "", rng.randrange(mix.queues))
         count = rng.randint(2, mix.batch_max) if rng.random() < mix.batch_chance else 1
         large = count == 1 and rng.random() < mix.large_chance
-        limit = mix.large_bytes_max if large else mix.small_bytes_max
+        least, most = (
+            (mix.large_bytes_min, mix.large_bytes_max) if large else (0, mix.small_bytes_max)
+        )
         messages, bodies = [], []
         for part in range(count):
             part_name = name if count == 1 else f"{name}.{part}"
-            body = make_body(part_name, rng.randint(0, limit))
+            body = make_body(part_name, rng.randint(least, most))
             bodies.append(body)
             messages.append(Sent(part_name, len(body), zlib.crc32(body)))
         wall_ms = int(time.time() * 1000)
@@ -258,6 +269,7 @@ class Bystander:
             label="by",
             senders=1,
             window=1,
+            stops_at_refusal=True,
             mix=Mix(queues=1, large_chance=0.0, batch_chance=0.0),
         )
 

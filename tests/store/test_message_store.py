@@ -76,6 +76,21 @@ def test_a_message_is_readable_when_the_put_returns(config: StoreConfig) -> None
     store.close()
 
 
+def test_a_record_never_gets_two_entries(config: StoreConfig) -> None:
+    store = open_store(config)
+
+    def fail(topic: str, queue_id: int, end: int, tags_code: int) -> None:
+        raise RuntimeError("a listener that breaks its promise")
+
+    store.on_dispatch = fail
+    with pytest.raises(RuntimeError):
+        store.put_message(message(b"one"), 1000)
+    store.on_dispatch = None
+    assert store.put_message(message(b"two"), 1000).queue_offset == 1
+    assert bodies(store) == [b"one", b"two"]
+    store.close()
+
+
 @pytest.mark.parametrize("sys_flag", [0x4, 0xC])
 def test_half_and_rolled_back_messages_are_in_no_queue(config: StoreConfig, sys_flag: int) -> None:
     told: list[Any] = []

@@ -35,6 +35,7 @@ from trioha.store import recovery
 from trioha.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from trioha.store.interface import PutStatus
 from trioha.store.message_store import FileMessageStore, StoreConfig
+from trioha.wire.codes import SysFlag
 from trioha.wire.record import body_crc
 
 FIRST = "commitlog/00000000000000000000"
@@ -65,6 +66,8 @@ def check_projection(store: FileMessageStore, config: StoreConfig) -> None:
     assert queues_of(store) == projection_of(records)
     dispatch_all(store)
     for record in records:
+        if record.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_ROLLBACK:
+            continue
         for key in record.properties.get("KEYS", "").split(" "):
             views, _, _ = store.query_message(record.topic, key, 10_000, 0, 1 << 60)
             offsets = [int.from_bytes(view[28:36], "big") for view in views]
@@ -213,6 +216,21 @@ def test_a10_truncation_at_a_segment_start_holds(config: StoreConfig) -> None:
     crash(store)
     store = open_store(config)
     assert store.max_phy_offset == SEGMENT_BYTES
+    check_projection(store, config)
+    store.close()
+
+
+def test_a10_killed_in_the_midst_of_a_truncation(
+    config: StoreConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(config)
+    ends = fill(store, 60)
+    store.flush_queues()
+    monkeypatch.setattr(store, "_write_checkpoint", lambda *, force: None)
+    store.truncate_log(ends[10])
+    crash(store)
+    store = open_store(config)
+    assert store.max_phy_offset == ends[10]
     check_projection(store, config)
     store.close()
 

@@ -1,0 +1,199 @@
+"""The load clients as processes: started for one measurement, watched at the ends of its window."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+from bench.peer.nodes import ReplicaSet
+from bench.peer.proc import CpuReading, read_cpu
+from support.java import class_path, java_command, java_environment
+from support.processes import Process
+
+HERE = Path(__file__).resolve().parent
+CLASSES = HERE / "target" / "classes"
+CLIENT_HEAP = ("-Xms512m", "-Xmx512m", "-XX:+UseG1GC")
+COMPILE_S = 120.0
+SLACK_S = 60.0
+_numbers = itertools.count(1)
+
+
+class LoadFailed(Exception):
+    """A load client could not do its work; the text is its own."""
+
+
+@attrs.frozen
+class Outcome:
+    """What a load client reports, and what its window cost."""
+
+    figures: Mapping[str, Any]
+    errors: Mapping[str, int]
+    first_error: str | None
+    stored: int
+    cpu: CpuReading | None
+    elapsed_s: float
+
+
+@functools.cache
+def load_client_classes() -> str:
+    """Directory of the compiled Java load client.
+
+    Errors: subprocess.CalledProcessError when javac refuses.
+    """
+    CLASSES.mkdir(parents=True, exist_ok=True)
+    sources = map(str, sorted((HERE / "java").glob("*.java")))
+    subprocess.run(
+        ["javac", "-nowarn", "-cp", class_path(), "-d", str(CLASSES), *sources],
+        check=True,
+        timeout=COMPILE_S,
+    )
+    return str(CLASSES)
+
+
+@attrs.define(eq=False)
+class LoadClient:
+    """One run of a load client against a replica set."""
+
+    process: Process
+    pids: Mapping[str, int]
+    _changed: threading.Condition = attrs.Factory(threading.Condition)
+    _readings: list[CpuReading] = attrs.Factory(list)
+    _times_s: list[float] = attrs.Factory(list)
+    _result: dict[str, Any] | None = None
+    _failure: str | None = None
+    _ended: bool = False
+
+    def start(self) -> LoadClient:
+        self.process.on_line = self._hear
+        self.process.on_end = self._hear_end
+        self.process.start()
+        return self
+
+    def finish(self) -> None:
+        """End the run of a client that sends until it is told to stop."""
+        self.process.close_stdin()
+
+    def wait_until_measuring(self, within_s: float = SLACK_S) -> None:
+        self._wait(1, within_s)
+
+    def outcome(self, within_s: float) -> Outcome:
+        """Wait for the report. Errors: LoadFailed."""
+        self._wait(3, within_s)
+        assert self._result is not None
+        first, last = (*self._readings, None, None)[:2]
+        return Outcome(
+            figures=self._result["figures"],
+            errors=self._result["errors"],
+            first_error=self._result["first_error"],
+            stored=self._result.get("stored", 0),
+            cpu=first.until(last) if first is not None and last is not None else None,
+            elapsed_s=self._times_s[-1] - self._times_s[0],
+        )
+
+    def _wait(self, stage: int, within_s: float) -> None:
+        """Stages: 1 measuring, 2 measured, 3 reported."""
+        deadline = time.monotonic() + within_s
+
+        def arrived() -> bool:
+            return len(self._times_s) + (self._result is not None) >= stage
+
+        with self._changed:
+            self._changed.wait_for(
+                lambda: arrived() or self._ended or self._failure is not None,
+                max(0.0, deadline - time.monotonic()),
+            )
+            if arrived():
+                return
+        why = self._failure or ("it ended" if self._ended else f"silent for {within_s:.0f} s")
+        raise LoadFailed(f"{self.process.name}: {why}\n{self.process.tail()}")
+
+    def _hear(self, line: str) -> None:
+        try:
+            event = json.loads(line)
+        except json.JSONDecodeError:
+            return
+        kind = event.get("event")
+        with self._changed:
+            if kind in ("measuring", "measured"):
+                self._times_s.append(time.monotonic())
+                try:
+                    self._readings.append(read_cpu(self._watched()))
+                except OSError as error:
+                    self._failure = f"a node has ended: {error}"
+            elif kind == "result":
+                self._result = event
+            elif kind == "broken":
+                self._failure = event["error"]
+            self._changed.notify_all()
+
+    def _hear_end(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def _watched(self) -> dict[str, int]:
+        return {**self.pids, "client": self.process.pid, "harness": os.getpid()}
+
+
+def start_load(
+    replicas: ReplicaSet,
+    client: str,
+    mode: str,
+    options: Mapping[str, object],
+    *,
+    watch_slave: bool = True,
+) -> LoadClient:
+    """Start a client of kind java or cpp."""
+    home = replicas.root / "clients" / f"{client}-{next(_numbers)}"
+    home.mkdir(parents=True)
+    # No two runs are of one group: a broker keeps what it knows of a group for a while.
+    options = {"group": f"bench_{next(_numbers)}", **options}
+    arguments = [mode, replicas.namesrv.address, json.dumps(options)]
+    if client == "java":
+        command = java_command(
+            "LoadClient",
+            home,
+            arguments,
+            heap=CLIENT_HEAP,
+            properties={"rocketmq.serialize.type": str(options.get("header", "ROCKETMQ"))},
+            classes=load_client_classes(),
+        )
+        environment = java_environment(home)
+    else:
+        command = [sys.executable, str(HERE / "cpp_load.py"), *arguments]
+        # The C++ library logs below HOME.
+        environment = {**os.environ, "HOME": str(home)}
+    process = Process(
+        home.name, command, home / "client.log", environment, home, merge_stderr=False
+    )
+    replicas.processes.add(process)
+    pids = replicas.pids()
+    if not watch_slave:
+        pids.pop("slave", None)
+    return LoadClient(process, pids).start()
+
+
+def run_load(
+    replicas: ReplicaSet,
+    client: str,
+    mode: str,
+    options: Mapping[str, object],
+    within_s: float,
+) -> Outcome:
+    """One run to its end. Errors: LoadFailed."""
+    load = start_load(replicas, client, mode, options)
+    try:
+        return load.outcome(within_s)
+    finally:
+        load.process.kill()
+        replicas.processes.members.remove(load.process)

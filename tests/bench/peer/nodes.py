@@ -1,0 +1,176 @@
+"""The brokers under comparison: both makes with the same settings, one replica set at a time.
+
+Stock defaults but for what is written here; on both sides the same keys get the same values. The
+JVM flags are those of RocketMQ's runbroker.sh with a heap that fits a small machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import attrs
+from bench.peer.probe import Probe
+from bench.peer.results import Side
+from bench.peer.rows import Topology
+from support.admin import create_topic
+from support.java import java_command, java_environment, java_namesrv, write_properties
+from support.processes import (
+    Node,
+    Process,
+    Processes,
+    free_ports,
+    running_processes,
+    trioha_broker,
+    trioha_namesrv,
+)
+
+from trioha.wire.codes import ResponseCode
+
+QUEUES = 8
+BROKER = "broker-a"
+MIB = 1024 * 1024
+BROKER_HEAP = ("-Xms2g", "-Xmx2g", "-Xmn1g", "-XX:MaxDirectMemorySize=4g")
+RUNBROKER_FLAGS = (
+    *("-XX:+UseG1GC", "-XX:G1HeapRegionSize=16m", "-XX:G1ReservePercent=25"),
+    *("-XX:InitiatingHeapOccupancyPercent=30", "-XX:SoftRefLRUPolicyMSPerMB=0"),
+    *("-XX:-OmitStackTraceInFastThrow", "-XX:+AlwaysPreTouch", "-XX:-UseLargePages"),
+)
+SETTINGS: Mapping[str, object] = {
+    "flushDiskType": "ASYNC_FLUSH",
+    "mappedFileSizeCommitLog": 256 * MIB,
+    "diskMaxUsedSpaceRatio": 95,
+}
+START_S = 60.0
+# A Java slave waits 5 s for its master's address and 5 s more before it reports its offset.
+IN_SYNC_S = 60.0
+ASK_PERIOD_S = 0.05
+
+
+@attrs.define(eq=False)
+class ReplicaSet:
+    """One side's name server, master and perhaps slave. The slave is started when asked for."""
+
+    side: Side
+    topology: Topology
+    processes: Processes
+    settings: Mapping[str, object]
+    namesrv: Node
+    master: Node
+    slave: Node
+
+    @property
+    def root(self) -> Path:
+        return self.processes.root
+
+    def pids(self) -> dict[str, int]:
+        """Of what runs, by what it is."""
+        nodes = {"namesrv": self.namesrv, "master": self.master, "slave": self.slave}
+        return {name: node.process.pid for name, node in nodes.items() if node.running}
+
+    def start(self) -> None:
+        """Start all of it; when this returns a slave has all the master has and says so."""
+        self.namesrv.start(START_S)
+        self.master.start(START_S)
+        if self.topology.has_slave:
+            self.slave.start(START_S)
+            self.wait_until_in_sync()
+
+    def create_topic(self, topic: str) -> None:
+        create_topic(self.master.address, self.namesrv.address, topic, QUEUES)
+
+    def wait_until_in_sync(self, within_s: float = IN_SYNC_S) -> None:
+        """Send now and then until the slave has it and the master is content.
+
+        Errors: AssertionError when that does not come to pass.
+        """
+        deadline = time.monotonic() + within_s
+        with Probe(self.master.address) as master, Probe(self.slave.address) as slave:
+            while True:
+                # SYNC_MASTER answers 0 only with the slave's word for it.
+                code = master.send()
+                theirs = slave.max_phy_offset()
+                if code == ResponseCode.SUCCESS and theirs == master.max_phy_offset():
+                    return
+                assert time.monotonic() < deadline, (
+                    f"no slave in sync after {within_s} s: last answer {code}, its log ends at "
+                    f"{theirs}"
+                )
+                time.sleep(ASK_PERIOD_S)
+
+    def check_running(self) -> None:
+        """Errors: AssertionError that names a node which has ended."""
+        expected = [self.namesrv, self.master]
+        if self.topology.has_slave:
+            expected.append(self.slave)
+        for node in expected:
+            assert node.running, f"{node.name} has ended\n{node.process.tail()}"
+
+
+@contextlib.contextmanager
+def open_replica_set(
+    side: Side, topology: Topology, root: Path, settings: Mapping[str, object] | None = None
+) -> Iterator[ReplicaSet]:
+    """A replica set, not yet started; all its processes end with the block."""
+    settings = {**SETTINGS, **(settings or {})}
+    with running_processes(root) as processes:
+        make_namesrv = java_namesrv if side == "java" else trioha_namesrv
+        make_broker = java_broker if side == "java" else trioha_broker
+        namesrv = make_namesrv(processes)
+
+        def broker(broker_id: int, role: str) -> Node:
+            return make_broker(
+                processes,
+                namesrv.address,
+                name=BROKER,
+                broker_id=broker_id,
+                role=role,
+                settings=settings,
+            )
+
+        master, slave = broker(0, topology.role), broker(1, "SLAVE")
+        yield ReplicaSet(side, topology, processes, settings, namesrv, master, slave)
+
+
+def java_broker(
+    processes: Processes,
+    namesrv: str,
+    *,
+    name: str,
+    broker_id: int,
+    role: str,
+    settings: Mapping[str, object],
+) -> Node:
+    """A Java broker with the heap and the flags of a production start, not yet started."""
+    port = free_ports()
+    label = f"java-{name}-{broker_id}"
+    home = processes.root / label
+    store = home / "store"
+    config: dict[str, object] = {
+        "brokerClusterName": "DefaultCluster",
+        "brokerName": name,
+        "brokerId": broker_id,
+        "brokerRole": role,
+        "namesrvAddr": namesrv,
+        "brokerIP1": "127.0.0.1",
+        "brokerIP2": "127.0.0.1",
+        "listenPort": port,
+        "storePathRootDir": store,
+        "storePathCommitLog": store / "commitlog",
+        "rocketmqHome": home,
+        **settings,
+    }
+    file = write_properties(home / "broker.conf", config)
+    command = java_command(
+        "org.apache.rocketmq.broker.BrokerStartup",
+        home,
+        ["-c", str(file)],
+        heap=[*BROKER_HEAP, *RUNBROKER_FLAGS],
+    )
+    log = processes.root / "logs" / f"{label}.log"
+    process = processes.add(Process(label, command, log, java_environment(home), home))
+    ready = rf"The broker\[{re.escape(name)}, \S+\] boot success"
+    return Node(process, f"127.0.0.1:{port}", ready, store, f"127.0.0.1:{port + 1}")

@@ -1,0 +1,176 @@
+"""The Markdown of a comparison, and its place between two marker comments of a page.
+
+Rows that failed and goals that were missed come first. A figure that could not be measured is a
+dash with its reason, never a zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from bench.peer.results import Results
+from bench.peer.rows import Metric
+from bench.peer.summary import DISTURBED_SHARE, MetricSummary, RowSummary, SideSummary
+
+BEGIN = "<!-- bench-peer: begin. Made by `just bench-peer`. -->"
+END = "<!-- bench-peer: end -->"
+TITLE = "## Side by side with the Java broker"
+NEW_PAGE = "# Benchmarks\n"
+REASON_COLUMNS = 160
+
+
+def replace_section(page: str, section: str) -> str:
+    """The page with `section` between the markers; at its end when it has none yet.
+
+    Errors: ValueError when only one marker is there or they stand the wrong way round.
+    """
+    begin, end = page.find(BEGIN), page.find(END)
+    block = f"{BEGIN}\n\n{section.strip()}\n\n{END}"
+    if begin < 0 and end < 0:
+        return f"{page.rstrip() or NEW_PAGE.rstrip()}\n\n{block}\n"
+    if begin < 0 or end < begin or page.count(BEGIN) > 1 or page.count(END) > 1:
+        raise ValueError("the page needs one begin marker with one end marker below it, or none")
+    return page[:begin] + block + page[end + len(END) :]
+
+
+def make_section(results: Results, summaries: Sequence[RowSummary], chart: str) -> str:
+    """The whole section; `chart` is the image's path as the page links it."""
+    return "\n\n".join(
+        [
+            TITLE,
+            _setup(results.setup),
+            f"![Ratios of trioha to Java, row by row]({chart})",
+            _verdict(summaries),
+            *(_table(group, rows) for group, rows in _groups(summaries).items()),
+            _footnotes(summaries),
+        ]
+    )
+
+
+def _setup(setup: Mapping[str, Any]) -> str:
+    lines = [f"* {name}: {value}" for name, value in setup.items() if isinstance(value, str)]
+    return "\n".join(lines)
+
+
+def _verdict(summaries: Sequence[RowSummary]) -> str:
+    failed = [summary for summary in summaries if summary.failed]
+    goals = [metric for summary in summaries for metric in summary.metrics if metric.goal]
+    short = [metric for metric in goals if not metric.reached]
+    lines = [f"{len(goals) - len(short)} of {len(goals)} goals reached."]
+    if failed:
+        lines += ["", "Not measured:", ""]
+        lines += [f"* `{summary.row.name}`: {_reasons(summary)}" for summary in failed]
+    missed = [
+        f"* `{summary.row.name}`, {metric.metric.label}: {_missed(metric)}"
+        for summary in summaries
+        if not summary.failed
+        for metric in summary.short
+    ]
+    if missed:
+        lines += ["", "Short of their goals:", "", *missed]
+    return "\n".join(lines)
+
+
+def _missed(summary: MetricSummary) -> str:
+    assert summary.goal is not None
+    value = summary.ratio if summary.goal.of_ratio else summary.trioha
+    digits = 2 if summary.goal.of_ratio else summary.metric.digits
+    sign = "≥" if summary.metric.higher_is_better else "≤"
+    of = "ratio " if summary.goal.of_ratio else ""
+    return f"{of}{format_number(value, digits)}, goal {sign} {summary.goal.limit:g}"
+
+
+def _groups(summaries: Iterable[RowSummary]) -> dict[str, list[RowSummary]]:
+    groups: dict[str, list[RowSummary]] = {}
+    for summary in summaries:
+        groups.setdefault(summary.row.group, []).append(summary)
+    return groups
+
+
+def _table(group: str, summaries: Sequence[RowSummary]) -> str:
+    metrics = summaries[0].row.metrics
+    head = ["row", *(_heading(metric) for metric in metrics), "rounds", "samples", "errors"]
+    lines = [f"### {group}", "", _line(head), _line(["---"] * len(head))]
+    for summary in summaries:
+        cells = [f"`{summary.row.name}`", *(_cell(metric) for metric in summary.metrics)]
+        cells += [
+            _pair(summary.java, summary.trioha, _rounds),
+            _pair(summary.java, summary.trioha, lambda side: f"{side.count:,}"),
+            _pair(summary.java, summary.trioha, _errors),
+        ]
+        lines.append(_line(cells))
+    return "\n".join(lines)
+
+
+def _heading(metric: Metric) -> str:
+    return f"{metric.label} {'↑' if metric.higher_is_better else '↓'}"
+
+
+def _cell(summary: MetricSummary) -> str:
+    digits = summary.metric.digits
+    java, trioha = format_number(summary.java, digits), format_number(summary.trioha, digits)
+    if summary.ratio is None:
+        return f"{java} → {trioha}"
+    ratio = f"{summary.ratio:.2f}"
+    if summary.reached is not None:
+        ratio = f"**{ratio}** {'✓' if summary.reached else '✗'}"
+    spread = f"{summary.ratio_low:.2f} to {summary.ratio_high:.2f}"
+    return f"{java} → {trioha}, {ratio} ({spread})"
+
+
+def _pair(java: SideSummary, trioha: SideSummary, show: Any) -> str:
+    return f"{show(java)} / {show(trioha)}"
+
+
+def _rounds(side: SideSummary) -> str:
+    text = str(side.rounds)
+    if side.failed:
+        text = f"{side.measured} of {side.rounds}, {len(side.failed)} **failed**"
+    return f"{text}, {side.disturbed} disturbed" if side.disturbed else text
+
+
+def _errors(side: SideSummary) -> str:
+    if not side.errors:
+        return "0"
+    return ", ".join(f"{times:,} {name}" for name, times in side.errors.most_common())
+
+
+def _footnotes(summaries: Sequence[RowSummary]) -> str:
+    lines = [
+        "Cells are medians over the rounds: Java → trioha, ratio trioha / Java (lowest to "
+        "highest of the rounds taken pair by pair). ↑: more is better, ↓: less is. ✓ and ✗: "
+        "the goal of the row. Rounds, samples and errors: Java / trioha; errors are those of "
+        "whole runs, warm-up included, and stand in no rate and no latency. A round is disturbed "
+        f"when processes foreign to it took more than {DISTURBED_SHARE:.0%} of a processor."
+    ]
+    partly = [summary for summary in summaries if not summary.failed and _reasons(summary)]
+    if partly:
+        lines += ["", "Failed rounds:", ""]
+        lines += [f"* `{summary.row.name}`: {_reasons(summary)}" for summary in partly]
+    return "\n".join(lines)
+
+
+def _reasons(summary: RowSummary) -> str:
+    reasons = [
+        f"{name}: {_one_line(reason)}"
+        for name, side in (("Java", summary.java), ("trioha", summary.trioha))
+        for reason in dict.fromkeys(side.failed)
+    ]
+    for name, side in (("Java", summary.java), ("trioha", summary.trioha)):
+        if not side.rounds:
+            reasons.append(f"{name}: not run")
+    return "; ".join(reasons)
+
+
+def _one_line(reason: str) -> str:
+    line = reason.strip().splitlines()[0] if reason.strip() else "no reason given"
+    return line[:REASON_COLUMNS].replace("|", "\\|").replace("`", "'")
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def format_number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"

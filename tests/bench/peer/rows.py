@@ -1,0 +1,237 @@
+"""What is measured: every row with its load, its figures and the goals of trioha against Java.
+
+A row's name is a path, so that a glob picks what belongs together: `java/send/sync/128/64` is the
+Java client sending 128 bytes from 64 threads to a SYNC_MASTER with a slave. Rows of one block share
+one start of the brokers in a round.
+"""
+
+from __future__ import annotations
+
+import enum
+import fnmatch
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import attrs
+
+
+class Topology(enum.Enum):
+    """Who stands beside the master, and whether it waits for them."""
+
+    ALONE = "alone"
+    SLAVE = "slave"
+    SYNC = "sync"
+
+    @property
+    def role(self) -> str:
+        return "SYNC_MASTER" if self is Topology.SYNC else "ASYNC_MASTER"
+
+    @property
+    def has_slave(self) -> bool:
+        return self is not Topology.ALONE
+
+
+@attrs.frozen
+class Metric:
+    """One figure of a row, by the name it has in a sample."""
+
+    key: str
+    label: str
+    higher_is_better: bool = False
+    digits: int = 3
+
+
+@attrs.frozen
+class Goal:
+    """What trioha is to reach in one metric: a ratio to Java, or a figure of its own."""
+
+    limit: float
+    of_ratio: bool = True
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """One line of the report."""
+
+    name: str
+    group: str
+    """The table it stands in; all rows of a group have the same metrics."""
+    block: str
+    scenario: str
+    topology: Topology
+    metrics: tuple[Metric, ...]
+    goals: Mapping[str, Goal] = attrs.field(factory=dict)
+    options: Mapping[str, object] = attrs.field(factory=dict)
+
+    @property
+    def client(self) -> str:
+        """java, cpp, or what is measured without a client's figures."""
+        return self.name.partition("/")[0]
+
+
+PER_S = Metric("per_s", "messages/s", higher_is_better=True, digits=0)
+P50 = Metric("p50_ms", "p50 ms")
+P99 = Metric("p99_ms", "p99 ms")
+CPU = Metric("master_cpu_s_per_million", "master CPU s/million", digits=1)
+FIRST = Metric("first_ms", "start to first message ms", digits=0)
+
+SEND_METRICS = (PER_S, P50, P99, CPU)
+HA_RATE = Metric("mib_per_s", "MiB/s from the first byte", higher_is_better=True, digits=0)
+HA_OF_BARE = Metric("of_bare_copy", "of a bare copy", higher_is_better=True, digits=2)
+HA_FIRST = Metric("first_byte_s", "exec to first byte s", digits=2)
+HA_DONE = Metric("caught_up_s", "exec to caught up s", digits=2)
+BLOCKED_KILL = Metric("longest_after_kill_ms", "longest send after the kill ms", digits=0)
+BLOCKED_JOIN = Metric("longest_after_rejoin_ms", "longest send after the rejoin ms", digits=0)
+FIRST_SEND = Metric("first_send_s", "exec to first accepted send s", digits=3)
+READY = Metric("ready_s", "exec to ready line s", digits=3)
+RSS = Metric("rss_mib", "RSS MiB", digits=0)
+RSS_PRIVATE = Metric("private_mib", "private MiB", digits=0)
+RSS_BEYOND_LOG = Metric("beyond_log_mib", "RSS without the store's files MiB", digits=0)
+
+THREADS = (1, 8, 64)
+SIZES = (128, 1024)
+BATCH = 32
+_ASYNC_GOAL = {PER_S.key: Goal(1.3)}
+_BATCH_GOAL = {PER_S.key: Goal(1.0)}
+_DRAIN_GOAL = {PER_S.key: Goal(1.0)}
+_E2E_GOAL = {P50.key: Goal(0.5), P99.key: Goal(0.5)}
+_START_GOAL = {FIRST_SEND.key: Goal(0.25)}
+_BLOCKED_GOAL = {
+    BLOCKED_KILL.key: Goal(1000, of_ratio=False),
+    BLOCKED_JOIN.key: Goal(1000, of_ratio=False),
+}
+_HA_GOAL = {
+    HA_RATE.key: Goal(2.0),
+    HA_OF_BARE.key: Goal(0.6, of_ratio=False),
+    HA_DONE.key: Goal(0.3),
+}
+_SEND_GOALS: Mapping[Topology, Mapping[str, Goal]] = {
+    Topology.ALONE: {},
+    Topology.SLAVE: {PER_S.key: Goal(1.2), P50.key: Goal(0.8), P99.key: Goal(0.8)},
+    Topology.SYNC: {PER_S.key: Goal(1.4), P50.key: Goal(0.7), P99.key: Goal(0.7)},
+}
+_CLIENTS = {"java": "Java client", "cpp": "C++ client"}
+
+
+def all_rows() -> list[Row]:
+    """Every row, in the order they are measured and reported."""
+    return [
+        *_send_rows("java", "send", "sync send, binary headers", "ROCKETMQ", tuple(Topology)),
+        *_send_rows(
+            "java", "send-json", "sync send, JSON headers", "JSON", (Topology.SLAVE, Topology.SYNC)
+        ),
+        *_other_client_rows("java"),
+        *_node_rows(),
+        # The C++ client knows JSON headers only.
+        *_send_rows("cpp", "send", "sync send, JSON headers", "JSON", tuple(Topology)),
+        *_other_client_rows("cpp"),
+    ]
+
+
+def select_rows(rows: Iterable[Row], globs: Sequence[str]) -> list[Row]:
+    """The rows that match one of the globs; all of them without any."""
+    if not globs:
+        return list(rows)
+    return [row for row in rows if any(fnmatch.fnmatch(row.name, glob) for glob in globs)]
+
+
+def blocks_of(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The rows by block, both in their order."""
+    blocks: dict[str, list[Row]] = {}
+    for row in rows:
+        blocks.setdefault(row.block, []).append(row)
+    return blocks
+
+
+def _send_rows(
+    client: str, kind: str, group: str, header: str, topologies: Sequence[Topology]
+) -> Iterator[Row]:
+    for topology in topologies:
+        for size in SIZES:
+            for threads in THREADS:
+                goals = dict(_SEND_GOALS[topology])
+                if threads == max(THREADS):
+                    goals[CPU.key] = Goal(1.0)
+                yield Row(
+                    name=f"{client}/{kind}/{topology.value}/{size}/{threads}",
+                    group=f"{_CLIENTS[client]}: {group}",
+                    block=f"{client}/{kind}/{topology.value}",
+                    scenario="send",
+                    topology=topology,
+                    metrics=SEND_METRICS,
+                    goals=goals,
+                    options={"bytes": size, "threads": threads, "header": header},
+                )
+
+
+def _other_client_rows(client: str) -> Iterator[Row]:
+    header = "ROCKETMQ" if client == "java" else "JSON"
+    title = _CLIENTS[client]
+
+    def row(
+        kind: str, group: str, topology: Topology, size: int, width: str, **more: object
+    ) -> Row:
+        scenario, metrics, goals = {
+            "async": ("async", SEND_METRICS, _ASYNC_GOAL),
+            "batch": ("send", SEND_METRICS, _BATCH_GOAL),
+            "drain": ("drain", (PER_S, FIRST, CPU), _DRAIN_GOAL),
+            "e2e": ("e2e", (P50, P99), _E2E_GOAL),
+        }[kind]
+        return Row(
+            name=f"{client}/{kind}/{topology.value}/{size}{width}",
+            group=f"{title}: {group}",
+            block=f"{client}/rest/{topology.value}",
+            scenario=scenario,
+            topology=topology,
+            metrics=metrics,
+            goals=goals,
+            options={"bytes": size, "header": header, **more},
+        )
+
+    for topology in Topology:
+        for in_flight in (64, 256):
+            text = "async send, by sends in flight"
+            yield row("async", text, topology, 128, f"/{in_flight}", in_flight=in_flight)
+        text = f"batches of {BATCH}, by threads"
+        if topology is Topology.ALONE:
+            yield row("batch", text, topology, 128, "/1", threads=1, batch=BATCH)
+        yield row("batch", text, topology, 128, "/8", threads=8, batch=BATCH)
+        yield row("batch", text, topology, 1024, "/8", threads=8, batch=BATCH)
+        if topology is Topology.ALONE:
+            yield row("drain", "push consumer drains a backlog", topology, 128, "")
+        yield row("e2e", "end to end at 100 messages/s", topology, 128, "/100", rate=100)
+
+
+def _node_rows() -> Iterator[Row]:
+    def row(
+        name: str,
+        group: str,
+        scenario: str,
+        metrics: tuple[Metric, ...],
+        goals: Mapping[str, Goal],
+        topology: Topology = Topology.ALONE,
+    ) -> Row:
+        return Row(
+            name=name,
+            group=group,
+            # Each starts nodes of its own.
+            block=name,
+            scenario=scenario,
+            topology=topology,
+            metrics=metrics,
+            goals=goals,
+        )
+
+    catch_up = (HA_RATE, HA_OF_BARE, HA_FIRST, HA_DONE)
+    text = "empty slave joins a filled master"
+    yield row("ha/catch-up", text, "catch_up", catch_up, _HA_GOAL, Topology.SLAVE)
+    blocked = (BLOCKED_KILL, BLOCKED_JOIN)
+    text = "slave of a SYNC_MASTER killed and back, 50 sends/s"
+    yield row("ha/slave-loss", text, "slave_loss", blocked, _BLOCKED_GOAL, Topology.SYNC)
+    starts = (FIRST_SEND, READY)
+    for state in ("empty", "stopped", "killed"):
+        goals = _START_GOAL if state == "empty" else {}
+        yield row(f"start/{state}", "start, by what became of the store", "start", starts, goals)
+    memory = (RSS, RSS_PRIVATE, RSS_BEYOND_LOG)
+    goals = {RSS_BEYOND_LOG.key: Goal(0.06)}
+    for state in ("fresh", "loaded"):
+        yield row(f"memory/{state}", "memory of a master", "memory", memory, goals)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import resource
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -106,6 +108,7 @@ def run_node(
             raise
         log.write(f"trioha: note: no journal: {error}")
     events: EventSink = log if journal is None else Tee(journal, log)
+    _raise_descriptor_limit()
     events.event("node_started", node=node, version=__version__, pid=os.getpid())
     reason = "stopped in order"
     try:
@@ -159,6 +162,14 @@ def _announce(facts: Mapping[str, object], *, as_json: bool) -> None:
     except OSError:
         pass  # nobody waits for the line
     notify_ready(f"serving on {facts['listen']}")
+
+
+def _raise_descriptor_limit() -> None:
+    """Connections and mapped files take a descriptor each: take what the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _tune_garbage_collector() -> None:

@@ -112,6 +112,8 @@ class BrokerNode:
         )
         core.topics.on_change = self.registration.topics_changed
         self._seen_end = store.max_phy_offset
+        # After an unclean stop the index is behind the log.
+        self.reput.grown_nowait()
 
     def load_tables(self) -> None:
         """Read config/*.json.
@@ -172,7 +174,7 @@ class BrokerNode:
             self.core.sample(self.clock.instant())
             self.after_batch()
 
-        await watch_disk(self.store, self.config, self.clock, self.events, on_looked)
+        await watch_disk(self.store, self.config, self.clock, on_looked)
 
     async def wait_level(self) -> None:
         """Wait until who waits for disk or slave is answered and slaves in sync hold all."""

@@ -7,28 +7,15 @@ from collections.abc import Callable
 import trio
 
 from trioha.config import BrokerConfig
-from trioha.journal import EventSink
 from trioha.services.clock import Clock
 from trioha.store.interface import MessageStore
 
 
 async def watch_disk(
-    store: MessageStore,
-    config: BrokerConfig,
-    clock: Clock,
-    events: EventSink,
-    on_looked: Callable[[], None],
+    store: MessageStore, config: BrokerConfig, clock: Clock, on_looked: Callable[[], None]
 ) -> None:
     """Look every `cleanResourceInterval`: disks fill behind our back and send no event."""
     while True:
         await trio.sleep(config.clean_resource_interval / 1000)
-        was_writable = store.statistics().writable
-        for path in store.check_disk(clock.wall_ms()):
-            events.event("segment_deleted", file=path)
-        statistics = store.statistics()
-        if statistics.writable is not was_writable:
-            events.event(
-                "write_resumed" if statistics.writable else "write_refused",
-                reason=f"disk {statistics.disk_ratio:.0%} used",
-            )
+        store.check_disk(clock.wall_ms())
         on_looked()

@@ -147,7 +147,7 @@ class Record:
 
     @property
     def keys(self) -> list[str]:
-        return self.properties.get(KEYS, "").split()
+        return [key for key in self.properties.get(KEYS, "").split(" ") if key]
 
 
 def body_crc(body: Buffer) -> int:

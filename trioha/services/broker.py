@@ -11,7 +11,8 @@
        └─ replication
           ├─ SLAVE   ha.client, slave_synchronize
           ├─ others  ha.accept → ha.conn[slave] → ha.read, ha.write;  group_transfer
-          └─ connections         after shutdown: until slaves are level, at most a grace period
+          └─ connections         after shutdown: until slaves are level, at most a grace period;
+             │               then who still waits for one is answered
              ├─ remoting.conn[client] → remoting.write;  pull_hold, client_expiry
              └─ services         cancelled first
                 ├─ accept, accept.vip, schedule_message
@@ -93,6 +94,7 @@ async def _serve_store(
                     services.cancel_scope.cancel()
                 with trio.move_on_after(node.config.shutdown_grace / 1000):
                     await node.wait_level()
+                node.give_up_waiting()
                 connections.cancel_scope.cancel()
             replication.cancel_scope.cancel()
         store.cancel_scope.cancel()

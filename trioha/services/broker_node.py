@@ -182,13 +182,16 @@ class BrokerNode:
             await self.ha_master.wait_transferred()
         await self.flush.flush_all()
 
+    def give_up_waiting(self) -> None:
+        """Answer who still waits for disk or slave, while their connections are there."""
+        with self.server.outboxes.batch():
+            self.core.pipeline.give_up()
+
     async def close(self) -> None:
         """Bring everything to disk and let go of the store. Blocks in a thread.
 
         Errors: StoreError when the disk does not take it.
         """
-        with self.server.outboxes.batch():
-            self.core.pipeline.give_up()
         await self.persist.save_all()
         await trio.to_thread.run_sync(self.store.close)
 

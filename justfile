@@ -47,6 +47,10 @@ demo *options="":
 bench *options="":
     trioha bench {{ options }}
 
+# Java's broker and trioha under the same loads, in turns: `just bench-peer --quick`, `--help`.
+bench-peer *options="":
+    PYTHONPATH=tests python -m bench.peer {{ options }}
+
 # Tests with real Java or Go peers; the first run fetches them.
 interop *options="":
     pytest -q -m interop {{ options }}

@@ -12,6 +12,7 @@ import argparse
 import datetime
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from bench.peer.results import Results, load_results, merge_results, save_result
 from bench.peer.rows import all_rows, select_rows
 from bench.peer.runner import Runner, estimate_min
 from bench.peer.summary import summarize
-from support.java import require_java
+from support.java import INTEROP, require_java
 from support.processes import REPO
 
 PAGE = REPO / "docs" / "benchmarks.md"
@@ -47,7 +48,9 @@ def main() -> int:
         return 0 if rows else 2
     scale = QUICK if options.quick else Scale()
     if options.seconds is not None:
-        scale = attrs.evolve(scale, seconds=options.seconds)
+        # A hundred messages a second need longer to make a percentile.
+        e2e_seconds = max(2.5 * options.seconds, 2.0)
+        scale = attrs.evolve(scale, seconds=options.seconds, e2e_seconds=e2e_seconds)
     rounds = options.rounds or (1 if options.quick else ROUNDS)
     check_tools()
     check_memory()
@@ -114,14 +117,14 @@ def describe_setup(rounds: int, scale: Scale) -> dict[str, object]:
         "measured": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": f"{os.cpu_count()} processors ({processor()}), {memory_gib:.0f} GiB, "
         f"Linux {platform.release()}; name server, brokers and client share them over loopback",
-        "Java broker": f"Apache RocketMQ, versions of tests/interop/pom.xml; {java_version()}, "
+        "Java broker": f"Apache RocketMQ {rocketmq_version()}; {java_version()}, "
         f"{' '.join(BROKER_HEAP)} and the flags of runbroker.sh",
         "trioha": f"commit {commit()}, Python {platform.python_version()}",
         "both": "ASYNC_FLUSH, log segments of 256 MiB (1.5 GiB for the catch-up), topics of 8 "
         "queues, defaults otherwise; each under a name server of its own make",
-        "method": f"{rounds} rounds, sides in turns; brokers warmed {scale.broker_warm_up_s:g} s "
-        f"by 64 threads, then per row {scale.warm_up_s:g} s of warm-up and {scale.seconds:g} s "
-        "measured with a fresh client",
+        "method": f"{rounds} round{'s' * (rounds > 1)}, sides in turns; brokers warmed "
+        f"{scale.broker_warm_up_s:g} s by 64 threads, then per row {scale.warm_up_s:g} s of "
+        f"warm-up and {scale.seconds:g} s measured with a fresh client",
         "scale": attrs.asdict(scale),
     }
 
@@ -137,6 +140,12 @@ def commit() -> str:
     command = ["git", "-C", str(REPO), "rev-parse", "--short", "HEAD"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     return run.stdout.strip() or "unknown"
+
+
+def rocketmq_version() -> str:
+    pom = (INTEROP / "pom.xml").read_text()
+    versions = re.findall(r"<rocketmq\.(?:server\.)?version>([^<]+)<", pom)
+    return " with the broker and name server of ".join(versions)
 
 
 def java_version() -> str:

@@ -1,7 +1,8 @@
 """A bar chart of ratios as SVG: one bar per row and chosen metric, on a logarithmic scale.
 
-Every ratio is turned so that a bar to the right is better for trioha, whatever the metric: twice
-the throughput and half the latency are bars of one length. A tick on a bar's track is the goal.
+Every ratio is turned so that to the right is better for trioha, whatever the metric: twice the
+throughput and half the latency are bars of one length. Percentiles of a row whose bar is its
+throughput are circles on the same line. A tick is the goal of the bar.
 """
 
 from __future__ import annotations
@@ -11,25 +12,36 @@ from collections.abc import Iterator, Sequence
 from xml.sax.saxutils import escape
 
 import attrs
+from bench.peer.rows import P50, P99
 from bench.peer.summary import MetricSummary, RowSummary
 
-LABEL_WIDTH = 330
+LABEL_WIDTH = 340
 TRACK_WIDTH = 460
-VALUE_WIDTH = 90
+VALUE_WIDTH = 70
 ROW_HEIGHT = 17
 BAR_HEIGHT = 11
-TOP = 46
-BOTTOM = 26
+TOP = 62
+BOTTOM = 14
 ADVANTAGE_MAX = 16.0
 """Where bars are cut; the figure beside them is not."""
 TICKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16)
+CIRCLES = {P50.key: "p50", P99.key: "p99"}
 
 _STYLE = """
   text { font: 11px sans-serif; fill: #222 }
   .title { font-weight: bold; font-size: 13px }
-  .better { fill: #2b7a4b } .worse { fill: #b5482a } .none { fill: #888 }
+  .better { fill: #7fb894 } .worse { fill: #dd8f74 } .none { fill: #888 }
   .grid { stroke: #ddd } .even { stroke: #555 } .goal { stroke: #1a3f8f; stroke-width: 2 }
+  .p50 { fill: #fff; stroke: #222 } .p99 { fill: #222; stroke: #222 }
 """
+
+
+@attrs.frozen
+class Circle:
+    """A further metric on the line of a bar."""
+
+    kind: str
+    advantage: float
 
 
 @attrs.frozen
@@ -40,21 +52,12 @@ class Bar:
     advantage: float | None
     ratio: float | None
     goal_advantage: float | None = None
+    circles: tuple[Circle, ...] = ()
 
 
 def bars_of(summaries: Sequence[RowSummary]) -> list[Bar]:
     """The first metric of each row, and every other one that has a goal against Java."""
-    return [
-        Bar(
-            f"{summary.row.name}  {metric.metric.label}",
-            metric.advantage,
-            metric.ratio,
-            _goal_advantage(metric),
-        )
-        for summary in summaries
-        for number, metric in enumerate(summary.metrics)
-        if number == 0 or (metric.goal is not None and metric.goal.of_ratio)
-    ]
+    return [bar for summary in summaries for bar in _bars_of_row(summary)]
 
 
 def make_chart(bars: Sequence[Bar]) -> str:
@@ -67,6 +70,7 @@ def make_chart(bars: Sequence[Bar]) -> str:
             f"<style>{_STYLE}</style>",
             f'<rect width="{width}" height="{height}" fill="#fff"/>',
             _text(8, 18, "trioha against Java: to the right is better for trioha", "title"),
+            *_legend(),
             *_grid(height),
             *(line for number, bar in enumerate(bars) for line in _bar(number, bar)),
             "</svg>",
@@ -75,11 +79,46 @@ def make_chart(bars: Sequence[Bar]) -> str:
     )
 
 
+def _bars_of_row(summary: RowSummary) -> Iterator[Bar]:
+    first, *rest = summary.metrics
+    circles = tuple(
+        Circle(CIRCLES[metric.metric.key], metric.advantage)
+        for metric in rest
+        if metric.metric.key in CIRCLES and metric.advantage is not None
+    )
+    yield _bar_of(summary, first, circles)
+    for metric in rest:
+        has_ratio_goal = metric.goal is not None and metric.goal.of_ratio
+        if has_ratio_goal and metric.metric.key not in CIRCLES:
+            yield _bar_of(summary, metric)
+
+
+def _bar_of(row: RowSummary, metric: MetricSummary, circles: tuple[Circle, ...] = ()) -> Bar:
+    label = f"{row.row.name}  {metric.metric.label}"
+    return Bar(label, metric.advantage, metric.ratio, _goal_advantage(metric), circles)
+
+
+def _goal_advantage(summary: MetricSummary) -> float | None:
+    goal = summary.goal
+    if goal is None or not goal.of_ratio:
+        return None
+    return goal.limit if summary.metric.higher_is_better else 1 / goal.limit
+
+
+def _legend() -> Iterator[str]:
+    x = float(LABEL_WIDTH)
+    for kind in CIRCLES.values():
+        yield _circle(kind, x + 6, 32)
+        yield _text(x + 14, 36, kind)
+        x += 50
+    yield _line("goal", x + 6, 26, 38)
+    yield _text(x + 14, 36, "goal of the bar; the figures are ratios, trioha / Java")
+
+
 def _grid(height: int) -> Iterator[str]:
     for tick in TICKS:
         x = _x(tick)
-        kind = "even" if tick == 1 else "grid"
-        yield _line(kind, x, TOP - 4, height - BOTTOM)
+        yield _line("even" if tick == 1 else "grid", x, TOP - 4, height - BOTTOM)
         text = f"{tick:g}" if tick >= 1 else f"1/{1 / tick:g}"
         yield _text(x, TOP - 9, text, anchor="middle")
 
@@ -100,14 +139,9 @@ def _bar(number: int, bar: Bar) -> Iterator[str]:
     )
     if bar.goal_advantage is not None:
         yield _line("goal", _x(bar.goal_advantage), y + 1, y + ROW_HEIGHT - 1)
+    for circle in bar.circles:
+        yield _circle(circle.kind, _x(circle.advantage), middle)
     yield _text(LABEL_WIDTH + TRACK_WIDTH + 10, middle + 4, f"{bar.ratio:.2f}")
-
-
-def _goal_advantage(summary: MetricSummary) -> float | None:
-    goal = summary.goal
-    if goal is None or not goal.of_ratio:
-        return None
-    return goal.limit if summary.metric.higher_is_better else 1 / goal.limit
 
 
 def _x(advantage: float) -> float:
@@ -118,6 +152,10 @@ def _x(advantage: float) -> float:
 
 def _line(kind: str, x: float, top: float, bottom: float) -> str:
     return f'<line class="{kind}" x1="{x:.1f}" y1="{top:g}" x2="{x:.1f}" y2="{bottom:g}"/>'
+
+
+def _circle(kind: str, x: float, y: float) -> str:
+    return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>'
 
 
 def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:

@@ -94,7 +94,7 @@ class LoadClient:
         return Outcome(
             figures=self._result["figures"],
             errors=self._result["errors"],
-            first_error=self._result["first_error"],
+            first_error=self._result.get("first_error"),
             stored=self._result.get("stored", 0),
             cpu=first.until(last) if first is not None and last is not None else None,
             elapsed_s=self._times_s[-1] - self._times_s[0],

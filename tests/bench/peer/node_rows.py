@@ -6,6 +6,7 @@ Whatever goes wrong is raised; the runner keeps it as the row's failure.
 from __future__ import annotations
 
 import mmap
+import os
 import re
 import subprocess
 import sys
@@ -13,11 +14,12 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import attrs
 from bench.peer.load_clients import HERE, run_load, start_load
 from bench.peer.loads import LOAD_SLACK_S, TOPIC, Measured, Scale, fill
 from bench.peer.nodes import MIB, QUEUES, START_S, ReplicaSet, open_replica_set
 from bench.peer.probe import Probe, wait_for_accepted_send, wait_for_probe
-from bench.peer.proc import read_memory
+from bench.peer.proc import read_cpu, read_memory
 from bench.peer.results import Side
 from bench.peer.rows import Row
 from support.processes import Node
@@ -36,7 +38,21 @@ SETTLE_S = 2.0
 
 def measure_nodes(side: Side, row: Row, scale: Scale, root: Path) -> Measured:
     """A row that starts its own nodes below `root`."""
-    return _NODES[row.scenario](side, row, scale, root)
+    before, before_s = _all_and_own_cpu_s(), time.monotonic()
+    measured = _NODES[row.scenario](side, row, scale, root)
+    # By now every child has ended and is accounted for.
+    after = _all_and_own_cpu_s()
+    return attrs.evolve(
+        measured,
+        other_cpu_s=max(0.0, after[0] - before[0] - (after[1] - before[1])),
+        elapsed_s=time.monotonic() - before_s,
+    )
+
+
+def _all_and_own_cpu_s() -> tuple[float, float]:
+    """Processor seconds of all processes, and of this one with its ended children."""
+    times = os.times()
+    return read_cpu({}).all_processes, sum(times[:4])
 
 
 def _catch_up(side: Side, row: Row, scale: Scale, root: Path) -> Measured:
@@ -74,7 +90,6 @@ def _catch_up(side: Side, row: Row, scale: Scale, root: Path) -> Measured:
             "caught_up_s": done_s - began_s,
         },
         count=target,
-        elapsed_s=done_s - began_s,
     )
 
 
@@ -111,7 +126,6 @@ def _slave_loss(side: Side, row: Row, scale: Scale, root: Path) -> Measured:
         },
         count=len(sends),
         errors=outcome.errors,
-        elapsed_s=outcome.elapsed_s,
         extra={"killed_ms": killed_ms, "back_ms": back_ms, "sends": sends},
     )
 

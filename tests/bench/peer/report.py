@@ -62,7 +62,7 @@ def _verdict(summaries: Sequence[RowSummary]) -> str:
         lines += ["", "Not measured:", ""]
         lines += [f"* `{summary.row.name}`: {_reasons(summary)}" for summary in failed]
     missed = [
-        f"* `{summary.row.name}`, {metric.metric.label}: {_missed(metric)}"
+        f"* `{summary.row.name}`: {_missed(metric)}"
         for summary in summaries
         if not summary.failed
         for metric in summary.short
@@ -74,11 +74,14 @@ def _verdict(summaries: Sequence[RowSummary]) -> str:
 
 def _missed(summary: MetricSummary) -> str:
     assert summary.goal is not None
-    value = summary.ratio if summary.goal.of_ratio else summary.trioha
-    digits = 2 if summary.goal.of_ratio else summary.metric.digits
+    of_ratio = summary.goal.of_ratio
+    value = summary.ratio if of_ratio else summary.trioha
     sign = "≥" if summary.metric.higher_is_better else "≤"
-    of = "ratio " if summary.goal.of_ratio else ""
-    return f"{of}{format_number(value, digits)}, goal {sign} {summary.goal.limit:g}"
+    return (
+        f"{summary.metric.label}{' ratio' if of_ratio else ''} "
+        f"{format_number(value, 2 if of_ratio else summary.metric.digits)}, "
+        f"goal {sign} {summary.goal.limit:g}"
+    )
 
 
 def _groups(summaries: Iterable[RowSummary]) -> dict[str, list[RowSummary]]:
@@ -90,7 +93,13 @@ def _groups(summaries: Iterable[RowSummary]) -> dict[str, list[RowSummary]]:
 
 def _table(group: str, summaries: Sequence[RowSummary]) -> str:
     metrics = summaries[0].row.metrics
-    head = ["row", *(_heading(metric) for metric in metrics), "rounds", "samples", "errors"]
+    head = [
+        "row",
+        *(_heading(metric) for metric in metrics),
+        "rounds",
+        "samples",
+        "errors",
+    ]
     lines = [f"### {group}", "", _line(head), _line(["---"] * len(head))]
     for summary in summaries:
         cells = [f"`{summary.row.name}`", *(_cell(metric) for metric in summary.metrics)]
@@ -110,13 +119,25 @@ def _heading(metric: Metric) -> str:
 def _cell(summary: MetricSummary) -> str:
     digits = summary.metric.digits
     java, trioha = format_number(summary.java, digits), format_number(summary.trioha, digits)
+    ratio = format_number(summary.ratio, 2)
+    if summary.goal is not None and summary.goal.of_ratio:
+        ratio = _judged(ratio, summary)
+    elif summary.goal is not None:
+        trioha = _judged(trioha, summary)
+    text = f"{java} → {trioha}"
     if summary.ratio is None:
-        return f"{java} → {trioha}"
-    ratio = f"{summary.ratio:.2f}"
-    if summary.reached is not None:
-        ratio = f"**{ratio}** {'✓' if summary.reached else '✗'}"
-    spread = f"{summary.ratio_low:.2f} to {summary.ratio_high:.2f}"
-    return f"{java} → {trioha}, {ratio} ({spread})"
+        return text
+    if summary.ratio_low is None or summary.ratio_low == summary.ratio_high:
+        return f"{text}; {ratio}"
+    return f"{text}; {ratio} ({summary.ratio_low:.2f} to {summary.ratio_high:.2f})"
+
+
+def _judged(value: str, summary: MetricSummary) -> str:
+    """A value beside its goal: **1.31** ≥ 1.2 ✓ or **1.07** < 1.2 ✗."""
+    assert summary.goal is not None
+    reached, missed = ("≥", "<") if summary.metric.higher_is_better else ("≤", ">")
+    sign, mark = (reached, "✓") if summary.reached else (missed, "✗")
+    return f"**{value}** {sign} {summary.goal.limit:g} {mark}"
 
 
 def _pair(java: SideSummary, trioha: SideSummary, show: Any) -> str:
@@ -138,11 +159,12 @@ def _errors(side: SideSummary) -> str:
 
 def _footnotes(summaries: Sequence[RowSummary]) -> str:
     lines = [
-        "Cells are medians over the rounds: Java → trioha, ratio trioha / Java (lowest to "
+        "Cells are medians over the rounds: Java → trioha; ratio trioha / Java (lowest to "
         "highest of the rounds taken pair by pair). ↑: more is better, ↓: less is. ✓ and ✗: "
-        "the goal of the row. Rounds, samples and errors: Java / trioha; errors are those of "
-        "whole runs, warm-up included, and stand in no rate and no latency. A round is disturbed "
-        f"when processes foreign to it took more than {DISTURBED_SHARE:.0%} of a processor."
+        "whether its goal is reached. Rounds, samples and errors: Java / trioha. Samples are "
+        "messages, bytes in the catch-up, and starts. Errors are those of whole runs, warm-up "
+        "included, and stand in no rate and no latency. A round is disturbed when processes "
+        f"foreign to it took more than {DISTURBED_SHARE:.0%} of a processor."
     ]
     partly = [summary for summary in summaries if not summary.failed and _reasons(summary)]
     if partly:

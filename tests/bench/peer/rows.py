@@ -191,11 +191,13 @@ def _other_client_rows(client: str) -> Iterator[Row]:
         for in_flight in (64, 256):
             text = "async send, by sends in flight"
             yield row("async", text, topology, 128, f"/{in_flight}", in_flight=in_flight)
-        text = f"batches of {BATCH}, by threads"
-        if topology is Topology.ALONE:
-            yield row("batch", text, topology, 128, "/1", threads=1, batch=BATCH)
-        yield row("batch", text, topology, 128, "/8", threads=8, batch=BATCH)
-        yield row("batch", text, topology, 1024, "/8", threads=8, batch=BATCH)
+        if client == "java":
+            # A Java broker stores a batch of the C++ client as one message: nothing to compare.
+            text = f"batches of {BATCH}, by threads"
+            if topology is Topology.ALONE:
+                yield row("batch", text, topology, 128, "/1", threads=1, batch=BATCH)
+            yield row("batch", text, topology, 128, "/8", threads=8, batch=BATCH)
+            yield row("batch", text, topology, 1024, "/8", threads=8, batch=BATCH)
         if topology is Topology.ALONE:
             yield row("drain", "push consumer drains a backlog", topology, 128, "")
         yield row("e2e", "end to end at 100 messages/s", topology, 128, "/100", rate=100)
@@ -222,16 +224,16 @@ def _node_rows() -> Iterator[Row]:
         )
 
     catch_up = (HA_RATE, HA_OF_BARE, HA_FIRST, HA_DONE)
-    text = "empty slave joins a filled master"
+    text = "Empty slave joins a filled master"
     yield row("ha/catch-up", text, "catch_up", catch_up, _HA_GOAL, Topology.SLAVE)
     blocked = (BLOCKED_KILL, BLOCKED_JOIN)
-    text = "slave of a SYNC_MASTER killed and back, 50 sends/s"
+    text = "Slave of a SYNC_MASTER killed and back, 50 sends/s"
     yield row("ha/slave-loss", text, "slave_loss", blocked, _BLOCKED_GOAL, Topology.SYNC)
     starts = (FIRST_SEND, READY)
     for state in ("empty", "stopped", "killed"):
         goals = _START_GOAL if state == "empty" else {}
-        yield row(f"start/{state}", "start, by what became of the store", "start", starts, goals)
+        yield row(f"start/{state}", "Start, by what became of the store", "start", starts, goals)
     memory = (RSS, RSS_PRIVATE, RSS_BEYOND_LOG)
     goals = {RSS_BEYOND_LOG.key: Goal(0.06)}
     for state in ("fresh", "loaded"):
-        yield row(f"memory/{state}", "memory of a master", "memory", memory, goals)
+        yield row(f"memory/{state}", "Memory of a master", "memory", memory, goals)

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import attrs
-from bench.peer.load_clients import LoadFailed
 from bench.peer.loads import Measured, Scale, measure_load, needs_running_nodes, warm_up
 from bench.peer.node_rows import measure_nodes
 from bench.peer.nodes import ReplicaSet, open_replica_set
@@ -86,8 +85,9 @@ class Runner:
         at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         try:
             measured = measure()
-        except (LoadFailed, AssertionError, OSError, ValueError) as error:
-            text = f"{type(error).__name__}: {error}".removeprefix("LoadFailed: ")
+        except Exception as error:
+            # Whatever it was, the other rows of a run of hours are still worth having.
+            text = f"{type(error).__name__}: {error}"
             sample = Sample(row=row.name, side=side, round=number, failed=text, at=at)
         else:
             sample = Sample(

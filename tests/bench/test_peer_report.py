@@ -1,0 +1,181 @@
+"""The section of the page, its markers and its chart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from xml.etree import ElementTree
+
+import attrs
+import pytest
+from bench.peer.chart import bars_of, make_chart
+from bench.peer.report import BEGIN, END, make_section, replace_section
+from bench.peer.results import Results
+from bench.peer.rows import Goal, Row
+from bench.peer.summary import summarize
+
+MakeResults = Callable[..., Results]
+MakeRow = Callable[..., Row]
+
+
+def section_of(row: Row, results: Results) -> str:
+    return make_section(results, summarize([row], results), "chart.svg")
+
+
+def table_line(section: str, row: Row) -> str:
+    return next(line for line in section.splitlines() if line.startswith(f"| `{row.name}`"))
+
+
+def test_a_new_page_gets_a_title_and_the_section() -> None:
+    assert replace_section("", "text") == f"# Benchmarks\n\n{BEGIN}\n\ntext\n\n{END}\n"
+
+
+def test_the_section_goes_to_the_end_of_a_page_without_markers() -> None:
+    page = replace_section("# Benchmarks\n\n## trioha bench\n\nours\n", "text")
+    assert page == f"# Benchmarks\n\n## trioha bench\n\nours\n\n{BEGIN}\n\ntext\n\n{END}\n"
+
+
+def test_what_others_wrote_around_the_section_stays() -> None:
+    before = f"# Title\n\nabove\n\n{BEGIN}\n\nold\n\n{END}\n\nbelow\n"
+    after = replace_section(before, "new")
+    assert after == f"# Title\n\nabove\n\n{BEGIN}\n\nnew\n\n{END}\n\nbelow\n"
+
+
+def test_replacing_twice_changes_nothing() -> None:
+    once = replace_section("# Title\n", "text")
+    assert replace_section(once, "text") == once
+
+
+@pytest.mark.parametrize(
+    "page", [BEGIN, END, f"{END}\n{BEGIN}", f"{BEGIN}\n{END}\n{BEGIN}", f"{BEGIN}\n{END}\n{END}"]
+)
+def test_a_page_with_broken_markers_is_left_alone(page: str) -> None:
+    with pytest.raises(ValueError, match="marker"):
+        replace_section(page, "text")
+
+
+def test_a_line_has_both_medians_the_ratio_and_its_goal(
+    make_row: MakeRow, make_results: MakeResults
+) -> None:
+    row = make_row(per_s=Goal(1.2), p50_ms=Goal(0.8))
+    line = table_line(section_of(row, make_results(row, [1000, 1000], [1300, 1100])), row)
+    assert "1,000 → 1,200; **1.20** ≥ 1.2 ✓ (1.10 to 1.30)" in line
+    assert "**0.84** > 0.8 ✗" in line
+    assert "| 2 / 2 | 2,000 / 2,400 | 0 / 0 |" in line
+
+
+def test_an_absolute_goal_stands_at_the_figure_itself(
+    make_row: MakeRow, make_results: MakeResults
+) -> None:
+    row = make_row(p50_ms=Goal(5, of_ratio=False))
+    line = table_line(section_of(row, make_results(row, [1000], [100])), row)
+    assert "1.000 → **10.000** > 5 ✗; 10.00" in line
+
+
+def test_a_side_that_failed_is_shown_as_failed_and_never_as_zero(
+    make_row: MakeRow, make_results: MakeResults
+) -> None:
+    row = make_row(per_s=Goal(1.2))
+    section = section_of(row, make_results(row, [1000], [None]))
+    assert "Not measured:" in section
+    assert f"* `{row.name}`: trioha: the broker fell over\n" in section
+    line = table_line(section, row)
+    assert "1,000 → -" in line
+    assert "1 / 0 of 1, 1 **failed**" in line
+    assert "Short of their goals" not in section
+
+
+def test_a_side_that_never_ran_is_not_measured(
+    make_row: MakeRow, make_results: MakeResults
+) -> None:
+    row = make_row()
+    assert "trioha: not run" in section_of(row, make_results(row, [1000], []))
+
+
+def test_single_failed_rounds_are_told_below(make_row: MakeRow, make_results: MakeResults) -> None:
+    row = make_row()
+    section = section_of(row, make_results(row, [1000, None], [1000, 1000]))
+    assert "Not measured:" not in section
+    assert section.endswith(f"Failed rounds:\n\n* `{row.name}`: Java: the broker fell over")
+
+
+def test_missed_goals_come_before_the_tables(make_row: MakeRow, make_results: MakeResults) -> None:
+    row = make_row(per_s=Goal(1.2))
+    section = section_of(row, make_results(row, [1000], [1100]))
+    assert "0 of 1 goals reached." in section
+    missed = f"* `{row.name}`: messages/s ratio 1.10, goal ≥ 1.2"
+    assert section.index(missed) < section.index("### sends")
+
+
+def test_errors_are_named_and_added_up(make_row: MakeRow, make_results: MakeResults) -> None:
+    row = make_row()
+    results = make_results(row, [1000, 1000], [1000, 1000])
+    samples = [
+        attrs.evolve(sample, errors={"TIMEOUT": 3}) if sample.side == "java" else sample
+        for sample in results.samples
+    ]
+    line = table_line(section_of(row, attrs.evolve(results, samples=samples)), row)
+    assert line.endswith("| 6 TIMEOUT / 0 |")
+
+
+def test_only_words_of_the_setup_are_told(make_row: MakeRow, make_results: MakeResults) -> None:
+    row = make_row()
+    section = section_of(row, make_results(row, [1], [1]))
+    assert "* machine: two abaci" in section
+    assert "scale" not in section
+
+
+def chart_of(row: Row, results: Results) -> ElementTree.Element:
+    return ElementTree.fromstring(make_chart(bars_of(summarize([row], results))))
+
+
+def shapes(chart: ElementTree.Element, tag: str, kind: str) -> list[ElementTree.Element]:
+    found = chart.iter(f"{{http://www.w3.org/2000/svg}}{tag}")
+    return [shape for shape in found if shape.get("class") == kind]
+
+
+def words(chart: ElementTree.Element) -> list[str | None]:
+    return [text.text for text in chart.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_more_throughput_and_less_delay_both_lie_to_the_right(
+    make_row: MakeRow, make_results: MakeResults
+) -> None:
+    row = make_row(per_s=Goal(2.0))
+    chart = chart_of(row, make_results(row, [100], [400]))
+    (bar,) = shapes(chart, "rect", "better")
+    (circle,) = shapes(chart, "circle", "p50")[1:]
+    end = float(bar.get("x", "")) + float(bar.get("width", ""))
+    assert end == pytest.approx(float(circle.get("cx", "")), abs=0.2)
+    (_, goal) = shapes(chart, "line", "goal")
+    assert float(bar.get("x", "")) < float(goal.get("x1", "")) < end
+    assert "4.00" in words(chart)
+
+
+def test_a_loss_lies_to_the_left_and_is_marked(
+    make_row: MakeRow, make_results: MakeResults
+) -> None:
+    row = make_row()
+    chart = chart_of(row, make_results(row, [100], [50]))
+    assert shapes(chart, "rect", "better") == []
+    assert len(shapes(chart, "rect", "worse")) == 1
+
+
+def test_a_bar_beyond_the_scale_is_cut_but_its_figure_is_not(
+    make_row: MakeRow, make_results: MakeResults
+) -> None:
+    row = make_row()
+    sixteen, hundred = (
+        shapes(chart_of(row, make_results(row, [10], [rate])), "rect", "better")[0].get("width")
+        for rate in (160, 1000)
+    )
+    assert sixteen == hundred
+    assert "100.00" in words(chart_of(row, make_results(row, [10], [1000])))
+
+
+def test_a_row_that_failed_has_words_instead_of_a_bar(
+    make_row: MakeRow, make_results: MakeResults
+) -> None:
+    row = make_row()
+    chart = chart_of(row, make_results(row, [None], [100]))
+    assert "not measured" in words(chart)
+    assert shapes(chart, "rect", "better") + shapes(chart, "rect", "worse") == []

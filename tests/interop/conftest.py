@@ -1,29 +1,105 @@
-"""Mixed clusters: processes of both makes, ended with their test."""
+"""Mixed clusters: processes of both makes, ended with their test; one meeting for all who share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from support.clients import Clients
+from support.clients import Clients, StockProducer
+from support.cluster import Make
+from support.java_tools import JavaReader, MqAdmin, java_reader, mq_admin
+from support.meeting import BOTH, Meeting, start_meeting
 from support.processes import Processes, running_processes
+
+REGISTRIES = pytest.StashKey[list[Processes]]()
+# Tests that share the meeting stay in one process when pytest-xdist runs several.
+MEETING_GROUP = "meeting"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.interop)
+            if isinstance(item, pytest.Function) and "meeting" in item.fixturenames:
+                item.add_marker(pytest.mark.xdist_group(MEETING_GROUP))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        for processes in item.config.stash.get(REGISTRIES, []):
+            report.sections.append(("processes", processes.report()))
+    return report
+
+
+@pytest.fixture(scope="session")
+def _registries(pytestconfig: pytest.Config) -> list[Processes]:
+    return pytestconfig.stash.setdefault(REGISTRIES, [])
+
+
+def _registered(root: Path, registries: list[Processes]) -> Iterator[Processes]:
+    with running_processes(root) as processes:
+        registries.append(processes)
+        yield processes
+        registries.remove(processes)
 
 
 @pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    with running_processes(tmp_path) as processes:
-        yield processes
-        # Shown by pytest only when the test failed.
-        print(processes.report())
+def processes(tmp_path: Path, _registries: list[Processes]) -> Iterator[Processes]:
+    yield from _registered(tmp_path, _registries)
 
 
 @pytest.fixture
 def clients(processes: Processes) -> Clients:
     return Clients(processes)
+
+
+@pytest.fixture(scope="session")
+def shared_processes(
+    tmp_path_factory: pytest.TempPathFactory, _registries: list[Processes]
+) -> Iterator[Processes]:
+    yield from _registered(tmp_path_factory.mktemp("shared"), _registries)
+
+
+@pytest.fixture(scope="session")
+def shared_clients(shared_processes: Processes) -> Clients:
+    return Clients(shared_processes)
+
+
+@pytest.fixture(scope="session")
+def meeting(shared_processes: Processes) -> Meeting:
+    return start_meeting(shared_processes)
+
+
+@pytest.fixture(scope="session")
+def producers(meeting: Meeting, shared_clients: Clients) -> dict[Make, StockProducer]:
+    """A Java producer at each name server."""
+    started: dict[Make, StockProducer] = {
+        make: shared_clients.producer("java", meeting.namesrvs[make].address, wait=False)
+        for make in BOTH
+    }
+    for producer in started.values():
+        producer.wait_until_ready()
+    return started
+
+
+@pytest.fixture(scope="session")
+def readers(meeting: Meeting, shared_clients: Clients) -> dict[Make, JavaReader]:
+    """A Java pull consumer at each name server."""
+    return {make: java_reader(shared_clients, meeting.namesrvs[make].address) for make in BOTH}
+
+
+@pytest.fixture(scope="session")
+def admin(meeting: Meeting, shared_clients: Clients) -> MqAdmin:
+    return mq_admin(shared_clients)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A name that only this test uses."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", request.node.name)[-60:].strip("-")

@@ -38,6 +38,12 @@ def create_topic(broker: str, namesrv: str, topic: str, queues: int = 4) -> None
 
     ali-ons never asks for the default topic's route, so it can only send to topics that exist.
     """
+    put_topic(broker, topic, queues)
+    wait_for_route(namesrv, topic)
+
+
+def put_topic(broker: str, topic: str, queues: int = 4) -> None:
+    """Create or change `topic` on the broker."""
     fields: Fields = {
         "topic": topic,
         "defaultTopic": "TBW102",
@@ -50,7 +56,6 @@ def create_topic(broker: str, namesrv: str, topic: str, queues: int = 4) -> None
     }
     answer = request(broker, RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, fields))
     assert answer.code == ResponseCode.SUCCESS, f"{topic}: {answer.code} {answer.remark}"
-    wait_for_route(namesrv, topic)
 
 
 def wait_for_route(namesrv: str, topic: str, within_s: float = ROUTE_S) -> bytes:

@@ -1,9 +1,9 @@
-"""Stock clients as processes: C++ (PyPI), Node.js (npm) and Java (Maven), behind one face.
+"""Stock clients as processes: C++ (PyPI), Node.js (npm), Java and Go, behind one face.
 
 A driver runs the client in a process of its own and speaks JSON lines: it is told what to send and
 says what became of it, and it says what it received. See `tests/clients/cpp_driver.py`,
-`tests/clients/js/driver.js` and `tests/interop/java/JavaDriver.java`. The first two belong to the
-ordinary suite (`KINDS`); the Java one needs a JDK and Maven.
+`tests/clients/js/driver.js`, `tests/interop/java/JavaDriver.java` and `tests/interop/go/main.go`.
+The first two belong to the ordinary suite (`KINDS`); Java needs a JDK and Maven, Go its toolchain.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import attrs
-import pytest
+from support.go import go_driver, require_go
 from support.java import compiled_classes, java_command, require_java
 from support.processes import REPO, Process, Processes, ProcessFailed
+from support.toolchain import unavailable
 
 CLIENTS = REPO / "tests" / "clients"
 JS = CLIENTS / "js"
-Kind = Literal["cpp", "js", "java"]
+Kind = Literal["cpp", "js", "java", "go"]
 ClientT = TypeVar("ClientT", bound="Client")
 KINDS: tuple[Kind, ...] = ("cpp", "js")
 
@@ -51,6 +52,9 @@ class Sent:
     status: str
     msg_id: str | None
     queue_offset: int | None
+    # Java and Go only.
+    offset_msg_id: str | None = None
+    broker: str | None = None
 
 
 @attrs.frozen
@@ -74,6 +78,9 @@ class Received:
     properties: dict[str, str]
     # When the test saw it, on the monotonic clock.
     at_s: float
+    # Java and Go only.
+    offset_msg_id: str | None = None
+    broker: str | None = None
 
 
 @attrs.define(eq=False)
@@ -122,6 +129,9 @@ class Client:
         self.wait_until(lambda: any(e["event"] == name for e in self.events), name, within_s)
         return next(event for event in self.events if event["event"] == name)
 
+    def wait_until_ready(self) -> None:
+        self.wait_for_event("ready", START_S)
+
     def stop(self, within_s: float = 20.0) -> None:
         """Shut the client down in its own orderly way."""
         self.process.write_line(json.dumps({"op": "stop"}))
@@ -155,7 +165,13 @@ class StockProducer(Client):
         (event,) = answered()
         if event["event"] == "failed":
             raise SendFailed(event["error"])
-        return Sent(event["status"], event["msg_id"], event["queue_offset"])
+        return Sent(
+            event["status"],
+            event["msg_id"],
+            event["queue_offset"],
+            event.get("offset_msg_id"),
+            event.get("broker"),
+        )
 
     def send(self, topic: str, body: str | Sequence[str], mode: str = "sync", **more: Any) -> Sent:
         """Send and wait. `more`: tags, keys, properties, delay_level, shard (mode "ordered")."""
@@ -203,7 +219,7 @@ class Clients:
         self, kind: Kind, namesrv: str, group: str = "producers", **options: Any
     ) -> StockProducer:
         """A started producer. Options: timeout_ms; compress_over, retries (JavaScript, Java);
-        system_properties (Java)."""
+        poll_ms, system_properties (Java)."""
         return self._start(StockProducer, kind, "produce", namesrv, group, options)
 
     def consumer(
@@ -215,7 +231,9 @@ class Clients:
         expression: str = "*",
         **options: Any,
     ) -> StockConsumer:
-        """A started push consumer. Options: fail_below (times); orderly, threads (C++)."""
+        """A started push consumer. Options: fail_below (times); orderly, threads (C++, Java);
+        lite (pull), max_reconsume_times, poll_ms, system_properties (Java). With `wait=False` it
+        may not be ready yet: several can start at once."""
         options |= {"topic": topic, "expression": expression}
         return self._start(StockConsumer, kind, "consume", namesrv, group, options)
 
@@ -228,6 +246,23 @@ class Clients:
         group: str,
         options: dict[str, Any],
     ) -> ClientT:
+        wait = options.pop("wait", True)
+        system_properties = options.pop("system_properties", None)
+        arguments = [namesrv, group, json.dumps(options)]
+        client = self.start(face, kind, role, arguments, system_properties)
+        if wait:
+            client.wait_until_ready()
+        return client
+
+    def start(
+        self,
+        face: type[ClientT],
+        kind: Kind,
+        role: str,
+        arguments: Sequence[str],
+        system_properties: Mapping[str, str] | None = None,
+    ) -> ClientT:
+        """Start a driver in any of its roles; it is not yet ready."""
         require_client(kind)
         name = f"{kind}-{role}-{next(self._numbers)}"
         home = self.processes.root / "clients" / name
@@ -236,14 +271,15 @@ class Clients:
             driver = [sys.executable, str(CLIENTS / "cpp_driver.py")]
         elif kind == "js":
             driver = ["node", str(JS / "driver.js")]
+        elif kind == "go":
+            driver = [go_driver()]
         else:
-            system = options.pop("system_properties", {})
             driver = java_command(
-                "JavaDriver", home, [], properties=system, classes=compiled_classes()
+                "JavaDriver", home, [], properties=system_properties, classes=compiled_classes()
             )
         process = Process(
             name,
-            [*driver, role, namesrv, group, json.dumps(options)],
+            [*driver, role, *arguments],
             self.processes.root / "logs" / f"{name}.log",
             # The C++ library logs below HOME; the tests' own settings are no business of a client.
             {**os.environ, "HOME": str(home), "PYTHONUNBUFFERED": "1"},
@@ -255,7 +291,6 @@ class Clients:
         process.on_end = client.hear_end
         self.processes.add(process)
         process.start()
-        client.wait_for_event("ready", START_S)
         return client
 
 
@@ -264,12 +299,12 @@ def require_client(kind: Kind) -> None:
     if kind == "java":
         require_java()
         return
-    reason = _why_no_cpp() if kind == "cpp" else _why_no_js()
-    if reason is None:
+    if kind == "go":
+        require_go()
         return
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
+    reason = _why_no_cpp() if kind == "cpp" else _why_no_js()
+    if reason is not None:
+        unavailable(reason)
 
 
 @functools.cache

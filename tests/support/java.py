@@ -16,8 +16,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pytest
 from support.processes import REPO, Node, Process, Processes, free_ports
+from support.toolchain import exclusively, unavailable
 
 INTEROP = REPO / "tests" / "interop"
 CLASS_PATH_FILE = INTEROP / "target" / "classpath"
@@ -58,38 +58,33 @@ def require_java() -> None:
     """Skip the test, saying why, when the Java peers cannot be had; in CI fail instead."""
     for tool in ("java", "mvn"):
         if shutil.which(tool) is None:
-            _unavailable(f"{tool} is not installed")
+            unavailable(f"Java peers: {tool} is not installed")
     try:
         class_path()
     except (subprocess.SubprocessError, OSError) as error:
-        _unavailable(f"Maven could not resolve the RocketMQ jars: {error}")
-
-
-def _unavailable(reason: str) -> None:
-    if os.environ.get("CI"):
-        pytest.fail(f"Java peers: {reason}")
-    pytest.skip(f"Java peers: {reason}")
+        unavailable(f"Java peers: Maven could not resolve the RocketMQ jars: {error}")
 
 
 @functools.cache
 def class_path() -> str:
     """The jars of the reference peers, resolved by Maven when the pom is newer than the result."""
     pom = INTEROP / "pom.xml"
-    if CLASS_PATH_FILE.exists() and CLASS_PATH_FILE.stat().st_mtime >= pom.stat().st_mtime:
-        text = CLASS_PATH_FILE.read_text()
-        if all(Path(jar).exists() for jar in text.split(":")):
-            return text
-    subprocess.run(
-        [
-            *("mvn", "-q", "-B", "-f", str(pom), "dependency:build-classpath"),
-            f"-Dmdep.outputFile={CLASS_PATH_FILE}",
-        ],
-        check=True,
-        capture_output=True,
-        timeout=RESOLVE_S,
-    )
-    os.utime(CLASS_PATH_FILE)
-    return CLASS_PATH_FILE.read_text()
+    with exclusively(CLASS_PATH_FILE.parent):
+        if CLASS_PATH_FILE.exists() and CLASS_PATH_FILE.stat().st_mtime >= pom.stat().st_mtime:
+            text = CLASS_PATH_FILE.read_text()
+            if all(Path(jar).exists() for jar in text.split(":")):
+                return text
+        subprocess.run(
+            [
+                *("mvn", "-q", "-B", "-f", str(pom), "dependency:build-classpath"),
+                f"-Dmdep.outputFile={CLASS_PATH_FILE}",
+            ],
+            check=True,
+            capture_output=True,
+            timeout=RESOLVE_S,
+        )
+        os.utime(CLASS_PATH_FILE)
+        return CLASS_PATH_FILE.read_text()
 
 
 @functools.cache
@@ -99,15 +94,16 @@ def compiled_classes() -> str:
     target = INTEROP / "target" / "classes"
     newest = max(source.stat().st_mtime for source in sources)
     stamp = target / "stamp"
-    if not stamp.exists() or stamp.stat().st_mtime < newest:
-        target.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            ["javac", "-nowarn", "-cp", class_path(), "-d", str(target), *map(str, sources)],
-            check=True,
-            capture_output=True,
-            timeout=COMPILE_S,
-        )
-        stamp.touch()
+    jars = class_path()
+    with exclusively(target):
+        if not stamp.exists() or stamp.stat().st_mtime < newest:
+            subprocess.run(
+                ["javac", "-nowarn", "-cp", jars, "-d", str(target), *map(str, sources)],
+                check=True,
+                capture_output=True,
+                timeout=COMPILE_S,
+            )
+            stamp.touch()
     return str(target)
 
 

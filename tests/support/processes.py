@@ -227,6 +227,10 @@ class Node:
     def start(self, within_s: float = READY_S) -> Node:
         """Start, or start again, and wait until it serves."""
         self.process.start()
+        return self.wait_until_ready(within_s)
+
+    def wait_until_ready(self, within_s: float = READY_S) -> Node:
+        """For nodes whose process was started by hand, several at once."""
         self.ready = self.process.wait_for_line(self.ready_pattern, within_s)
         return self
 

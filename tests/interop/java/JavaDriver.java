@@ -1,14 +1,12 @@
 import com.alibaba.fastjson.JSON;
 import com.alibaba.fastjson.JSONObject;
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
-import java.io.PrintStream;
+import java.io.IOException;
 import java.nio.charset.StandardCharsets;
-import java.security.MessageDigest;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -27,29 +25,40 @@ import org.apache.rocketmq.common.message.MessageExt;
  *
  * <pre>
  *   JavaDriver produce NAMESRV GROUP OPTIONS-JSON
- *   JavaDriver consume NAMESRV GROUP OPTIONS-JSON
+ *   JavaDriver consume NAMESRV GROUP OPTIONS-JSON   (push consumer; lite pull with "lite")
+ *   JavaDriver read    NAMESRV GROUP OPTIONS-JSON   (see Reader)
+ *   JavaDriver admin                                (see Admin)
  * </pre>
  */
 public final class JavaDriver {
-    private static final int BODY_SHOWN_MAX = 2000;
-    // The library prints to stdout now and then: events keep the real one to themselves.
-    private static final PrintStream EVENTS = System.out;
+    private static final long SUSPEND_MS = 200;
+    private static final long LITE_POLL_MS = 100;
 
     public static void main(String[] arguments) throws Exception {
-        System.setOut(System.err);
-        JSONObject options = JSON.parseObject(arguments[3]);
+        Events.takeStdout();
         try {
-            if (arguments[0].equals("produce")) {
-                produce(arguments[1], arguments[2], options);
-            } else {
-                consume(arguments[1], arguments[2], options);
+            switch (arguments[0]) {
+                case "produce":
+                    produce(arguments[1], arguments[2], JSON.parseObject(arguments[3]));
+                    break;
+                case "consume":
+                    consume(arguments[1], arguments[2], JSON.parseObject(arguments[3]));
+                    break;
+                case "read":
+                    Reader.run(arguments[1], arguments[2]);
+                    break;
+                case "admin":
+                    Admin.run();
+                    break;
+                default:
+                    throw new IllegalArgumentException("no role " + arguments[0]);
             }
         } catch (Throwable error) {
-            emit("broken", event -> event.put("error", String.valueOf(error)));
+            Events.emit("broken", event -> event.put("error", String.valueOf(error)));
             error.printStackTrace();
             System.exit(1);
         }
-        emit("stopped", event -> { });
+        Events.emit("stopped", event -> { });
         System.exit(0);
     }
 
@@ -57,21 +66,19 @@ public final class JavaDriver {
         DefaultMQProducer producer = new DefaultMQProducer(group);
         producer.setNamesrvAddr(namesrv);
         producer.setClientIP("127.0.0.1");
-        producer.setSendMsgTimeout(intOf(options, "timeout_ms", 10000));
+        producer.setSendMsgTimeout(Events.intOf(options, "timeout_ms", 10000));
         producer.setMaxMessageSize(16 * 1024 * 1024);
-        producer.setCompressMsgBodyOverHowmuch(intOf(options, "compress_over", 4096));
-        producer.setRetryTimesWhenSendFailed(intOf(options, "retries", 2));
+        producer.setCompressMsgBodyOverHowmuch(Events.intOf(options, "compress_over", 4096));
+        producer.setRetryTimesWhenSendFailed(Events.intOf(options, "retries", 2));
+        producer.setPollNameServerInterval(Events.intOf(options, "poll_ms", 30000));
         producer.start();
-        emit("ready", event -> event.put("client", "java"));
-        for (JSONObject command = read(); command != null; command = read()) {
-            if (command.getString("op").equals("stop")) {
-                break;
-            }
+        Events.ready();
+        for (JSONObject command = Events.read(); command != null; command = Events.read()) {
             Integer id = command.getInteger("id");
             try {
                 send(producer, command, id);
             } catch (Exception error) {
-                failed(id, error);
+                Events.failed(id, error);
             }
         }
         producer.shutdown();
@@ -96,7 +103,7 @@ public final class JavaDriver {
 
                     @Override
                     public void onException(Throwable error) {
-                        failed(id, error);
+                        Events.failed(id, error);
                     }
                 });
                 break;
@@ -144,116 +151,97 @@ public final class JavaDriver {
     }
 
     private static void consume(String namesrv, String group, JSONObject options) throws Exception {
-        int failBelow = intOf(options, "fail_below", 0);
+        if (options.getBooleanValue("lite")) {
+            consumeLite(namesrv, group, options);
+            return;
+        }
+        int failBelow = Events.intOf(options, "fail_below", 0);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(namesrv);
         consumer.setClientIP("127.0.0.1");
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.setConsumeThreadMin(intOf(options, "threads", 2));
-        consumer.setConsumeThreadMax(intOf(options, "threads", 2));
-        String expression = options.getString("expression");
-        consumer.subscribe(options.getString("topic"), expression == null ? "*" : expression);
+        consumer.setConsumeThreadMin(Events.intOf(options, "threads", 2));
+        consumer.setConsumeThreadMax(Events.intOf(options, "threads", 2));
+        consumer.setPollNameServerInterval(Events.intOf(options, "poll_ms", 30000));
+        consumer.setMaxReconsumeTimes(Events.intOf(options, "max_reconsume_times", -1));
+        consumer.subscribe(options.getString("topic"), expressionOf(options));
         if (options.getBooleanValue("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
-                for (MessageExt message : messages) {
-                    received(message);
-                }
-                return ConsumeOrderlyStatus.SUCCESS;
+                context.setSuspendCurrentQueueTimeMillis(SUSPEND_MS);
+                return received(messages, failBelow)
+                    ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+                    : ConsumeOrderlyStatus.SUCCESS;
             });
         } else {
-            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-                boolean fail = false;
-                for (MessageExt message : messages) {
-                    received(message);
-                    fail |= message.getReconsumeTimes() < failBelow;
-                }
-                return fail ? ConsumeConcurrentlyStatus.RECONSUME_LATER
-                    : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-            });
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) ->
+                received(messages, failBelow) ? ConsumeConcurrentlyStatus.RECONSUME_LATER
+                    : ConsumeConcurrentlyStatus.CONSUME_SUCCESS);
         }
         consumer.start();
-        emit("ready", event -> event.put("client", "java"));
-        for (JSONObject command = read(); command != null; command = read()) {
-            if (command.getString("op").equals("stop")) {
-                break;
-            }
-        }
+        Events.ready();
+        awaitStop();
         consumer.shutdown();
     }
 
+    private static void consumeLite(String namesrv, String group, JSONObject options)
+        throws Exception {
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group);
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setClientIP("127.0.0.1");
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setPollNameServerInterval(Events.intOf(options, "poll_ms", 30000));
+        consumer.subscribe(options.getString("topic"), expressionOf(options));
+        consumer.start();
+        Thread poller = new Thread(() -> {
+            while (!Thread.currentThread().isInterrupted()) {
+                received(consumer.poll(LITE_POLL_MS), 0);
+            }
+        }, "poller");
+        poller.start();
+        Events.ready();
+        awaitStop();
+        poller.interrupt();
+        poller.join();
+        consumer.commitSync();
+        consumer.shutdown();
+    }
+
+    private static String expressionOf(JSONObject options) {
+        String expression = options.getString("expression");
+        return expression == null ? "*" : expression;
+    }
+
+    private static void awaitStop() throws IOException {
+        while (Events.read() != null) {
+            continue;
+        }
+    }
+
+    /** Report deliveries; true if one of them is to fail. */
+    private static boolean received(List<MessageExt> messages, int failBelow) {
+        boolean fail = false;
+        for (MessageExt message : messages) {
+            Events.emit("message", event -> event.putAll(Events.describe(message)));
+            fail |= message.getReconsumeTimes() < failBelow;
+        }
+        return fail;
+    }
+
     private static void sent(Integer id, SendResult result) {
-        emit("sent", event -> {
+        Events.emit("sent", event -> {
             event.put("id", id);
             event.put("status", result == null ? "ONEWAY" : result.getSendStatus().name());
-            event.put("msg_id", result == null ? null : result.getMsgId());
-            event.put("queue_offset", result == null ? null : result.getQueueOffset());
-        });
-    }
-
-    private static void failed(Integer id, Throwable error) {
-        emit("failed", event -> {
-            event.put("id", id);
-            event.put("error", String.valueOf(error));
-        });
-    }
-
-    private static void received(MessageExt message) {
-        byte[] body = message.getBody();
-        emit("message", event -> {
-            event.put("topic", message.getTopic());
-            event.put("body", body.length <= BODY_SHOWN_MAX
-                ? new String(body, StandardCharsets.UTF_8) : null);
-            event.put("size", body.length);
-            event.put("sha256", sha256(body));
-            event.put("tags", message.getTags());
-            event.put("keys", message.getKeys());
-            event.put("queue_id", message.getQueueId());
-            event.put("queue_offset", message.getQueueOffset());
-            event.put("commit_log_offset", message.getCommitLogOffset());
-            event.put("msg_id", message.getMsgId());
-            event.put("reconsume_times", message.getReconsumeTimes());
-            event.put("born_timestamp", message.getBornTimestamp());
-            event.put("store_timestamp", message.getStoreTimestamp());
-            event.put("store_size", message.getStoreSize());
-            event.put("properties", message.getProperties());
-        });
-    }
-
-    private static String sha256(byte[] body) {
-        try {
-            StringBuilder text = new StringBuilder();
-            for (byte one : MessageDigest.getInstance("SHA-256").digest(body)) {
-                text.append(String.format("%02x", one));
+            if (result == null) {
+                event.put("msg_id", null);
+                event.put("queue_offset", null);
+                return;
             }
-            return text.toString();
-        } catch (java.security.NoSuchAlgorithmException error) {
-            throw new IllegalStateException(error);
-        }
-    }
-
-    private static final BufferedReader COMMANDS =
-        new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-
-    private static JSONObject read() throws java.io.IOException {
-        String line = COMMANDS.readLine();
-        return line == null ? null : JSON.parseObject(line);
-    }
-
-    private static int intOf(JSONObject options, String name, int otherwise) {
-        return options.containsKey(name) ? options.getInteger(name) : otherwise;
-    }
-
-    private static void emit(String name, java.util.function.Consumer<JSONObject> fill) {
-        JSONObject event = new JSONObject(true);
-        event.put("event", name);
-        fill.accept(event);
-        byte[] line = (JSON.toJSONString(event,
-            com.alibaba.fastjson.serializer.SerializerFeature.WriteMapNullValue) + "\n")
-            .getBytes(StandardCharsets.UTF_8);
-        synchronized (EVENTS) {
-            EVENTS.write(line, 0, line.length);
-            EVENTS.flush();
-        }
+            event.put("msg_id", result.getMsgId());
+            event.put("queue_offset", result.getQueueOffset());
+            event.put("offset_msg_id", result.getOffsetMsgId());
+            event.put("broker", result.getMessageQueue().getBrokerName());
+            event.put("queue_id", result.getMessageQueue().getQueueId());
+        });
     }
 
     private JavaDriver() {

@@ -1,0 +1,59 @@
+"""The Go client v2 at a trioha broker under a trioha name server."""
+
+from __future__ import annotations
+
+from support.admin import wait_for_progress
+from support.clients import Clients
+from support.meeting import Meeting
+
+SHARDS = 3
+PER_SHARD = 8
+
+
+def test_go_client_sends_and_consumes(meeting: Meeting, clients: Clients, topic: str) -> None:
+    meeting.create_topic(topic, ["trioha"])
+    namesrv, broker = meeting.namesrvs["trioha"].address, meeting.masters["trioha"].address
+    producer = clients.producer("go", namesrv)
+    full = producer.send(
+        topic, "with everything", tags="TagA", keys="k1 k2", properties={"colour": "tief-grün"}
+    )
+    assert full.status == "SEND_OK"
+    bodies = ["with everything"]
+    for mode in ("sync", "async", "oneway"):
+        for number in range(20):
+            bodies.append(f"{mode} {number}")
+            assert producer.send(topic, bodies[-1], mode).status in ("SEND_OK", "ONEWAY")
+    batch = [f"batch {number}" for number in range(10)]
+    assert producer.send(topic, batch, "batch", tags="TagB").status == "SEND_OK"
+    ordered = [f"ordered {shard} {n}" for n in range(PER_SHARD) for shard in range(SHARDS)]
+    for body in ordered:
+        shard = int(body.split()[1])
+        assert producer.send(topic, body, "ordered", shard=shard, tags="TagC").status == "SEND_OK"
+    # Compressed by the client, and larger than what a pull gives at once.
+    assert producer.send(topic, "long " * 100_000, tags="TagD").status == "SEND_OK"
+
+    everything = clients.consumer("go", namesrv, f"{topic}-all", topic, wait=False)
+    tagged = clients.consumer("go", namesrv, f"{topic}-tag", topic, "TagA || TagB", wait=False)
+    orderly = clients.consumer("go", namesrv, f"{topic}-o", topic, "TagC", orderly=True, wait=False)
+    for consumer in (everything, tagged, orderly):
+        consumer.wait_until_ready()
+    messages = everything.wait_for_count(len(bodies) + len(batch) + len(ordered) + 1)
+    assert sorted(m.body for m in messages if m.body) == sorted([*bodies, *batch, *ordered])
+    assert [m.size for m in messages if m.body is None] == [500_000]
+    one = next(message for message in messages if message.body == "with everything")
+    assert (one.tags, one.keys, one.properties["colour"]) == ("TagA", "k1 k2", "tief-grün")
+    assert (one.offset_msg_id, one.queue_offset) == (full.offset_msg_id, full.queue_offset)
+    assert sorted(m.body or "" for m in tagged.wait_for_count(11)) == sorted(
+        ["with everything", *batch]
+    )
+    for shard in range(SHARDS):
+        mine = [m.body for m in orderly.wait_for_count(len(ordered))]
+        expected = [body for body in ordered if body.split()[1] == str(shard)]
+        assert [body for body in mine if body in expected] == expected
+
+    # Progress is told at the end, and an heir goes on from there.
+    everything.stop()
+    wait_for_progress(broker, f"{topic}-all", topic, 4, 10.0)
+    heir = clients.consumer("go", namesrv, f"{topic}-all", topic)
+    producer.send(topic, "for the heir")
+    assert [m.body for m in heir.wait_for_bodies(["for the heir"])] == ["for the heir"]

@@ -1,0 +1,86 @@
+"""Two more faces of the Java driver: a reader that looks messages up, and mqadmin."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+from support.clients import Client, Clients, Received, SendFailed
+
+ANSWER_S = 60.0
+
+
+@attrs.define(eq=False)
+class _Asked(Client):
+    """Answers one command after the other."""
+
+    _ids: Iterator[int] = attrs.Factory(itertools.count)
+
+    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        """The answer to one command. Errors: SendFailed with the client's words."""
+        number = next(self._ids)
+        self.process.write_line(json.dumps({"op": op, "id": number, **fields}))
+
+        def answered() -> list[dict[str, Any]]:
+            return [event for event in self.events if event.get("id") == number]
+
+        self.wait_until(lambda: bool(answered()), f"answer to {op} {fields}", ANSWER_S)
+        (event,) = answered()
+        if event["event"] == "failed":
+            raise SendFailed(event["error"])
+        self.events.remove(event)
+        return event
+
+
+@attrs.define(eq=False)
+class JavaReader(_Asked):
+    """Looks messages up by place, key and time, as an application with the Java client would."""
+
+    def drain(self, topic: str, expression: str = "*") -> list[Received]:
+        """All of a topic, pulled queue by queue."""
+        return self._messages("drain", topic=topic, expression=expression)
+
+    def view(self, msg_id: str) -> Received:
+        """The message with this offset id, from the broker whose address is in it."""
+        (message,) = self._messages("view", msg_id=msg_id)
+        return message
+
+    def query(self, topic: str, key: str) -> list[Received]:
+        """Messages with a key, or with this unique id."""
+        return self._messages("query", topic=topic, key=key)
+
+    def search(self, topic: str, broker: str, queue_id: int, timestamp: int) -> int:
+        """Where in a queue this time is."""
+        answer = self.ask(
+            "search", topic=topic, broker=broker, queue_id=queue_id, timestamp=timestamp
+        )
+        return int(answer["offset"])
+
+    def _messages(self, op: str, **fields: Any) -> list[Received]:
+        now_s = time.monotonic()
+        return [Received(**one, at_s=now_s) for one in self.ask(op, **fields)["messages"]]
+
+
+@attrs.define(eq=False)
+class MqAdmin(_Asked):
+    """mqadmin in one process: a Java start per command would be most of the time."""
+
+    def run(self, *arguments: str) -> str:
+        """What the command printed, an exception's trace included."""
+        return str(self.ask("run", arguments=arguments)["printed"])
+
+
+def java_reader(clients: Clients, namesrv: str, group: str = "readers") -> JavaReader:
+    reader = clients.start(JavaReader, "java", "read", [namesrv, group])
+    reader.wait_until_ready()
+    return reader
+
+
+def mq_admin(clients: Clients) -> MqAdmin:
+    admin = clients.start(MqAdmin, "java", "admin", [])
+    admin.wait_until_ready()
+    return admin

@@ -328,3 +328,19 @@ def test_a_body_beyond_the_limit_is_refused_and_one_of_the_limit_is_not(broker: 
                 broker.address, send_command("g", Message("T", bytes(size)), "1", queue, 1)
             )
             assert answer.code == code, (size, answer.remark)
+
+
+REPORTS = {
+    "another protocol": b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n",
+    "a negative offset": struct.pack(">q", -1),
+    "an offset far beyond the end": struct.pack(">q", 2**62),
+}
+
+
+@pytest.mark.parametrize("data", REPORTS.values(), ids=REPORTS.keys())
+def test_nonsense_on_the_ha_port_is_refused_and_told(broker: Node, data: bytes) -> None:
+    assert broker.ha_address is not None
+    before = len(journal(broker, "ha_refused"))
+    with undisturbed(broker.address, "T"), RawPeer(broker.ha_address) as peer:
+        peer.send(data).wait_closed(within_s=5.0)
+    wait_until("told", lambda: len(journal(broker, "ha_refused")) > before)

@@ -27,6 +27,8 @@ from support.status import (
     check_sound,
     journal,
     node_status,
+    start_and_fail,
+    told_lines,
     wait_for_event,
     wait_in_sync,
     wait_level,
@@ -121,10 +123,7 @@ def test_a_start_on_a_full_disk_is_one_clear_line(processes: Processes, tmp_path
     with small_disk(tmp_path / "small", 4 * MIB) as disk:
         fill_disk(disk)
         node = trioha_broker(processes, "127.0.0.1:1", store=disk / "store", settings=TINY_FILES)
-        node.process.start()
-        assert node.process.wait() == 1
-        told = [line for line in node.process.tail().splitlines() if "| trioha: " in line]
-        journal_line, line = (line for line in told if "note:" not in line)
+        journal_line, line = start_and_fail(node)
         assert "journal: cannot write" in journal_line
         assert "No space left on device" in line, line
 
@@ -174,11 +173,9 @@ def test_a11_a_failed_fsync_acknowledges_nothing_and_ends_the_node(
     late.join()
     if flush == "SYNC_FLUSH":
         assert ResponseCode.SUCCESS not in late.codes, late
-    told = [line for line in cluster.master.process.tail().splitlines() if "| trioha: " in line]
-    told = [line for line in told if "note:" not in line]
-    assert len(told) == 1, told
-    assert "fsync of" in told[0], told
-    assert "commitlog" in told[0], told
+    (line,) = told_lines(cluster.master)
+    assert "fsync of" in line, line
+    assert "commitlog" in line, line
     armed.unlink()
     cluster.master.start()
     history_of(load, late).check(cluster.master.commitlog)

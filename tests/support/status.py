@@ -25,6 +25,22 @@ COMMAND_S = 60.0
 ASK_PERIOD_S = 0.03
 
 
+def told_lines(node: Node, position: int = 0) -> list[str]:
+    """What a node said to its user, notes and events apart, from a position of its log on."""
+    text = node.process.log_path.read_bytes()[position:].decode(errors="replace")
+    lines = [line for line in text.splitlines() if line.startswith("trioha: ")]
+    return [line for line in lines if not line.startswith("trioha: note:")]
+
+
+def start_and_fail(node: Node) -> list[str]:
+    """Start a node that cannot run: it ends by itself with code 1; returns what it told."""
+    log = node.process.log_path
+    position = log.stat().st_size if log.exists() else 0
+    node.process.start()
+    assert node.process.wait() == 1, node.process.tail()
+    return told_lines(node, position)
+
+
 def node_status(node: Node, within_s: float = 10.0) -> dict[str, Any]:
     """What `ha status` asks a broker. Errors: OSError when it does not answer."""
     answer = request(node.address, RemotingCommand(RequestCode.TRIOHA_NODE_STATUS), within_s)

@@ -14,7 +14,7 @@ setup:
 
 # Everything that must hold before a push.
 check: fmt lint types imports
-    pytest -q -m "not slow"
+    pytest -q -m "not slow and not interop"
 
 # Format, and sort imports.
 fmt:
@@ -33,7 +33,7 @@ imports:
 
 # Tests: `just test`, `just test ha`, `just test ha -k cut`.
 test package="" *options="":
-    pytest -q -m "not slow" {{ if package == "" { "tests" } else { "tests/" + package } }} {{ options }}
+    pytest -q -m "not slow and not interop" {{ if package == "" { "tests" } else { "tests/" + package } }} {{ options }}
 
 # Tests with real processes under load.
 slow *options="":
@@ -46,6 +46,10 @@ demo *options="":
 # Measure: `just bench produce --help`.
 bench *options="":
     trioha bench {{ options }}
+
+# Rows of `trioha bench`, several rounds, into docs/benchmarks.md.
+bench-figures *options="":
+    python tests/bench/figures.py {{ options }}
 
 # Java's broker and trioha under the same loads, in turns: `just bench-peer --quick`, `--help`.
 bench-peer *options="":

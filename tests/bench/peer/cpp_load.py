@@ -3,9 +3,10 @@
     cpp_load.py send|async|drain|e2e NAMESRV OPTIONS-JSON
 
 Says on stdout what `java/LoadClient.java` says, one JSON object per line, and means the same by it.
-The library tries a synchronous send again by itself and cannot be told not to; the process leaves
-by `os._exit`, since its threads crash at interpreter exit now and then. It imports nothing of
-trioha.
+The library tries a synchronous send again by itself and cannot be told not to. From several threads
+it fails a send in a thousand without asking the broker, when its lock on the connection is taken;
+such errors say "No route info" whatever it was. The process leaves by `os._exit`, since the
+library's threads crash at interpreter exit now and then. It imports nothing of trioha.
 """
 
 from __future__ import annotations

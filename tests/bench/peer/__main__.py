@@ -1,9 +1,10 @@
 """`just bench-peer`: Apache RocketMQ's broker and trioha under the same loads, in turns.
 
-just bench-peer                      everything; writes docs/benchmarks.md
-just bench-peer --quick              does it work? Figures of one second each mean little
-just bench-peer --rows 'java/send/*' some rows only; given --docs these replace theirs
-just bench-peer --render A.json B.json   draw the page again from results that are there
+just bench-peer                          everything; writes docs/benchmarks.md
+just bench-peer --quick                  does it work? Figures of one second mean little
+just bench-peer --rows 'java/send/*'     some rows only; the page stays as it is
+just bench-peer --render A.json B.json   the page from results that are there, B's rows
+                                         in place of A's
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from support.java import INTEROP, require_java
 from support.processes import REPO
 
 PAGE = REPO / "docs" / "benchmarks.md"
-OUT = REPO / "target" / "bench-peer"
+OUT = REPO / "target" / "bench-peer" / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
 ROUNDS = 3
 MEMORY_MIN_GIB = 7
 
@@ -83,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--quick", action="store_true", help="see that it works")
     made.add_argument("--list", action="store_true", help="names of the rows, and nothing else")
-    made.add_argument("--out", type=Path, default=OUT, help="directory of results.json and report")
+    made.add_argument("--out", type=Path, default=OUT, help="of results.json and report.md")
     made.add_argument("--docs", type=Path, help=f"page to write; by itself {PAGE.name} if complete")
     made.add_argument("--render", type=Path, nargs="+", metavar="RESULTS", help="measure nothing")
     return made

@@ -7,9 +7,7 @@ from support.sending import WALL_MS
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.wire import fastjson
 from trioha.wire.bodies import (
-    MessageQueue,
     SubscriptionGroupConfig,
-    TopicConfig,
     group_table_from_dict,
 )
 from trioha.wire.codes import LanguageCode, RequestCode, ResponseCode
@@ -143,85 +141,19 @@ def test_producer_connections() -> None:
     assert object_of(connection, "connection")["clientId"] == "1.2.3.4@1"
 
 
-# How far they are.
-
-
-def stats(side: ConsumeSide, **fields: ExtValue) -> dict[MessageQueue, dict[str, object]]:
-    command = RemotingCommand(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g", **fields})
-    table = body_of(side.ask(command))["offsetTable"]
-    if not table:
-        return {}
-    assert isinstance(table, fastjson.ObjectKeyMap)
-    return {
-        MessageQueue.from_dict(queue): dict(object_of(offsets, "offsets"))
-        for queue, offsets in table
-    }
-
-
-def lagging_side() -> ConsumeSide:
+def test_every_producer_and_when_it_was_last_heard_of() -> None:
     side = ConsumeSide()
-    side.topics.put(TopicConfig("T", 1, 1), WALL_MS)
-    side.topics.put(TopicConfig("U", 1, 1), WALL_MS)
-    for second in range(3):
-        side.put(wall_ms=WALL_MS + second * 1_000)
-    side.offsets.commit("g", "T", 0, 2)
-    side.offsets.commit("g", "U", 0, 0)
-    return side
-
-
-def test_progress_beside_the_end_of_the_queue() -> None:
-    assert stats(lagging_side(), topic="T") == {
-        MessageQueue("T", "broker-a", 0): {
-            "brokerOffset": 3,
-            "consumerOffset": 2,
-            "lastTimestamp": WALL_MS + 1_000,
-        }
-    }
-
-
-def test_progress_in_all_topics_or_a_list_of_them() -> None:
-    side = lagging_side()
-    assert {queue.topic for queue in stats(side)} == {"T", "U"}
-    assert {queue.topic for queue in stats(side, topicList="U;")} == {"U"}
-
-
-def test_topic_the_group_left_or_that_is_gone_counts_no_more() -> None:
-    side = lagging_side()
-    side.beat(subscriptions=[SubscriptionData("T")])
-    assert {queue.topic for queue in stats(side)} == {"T"}
-    side.topics.delete("T", WALL_MS)
-    assert stats(side) == {}
-
-
-def test_groups_of_a_topic_are_those_connected_and_those_with_progress() -> None:
-    side = ConsumeSide()
-    side.beat(group="connected")
-    side.offsets.commit("absent", "T", 0, 1)
-    side.offsets.commit("connected", "T", 0, 1)
-    body = body_of(side.ask(request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="T")))
-    assert body == {"groupList": ["connected", "absent"]}
-
-
-def test_time_span_of_a_group_that_lags() -> None:
-    side = lagging_side()
-    command = request(RequestCode.QUERY_CONSUME_TIME_SPAN, topic="T", group="g")
-    body = body_of(side.ask(command, now_ms=10_000))
-    assert body["consumeTimeSpanSet"] == [
+    side.ask(producer_heartbeat("pg", "1.2.3.4@1"), now_ms=1_000)
+    side.ask(producer_heartbeat("other", "1.2.3.4@1"), now_ms=3_000)
+    body = body_of(side.ask(request(RequestCode.GET_ALL_PRODUCER_INFO), now_ms=5_000))
+    data = object_of(body["data"], "data")
+    assert set(data) == {"pg", "other"}
+    assert data["pg"] == [
         {
-            "consumeTimeStamp": WALL_MS + 1_000,
-            "delayTime": 8_000,
-            "maxTimeStamp": WALL_MS + 2_000,
-            "messageQueue": {"brokerName": "broker-a", "queueId": 0, "topic": "T"},
-            "minTimeStamp": WALL_MS,
+            "clientId": "1.2.3.4@1",
+            "language": "JAVA",
+            "lastUpdateTimestamp": WALL_MS + 1_000,
+            "remoteIP": side.channel.peer,
+            "version": 409,
         }
     ]
-
-
-def test_time_span_of_a_group_that_has_everything() -> None:
-    side = lagging_side()
-    side.offsets.commit("g", "T", 0, 3)
-    command = request(RequestCode.QUERY_CONSUME_TIME_SPAN, topic="T", group="g")
-    (span,) = list_of(body_of(side.ask(command))["consumeTimeSpanSet"], "set")
-    assert object_of(span, "span")["delayTime"] == 0
-    command = request(RequestCode.QUERY_CONSUME_TIME_SPAN, topic="X", group="g")
-    assert side.ask(command).code == ResponseCode.TOPIC_NOT_EXIST

@@ -527,6 +527,20 @@ def test_expired_segments_go_at_their_hour(
     store.close()
 
 
+def test_expired_segments_go_at_any_hour_once_asked(
+    config: StoreConfig, aged: tuple[FileMessageStore, RecordedEvents]
+) -> None:
+    store, _ = aged
+    store.delete_expired_soon()
+    assert names(config) == [0, 1, 2, 3, 4, 5]
+    store.check_disk(wall_ms_at(5))
+    assert names(config) == [3, 4, 5]
+    # Done: what expires from now on waits for its hour again.
+    assert store.check_disk(wall_ms_at(5)) == []
+    assert store.check_disk(wall_ms_at(5) + 7 * 24 * 3_600_000) == []
+    store.close()
+
+
 @pytest.mark.parametrize(
     ("used", "left"), [(70, [0, 1, 2, 3, 4, 5]), (80, [3, 4, 5]), (84, [3, 4, 5])]
 )

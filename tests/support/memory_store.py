@@ -81,6 +81,7 @@ class MemoryStore:
         self._undispatched: list[tuple[PutMessage, PutResult]] = []
         self._flushed = base
         self._gets = 0
+        self.deletions_asked = 0
 
     # Writing.
 
@@ -254,6 +255,9 @@ class MemoryStore:
 
     def check_disk(self, wall_ms: int) -> list[str]:
         return []
+
+    def delete_expired_soon(self) -> None:
+        self.deletions_asked += 1
 
     def statistics(self) -> StoreStatistics:
         return StoreStatistics(

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 
 import msgpack
 
+from trioha.broker.admin_cleaning import CleaningAdminProcessor
 from trioha.broker.admin_config import ConfigAdminProcessor
 from trioha.broker.admin_groups import GroupAdminProcessor
+from trioha.broker.admin_progress import ProgressAdminProcessor
 from trioha.broker.admin_topics import TopicAdminProcessor
 from trioha.broker.client_relay import ClientRelay
 from trioha.broker.clients import ConsumerManager, ProducerManager
@@ -56,9 +58,11 @@ class AdminProcessor:
         self._delay = delay
         self._status = status
         self._topic_admin = TopicAdminProcessor(config, store, topics, offsets, is_slave)
-        self._group_admin = GroupAdminProcessor(
-            config, store, topics, groups, consumers, producers, offsets, is_slave
+        self._group_admin = GroupAdminProcessor(groups, consumers, producers, offsets, is_slave)
+        self._progress_admin = ProgressAdminProcessor(
+            config, store, topics, groups, consumers, offsets, is_slave
         )
+        self._cleaning_admin = CleaningAdminProcessor(store, topics, offsets, is_slave)
         self._config_admin = ConfigAdminProcessor(config, apply_config)
         self._relay = ClientRelay(config, store, topics, consumers, offsets)
 
@@ -66,6 +70,8 @@ class AdminProcessor:
         return {
             **self._topic_admin.handlers(),
             **self._group_admin.handlers(),
+            **self._progress_admin.handlers(),
+            **self._cleaning_admin.handlers(),
             **self._config_admin.handlers(),
             **self._relay.handlers(),
             RequestCode.GET_BROKER_RUNTIME_INFO: self.get_runtime_info,

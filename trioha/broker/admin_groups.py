@@ -1,24 +1,20 @@
-"""Administration of groups: requests 200, 201, 203, 204, 207, 208, 300, 303 and 352.
+"""Administration of groups: requests 200, 201, 203, 204, 207, 328 and 352.
 
-(AdminBrokerProcessor.java.) Progress is the committed offset beside the queue's end; tools compute
-lag and delay from it.
+(AdminBrokerProcessor.java.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from trioha.broker.admin_topics import SLAVE_REMARK, topic_not_exist
+from trioha.broker.admin_topics import SLAVE_REMARK
 from trioha.broker.clients import ClientInfo, ConsumerManager, ProducerManager
 from trioha.broker.groups import GroupTable
 from trioha.broker.offsets import ConsumerOffsetTable
-from trioha.broker.topics import TopicTable
-from trioha.config import BrokerConfig
 from trioha.errors import CommandError
 from trioha.remoting.channel import Channel, Handler, Instant
-from trioha.store.interface import MessageStore
 from trioha.wire import fastjson
-from trioha.wire.bodies import MessageQueue, SubscriptionGroupConfig
+from trioha.wire.bodies import SubscriptionGroupConfig
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.names import check_group
 from trioha.wire.remoting_command import RemotingCommand
@@ -27,22 +23,16 @@ RETRY_QUEUE_NUMS_MAX = 1_024
 
 
 class GroupAdminProcessor:
-    """Creates, changes, describes and deletes groups; who is connected, and how far they are."""
+    """Creates, changes, describes and deletes groups; tells who is connected."""
 
     def __init__(
         self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicTable,
         groups: GroupTable,
         consumers: ConsumerManager,
         producers: ProducerManager,
         offsets: ConsumerOffsetTable,
         is_slave: Callable[[], bool],
     ) -> None:
-        self._broker_name = config.broker_name
-        self._store = store
-        self._topics = topics
         self._groups = groups
         self._consumers = consumers
         self._producers = producers
@@ -56,9 +46,7 @@ class GroupAdminProcessor:
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
-            RequestCode.GET_CONSUME_STATS: self.consume_stats,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
-            RequestCode.QUERY_CONSUME_TIME_SPAN: self.consume_time_span,
+            RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.group_config,
         }
 
@@ -133,85 +121,26 @@ class GroupAdminProcessor:
             )
         return request.response(body=fastjson.dumps({"connectionSet": _connections(members)}))
 
-    def consume_stats(
+    def all_producers(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """How far a group is in each queue of one topic, or of all it has read."""
-        group = request.ext_str("consumerGroup")
-        if topic := request.ext_str("topic", ""):
-            topics = [topic]
-        elif topic_list := request.ext_str("topicList", ""):
-            topics = [name for name in topic_list.split(";") if name]
-        else:
-            topics = self._offsets.topics_of(group)
-        members = self._consumers.find(group)
-        pairs: list[tuple[object, object]] = []
-        for name in topics:
-            config = self._topics.get(name)
-            if config is None:
-                continue
-            if members is not None and members.subscriptions and name not in members.subscriptions:
-                # Offsets of a topic the group has left are not its lag.
-                continue
-            for queue_id in range(config.read_queue_nums):
-                pairs.append(self._progress(group, name, queue_id))
-        body = {"consumeTps": 0.0, "offsetTable": fastjson.ObjectKeyMap(pairs)}
-        return request.response(body=fastjson.dumps(body))
-
-    def groups_of_topic(
-        self, channel: Channel, request: RemotingCommand, instant: Instant
-    ) -> RemotingCommand:
-        """Groups that are subscribed to a topic now or have read it once."""
-        topic = request.ext_str("topic")
-        groups = dict.fromkeys(self._consumers.groups_subscribed_to(topic))
-        groups.update(dict.fromkeys(self._offsets.groups_of(topic)))
-        return request.response(body=fastjson.dumps({"groupList": list(groups)}))
-
-    def consume_time_span(
-        self, channel: Channel, request: RemotingCommand, instant: Instant
-    ) -> RemotingCommand:
-        """From when to when each queue reaches, and how old what the group reads next is."""
-        topic = request.ext_str("topic")
-        group = request.ext_str("group")
-        config = self._topics.get(topic)
-        if config is None:
-            raise topic_not_exist(topic)
-        spans = [
-            self._time_span(group, topic, queue_id, instant.wall_ms)
-            for queue_id in range(config.write_queue_nums)
-        ]
-        return request.response(body=fastjson.dumps({"consumeTimeSpanSet": spans}))
-
-    def _progress(self, group: str, topic: str, queue_id: int) -> tuple[object, object]:
-        consumed = max(0, self._offsets.query(group, topic, queue_id))
-        last_ms = self._store.store_time(topic, queue_id, consumed - 1) if consumed else 0
-        return (
-            self._queue(topic, queue_id),
-            {
-                "brokerOffset": max(0, self._store.max_offset_in_queue(topic, queue_id)),
-                "consumerOffset": consumed,
-                "lastTimestamp": max(0, last_ms),
-            },
-        )
-
-    def _time_span(self, group: str, topic: str, queue_id: int, wall_ms: int) -> dict[str, object]:
-        store_time = self._store.store_time
-        maximum = self._store.max_offset_in_queue(topic, queue_id)
-        first_ms = store_time(topic, queue_id, self._store.min_offset_in_queue(topic, queue_id))
-        consumed = self._offsets.query(group, topic, queue_id)
-        next_ms = store_time(topic, queue_id, consumed) if 0 <= consumed < maximum else -1
-        return {
-            "consumeTimeStamp": store_time(topic, queue_id, consumed - 1)
-            if consumed > 0
-            else first_ms,
-            "delayTime": max(0, wall_ms - next_ms) if next_ms >= 0 else 0,
-            "maxTimeStamp": store_time(topic, queue_id, maximum - 1),
-            "messageQueue": self._queue(topic, queue_id),
-            "minTimeStamp": first_ms,
+        """Every producer of every group, and when it was last heard of."""
+        producers = self._producers
+        data = {
+            group: [
+                {
+                    "clientId": client.client_id,
+                    "language": client.language.name,
+                    "lastUpdateTimestamp": instant.wall_ms
+                    - (instant.now_ms - producers.renewed_ms(group, channel)),
+                    "remoteIP": channel.peer,
+                    "version": client.version,
+                }
+                for channel, client in producers.members(group)
+            ]
+            for group in producers.groups
         }
-
-    def _queue(self, topic: str, queue_id: int) -> dict[str, object]:
-        return MessageQueue(topic, self._broker_name, queue_id).to_dict()
+        return request.response(body=fastjson.dumps({"data": data}))
 
     def _check_master(self) -> None:
         if self._is_slave():

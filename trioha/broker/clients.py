@@ -112,6 +112,9 @@ class _Registrations:
     def members(self, group: str) -> list[tuple[Channel, ClientInfo]]:
         return [(channel, r.client) for channel, r in self._groups.get(group, {}).items()]
 
+    def renewed_ms(self, group: str, channel: Channel) -> int:
+        return self._by_age[group, channel].renewed_ms
+
     def expired(self, before_ms: int) -> Iterator[tuple[str, Channel]]:
         """What has not been renewed since; remove each before asking for the next."""
         while self._by_age:
@@ -163,6 +166,10 @@ class ProducerManager:
     def members(self, group: str) -> list[tuple[Channel, ClientInfo]]:
         """In the order they came."""
         return self._registrations.members(group)
+
+    def renewed_ms(self, group: str, channel: Channel) -> int:
+        """When the member was last heard of."""
+        return self._registrations.renewed_ms(group, channel)
 
 
 @attrs.define(eq=False, slots=True)

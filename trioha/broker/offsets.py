@@ -129,6 +129,14 @@ class ConsumerOffsetTable:
         suffix = f"@{group}"
         return [key[: -len(suffix)] for key in self._table if key.endswith(suffix)]
 
+    def topics_by_group(self) -> dict[str, list[str]]:
+        """`topics_of` for every group, in one go through the table."""
+        found: dict[str, list[str]] = {}
+        for key in self._table:
+            topic, _, group = key.partition("@")
+            found.setdefault(group, []).append(topic)
+        return found
+
     def groups_of(self, topic: str) -> list[str]:
         """Groups that have committed anything in the topic."""
         prefix = f"{topic}@"

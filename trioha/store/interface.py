@@ -197,6 +197,9 @@ class MessageStore(Protocol):
     def check_disk(self, wall_ms: int) -> list[str]:
         """Measure the disk, delete expired segments, update `writable`; returns what went."""
 
+    def delete_expired_soon(self) -> None:
+        """From the next look at the disk on, expired segments go at any hour until none is left."""
+
     def statistics(self) -> StoreStatistics: ...
     def close(self) -> None:
         """Flush everything, write the checkpoint, remove `abort` if dispatch caught up, unlock."""

@@ -59,6 +59,7 @@ class FileMessageStore:
         self._checkpoint = Checkpoint()
         self._checkpoint_lock = threading.Lock()  # flush_queues against truncate and restart
         self._disk = DiskUsage(0, 0)
+        self._delete_now = False
         self._gate = WriteGate(config, events, self._log.probe)
         self._writer = Writer(
             config, self._log, self._queues, self._index, self._dispatcher, self._gate
@@ -345,13 +346,21 @@ class FileMessageStore:
         self._gate.judge(self._disk, wall_ms)
         return gone
 
+    def delete_expired_soon(self) -> None:
+        """From the next look at the disk on, expired segments go at any hour until none is left."""
+        self._delete_now = True
+
     def _delete_expired(self, wall_ms: int) -> list[str]:
         files = self._log.files
         segments = []
         for file in files.files[:-1]:
             status = file.path.stat()
             segments.append(Segment(status.st_mtime_ns // 1_000_000, status.st_blocks * 512))
-        count, reason = expired_count(self.config, segments, self._disk, wall_ms)
+        count, reason = expired_count(
+            self.config, segments, self._disk, wall_ms, at_any_hour=self._delete_now
+        )
+        # One look takes a few: what was asked for once goes on until nothing is left.
+        self._delete_now = self._delete_now and count > 0
         gone = []
         point = self._checkpoint.recovery_point
         for segment in segments[:count]:

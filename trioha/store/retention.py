@@ -1,10 +1,10 @@
 """What may go, and when the disk is too full to write (CleanCommitLogService).
 
 A segment goes at the hours of deleteWhen, or at any hour once the disk is over
-diskMaxUsedSpaceRatio, if it was last written longer ago than fileReservedTime. Over 85 %, or over
-diskMaxUsedSpaceRatio if that is set higher, segments go without regard to their age, oldest first,
-until the disk is below again. Over the warning level nothing is written. The last segment always
-stays.
+diskMaxUsedSpaceRatio or an operator asked, if it was last written longer ago than
+fileReservedTime. Over 85 %, or over diskMaxUsedSpaceRatio if that is set higher, segments go
+without regard to their age, oldest first, until the disk is below again. Over the warning level
+nothing is written. The last segment always stays.
 """
 
 from __future__ import annotations
@@ -55,10 +55,15 @@ class Segment:
 
 
 def expired_count(
-    config: StoreConfig, segments: list[Segment], usage: DiskUsage, wall_ms: int
+    config: StoreConfig,
+    segments: list[Segment],
+    usage: DiskUsage,
+    wall_ms: int,
+    *,
+    at_any_hour: bool = False,
 ) -> tuple[int, str]:
     """How many of the oldest segments go now, and why."""
-    is_hour = time.localtime(wall_ms / 1000).tm_hour in config.delete_hours
+    is_hour = at_any_hour or time.localtime(wall_ms / 1000).tm_hour in config.delete_hours
     count = 0
     reason = ""
     for segment in segments[:DELETE_COUNT_MAX]:

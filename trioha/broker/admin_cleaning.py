@@ -1,0 +1,74 @@
+"""Cleaning on demand: requests 306, 316 and 329 (AdminBrokerProcessor.java).
+
+306, expired consume queues: nothing is ever left to do. Files of a queue go with the log segments
+that they point into; the last one stays, for it is what remembers the queue's next offset.
+RocketMQ deletes it too, and the queue's next message begins at 0 under consumers that are far
+beyond.
+
+329, expired segments: RocketMQ looks for them in its next twenty rounds, at any hour. Here it is
+from the next look at the disk on until none is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trioha.broker.admin_topics import SLAVE_REMARK
+from trioha.broker.offsets import ConsumerOffsetTable
+from trioha.broker.topics import TopicTable
+from trioha.errors import CommandError
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.store.interface import MessageStore
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+
+
+class CleaningAdminProcessor:
+    """Deletes what nobody needs any more, when an operator does not want to wait."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: ConsumerOffsetTable,
+        is_slave: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._is_slave = is_slave
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_expired_queues,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired_log,
+        }
+
+    def clean_expired_queues(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """Done already: see the module."""
+        return request.response()
+
+    def clean_unused_topics(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """Delete the queues of topics that exist no more, and the progress in them.
+
+        Errors: CommandError(SYSTEM_ERROR) on a slave: its log may be ahead of its topic table.
+        """
+        if self._is_slave():
+            raise CommandError(ResponseCode.SYSTEM_ERROR, SLAVE_REMARK)
+        for topic in {topic for topic, _ in self._store.queues()}:
+            if self._topics.get(topic) is None and not self._topics.is_system(topic):
+                self._offsets.delete_topic(topic)
+                self._store.delete_topic(topic)
+        return request.response()
+
+    def delete_expired_log(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """Expired segments need not wait for their hour."""
+        self._store.delete_expired_soon()
+        return request.response()

@@ -1,0 +1,188 @@
+"""How far groups are: requests 208, 300, 303, 314 and 317 (AdminBrokerProcessor.java).
+
+Progress is the committed offset beside the queue's end; tools compute lag and delay from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from trioha.broker.admin_topics import SLAVE_REMARK, topic_not_exist
+from trioha.broker.clients import ConsumerManager
+from trioha.broker.groups import GroupTable
+from trioha.broker.offsets import ConsumerOffsetTable
+from trioha.broker.topics import TopicTable
+from trioha.config import BrokerConfig
+from trioha.errors import CommandError
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.store.interface import MessageStore
+from trioha.wire import fastjson
+from trioha.wire.bodies import MessageQueue
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+
+QUEUES_SHOWN_MAX = 50_000
+"""Of request 317: some 10 MB of JSON and half a second, in which the broker does nothing else."""
+
+
+class ProgressAdminProcessor:
+    """Tells, and copies, the progress of groups."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetTable,
+        is_slave: Callable[[], bool],
+    ) -> None:
+        self._broker_name = config.broker_name
+        self._address = f"{config.broker_ip1}:{config.listen_port}"
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._is_slave = is_slave
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self.consume_time_span,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone_progress,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.broker_consume_stats,
+        }
+
+    def consume_stats(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """How far a group is in each queue of one topic, or of all it has read."""
+        group = request.ext_str("consumerGroup")
+        if topic := request.ext_str("topic", ""):
+            topics = [topic]
+        elif topic_list := request.ext_str("topicList", ""):
+            topics = [name for name in topic_list.split(";") if name]
+        else:
+            topics = self._offsets.topics_of(group)
+        return request.response(body=fastjson.dumps(self._stats(group, topics)[0]))
+
+    def broker_consume_stats(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """How far every group is in every queue it reads; with `isOrder`, in ordered topics only.
+
+        Errors: CommandError(SYSTEM_ERROR) when that is more than one answer should hold.
+        """
+        ordered_only = request.ext_bool("isOrder")
+        topics_of = self._offsets.topics_by_group()
+        groups: list[object] = []
+        total = queue_count = 0
+        for group in self._groups.groups:
+            one_each: list[object] = []
+            for topic in topics_of.get(group, ()):
+                config = self._topics.get(topic)
+                if config is None or (ordered_only and not config.order):
+                    continue
+                queue_count += config.read_queue_nums
+                if queue_count > QUEUES_SHOWN_MAX:
+                    raise CommandError(
+                        ResponseCode.SYSTEM_ERROR,
+                        f"groups read more than {QUEUES_SHOWN_MAX} queues: ask group by group",
+                    )
+                stats, lag = self._stats(group, [topic])
+                one_each.append(stats)
+                total += lag
+            groups.append({group: one_each})
+        body = {"brokerAddr": self._address, "consumeStatsList": groups, "totalDiff": total}
+        return request.response(body=fastjson.dumps(body))
+
+    def groups_of_topic(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """Groups that are subscribed to a topic now or have read it once."""
+        topic = request.ext_str("topic")
+        groups = dict.fromkeys(self._consumers.groups_subscribed_to(topic))
+        groups.update(dict.fromkeys(self._offsets.groups_of(topic)))
+        return request.response(body=fastjson.dumps({"groupList": list(groups)}))
+
+    def consume_time_span(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """From when to when each queue reaches, and how old what the group reads next is."""
+        topic = request.ext_str("topic")
+        group = request.ext_str("group")
+        config = self._topics.get(topic)
+        if config is None:
+            raise topic_not_exist(topic)
+        spans = [
+            self._time_span(group, topic, queue_id, instant.wall_ms)
+            for queue_id in range(config.write_queue_nums)
+        ]
+        return request.response(body=fastjson.dumps({"consumeTimeSpanSet": spans}))
+
+    def clone_progress(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """Set one group where another one is, in one topic or in all that the other has read."""
+        if self._is_slave():
+            raise CommandError(ResponseCode.SYSTEM_ERROR, SLAVE_REMARK)
+        source, target = request.ext_str("srcGroup"), request.ext_str("destGroup")
+        topic = request.ext_str("topic", "")
+        for name in [topic] if topic else self._offsets.topics_of(source):
+            if self._topics.get(name) is None:
+                continue
+            if not request.ext_bool("offline") and self._has_left(source, name):
+                continue
+            for queue_id, offset in dict(self._offsets.queues(source, name)).items():
+                self._offsets.commit(target, name, queue_id, offset)
+        return request.response()
+
+    def _stats(self, group: str, topics: Sequence[str]) -> tuple[dict[str, object], int]:
+        """What tools show of a group, and its lag. Topics that it has left are not its lag."""
+        pairs: list[tuple[object, object]] = []
+        lag = 0
+        for name in topics:
+            config = self._topics.get(name)
+            if config is None or self._has_left(group, name):
+                continue
+            for queue_id in range(config.read_queue_nums):
+                consumed = max(0, self._offsets.query(group, name, queue_id))
+                last_ms = self._store.store_time(name, queue_id, consumed - 1) if consumed else 0
+                end = max(0, self._store.max_offset_in_queue(name, queue_id))
+                lag += end - consumed
+                progress = {
+                    "brokerOffset": end,
+                    "consumerOffset": consumed,
+                    "lastTimestamp": max(0, last_ms),
+                }
+                pairs.append((self._queue(name, queue_id), progress))
+        return {"consumeTps": 0.0, "offsetTable": fastjson.ObjectKeyMap(pairs)}, lag
+
+    def _has_left(self, group: str, topic: str) -> bool:
+        """Its members are connected, and none of them reads the topic."""
+        members = self._consumers.find(group)
+        if members is None or not members.subscriptions:
+            return False
+        return topic not in members.subscriptions
+
+    def _time_span(self, group: str, topic: str, queue_id: int, wall_ms: int) -> dict[str, object]:
+        store_time = self._store.store_time
+        maximum = self._store.max_offset_in_queue(topic, queue_id)
+        first_ms = store_time(topic, queue_id, self._store.min_offset_in_queue(topic, queue_id))
+        consumed = self._offsets.query(group, topic, queue_id)
+        next_ms = store_time(topic, queue_id, consumed) if 0 <= consumed < maximum else -1
+        return {
+            "consumeTimeStamp": store_time(topic, queue_id, consumed - 1)
+            if consumed > 0
+            else first_ms,
+            "delayTime": max(0, wall_ms - next_ms) if next_ms >= 0 else 0,
+            "maxTimeStamp": store_time(topic, queue_id, maximum - 1),
+            "messageQueue": self._queue(topic, queue_id),
+            "minTimeStamp": first_ms,
+        }
+
+    def _queue(self, topic: str, queue_id: int) -> dict[str, object]:
+        return MessageQueue(topic, self._broker_name, queue_id).to_dict()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import zlib
 from random import Random
 
 import attrs
@@ -484,6 +485,33 @@ def test_code_320_without_the_marker_is_one_message(marker: ExtValue) -> None:
     side.send(send_v2(body=body, code=RequestCode.SEND_BATCH_MESSAGE, m=marker))
     assert len(side.store.messages) == 1
     assert bytes(last(side).body) == body
+
+
+def test_a_batch_that_is_compressed_as_a_whole_is_stored_message_by_message() -> None:
+    """The C++ client does that from 4 KiB on; Java would store one blob nobody can read."""
+    side = ProduceSide()
+    body = batch((b"one" * 2000, "TAGS\x01TagA"), (b"two", ""))
+    request = send_v2(body=zlib.compress(body), f=str(SysFlag.COMPRESSED), m="1")
+    assert side.send(request).code == 0
+    messages = [message for message, _ in side.store.messages]
+    assert [bytes(message.body) for message in messages] == [b"one" * 2000, b"two"]
+    assert [message.sys_flag for message in messages] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"no zlib at all",
+        zlib.compress(batch((b"one", "")))[:-5],
+        zlib.compress(batch((bytes(8 << 20), ""))),
+    ],
+    ids=["garbage", "cut", "bomb"],
+)
+def test_a_compressed_batch_that_cannot_be_inflated_in_bounds_is_illegal(body: bytes) -> None:
+    side = ProduceSide()
+    response = side.send(send_v2(body=body, f=str(SysFlag.COMPRESSED), m="1"))
+    assert response.code == ResponseCode.MESSAGE_ILLEGAL
+    assert side.store.messages == []
 
 
 def test_v1_batch_of_one() -> None:

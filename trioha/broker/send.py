@@ -13,6 +13,7 @@ Half messages are refused: stored as ordinary ones they would be consumed before
 
 from __future__ import annotations
 
+import zlib
 from functools import partial
 from random import Random
 
@@ -283,8 +284,13 @@ class SendProcessor:
         sys_flag = self._sys_flag(channel, header, topic)
         if sys_flag & SysFlag.TRANSACTION_MASK:
             raise _illegal("a batch cannot be transactional")
+        body = self._body_of(request)
+        if sys_flag & SysFlag.COMPRESSED:
+            # The C++ client compresses a batch as a whole; what is stored are its messages.
+            body = _inflate(body, self._body_bytes_max)
+            sys_flag &= ~SysFlag.COMPRESSED
         messages = []
-        for element in _elements_of(self._body_of(request)):
+        for element in _elements_of(body):
             own = bytes(element.properties)
             properties = decode_properties(own) | shared
             if is_true(properties.get(TRAN_MSG)):
@@ -321,6 +327,18 @@ def _finish(channel: Channel, response: RemotingCommand, code: ResponseCode) -> 
     response.code = code
     response.remark = remark_of(code)
     channel.send_nowait(response)
+
+
+def _inflate(body: Buffer, bytes_max: int) -> bytes:
+    """The batch behind a compressed body; its size is bounded before it is made."""
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(body, bytes_max)
+    except zlib.error as error:
+        raise _illegal(f"the batch cannot be decompressed: {error}") from None
+    if not inflater.eof:
+        raise _illegal(f"the batch is cut off, or more than maxMessageSize {bytes_max} inflated")
+    return data
 
 
 def _elements_of(body: Buffer) -> list[BatchElement]:

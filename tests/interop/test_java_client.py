@@ -11,14 +11,9 @@ import attrs
 import pytest
 from support.clients import Clients, Received, SendFailed, StockConsumer, StockProducer
 from support.cluster import Make
-from support.java_tools import JavaReader
+from support.java_tools import QUICK_CONSUMER, JavaReader
 from support.meeting import BOTH, NAMES, Meeting
 
-# Who is told of a new topic asks every second, not every thirty, and shares the queues as often.
-QUICK: dict[str, Any] = {
-    "poll_ms": 1000,
-    "system_properties": {"rocketmq.client.rebalance.waitInterval": "1000"},
-}
 # Retries come after the broker's level 3, see support/meeting.py.
 RETRY_DELAY_S = 2.0
 RETRIED_S = 60.0
@@ -56,7 +51,7 @@ class Consumers:
 
 def start_consumers(clients: Clients, namesrv: str, topic: str) -> Consumers:
     """All at once: together they wait no longer than one of them."""
-    common: dict[str, Any] = {"wait": False, **QUICK}
+    common: dict[str, Any] = {"wait": False, **QUICK_CONSUMER}
     consumers = Consumers(
         clients.consumer("java", namesrv, f"{topic}-c", topic, **common),
         clients.consumer("java", namesrv, f"{topic}-l", topic, lite=True, **common),
@@ -225,7 +220,9 @@ def test_consumers_of_both_name_servers_share_one_group(
     """Membership is the broker's knowledge: which name server led a client there is no matter."""
     meeting.create_topic(topic, [make])
     pair = [
-        clients.consumer("java", meeting.namesrvs[one].address, "pair", topic, wait=False, **QUICK)
+        clients.consumer(
+            "java", meeting.namesrvs[one].address, "pair", topic, wait=False, **QUICK_CONSUMER
+        )
         for one in BOTH
     ]
     for consumer in pair:

@@ -4,7 +4,7 @@ import java.io.PrintStream;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /** mqadmin, one command after the other in one process; each answer is what it printed. */
-final class Admin {
+final class Admin extends MQAdminStartup {
     static void run() throws Exception {
         Events.ready();
         for (JSONObject command = Events.read(); command != null; command = Events.read()) {
@@ -15,7 +15,9 @@ final class Admin {
             System.setOut(both);
             System.setErr(both);
             try {
-                MQAdminStartup.main0(
+                // Some commands keep a client that they have shut down: each run makes them anew.
+                subCommandList.clear();
+                main0(
                     command.getJSONArray("arguments").toArray(new String[0]), null);
             } finally {
                 System.setOut(out);

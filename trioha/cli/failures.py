@@ -55,6 +55,9 @@ def report(error: BaseException) -> int:
         return ExitCode.INTERRUPTED
     if os.environ.get("TRIOHA_DEBUG") == "1":
         traceback.print_exception(error)
+    if isinstance(leaf, click.exceptions.NoArgsIsHelpError):
+        click.echo(leaf.format_message(), err=True)
+        return ExitCode.USAGE
     if isinstance(leaf, click.UsageError):
         path = leaf.ctx.command_path if leaf.ctx is not None else "trioha"
         _say(f"{leaf.format_message().rstrip('.')}; try `{path} --help`")

@@ -220,12 +220,10 @@ async def connect(host: str, port: int, *, read_bytes_max: int = READ_BYTES_MAX)
                 await trio.lowlevel.wait_writable(sock)
                 code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code:
-                raise OSError(code, f"{_reason(OSError(code, ''))}: {format_address(host, port)}")
+                raise OSError(code, os.strerror(code))
             if sock.getsockname() == sock.getpeername():
                 # Linux lets a free ephemeral port connect to itself.
-                raise ConnectionRefusedError(
-                    errno.ECONNREFUSED, f"nobody listens: {format_address(host, port)}"
-                )
+                raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens")
             return SocketTransport(
                 sock, format_address(*address[:2]), read_bytes_max=read_bytes_max
             )

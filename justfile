@@ -57,7 +57,7 @@ bench-peer *options="":
 
 # Tests with real Java or Go peers; the first run fetches them.
 interop *options="":
-    pytest -q -m interop {{ options }}
+    pytest -q -m interop -n 2 --dist loadgroup {{ options }}
 
 # One of RocketMQ's layouts on loopback.
 cluster layout="2m-2s-sync":

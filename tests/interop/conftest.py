@@ -18,6 +18,8 @@ REGISTRIES = pytest.StashKey[list[Processes]]()
 MEETING_GROUP = "meeting"
 
 
+# First: pytest-xdist reads the groups in its own hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:

@@ -1,10 +1,11 @@
 """Record what real peers say to each other into `tests/wire/golden` and `tests/store/golden`.
 
     python tests/interop/capture_golden.py [wire] [stores]
+    python tests/interop/capture_golden.py go        (one client's exchanges only)
 
-Starts a Java name server, master and slave behind recording proxies, drives the C++, Node.js and
-Java clients and mqadmin through their lives, and keeps one exchange per client, command and kind of
-outcome. What is in git was made by this program; run it again when a peer's version changes.
+Starts a Java name server, master and slave behind recording proxies, drives the C++, Node.js, Java
+and Go clients and mqadmin through their lives, and keeps one exchange per client, command and kind
+of outcome. What is in git was made by this program; run it again when a peer's version changes.
 """
 
 from __future__ import annotations
@@ -211,7 +212,7 @@ def client_life(stage: Stage, kind: Kind, name: str = "", **options: Any) -> Non
     failing.wait_for_count(1)
     plain = clients.consumer(kind, namesrv, f"{group}-all", topic, **options)
     # A Java broker keeps the C++ client's batch as one message.
-    count = {"js": 4, "cpp": 6, "java": 8}[kind]
+    count = {"js": 4, "cpp": 6, "java": 8, "go": 8}[kind]
     plain.wait_for_count(count)
     ordered = clients.consumer(kind, namesrv, f"{group}-ordered", topic, orderly=True, **options)
     ordered.wait_for_count(count)
@@ -397,7 +398,8 @@ def add_file(archive: tarfile.TarFile, path: Path, name: str) -> None:
     archive.addfile(member, io.BytesIO(data))
 
 
-def capture_wire(root: Path) -> None:
+def capture_wire(root: Path, only: str | None = None) -> None:
+    """Record every life, or only the one of this name; what was recorded before goes."""
     golden = Golden()
     with staged(root, golden) as stage:
         binary = {"system_properties": {"rocketmq.serialize.type": "ROCKETMQ"}}
@@ -406,16 +408,22 @@ def capture_wire(root: Path) -> None:
             ("js", lambda: client_life(stage, "js")),
             ("java", lambda: client_life(stage, "java")),
             ("java-binary", lambda: client_life(stage, "java", "java-binary", **binary)),
+            ("go", lambda: client_life(stage, "go")),
             ("mqadmin", lambda: admin_life(stage)),
         ]
         for name, live in lives:
+            if only not in (None, name):
+                continue
             began = time.monotonic()
             with stage.keep(name):
                 live()
             print(f"{name}: {time.monotonic() - began:.1f} s")
-        for path in GOLDEN.rglob("*.bin"):
+        for path in (GOLDEN / (only or "")).rglob("*.bin"):
             path.unlink()
-        capture_ha(stage)
+        if only is None:
+            capture_ha(stage)
+    if only is not None:
+        golden.kept = {n: one for n, one in golden.kept.items() if n.startswith(f"{only}/")}
     golden.write()
     print(f"{len(golden.kept)} exchanges")
 
@@ -428,6 +436,8 @@ def main() -> None:
     try:
         if "wire" in parts:
             capture_wire(root / "wire")
+        for name in set(parts) - {"wire", "stores"}:
+            capture_wire(root / name, name)
         if "stores" in parts:
             capture_store(root / "clean", "java-clean-stop", crash=False)
             capture_store(root / "crash", "java-killed", crash=True)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from support.admin import wait_for_progress
+from support.admin import create_topic, wait_for_progress
 from support.clients import Clients
-from support.meeting import Meeting
+from support.cluster import Cluster
+from support.processes import Processes
 
 SHARDS = 3
 PER_SHARD = 8
 
 
-def test_go_client_sends_and_consumes(meeting: Meeting, clients: Clients, topic: str) -> None:
-    meeting.create_topic(topic, ["trioha"])
-    namesrv, broker = meeting.namesrvs["trioha"].address, meeting.masters["trioha"].address
+def test_go_client_sends_and_consumes(processes: Processes, clients: Clients, topic: str) -> None:
+    cluster = Cluster(processes).start()
+    namesrv, broker = cluster.namesrv, cluster.master.address
+    create_topic(broker, namesrv, topic)
     producer = clients.producer("go", namesrv)
     full = producer.send(
         topic, "with everything", tags="TagA", keys="k1 k2", properties={"colour": "tief-grün"}

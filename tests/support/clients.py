@@ -298,6 +298,8 @@ def require_client(kind: Kind) -> None:
     """Skip the test, saying why, when this client cannot run here; in CI fail instead."""
     if kind == "java":
         require_java()
+        if shutil.which("javac") is None:
+            unavailable("Java client: its driver needs a JDK, and javac is not installed")
         return
     if kind == "go":
         require_go()

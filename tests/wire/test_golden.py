@@ -1,6 +1,6 @@
 """Frames, bodies and replication streams recorded from real peers decode, and encode back.
 
-`tests/interop/capture_golden.py` made the files: Java 4.9.8 nodes with C++, Node.js and Java
+`tests/interop/capture_golden.py` made the files: Java 4.9.8 nodes with C++, Node.js, Java and Go
 clients and mqadmin. Where a peer reads our bytes with a parser of its own, equality is demanded to
 the byte.
 """

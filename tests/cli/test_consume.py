@@ -50,7 +50,9 @@ def test_a_body_that_is_no_text_comes_in_base64() -> None:
     assert "body" not in line
 
 
-def printed(stored: int, count: int | None, idle_s: float | None) -> tuple[int, dict[tuple[str, str, int], int]]:
+def printed(
+    stored: int, count: int | None, idle_s: float | None
+) -> tuple[int, dict[tuple[str, str, int], int]]:
     """How many were printed of so many stored, and what was committed."""
     progress = Progress()
     offsets: dict[tuple[str, str, int], int] = {}

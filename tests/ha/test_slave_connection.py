@@ -76,10 +76,10 @@ def test_part_of_a_frame_is_handed_on_and_reported() -> None:
     assert received(conn, frame(1000, b"abcdef")[:-2]) == [
         LogTransferred(1000, memoryview(b"abcd"))
     ]
-    assert conn.gap_bytes == 2
+    assert conn.gap_bytes == conn.frame_bytes_left == 2
     assert conn.report(1) == REPORT.pack(1004)
     assert received(conn, b"ef") == [LogTransferred(1004, memoryview(b"ef"))]
-    assert conn.gap_bytes == 0
+    assert conn.gap_bytes == conn.frame_bytes_left == 0
 
 
 @pytest.mark.parametrize("body", [b"", b"x"])

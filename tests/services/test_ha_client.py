@@ -141,6 +141,23 @@ async def test_a_lost_link_is_tried_again_after_the_reconnect_interval(
         assert node.client.statistics().last_error == "the master closed the link"
 
 
+async def test_a_link_that_breaks_within_a_frame_says_so(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with following(b"abc") as node:
+        master = await node.accept()
+        await read_report(master)
+        await master.send_all([frame(3, b"defg")[:-1]])
+        await trio.testing.wait_all_tasks_blocked()
+        master.close()
+        await trio.testing.wait_all_tasks_blocked()
+        assert (
+            node.client.statistics().last_error
+            == "the master closed the link, 1 bytes before the end of a frame"
+        )
+        assert node.log.data == b"abcdef"
+
+
 async def test_a_master_that_is_away_is_tried_at_the_interval_and_told_once(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -199,6 +216,8 @@ async def test_c1_a_slave_that_is_refused_backs_off_and_shows_why(
         )
         assert words in str(refusals[0]["reason"])
         assert words in node.client.statistics().last_error
+        # How far it is behind a master that tells nothing is not zero but unknown.
+        assert node.client.statistics().gap_bytes is None
 
 
 async def test_a_link_that_works_again_is_tried_at_the_usual_pace(

@@ -41,6 +41,8 @@ class RecordingProxy:
     port: int = 0
     framed: bool = True
     rewrite: Mapping[bytes, bytes] = attrs.Factory(dict)
+    # Cut a connection once, after so many bytes to the near end; None: never.
+    cut_after: int | None = None
     chunks: list[Chunk] = attrs.Factory(list)
     _lock: threading.Lock = attrs.Factory(threading.Lock)
     _listener: socket.socket | None = None
@@ -125,6 +127,12 @@ class RecordingProxy:
                 for old, new in self.rewrite.items():
                     assert len(old) == len(new)
                     data = data.replace(old, new)
+                if way == "down" and self.cut_after is not None:
+                    if len(data) >= self.cut_after:
+                        data, self.cut_after = data[: self.cut_after], None
+                        sink.sendall(data)
+                        return
+                    self.cut_after -= len(data)
                 sink.sendall(data)
         except OSError:
             pass

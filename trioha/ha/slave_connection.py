@@ -61,6 +61,11 @@ class SlaveConnection:
         """What the newest frame announced and we do not hold yet; the master may hold more."""
         return max(0, self._master_offset - self.max_phy_offset) if self.max_phy_offset else 0
 
+    @property
+    def frame_bytes_left(self) -> int:
+        """What is still to come of the frame whose header is here."""
+        return self._body_left
+
     def receive_data(self, data: bytes) -> None:
         """Take bytes from the master; handle every event before the next call."""
         assert not self._data, f"{len(self._data)} bytes of the last read are not handled"

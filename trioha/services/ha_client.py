@@ -47,8 +47,8 @@ class SlaveStatistics:
     state: str
     last_read_age_s: float | None
     """None until the first read."""
-    gap_bytes: int
-    """What the newest frame announced and is not here yet."""
+    gap_bytes: int | None
+    """What the newest frame announced and is not here yet; None while no master tells us."""
     reconnects: int
     last_error: str
     """Why the last link or attempt ended; stays until the next one does."""
@@ -116,7 +116,7 @@ class HaClient:
             master=self._master_address.value,
             state=state.value,
             last_read_age_s=self._age_s(last_read_ms),
-            gap_bytes=0 if link is None else link.gap_bytes,
+            gap_bytes=link.gap_bytes if link is not None and link.heard else None,
             reconnects=max(0, self._attempts - 1),
             last_error=self._last_error,
             last_error_age_s=self._age_s(self._last_error_ms),

@@ -111,7 +111,7 @@ class HaClientLink:
             self.store_failed = True
             reason = f"our own log takes no more: {error}"
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            reason = str(error) or "connection lost"
+            reason = self._broken_off(str(error) or "connection lost")
         self.reason = self.reason or reason
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
@@ -132,10 +132,15 @@ class HaClientLink:
         if not self.heard:
             self.refused = True
             return (
-                f"the master hung up on our report of offset {self._connection.max_phy_offset}; "
-                "its journal says why"
+                f"the master hung up on our report of offset {self._connection.max_phy_offset}: "
+                "perhaps its log ends before, or begins behind it; compare with `trioha log diff`; "
+                "its journal, or a Java master's store.log, says why"
             )
-        return "the master closed the link"
+        return self._broken_off("the master closed the link")
+
+    def _broken_off(self, reason: str) -> str:
+        left = self._connection.frame_bytes_left
+        return f"{reason}, {left} bytes before the end of a frame" if left else reason
 
     def _take_events(self) -> None:
         """Append what has come; tell the dispatcher even if the disk ends it half-way."""

@@ -91,7 +91,6 @@ class RequestCode(IntEnum):
     LITE_PULL_MESSAGE = 361
     # trioha's own range: msgpack bodies (decision 3 of the design).
     TRIOHA_NODE_STATUS = 30001
-    TRIOHA_JOURNAL = 30002
 
 
 class ResponseCode(IntEnum):

@@ -63,7 +63,8 @@ EVENTS: Mapping[str, EventKind] = {
     "node_ready": _info("listen", "ha_listen", "vip_listen", "elapsed_ms"),
     "node_stopping": _info("reason"),
     "node_stopped": _info("reason"),
-    "role": _info("role", "broker_id", "version"),
+    "role": _info("role", "broker_id", "version", "heartbeat_interval_ms", "heartbeat_limit_ms"),
+    "broker_progress": _debug("max_phy_offset", "put_total", "get_total", "refused_total"),
     "task_failed": _error("task", "error"),
     "journal_dropped": _warning("count", "reason"),
     # The store.
@@ -86,8 +87,10 @@ EVENTS: Mapping[str, EventKind] = {
     "ha_disconnected": _warning("peer", "reason"),
     "ha_refused": _warning("peer", "reason"),
     "ha_heartbeat_late": _warning("peer", "age_ms"),
+    "ha_heartbeat_resumed": _info("peer", "gap_ms"),
     "ha_progress": _debug("peer", "ack_offset", "max_phy_offset", "gap_bytes"),
     "ha_in_sync": _info("peer", "in_sync", "gap_bytes"),
+    "sync_waits": _debug("puts", "waited_ms", "longest_ms", "bins", "timeouts", "unavailable"),
     "slave_synchronized": _debug("table"),
     "slave_synchronize_failed": _warning("table", "reason"),
     # Name servers, seen from a broker and from within.
@@ -100,5 +103,8 @@ EVENTS: Mapping[str, EventKind] = {
     # Topics and groups.
     "topic_changed": _info("topic"),
     "group_changed": _info("group"),
+    "consumer_lag": _debug(
+        "topic", "group", "lag", "consumer_offset", "broker_offset", "queues", "worst_queue"
+    ),
 }
 """Every event a node may write. A test holds it against `docs/journal.md` and the code."""

@@ -254,6 +254,19 @@ async def test_a_master_that_falls_silent_is_left_after_housekeeping(
         assert ended["reason"] == "the master said nothing for 20 s"
 
 
+async def test_a_master_that_is_late_and_speaks_again_has_its_silence_told(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with following(b"abc") as node:
+        master = await node.accept()
+        await read_report(master)
+        await trio.sleep(12)
+        await master.send_all([frame(3)])
+        await trio.testing.wait_all_tasks_blocked()
+        (resumed,) = node.events.of("ha_heartbeat_resumed")
+        assert resumed["gap_ms"] in range(12_000, 12_010)
+
+
 async def test_another_address_ends_the_link_and_is_followed_at_once(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

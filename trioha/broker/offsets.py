@@ -124,6 +124,10 @@ class ConsumerOffsetTable:
         """Queue id -> offset."""
         return self._table.get(f"{topic}@{group}", {})
 
+    def keys(self) -> list[str]:
+        """``topic@group`` of every progress there is."""
+        return list(self._table)
+
     def topics_of(self, group: str) -> list[str]:
         """Topics in which the group has committed anything."""
         suffix = f"@{group}"

@@ -107,6 +107,10 @@ class PutPipeline:
         self._flush: GroupCommit[_Waiter] = GroupCommit()
         self._transfer: GroupCommit[_Waiter] = GroupCommit()
         self.role = config.broker_role
+        # Counted since the start.
+        self.refused_count = 0
+        self.slave_timeout_count = 0
+        self.slave_unavailable_count = 0
 
     @property
     def has_flush_waiters(self) -> bool:
@@ -116,6 +120,16 @@ class PutPipeline:
     @property
     def waiter_count(self) -> int:
         return len(self._flush) + len(self._transfer)
+
+    @property
+    def slave_waiter_count(self) -> int:
+        return len(self._transfer)
+
+    @property
+    def slave_awaited_since_ms(self) -> int | None:
+        """Since when the oldest of those who wait for a slave does, or None."""
+        deadline_ms = self._transfer.next_deadline_ms
+        return None if deadline_ms is None else deadline_ms - self._slave_timeout_ms
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -133,6 +147,7 @@ class PutPipeline:
             return self._refusal()
         result = self._store.put_message(message, instant.wall_ms)
         if result.status is not _PUT_OK:
+            self.refused_count += 1
             return PutOutcome(_CODES[result.status], (), result.reason)
         if must_wait:
             return self._stored((result,))
@@ -148,6 +163,7 @@ class PutPipeline:
         results = self._store.put_batch(messages, instant.wall_ms)
         for result in results:
             if result.status is not _PUT_OK:
+                self.refused_count += len(messages)
                 return PutOutcome(_CODES[result.status], (), result.reason)
         if must_wait:
             return self._stored(results)
@@ -181,6 +197,7 @@ class PutPipeline:
         for waiter in self._flush.expire(now_ms):
             waiter.fail(ResponseCode.FLUSH_DISK_TIMEOUT)
         for waiter in self._transfer.expire(now_ms):
+            self.slave_timeout_count += 1
             waiter.fail(ResponseCode.FLUSH_SLAVE_TIMEOUT)
 
     def give_up(self) -> None:
@@ -188,10 +205,12 @@ class PutPipeline:
         for waiter in self._flush.drain():
             waiter.fail(ResponseCode.FLUSH_DISK_TIMEOUT)
         for waiter in self._transfer.drain():
+            self.slave_timeout_count += 1
             waiter.fail(ResponseCode.FLUSH_SLAVE_TIMEOUT)
 
     def _refusal(self) -> PutOutcome:
         """Nothing is stored yet, so these two may be reported as refusals."""
+        self.refused_count += 1
         if self.role is _SLAVE:
             return PutOutcome(
                 ResponseCode.SERVICE_NOT_AVAILABLE, (), "this broker is a slave: send to its master"
@@ -210,6 +229,7 @@ class PutPipeline:
             else:
                 # Told at once, or after the fsync when that is waited for too: the client may
                 # then rely on this machine's disk at least.
+                self.slave_unavailable_count += len(results)
                 outcome.code = ResponseCode.SLAVE_NOT_AVAILABLE
         return outcome
 

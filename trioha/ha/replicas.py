@@ -11,7 +11,7 @@ a stopped process or a dead cable: it leaves the in-sync set until its next ack,
 refused at once instead of timing out one by one.
 
 Nothing ticks while links are idle: there is one deadline for what must be said or noticed next
-(progress once a second, a late report, a stall), and traffic creates it.
+(progress once a second, a late report, a stall), and traffic or a slave that is behind creates it.
 """
 
 from __future__ import annotations
@@ -132,8 +132,11 @@ class Replicas:
 
     def acknowledge(self, replica: Replica, offset: int, max_phy_offset: int, now_ms: int) -> None:
         """A checked report arrived."""
+        if replica.late:
+            replica.late = False
+            gap_ms = now_ms - replica.last_ack_ms
+            self._events.event("ha_heartbeat_resumed", peer=replica.peer, gap_ms=gap_ms)
         replica.last_ack_ms = now_ms
-        replica.late = False
         if offset > replica.slave_ack_offset:
             replica.slave_ack_offset = offset
             if offset > self.push2slave_max_offset:
@@ -208,11 +211,15 @@ class Replicas:
 
     def _tell_progress(self, replica: Replica, max_phy_offset: int, now_ms: int) -> None:
         offsets = (replica.slave_ack_offset, max_phy_offset)
-        if offsets == replica.told_offsets:
-            return
         due_ms = replica.told_ms + PROGRESS_INTERVAL_MS
         if now_ms < due_ms:
-            self._alarm_at(due_ms)
+            if offsets != replica.told_offsets:
+                self._alarm_at(due_ms)
+            return
+        if replica.slave_ack_offset < max_phy_offset:
+            # A slave that takes nothing makes no events, while its gap grows.
+            self._alarm_at(now_ms + PROGRESS_INTERVAL_MS)
+        if offsets == replica.told_offsets:
             return
         replica.told_ms, replica.told_offsets = now_ms, offsets
         self._events.event(

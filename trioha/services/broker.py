@@ -7,6 +7,7 @@
        ├─ commitlog_flush        fsync in the one thread; wakes who waits for the disk
        ├─ reput                  log → consume queues and index
        ├─ config_persist[…]      tables → config/*.json
+       ├─ journal_samples        consumers' lag, puts' waits, signs of life → journal
        ├─ watch_disk             deletes old segments, stops and resumes writes
        └─ replication
           ├─ SLAVE   ha.client, slave_synchronize
@@ -75,6 +76,7 @@ async def _serve_store(
         store.start_soon(node.reput.run, name="reput")
         store.start_soon(node.persist.run, name="config_persist")
         store.start_soon(node.watch_disk, name="watch_disk")
+        store.start_soon(node.samples.run, name="journal_samples")
         async with trio.open_nursery() as replication:
             await _start_role(node, listeners, replication)
             async with trio.open_nursery() as connections:

@@ -28,6 +28,7 @@ from trioha.services.config_persist import ConfigPersist, TableFile
 from trioha.services.disk_watch import watch_disk
 from trioha.services.ha_client import HaClient
 from trioha.services.ha_master import HaMaster, open_replicas
+from trioha.services.journal_samples import JournalSamples
 from trioha.services.master_address import MasterAddress
 from trioha.services.namesrv_registration import BrokerIdentity, NamesrvRegistration
 from trioha.services.remoting_link import LinkLimits
@@ -85,6 +86,7 @@ class BrokerNode:
             on_closed=core.channel_closed,
             on_batch=self.after_batch,
         )
+        self.samples = JournalSamples(core, store, clock, events)
         self.flush = CommitlogFlush(store, config, clock, events, self._on_flushed)
         self.reput = Reput(store, events, self._on_dispatched, self._is_catching_up)
         self.persist = ConfigPersist(self._table_files(), events)
@@ -155,7 +157,7 @@ class BrokerNode:
     def on_acked(self, offset: int) -> None:
         """A slave has acknowledged; called in the scheduler pass that read it. HOT."""
         with self.server.outboxes.batch():
-            self.core.on_acked(offset)
+            self.samples.on_acked(offset)
 
     def on_appended(self) -> None:
         """A slave's log has grown."""
@@ -273,5 +275,11 @@ async def open_broker_node(
     except BaseException:
         store.close()
         raise
-    events.event("role", role=config.broker_role.value, broker_id=config.broker_id)
+    events.event(
+        "role",
+        role=config.broker_role.value,
+        broker_id=config.broker_id,
+        heartbeat_interval_ms=config.ha_send_heartbeat_interval,
+        heartbeat_limit_ms=config.ha_housekeeping_interval,
+    )
     return node

@@ -119,8 +119,12 @@ class HaClientLink:
     async def _read(self) -> str:
         connection, clock = self._connection, self._clock
         while data := await self._transport.receive_some():
-            now_ms = self.last_read_ms = clock.now_ms()
-            self._late = False
+            now_ms = clock.now_ms()
+            if self._late:
+                self._late = False
+                gap_ms = now_ms - self._silent_since_ms
+                self._events.event("ha_heartbeat_resumed", peer=self.peer, gap_ms=gap_ms)
+            self.last_read_ms = now_ms
             self._renew_lease()
             before = connection.heard
             connection.receive_data(data)
@@ -176,11 +180,15 @@ class HaClientLink:
             self._notice_silence(now_ms)
             await sleep_until_ms(max(self._connection.next_deadline_ms, now_ms + 1))
 
+    @property
+    def _silent_since_ms(self) -> int:
+        return self._connected_ms if self.last_read_ms is None else self.last_read_ms
+
     def _notice_silence(self, now_ms: int) -> None:
-        since_ms = self._connected_ms if self.last_read_ms is None else self.last_read_ms
-        if not self._late and now_ms - since_ms >= self._late_after_ms:
+        age_ms = now_ms - self._silent_since_ms
+        if not self._late and age_ms >= self._late_after_ms:
             self._late = True
-            self._events.event("ha_heartbeat_late", peer=self.peer, age_ms=now_ms - since_ms)
+            self._events.event("ha_heartbeat_late", peer=self.peer, age_ms=age_ms)
 
     def _tell_progress(self, now_ms: int) -> None:
         offset = self._connection.max_phy_offset

@@ -1,0 +1,205 @@
+"""The tables of the analysis: names and types of their columns, one place for every engine.
+
+Times are BIGINT milliseconds since 1970 (portable); Spark's sources add TIMESTAMP twins named
+without `_ms`. SQLite holds maps as JSON text.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+import attrs
+
+from trioha.errors import TriohaError
+
+
+class AnalysisError(TriohaError):
+    """What is to be analysed cannot be: the text names it and the cure."""
+
+
+class ColumnType(Enum):
+    """A column's type, by its Spark SQL name."""
+
+    STRING = "STRING"
+    INT = "INT"
+    BIGINT = "BIGINT"
+    BOOLEAN = "BOOLEAN"
+    BINARY = "BINARY"
+    TEXT_MAP = "MAP<STRING,STRING>"
+    TIMESTAMP = "TIMESTAMP"
+
+    @property
+    def sqlite(self) -> str:
+        return _SQLITE[self]
+
+
+_SQLITE = {
+    ColumnType.STRING: "TEXT",
+    ColumnType.INT: "INTEGER",
+    ColumnType.BIGINT: "INTEGER",
+    ColumnType.BOOLEAN: "INTEGER",
+    ColumnType.BINARY: "BLOB",
+    ColumnType.TEXT_MAP: "TEXT",
+    ColumnType.TIMESTAMP: "TEXT",
+}
+
+
+@attrs.frozen
+class TableColumn:
+    name: str
+    type: ColumnType
+
+
+@attrs.frozen
+class TableSchema:
+    """One table. `twins` are the TIMESTAMP columns that Spark adds: name -> column of its ms."""
+
+    name: str
+    columns: tuple[TableColumn, ...]
+    twins: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    def type_of(self, name: str) -> ColumnType:
+        """Type of a column or twin.
+
+        Errors: KeyError when there is none of this name.
+        """
+        for column in self.columns:
+            if column.name == name:
+                return column.type
+        if name in dict(self.twins):
+            return ColumnType.TIMESTAMP
+        raise KeyError(name)
+
+    @property
+    def spark_names(self) -> tuple[str, ...]:
+        return (*self.names, *(name for name, _ in self.twins))
+
+    def spark_ddl(self, names: tuple[str, ...] = ()) -> str:
+        """The columns, or the named ones of them, as Spark's DDL text."""
+        return ", ".join(
+            f"`{name}` {self.type_of(name).value}" for name in names or self.spark_names
+        )
+
+    @property
+    def sqlite_ddl(self) -> str:
+        return ", ".join(f'"{column.name}" {column.type.sqlite}' for column in self.columns)
+
+
+def _table(name: str, columns: str, **twins: str) -> TableSchema:
+    pairs = [line.rsplit(" ", 1) for line in columns.strip().splitlines()]
+    return TableSchema(
+        name,
+        tuple(TableColumn(column.strip(), ColumnType[kind]) for column, kind in pairs),
+        tuple(twins.items()),
+    )
+
+
+_HEADERS = """
+    store STRING
+    segment STRING
+    phy_offset BIGINT
+    size INT
+    topic STRING
+    queue_id INT
+    queue_offset BIGINT
+    flag INT
+    sys_flag INT
+    born_ms BIGINT
+    born_host STRING
+    store_ms BIGINT
+    store_host STRING
+    reconsume_times INT
+    prepared_offset BIGINT
+    body_crc INT
+    body_size INT
+    properties_size INT
+    term BIGINT
+    entry_index BIGINT
+"""
+
+COMMITLOG: Final = _table("commitlog", _HEADERS, born_time="born_ms", store_time="store_ms")
+"""One row per record. `term` and `entry_index` are NULL outside DLEDGER stores."""
+
+COMMITLOG_FULL: Final = _table(
+    "commitlog_full",
+    _HEADERS
+    + """
+    tags STRING
+    keys STRING
+    unique_key STRING
+    properties TEXT_MAP
+    body BINARY
+    crc_ok BOOLEAN
+""",
+    born_time="born_ms",
+    store_time="store_ms",
+)
+"""`keys` is the property as it stands, keys separated by blanks; `body` is not decompressed."""
+
+COMMITLOG_CORRUPT: Final = _table(
+    "commitlog_corrupt",
+    """
+    store STRING
+    segment STRING
+    phy_offset BIGINT
+    length BIGINT
+    reason STRING
+""",
+)
+"""Stretches of the log that are no sound record. A record whose body does not match its checksum
+stands here and, with `crc_ok` false, in `commitlog_full`."""
+
+CONSUMEQUEUE: Final = _table(
+    "consumequeue",
+    """
+    store STRING
+    topic STRING
+    queue_id INT
+    queue_offset BIGINT
+    phy_offset BIGINT
+    size INT
+    tags_code BIGINT
+""",
+)
+
+JOURNAL: Final = _table(
+    "journal",
+    """
+    node STRING
+    source STRING
+    sequence BIGINT
+    wall_ms BIGINT
+    name STRING
+    level STRING
+    fields TEXT_MAP
+""",
+    time="wall_ms",
+)
+"""`node` as the file's head names it; `source` is the file; `level` debug, info, warning, error."""
+
+JOURNAL_CORRUPT: Final = _table(
+    "journal_corrupt",
+    """
+    source STRING
+    position BIGINT
+    length BIGINT
+    reason STRING
+""",
+)
+
+TABLES: Final = {
+    table.name: table
+    for table in (
+        COMMITLOG,
+        COMMITLOG_FULL,
+        COMMITLOG_CORRUPT,
+        CONSUMEQUEUE,
+        JOURNAL,
+        JOURNAL_CORRUPT,
+    )
+}

@@ -1,0 +1,1 @@
+"""Spark's ways into stores and journals. Needs the extra `spark`."""

@@ -1,0 +1,117 @@
+"""The seam between reports and what computes: SQLite in this process, or Spark on any cluster.
+
+Reports speak SQL that both understand. Views, made on first use and only of the stores and the
+time window asked for (`trioha.analysis.schema` has the columns):
+
+    commitlog            headers of records
+    commitlog_full       and their bodies and properties
+    commitlog_corrupt    stretches of the log that are no record
+    commitlog_stats      records counted per minute and shape: one scan serves many reports
+    consumequeue         entries of consume queues
+    journal              events of nodes
+    journal_corrupt      stretches of journals that are no event
+
+What is portable: integer ``+ - * %``, comparisons, CASE, COALESCE, aggregates, joins, windows,
+CTEs. What is not: ``a / b`` (use `quotient`), maps (use `Engine.item`), ports of hosts (use
+`Engine.host`). Aliases are not seen in WHERE. Sums and counts are Python ints on both engines.
+
+Fields of `commitlog_stats`: store, topic, queue_id, minute_ms, born_host (without its port),
+reconsume_times, size_bin and latency_bin (`trioha.analysis.histogram`; latency is store_ms -
+born_ms and may be negative: clocks differ); then messages, bytes, body_bytes, latency_sum_ms,
+and the extremes queue_offset_min/max, phy_offset_min/max, store_ms_min/max, latency_min_ms/max_ms.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+if TYPE_CHECKING:
+    from trioha.analysis.journal_rows import JournalRow
+    from trioha.analysis.store_files import StoreFiles
+
+VIEWS = (
+    "commitlog",
+    "commitlog_full",
+    "commitlog_corrupt",
+    "commitlog_stats",
+    "consumequeue",
+    "journal",
+    "journal_corrupt",
+)
+ROWS_MAX = 100_000
+"""Rows `Engine.query` returns at most: more is an aggregation that was forgotten."""
+
+
+@attrs.frozen
+class Window:
+    """Milliseconds since 1970, `from_ms` included, `to_ms` not; None is open."""
+
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+
+class Engine(Protocol):
+    """Answers queries over stores and journals, within the time window.
+
+    The window holds for `store_ms` of commitlog views and `wall_ms` of journals. Consume queues
+    know no time and are whole.
+
+    Errors: AnalysisError with one sentence.
+    Cancellation: KeyboardInterrupt in `query` stops what runs for it, on Spark its jobs too.
+    """
+
+    name: str
+    """``local`` or ``spark``."""
+    stores: Sequence[StoreFiles]
+    journal_count: int
+    """How many journals were given or found."""
+    window: Window
+
+    def query(self, sql: str, *, views: Collection[str]) -> list[dict[str, Any]]:
+        """The rows of one SELECT. `views` names every view it reads."""
+
+    def journal(self, names: Collection[str] | None = None) -> Iterator[JournalRow]:
+        """Events in the order written, journal by journal; only those of these names."""
+
+    def note(self, text: str) -> None:
+        """A sentence for the user about how this came about; shown once, kept in the manifest."""
+
+    def host(self, column: str) -> str:
+        """SQL: ``10.0.0.1`` of ``10.0.0.1:10911``."""
+
+    def item(self, column: str, key: str) -> str:
+        """SQL: an entry of a map column (`properties`, `fields`) as text; NULL when not there."""
+
+    def log_bin(self, column: str) -> str:
+        """SQL: the lower bound of a number's histogram bin (`trioha.analysis.histogram`)."""
+
+
+def bucket(column: str, width: int) -> str:
+    """SQL: the lower bound of the bucket a number lies in; rightly so below zero too."""
+    return f"({column} - ((({column} % {width}) + {width}) % {width}))"
+
+
+def quotient(column: str, divisor: int) -> str:
+    """SQL: a whole-number quotient, rounded down."""
+    return f"CAST({bucket(column, divisor)} / {divisor} AS BIGINT)"
+
+
+def literal(value: str | int | None) -> str:
+    """SQL: a value quoted so that both engines read it as it is."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, int):
+        return str(value)
+    # Spark reads backslashes as escapes, SQLite does not, so the two odd characters go by number.
+    pieces = re.split(r"(['\\\\])", value)
+    quoted = [f"CHAR({ord(text)})" if i % 2 else f"'{text}'" for i, text in enumerate(pieces)]
+    return "(" + " || ".join(quoted) + ")" if len(quoted) > 1 else quoted[0]
+
+
+def literals(values: Collection[str | int]) -> str:
+    """SQL: a list for IN; an empty one matches nothing."""
+    return "(" + ", ".join(literal(value) for value in values) + ")" if values else "(NULL)"

@@ -6,7 +6,9 @@ time window asked for (`trioha.analysis.schema` has the columns):
     commitlog            headers of records
     commitlog_full       and their bodies and properties
     commitlog_corrupt    stretches of the log that are no record
-    commitlog_stats      records counted per minute and shape: one scan serves many reports
+    commitlog_stats      records counted by store, topic, queue_id, minute_ms
+    latency_stats        records counted by store, topic, born_host (no port), hour_ms, latency_bin
+    size_stats           records counted by store, topic, size_bin
     consumequeue         entries of consume queues
     journal              events of nodes
     journal_corrupt      stretches of journals that are no event
@@ -15,10 +17,16 @@ What is portable: integer ``+ - * %``, comparisons, CASE, COALESCE, aggregates, 
 CTEs. What is not: ``a / b`` (use `quotient`), maps (use `Engine.item`), ports of hosts (use
 `Engine.host`). Aliases are not seen in WHERE. Sums and counts are Python ints on both engines.
 
-Fields of `commitlog_stats`: store, topic, queue_id, minute_ms, born_host (without its port),
-reconsume_times, size_bin and latency_bin (`trioha.analysis.histogram`; latency is store_ms -
-born_ms and may be negative: clocks differ); then messages, bytes, body_bytes, latency_sum_ms,
-and the extremes queue_offset_min/max, phy_offset_min/max, store_ms_min/max, latency_min_ms/max_ms.
+The three statistics come from ONE scan of the headers: whatever they can answer, ask them, not
+`commitlog`. Beside their keys, all BIGINT but the names:
+
+    commitlog_stats      messages, bytes, body_bytes, reconsumed (messages delivered before),
+                         queue_offset_min/max, phy_offset_min/max, store_ms_min/max
+    latency_stats        messages, latency_sum_ms, latency_min_ms, latency_max_ms; latency is
+                         store_ms - born_ms and may be negative: clocks differ
+    size_stats           messages, bytes, size_max; of whole records
+
+Bins are those of `trioha.analysis.reports.bins`.
 """
 
 from __future__ import annotations
@@ -38,6 +46,8 @@ VIEWS = (
     "commitlog_full",
     "commitlog_corrupt",
     "commitlog_stats",
+    "latency_stats",
+    "size_stats",
     "consumequeue",
     "journal",
     "journal_corrupt",
@@ -85,9 +95,6 @@ class Engine(Protocol):
 
     def item(self, column: str, key: str) -> str:
         """SQL: an entry of a map column (`properties`, `fields`) as text; NULL when not there."""
-
-    def log_bin(self, column: str) -> str:
-        """SQL: the lower bound of a number's histogram bin (`trioha.analysis.histogram`)."""
 
 
 def bucket(column: str, width: int) -> str:

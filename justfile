@@ -39,6 +39,14 @@ test package="" *options="":
 slow *options="":
     pytest -q -m slow {{ options }}
 
+# Compile the hot modules in place: the same sources, about twice as fast.
+compile:
+    python .ci/compile.py
+
+# Remove what `just compile` made.
+pure:
+    python .ci/compile.py --pure
+
 # A replicated pair, proven on this machine.
 demo *options="":
     trioha demo {{ options }}

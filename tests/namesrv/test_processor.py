@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from zlib import crc32
 
-import attrs
 import pytest
 from support.events import RecordedEvents
 from support.namesrv import (
@@ -261,7 +260,9 @@ def test_a_kv_change_is_answered_when_it_is_on_disk() -> None:
     put = namesrv.handlers[RequestCode.PUT_KV_CONFIG]
     for opaque in (1, 2):
         assert put(namesrv.channel, put_request(opaque), Instant(0, 0)) is None
-    put(namesrv.channel, attrs.evolve(put_request(3), flag=ONEWAY_FLAG), Instant(0, 0))
+    oneway = put_request(3)
+    oneway.flag = ONEWAY_FLAG
+    put(namesrv.channel, oneway, Instant(0, 0))
     assert not namesrv.is_on_disk()
     unsaved = namesrv.processor.take_unsaved()
     assert not namesrv.processor.has_unsaved

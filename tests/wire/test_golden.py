@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import attrs
 import pytest
 
 from trioha.store.interface import PutMessage
@@ -66,12 +65,26 @@ def stringified(fields: dict[str, ExtValue]) -> dict[str, str]:
     return {name: command.ext_str(name) for name, value in fields.items() if value is not None}
 
 
+def header_and_body(command: RemotingCommand) -> tuple[object, ...]:
+    """Everything but the ext fields."""
+    return (
+        command.code,
+        command.body_bytes(),
+        command.opaque,
+        command.flag,
+        command.remark,
+        command.version,
+        command.language,
+        command.serialize_type,
+    )
+
+
 @pytest.mark.parametrize("name", names("*/*.re*.bin"))
 def test_a_recorded_frame_comes_back_from_decode_and_encode(name: str) -> None:
     command = recorded(name)
     again = decode_frame(encode(command))
     assert stringified(again.ext_fields) == stringified(command.ext_fields)
-    assert attrs.evolve(again, ext_fields={}) == attrs.evolve(command, ext_fields={})
+    assert header_and_body(again) == header_and_body(command)
     assert command.is_response == name.endswith(".response.bin")
     if command.serialize_type == SerializeType.ROCKETMQ:
         assert encode(command) == (GOLDEN / name).read_bytes()

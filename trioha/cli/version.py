@@ -9,6 +9,7 @@ import click
 
 from trioha import __version__
 from trioha.cli.output import output_option, print_json
+from trioha.compiled import this_build
 
 _LIBRARIES = ("trio", "attrs", "msgpack", "msgspec", "click")
 
@@ -24,6 +25,7 @@ def command(output: str) -> None:
     """
     facts: dict[str, object] = {
         "trioha": __version__,
+        "build": str(this_build()),
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
         "platform": platform.platform(),

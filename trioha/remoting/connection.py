@@ -12,7 +12,6 @@ requests that wait for a response (`pending_max`).
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from enum import Enum
 from typing import Final
@@ -21,11 +20,10 @@ import attrs
 
 from trioha.errors import LocalProtocolError, RemoteProtocolError
 from trioha.wire.codes import FRAME_BYTES_MAX
-from trioha.wire.remoting_command import RemotingCommand, decode_frame
+from trioha.wire.remoting_command import RemotingCommand, decode_at
 
 OnResponse = Callable[[RemotingCommand | None], None]
 
-_LENGTH = struct.Struct(">I")
 _TLS_CLIENT_HELLO = 0x16
 _OPAQUE_MASK = 0x7FFFFFFF
 
@@ -42,7 +40,6 @@ class RemotingConnection:
 
     def __init__(self, *, pending_max: int = 65_536) -> None:
         self._data = b""
-        self._view = memoryview(b"")
         self._position = 0
         self._chunks: list[bytes] = []
         self._chunks_size = 0
@@ -78,7 +75,6 @@ class RemotingConnection:
             self._chunks.clear()
             self._chunks_size = 0
         self._data = data
-        self._view = memoryview(data)
         self._position = 0
 
     def next_command(self) -> RemotingCommand | NeedData:
@@ -91,7 +87,13 @@ class RemotingConnection:
         available = len(self._data) - position
         if available < 4:
             return self._keep_rest(position, available, 4)
-        total: int = _LENGTH.unpack_from(self._data, position)[0]
+        data = self._data
+        total = (
+            data[position] << 24
+            | data[position + 1] << 16
+            | data[position + 2] << 8
+            | data[position + 3]
+        )
         if total < 4 or total > FRAME_BYTES_MAX - 4:
             raise RemoteProtocolError(self._describe_length(total, position))
         size = total + 4
@@ -100,7 +102,7 @@ class RemotingConnection:
         end = position + size
         self._position = end
         self.frames_received += 1
-        return decode_frame(self._view[position:end])
+        return decode_at(data, position, end)
 
     def expect_response(self, command: RemotingCommand, on_response: OnResponse) -> None:
         """Give `command` an opaque of ours and remember who waits for its response."""
@@ -138,7 +140,6 @@ class RemotingConnection:
             self._chunks_size = available
             self._needed = needed
         self._data = b""
-        self._view = memoryview(b"")
         self._position = 0
         return NEED_DATA
 

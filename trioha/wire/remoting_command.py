@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Final
 
-import attrs
 import msgspec
 
 from trioha.errors import LocalProtocolError, RemoteProtocolError
@@ -24,55 +23,52 @@ from trioha.wire.codes import (
     LanguageCode,
     SerializeType,
 )
+from trioha.wire.json_header import (
+    ExtValue,
+    JsonHeader,
+    OutgoingJsonHeader,
+    decode_json_header,
+    encode_json_header,
+)
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 Buffer = bytes | bytearray | memoryview
-ExtValue = str | int | float | bool | None
 
-_PRELUDE = struct.Struct(">II")
-_ROCKETMQ_FIXED = struct.Struct(">hBhiii")
-_I16 = struct.Struct(">h")
-_I32 = struct.Struct(">i")
-_LANGUAGE_BY_NAME: dict[object, LanguageCode] = {code.name: code for code in LanguageCode}
-_LANGUAGE_BY_NAME |= {int(code): code for code in LanguageCode}
-_LANGUAGE_NAMES = {int(code): code.name for code in LanguageCode}
-_HEADER_BYTES_MAX = 0xFFFFFF
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+__all__ = [
+    "Buffer",
+    "ExtValue",
+    "RemotingCommand",
+    "decode_at",
+    "decode_frame",
+    "encode",
+    "encode_buffers",
+]
+
+_PRELUDE: Final = struct.Struct(">II")
+_FIXED: Final = struct.Struct(">hBhiii")
+_FIXED_SIZE: Final = 17
+_LENGTHS: Final = struct.Struct(">i")
+_LANGUAGES: Final[dict[object, LanguageCode]] = {code.name: code for code in LanguageCode} | {
+    int(code): code for code in LanguageCode
+}
+_LANGUAGE_NAMES: Final = {int(code): code.name for code in LanguageCode}
+_HEADER_BYTES_MAX: Final = 0xFFFFFF
+_INT64_MIN: Final = -(2**63)
+_INT64_MAX: Final = 2**63 - 1
 # Looking a member up in its enum costs more than the comparison it is for.
-_JSON = int(SerializeType.JSON)
-_ROCKETMQ = int(SerializeType.ROCKETMQ)
-_OTHER = LanguageCode.OTHER
-_PYTHON = LanguageCode.PYTHON
+_JSON: Final = 0
+_ROCKETMQ: Final = 1
+_OTHER: Final = LanguageCode.OTHER
+_PYTHON: Final = LanguageCode.PYTHON
+_COPIED_BODY_BYTES_MAX: Final = 4096
+"""A smaller body is cheaper to copy than to view, and does not hold the whole read in memory."""
 
-# Java's int. A number beyond it could be read, but not be echoed in either header form.
-_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-
-
-class _JsonHeader(msgspec.Struct):
-    code: _Int32 = 0
-    language: str | int | None = None
-    version: _Int32 | str = 0
-    opaque: _Int32 = 0
-    flag: _Int32 = 0
-    remark: str | None = None
-    extFields: dict[str, ExtValue] | None = None
+assert int(SerializeType.JSON) == _JSON
+assert int(SerializeType.ROCKETMQ) == _ROCKETMQ
 
 
-class _OutgoingJsonHeader(msgspec.Struct):
-    code: int
-    extFields: Mapping[str, ExtValue]
-    flag: int
-    language: str
-    opaque: int
-    version: int
-    remark: str | msgspec.UnsetType = msgspec.UNSET
-    serializeTypeCurrentRPC: str = "JSON"
-
-
-_decode_json = msgspec.json.Decoder(_JsonHeader).decode
-_encode_json = msgspec.json.Encoder().encode
-
-
-@attrs.define(slots=True)
 class RemotingCommand:
     """One request or response.
 
@@ -81,36 +77,67 @@ class RemotingCommand:
     `body` may be a sequence of buffers: they go to the socket without being joined.
     """
 
-    code: int
-    ext_fields: dict[str, ExtValue] = attrs.Factory(dict)
-    body: Buffer | Sequence[Buffer] = b""
-    opaque: int = 0
-    flag: int = 0
-    remark: str | None = None
-    version: int = VERSION_V4_9_8
-    language: LanguageCode = LanguageCode.PYTHON
-    serialize_type: int = SerializeType.JSON
+    def __init__(
+        self,
+        code: int,
+        ext_fields: dict[str, ExtValue] | None = None,
+        body: Buffer | Sequence[Buffer] = b"",
+        opaque: int = 0,
+        flag: int = 0,
+        remark: str | None = None,
+        version: int = VERSION_V4_9_8,
+        language: LanguageCode = _PYTHON,
+        serialize_type: int = _JSON,
+    ) -> None:
+        self.code = code
+        self.ext_fields: dict[str, ExtValue] = {} if ext_fields is None else ext_fields
+        self.body = body
+        self.opaque = opaque
+        self.flag = flag
+        self.remark = remark
+        self.version = version
+        self.language = language
+        self.serialize_type = serialize_type
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemotingCommand) and self._fields() == other._fields()
+
+    def __repr__(self) -> str:
+        return "RemotingCommand({!r}, {!r}, {!r}, {}, {}, {!r}, {}, {!r}, {})".format(
+            *self._fields()
+        )
+
+    def _fields(self) -> tuple[object, ...]:
+        return (
+            self.code,
+            self.ext_fields,
+            self.body,
+            self.opaque,
+            self.flag,
+            self.remark,
+            self.version,
+            self.language,
+            self.serialize_type,
+        )
 
     @property
     def is_response(self) -> bool:
-        return bool(self.flag & RESPONSE_FLAG)
+        return self.flag & RESPONSE_FLAG != 0
 
     @property
     def is_oneway(self) -> bool:
-        return bool(self.flag & ONEWAY_FLAG)
+        return self.flag & ONEWAY_FLAG != 0
 
     def ext_str(self, name: str, default: str | None = None) -> str:
         """The field as text. Errors: RemoteProtocolError if absent and no default is given."""
         value = self.ext_fields.get(name)
-        if value.__class__ is str:
+        if isinstance(value, str):
             return value
         if value is None:
             if default is None:
                 raise RemoteProtocolError(f"request {self.code}: field {name} is missing")
             return default
-        if value is True or value is False:
-            return "true" if value else "false"
-        return str(value)
+        return _ext_text(value)
 
     def ext_int(self, name: str, default: int | None = None) -> int:
         """The field as a Java long, whether it came as number or text.
@@ -137,7 +164,7 @@ class RemotingCommand:
         value = self.ext_fields.get(name)
         if value is None:
             return default
-        if value.__class__ is str:
+        if isinstance(value, str):
             return value in ("true", "1") or value.lower() == "true"
         return bool(value)
 
@@ -160,7 +187,7 @@ class RemotingCommand:
         """The answer to this request: same opaque, same header form."""
         return RemotingCommand(
             code,
-            {} if ext_fields is None else ext_fields,
+            ext_fields,
             body,
             self.opaque,
             RESPONSE_FLAG,
@@ -176,12 +203,15 @@ def encode_buffers(command: RemotingCommand) -> list[Buffer]:
 
     Errors: LocalProtocolError when the frame would exceed the 16 MiB that every peer enforces.
     """
-    encode_header = _json_header if command.serialize_type == _JSON else _rocketmq_header
-    header = encode_header(command)
     body = command.body
+    if command.serialize_type == _JSON:
+        header = _json_header(command)
+    else:
+        header = _rocketmq_header(command)
+    buffers: list[Buffer]
     if isinstance(body, (bytes, bytearray, memoryview)):
         body_size = len(body)
-        buffers: list[Buffer] = [body] if body_size else []
+        buffers = [body] if body_size else []
     else:
         body_size = sum(map(len, body))
         buffers = list(body)
@@ -189,6 +219,8 @@ def encode_buffers(command: RemotingCommand) -> list[Buffer]:
     if total + 4 > FRAME_BYTES_MAX or len(header) > _HEADER_BYTES_MAX:
         raise LocalProtocolError(f"frame of {total + 4} bytes exceeds {FRAME_BYTES_MAX}")
     prelude = _PRELUDE.pack(total, command.serialize_type << 24 | len(header))
+    if not body_size:
+        return [prelude + header]
     buffers.insert(0, prelude + header)
     return buffers
 
@@ -199,24 +231,40 @@ def encode(command: RemotingCommand) -> bytes:
 
 
 def decode_frame(frame: Buffer) -> RemotingCommand:
-    """Decode one whole frame, length word included. The body is a view into `frame`.
+    """Decode one whole frame, length word included.
 
     Errors: RemoteProtocolError for anything that is not a frame.
     """
-    view = memoryview(frame)
-    if len(view) < 8:
-        raise RemoteProtocolError(f"frame of {len(view)} bytes is shorter than its prelude")
-    total, word = _PRELUDE.unpack_from(view)
-    header_end = 8 + (word & 0xFFFFFF)
-    if total + 4 != len(view) or header_end > len(view):
-        raise RemoteProtocolError(
-            f"lengths lie: frame {len(view)}, total {total}, header {word & 0xFFFFFF}"
-        )
-    serialize_type = word >> 24
-    if serialize_type == _JSON:
-        return _decode_json_command(view[8:header_end], view[header_end:])
+    data = frame if isinstance(frame, bytes) else bytes(frame)
+    size = len(data)
+    if size < 8:
+        raise RemoteProtocolError(f"frame of {size} bytes is shorter than its prelude")
+    total = int.from_bytes(data[:4], "big")
+    if total + 4 != size:
+        raise RemoteProtocolError(f"lengths lie: frame {size}, total {total}")
+    return decode_at(data, 0, size)
+
+
+def decode_at(data: bytes, begin: int, end: int) -> RemotingCommand:
+    """Decode the frame of `data` that lies between the two; its length word has been looked at.
+
+    A large body is a view of `data`.
+    Errors: RemoteProtocolError for anything that is not a frame.
+    """
+    start = begin + 8
+    header_end = start + (data[begin + 5] << 16 | data[begin + 6] << 8 | data[begin + 7])
+    if header_end > end:
+        raise RemoteProtocolError(f"lengths lie: frame {end - begin}, header {header_end - start}")
+    body: Buffer
+    if end - header_end <= _COPIED_BODY_BYTES_MAX:
+        body = data[header_end:end]
+    else:
+        body = memoryview(data)[header_end:end]
+    serialize_type = data[begin + 4]
     if serialize_type == _ROCKETMQ:
-        return _decode_rocketmq_command(bytes(view[8:header_end]), view[header_end:])
+        return _decode_rocketmq(data, start, header_end, body)
+    if serialize_type == _JSON:
+        return _decode_json(data[start:header_end], body)
     raise RemoteProtocolError(f"unknown header serialization {serialize_type}")
 
 
@@ -230,8 +278,8 @@ def _ext_text(value: ExtValue) -> str:
 
 def _json_header(command: RemotingCommand) -> bytes:
     remark = command.remark
-    return _encode_json(
-        _OutgoingJsonHeader(
+    header: bytes = encode_json_header(
+        OutgoingJsonHeader(
             command.code,
             # Always an object: the Java client dereferences it without looking (gotcha 6).
             _texts(command.ext_fields),
@@ -242,60 +290,65 @@ def _json_header(command: RemotingCommand) -> bytes:
             msgspec.UNSET if remark is None else remark,
         )
     )
+    return header
 
 
-def _texts(ext_fields: Mapping[str, ExtValue]) -> Mapping[str, ExtValue]:
+def _texts(ext_fields: dict[str, ExtValue]) -> Mapping[str, ExtValue]:
     """The fields with every value a string, as C++ and Go insist on (gotcha 3)."""
     for value in ext_fields.values():
-        if value.__class__ is not str:
+        if not isinstance(value, str):
             break
     else:
         return ext_fields
     return {
-        name: value if value.__class__ is str else _ext_text(value)
+        name: value if isinstance(value, str) else _ext_text(value)
         for name, value in ext_fields.items()
         if value is not None
     }
 
 
 def _rocketmq_header(command: RemotingCommand) -> bytes:
-    if not -32768 <= command.code <= 32767:
-        raise LocalProtocolError(f"code {command.code} does not fit a ROCKETMQ header")
+    code = command.code
+    if not -32768 <= code <= 32767:
+        raise LocalProtocolError(f"code {code} does not fit a ROCKETMQ header")
     remark = b"" if command.remark is None else command.remark.encode()
-    parts = []
+    parts = [b"", remark, b""]
+    ext_size = 0
     for name, value in command.ext_fields.items():
         if value is None:
             continue
         key = name.encode()
-        text = _ext_text(value).encode()
-        parts.append(_I16.pack(len(key)) + key + _I32.pack(len(text)) + text)
-    ext = b"".join(parts)
-    fixed = _ROCKETMQ_FIXED.pack(
-        command.code,
+        text = value.encode() if isinstance(value, str) else _ext_text(value).encode()
+        ext_size += 6 + len(key) + len(text)
+        parts.append(len(key).to_bytes(2, "big") + key + len(text).to_bytes(4, "big"))
+        parts.append(text)
+    parts[0] = _FIXED.pack(
+        code,
         command.language,
         command.version,
         command.opaque,
         command.flag,
         len(remark),
     )
-    return b"".join((fixed, remark, _I32.pack(len(ext)), ext))
+    parts[2] = ext_size.to_bytes(4, "big")
+    return b"".join(parts)
 
 
-def _decode_json_command(header: memoryview, body: memoryview) -> RemotingCommand:
+def _decode_json(header: bytes, body: Buffer) -> RemotingCommand:
     try:
-        fields = _decode_json(header)
+        fields: JsonHeader = decode_json_header(header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"undecodable JSON header: {error}") from None
     version = fields.version
     return RemotingCommand(
         fields.code,
-        fields.extFields or {},
+        fields.extFields,
         body,
         fields.opaque,
         fields.flag,
         fields.remark,
-        version if version.__class__ is int else _version_of(version),
-        _LANGUAGE_BY_NAME.get(fields.language, _OTHER),
+        version if isinstance(version, int) else _version_of(version),
+        _LANGUAGES.get(fields.language, _OTHER),
         _JSON,
     )
 
@@ -309,42 +362,64 @@ def _version_of(text: int | str) -> int:
     return number if 0 <= number <= 0x7FFF else 0
 
 
-def _decode_rocketmq_command(header: bytes, body: memoryview) -> RemotingCommand:
+def _decode_rocketmq(data: bytes, start: int, end: int, body: Buffer) -> RemotingCommand:
+    if end - start < _FIXED_SIZE + 4:
+        raise RemoteProtocolError(f"ROCKETMQ header of {end - start} bytes is too short")
+    code, language, version, opaque, flag, remark_size = _FIXED.unpack_from(data, start)
+    position = start + _FIXED_SIZE
     try:
-        code, language, version, opaque, flag, remark_size = _ROCKETMQ_FIXED.unpack_from(header)
-        position = _ROCKETMQ_FIXED.size
-        remark, position = _text(header, position, remark_size)
-        (ext_size,) = _I32.unpack_from(header, position)
-        position += 4
-        end = position + ext_size
-        if ext_size < 0 or end > len(header):
-            raise RemoteProtocolError(f"ext fields of {ext_size} bytes exceed the header")
-        ext_fields: dict[str, ExtValue] = {}
-        while position < end:
-            (size,) = _I16.unpack_from(header, position)
-            name, position = _text(header, position + 2, size)
-            (size,) = _I32.unpack_from(header, position)
-            value, position = _text(header, position + 4, size)
-            # A zero-length string decodes to null in Java.
-            ext_fields[name] = value or None
-    except (struct.error, UnicodeDecodeError) as error:
+        remark: str | None = None
+        if remark_size:
+            remark_at = position
+            position += remark_size
+            if remark_size < 0 or position > end - 4:
+                raise _too_long(remark_size)
+            remark = data[remark_at:position].decode()
+        ext_end = position + 4 + _LENGTHS.unpack_from(data, position)[0]
+        if ext_end > end or ext_end < position + 4:
+            raise _too_long(ext_end - position - 4)
+        return RemotingCommand(
+            code,
+            _decode_fields(data, position + 4, ext_end),
+            body,
+            opaque,
+            flag,
+            remark,
+            version,
+            _LANGUAGES.get(language, _OTHER),
+            _ROCKETMQ,
+        )
+    except UnicodeDecodeError as error:
         raise RemoteProtocolError(f"undecodable ROCKETMQ header: {error}") from None
-    return RemotingCommand(
-        code,
-        ext_fields,
-        body,
-        opaque,
-        flag,
-        remark or None,
-        version,
-        _LANGUAGE_BY_NAME.get(language, _OTHER),
-        _ROCKETMQ,
-    )
 
 
-def _text(header: bytes, start: int, size: int) -> tuple[str, int]:
-    """The text of `size` bytes at `start`, and where it ends."""
-    end = start + size
-    if size < 0 or end > len(header):
-        raise RemoteProtocolError(f"string of {size} bytes exceeds the header")
-    return header[start:end].decode(), end
+def _decode_fields(data: bytes, begin: int, end: int) -> dict[str, ExtValue]:
+    """``(i16+n name, i32+n value)*``, all of it between the two."""
+    fields: dict[str, ExtValue] = {}
+    position: i64 = begin
+    stop: i64 = end
+    while position < stop:
+        if stop - position < 6:
+            raise _too_long(stop - position)
+        name_at: i64 = position + 2
+        name_end: i64 = name_at + (data[position] << 8 | data[position + 1])
+        value_at: i64 = name_end + 4
+        if value_at > stop:
+            raise _too_long(name_end - name_at)
+        position = value_at + (
+            data[name_end] << 24
+            | data[name_end + 1] << 16
+            | data[name_end + 2] << 8
+            | data[name_end + 3]
+        )
+        if position > stop:
+            raise _too_long(position - value_at)
+        # A zero-length string decodes to null in Java.
+        fields[data[name_at:name_end].decode()] = (
+            data[value_at:position].decode() if position > value_at else None
+        )
+    return fields
+
+
+def _too_long(size: int) -> RemoteProtocolError:
+    return RemoteProtocolError(f"string or table of {size} bytes exceeds the ROCKETMQ header")

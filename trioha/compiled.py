@@ -1,0 +1,92 @@
+"""Which modules a compiled build compiles, and what kind of build this is.
+
+The list below is the only one. The rules its modules keep, and why they are compiled at all, are
+in docs/decisions/0009-compiled-hot-modules.md. Without compilation the same sources run as they
+lie: an extension beside its source is what Python imports first.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import NamedTuple
+
+HOT_MODULES: tuple[str, ...] = (
+    "trioha.wire.batch",
+    "trioha.wire.java_hash",
+    "trioha.wire.message_id",
+    "trioha.wire.properties",
+    "trioha.wire.record",
+    "trioha.wire.remoting_command",
+    "trioha.remoting.connection",
+    "trioha.ha.group_commit",
+    "trioha.ha.master_connection",
+    "trioha.store.commitlog",
+    "trioha.store.consume_queue",
+    "trioha.store.dispatcher",
+    "trioha.store.index_file",
+    "trioha.store.index_files",
+    "trioha.store.write_gate",
+    "trioha.store.writer",
+    "trioha.broker.message_fields",
+    "trioha.broker.pull",
+    "trioha.broker.put_message",
+    "trioha.broker.send",
+    "trioha.broker.send_check",
+    "trioha.broker.send_header",
+)
+
+SHARED_LIBRARY = "trioha.compiled_code__mypyc"
+"""Holds the code of all of them; each module's own extension only points into it."""
+
+ROOT = Path(__file__).resolve().parent.parent
+_STAMP = ROOT / "trioha" / "compiled_sources.json"
+
+
+class Build(NamedTuple):
+    """What `trioha version` says of the code that runs."""
+
+    compiled: bool
+    stale: tuple[str, ...] = ()
+    """Modules whose source has changed since: the old code is what runs."""
+
+    def __str__(self) -> str:
+        if not self.compiled:
+            return "pure Python"
+        if not self.stale:
+            return f"compiled with mypyc ({len(HOT_MODULES)} modules)"
+        return (
+            f"compiled with mypyc, but older than {', '.join(self.stale)}: "
+            "run `just compile`, or `just pure`"
+        )
+
+
+def this_build() -> Build:
+    """The build that is imported."""
+    if not library_path().exists():
+        return Build(compiled=False)
+    try:
+        compiled_from = json.loads(_STAMP.read_bytes())
+    except (OSError, ValueError):
+        compiled_from = {}
+    sources = source_digests()
+    return Build(
+        compiled=True,
+        stale=tuple(name for name in HOT_MODULES if compiled_from.get(name) != sources[name]),
+    )
+
+
+def library_path() -> Path:
+    """Where the shared library of a compiled build lies, whether it is there or not."""
+    return ROOT / (SHARED_LIBRARY.replace(".", "/") + EXTENSION_SUFFIXES[0])
+
+
+def source_path(module: str) -> Path:
+    return ROOT / (module.replace(".", "/") + ".py")
+
+
+def source_digests() -> dict[str, str]:
+    """The sources that a compiled build is made of, as they are now."""
+    return {name: sha256(source_path(name).read_bytes()).hexdigest() for name in HOT_MODULES}

@@ -1,0 +1,94 @@
+"""What is analysed: stores, the journals of nodes, the time window, and notes on how it went."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+import attrs
+
+from trioha.analysis.engine import Window
+from trioha.analysis.journal_rows import (
+    JournalCorruptRow,
+    JournalRow,
+    journal_files_of,
+    read_file,
+)
+from trioha.analysis.schema import AnalysisError
+from trioha.analysis.store_files import StoreFiles, open_store
+
+_JOURNAL = "journal"
+NOTES_MAX = 100
+"""Of one analysis: a journal damaged all over must not fill the manifest."""
+
+
+@attrs.define(eq=False)
+class Inputs:
+    """Opened once, shared by engine, reports and manifest."""
+
+    stores: Sequence[StoreFiles]
+    journals: Sequence[Path] = ()
+    window: Window = Window()
+    notes: list[str] = attrs.field(factory=list)
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes of log that a whole scan reads."""
+        return sum(segment.data_end for store in self.stores for segment in store.segments)
+
+    def note(self, text: str) -> None:
+        """Keep a sentence once."""
+        if text not in self.notes and len(self.notes) < NOTES_MAX:
+            self.notes.append(text)
+
+    def journal_rows(self, names: Collection[str] | None = None) -> Iterator[JournalRow]:
+        """Events within the window, journal by journal; damage becomes a note."""
+        for item in self.journal_items():
+            if isinstance(item, JournalCorruptRow):
+                self.note(f"{item.source}: {item.reason} at {item.position}, {item.length} bytes")
+            elif names is None or item.name in names:
+                yield item
+
+    def journal_items(self) -> Iterator[JournalRow | JournalCorruptRow]:
+        """Events within the window and all damage, journal by journal."""
+        begin, end = self.window.from_ms, self.window.to_ms
+        for journal in self.journals:
+            for file in journal_files_of(journal):
+                for item in read_file(file):
+                    if isinstance(item, JournalRow) and (
+                        (begin is not None and item.wall_ms < begin)
+                        or (end is not None and item.wall_ms >= end)
+                    ):
+                        continue
+                    yield item
+
+
+def open_inputs(
+    stores: Sequence[str], journals: Sequence[str] = (), window: Window | None = None
+) -> Inputs:
+    """Open stores and journals; a store's own journal is found where its node writes it.
+
+    Errors: AnalysisError naming the first path that cannot be used.
+    """
+    doubled = [path for path in stores if stores.count(path) > 1]
+    if doubled:
+        raise AnalysisError(f"{doubled[0]} is given twice; name each store once")
+    opened = [open_store(path) for path in stores]
+    found: dict[Path, Path] = {}
+    for given in journals:
+        path = Path(given)
+        journal_files_of(path)
+        found.setdefault(path.resolve(), path)
+    for store in opened:
+        for path in _beside(store):
+            found.setdefault(path.resolve(), path)
+    return Inputs(opened, list(found.values()), window or Window())
+
+
+def _beside(store: StoreFiles) -> Iterator[Path]:
+    """A broker writes ``<storePathRootDir>/journal``; a log given alone lies below the root."""
+    root = store.root
+    if root is None and store.segments:
+        root = Path(store.segments[0].path).parent.parent
+    if root is not None and any((root / _JOURNAL).glob("*.journal")):
+        yield root / _JOURNAL

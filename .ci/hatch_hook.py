@@ -1,4 +1,4 @@
-"""`TRIOHA_COMPILE=1 pip install .`: the wheel gets the hot modules compiled, beside their sources."""
+"""`TRIOHA_COMPILE=1 pip install .`: the wheel gets the hot modules compiled, beside the sources."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
 import trio
 from support.events import RecordedEvents
 from support.links import MemoryListener
@@ -98,7 +97,8 @@ class MemoryNamesrv:
         def handle(
             channel: Channel, request: RemotingCommand, instant: Instant
         ) -> RemotingCommand | None:
-            self.requests.append(attrs.evolve(request, body=request.body_bytes()))
+            request.body = request.body_bytes()
+            self.requests.append(request)
             self.times.append(trio.current_time())
             return None if self.mute else handler(channel, request, instant)
 

@@ -204,10 +204,8 @@ def encode_buffers(command: RemotingCommand) -> list[Buffer]:
     Errors: LocalProtocolError when the frame would exceed the 16 MiB that every peer enforces.
     """
     body = command.body
-    if command.serialize_type == _JSON:
-        header = _json_header(command)
-    else:
-        header = _rocketmq_header(command)
+    is_json = command.serialize_type == _JSON
+    header = _json_header(command) if is_json else _rocketmq_header(command)
     buffers: list[Buffer]
     if isinstance(body, (bytes, bytearray, memoryview)):
         body_size = len(body)

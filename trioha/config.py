@@ -60,6 +60,10 @@ class BrokerConfig:
     vip_channel: bool = setting(
         True, "also listen on listenPort - 2, as every slave expects", ours=True
     )
+    admin_http_port: int = setting(
+        -1, "port of /metrics, /livez, /readyz; -1: listenPort + 3, 0 a free one", ours=True
+    )
+    admin_http_enable: bool = setting(True, "serve /metrics, /livez and /readyz", ours=True)
     broker_permission: int = setting(6, "4 read + 2 write")
 
     # Store.
@@ -160,6 +164,10 @@ class NamesrvConfig:
 
     bind_address: str = setting("0.0.0.0", "address to listen on", ours=True)
     listen_port: int = setting(9876, "port; 0 picks a free one")
+    admin_http_port: int = setting(
+        -1, "port of /metrics, /livez, /readyz; -1: listenPort + 3, 0 a free one", ours=True
+    )
+    admin_http_enable: bool = setting(True, "serve /metrics, /livez and /readyz", ours=True)
     kv_config_path: str = setting("~/namesrv/kvConfig.json", "file of the KV configuration")
     order_message_enable: bool = setting(False, "hand out orderTopicConf with routes")
     broker_channel_expired_time: int = setting(

@@ -28,6 +28,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "brokerId": (0, 2**31 - 1),
     "listenPort": (0, 65535),
     "haListenPort": (-1, 65535),
+    "adminHttpPort": (-1, 65535),
     "brokerPermission": (0, 6),
     "diskMaxUsedSpaceRatio": (1, 99),
     "diskSpaceWarningLevelRatio": (1, 99),

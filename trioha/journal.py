@@ -60,7 +60,7 @@ _REGISTERED = ("broker", "id", "address", "cluster")
 EVENTS: Mapping[str, EventKind] = {
     # The node.
     "node_started": _info("node", "version", "pid"),
-    "node_ready": _info("listen", "ha_listen", "vip_listen", "elapsed_ms"),
+    "node_ready": _info("listen", "ha_listen", "vip_listen", "admin_http", "elapsed_ms"),
     "node_stopping": _info("reason"),
     "node_stopped": _info("reason"),
     "role": _info("role", "broker_id", "version", "heartbeat_interval_ms", "heartbeat_limit_ms"),
@@ -81,6 +81,7 @@ EVENTS: Mapping[str, EventKind] = {
     "connection_closed": _info("peer", "reason"),
     "connection_refused": _warning("peer", "reason"),
     "vip_port_unavailable": _warning("reason"),
+    "admin_port_unavailable": _warning("reason"),
     "handler_failed": _error("peer", "code", "error", "traceback"),
     # Replication.
     "ha_connected": _info("peer", "offset"),

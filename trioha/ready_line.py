@@ -1,7 +1,7 @@
 """The one line a node prints on stdout when it serves: addresses that are real, also for port 0.
 
     trioha broker broker-a id=0 role=SYNC_MASTER ready listen=127.0.0.1:10911 ha=… store=… pid=…
-    trioha namesrv ready listen=127.0.0.1:9876 pid=…
+    trioha namesrv ready listen=127.0.0.1:9876 http=127.0.0.1:9879 pid=…
 
 With ``--ready-json`` the same as one JSON object. docs/cli.md documents both.
 """
@@ -18,7 +18,7 @@ from trioha.log_lines import logfmt_value
 
 
 def broker_facts(
-    config: BrokerConfig, *, listen: str, ha_listen: str, vip_listen: str
+    config: BrokerConfig, *, listen: str, ha_listen: str, vip_listen: str, admin_http: str = ""
 ) -> dict[str, object]:
     """What a broker's ready line says."""
     facts: dict[str, object] = {
@@ -29,15 +29,17 @@ def broker_facts(
         "listen": listen,
         "ha": ha_listen,
         "vip": vip_listen,
+        "http": admin_http,
         "store": config.store_path_root_dir,
         "pid": os.getpid(),
     }
     return {key: value for key, value in facts.items() if value != ""}
 
 
-def namesrv_facts(listen: str) -> dict[str, object]:
+def namesrv_facts(listen: str, admin_http: str = "") -> dict[str, object]:
     """What a name server's ready line says."""
-    return {"node": "namesrv", "listen": listen, "pid": os.getpid()}
+    facts: dict[str, object] = {"node": "namesrv", "listen": listen, "http": admin_http}
+    return {key: value for key, value in facts.items() if value != ""} | {"pid": os.getpid()}
 
 
 def ready_line(facts: Mapping[str, object], *, as_json: bool) -> str:

@@ -95,7 +95,8 @@ def test_a_name_server_says_ready_in_one_line_and_stops_in_order(
 ) -> None:
     child = namesrv(start, tmp_path)
     found = re.fullmatch(
-        r"trioha namesrv ready listen=(127\.0\.0\.1:\d+) pid=(\d+)", ready_line(child)
+        r"trioha namesrv ready listen=(127\.0\.0\.1:\d+) http=127\.0\.0\.1:\d+ pid=(\d+)",
+        ready_line(child),
     )
     assert found
     assert int(found[2]) == child.pid
@@ -114,7 +115,7 @@ def test_a_broker_tells_its_real_addresses(start: Start, tmp_path: Path) -> None
     line = ready_line(child)
     found = re.fullmatch(
         r"trioha broker b-1 id=0 role=SYNC_MASTER ready listen=(\S+) ha=(\S+)(?: vip=(\S+))?"
-        r' store="(.+)" pid=(\d+)',
+        r' http=127\.0\.0\.1:\d+ store="(.+)" pid=(\d+)',
         line,
     )
     assert found, line

@@ -30,6 +30,7 @@ class Node:
         self.events = RecordedEvents()
         self.shutdown = trio.Event()
         self.address = ""
+        self.admin_http = ""
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[RemotingClient]:
@@ -59,7 +60,7 @@ async def open_node(tmp_path: Path) -> AsyncIterator[Node]:
         )
     )
     async with trio.open_nursery() as nursery:
-        node.address = await nursery.start(
+        addresses = await nursery.start(
             lambda task_status: serve_namesrv(
                 node.config,
                 node.shutdown,
@@ -68,6 +69,7 @@ async def open_node(tmp_path: Path) -> AsyncIterator[Node]:
                 task_status=task_status,
             )
         )
+        node.address, node.admin_http = addresses.listen, addresses.admin_http
         yield node
         node.shutdown.set()
 
@@ -84,7 +86,8 @@ async def test_brokers_register_and_clients_find_them(tmp_path: Path) -> None:
             assert await ask_route(client) == ResponseCode.SUCCESS
             unknown = await client.request(RemotingCommand(217, {"topic": "T"}))
             assert unknown.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-            assert node.events.of("node_ready") == [{"listen": node.address}]
+            told = {"listen": node.address, "admin_http": node.admin_http}
+            assert node.events.of("node_ready") == [told]
 
 
 async def test_a_broker_is_gone_at_once_when_its_connection_closes(tmp_path: Path) -> None:

@@ -48,8 +48,8 @@ def namesrv(**flags: Any) -> None:
 
     async def serve(shutdown: trio.Event, events: Any, *, task_status: Any) -> None:
         async with trio.open_nursery() as nursery:
-            address = await nursery.start(partial(serve_namesrv, config, shutdown, events))
-            task_status.started(namesrv_facts(address))
+            addresses = await nursery.start(partial(serve_namesrv, config, shutdown, events))
+            task_status.started(namesrv_facts(addresses.listen, addresses.admin_http))
 
     run_node(
         serve,
@@ -93,6 +93,7 @@ def broker(**flags: Any) -> None:
                     listen=addresses.listen,
                     ha_listen=addresses.ha_listen,
                     vip_listen=addresses.vip_listen,
+                    admin_http=addresses.admin_http,
                 )
             )
 

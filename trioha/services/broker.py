@@ -15,6 +15,7 @@
           └─ connections         after shutdown: until slaves are level, at most a grace period;
              │               then who still waits for one is answered
              ├─ remoting.conn[client] → remoting.write;  pull_hold, client_expiry
+             ├─ admin_http → admin.conn[peer]   /metrics, /livez, /readyz
              └─ services         cancelled first
                 ├─ accept, accept.vip, schedule_message
                 └─ namesrv_registration
@@ -36,6 +37,7 @@ from trioha.services.broker_node import BrokerNode, open_broker_node
 from trioha.services.clock import Clock
 from trioha.services.ha_client import replicate_from_master
 from trioha.services.ha_master import serve_ha
+from trioha.services.http_admin import serve_http
 from trioha.services.slave_synchronize import synchronize_slave
 
 _FINAL_FLUSH_S = 30.0
@@ -82,6 +84,10 @@ async def _serve_store(
             async with trio.open_nursery() as connections:
                 connections.start_soon(node.pull_hold.run, name="pull_hold")
                 connections.start_soon(node.client_expiry.run, name="client_expiry")
+                if listeners.admin is not None:
+                    connections.start_soon(
+                        serve_http, listeners.admin, node.pages, name="admin_http"
+                    )
                 async with trio.open_nursery() as services:
                     await _start_services(node, listeners, services, connections)
                     node.events.event(
@@ -92,6 +98,7 @@ async def _serve_store(
                     task_status.started(listeners.addresses)
                     await shutdown.wait()
                     node.events.event("node_stopping", reason="asked to")
+                    node.stopping = True
                     node.core.stop_writes()
                     services.cancel_scope.cancel()
                 with trio.move_on_after(node.config.shutdown_grace / 1000):

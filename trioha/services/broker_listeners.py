@@ -10,6 +10,7 @@ import attrs
 from trioha.config import BrokerConfig
 from trioha.errors import TriohaError
 from trioha.journal import EventSink
+from trioha.services.http_admin import open_admin_listener
 from trioha.services.own_address import own_address
 from trioha.services.transport import Listener, format_address, open_listener
 
@@ -24,6 +25,8 @@ class BrokerAddresses:
     ha_listen: str
     vip_listen: str
     """Empty when there is no VIP port."""
+    admin_http: str = ""
+    """Empty when the port could not be had, or is not wanted."""
 
 
 @attrs.frozen
@@ -34,6 +37,7 @@ class BrokerListeners:
     remoting: Listener
     vip: Listener | None
     ha: Listener
+    admin: Listener | None
     addresses: BrokerAddresses
 
 
@@ -41,8 +45,8 @@ class BrokerListeners:
 def open_broker_listeners(config: BrokerConfig, events: EventSink) -> Iterator[BrokerListeners]:
     """Listen on all the ports of a broker while the block runs.
 
-    Errors: TriohaError when a port cannot be had. The VIP port alone may be missing: two brokers
-    whose ports lie two apart share a host; that is one journal line.
+    Errors: TriohaError when a port cannot be had. The VIP port and the HTTP port may be missing:
+    two brokers whose ports lie as near share a host; that is one journal line.
     """
     with ExitStack() as stack:
 
@@ -60,6 +64,9 @@ def open_broker_listeners(config: BrokerConfig, events: EventSink) -> Iterator[B
                 vip = listen(remoting.port - _VIP_DISTANCE)
             except TriohaError as error:
                 events.event("vip_port_unavailable", reason=str(error))
+        admin = open_admin_listener(config, remoting, events)
+        if admin is not None:
+            stack.callback(admin.close)
         ip1 = config.broker_ip1 or own_address(config.bind_address)
         settled = attrs.evolve(
             config,
@@ -72,5 +79,6 @@ def open_broker_listeners(config: BrokerConfig, events: EventSink) -> Iterator[B
             listen=format_address(ip1, remoting.port),
             ha_listen=format_address(settled.broker_ip2, ha.port),
             vip_listen="" if vip is None else format_address(ip1, vip.port),
+            admin_http="" if admin is None else format_address(ip1, admin.port),
         )
-        yield BrokerListeners(settled, remoting, vip, ha, addresses)
+        yield BrokerListeners(settled, remoting, vip, ha, admin, addresses)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -28,8 +29,11 @@ from trioha.services.config_persist import ConfigPersist, TableFile
 from trioha.services.disk_watch import watch_disk
 from trioha.services.ha_client import HaClient
 from trioha.services.ha_master import HaMaster, open_replicas
+from trioha.services.health import alive, broker_checks, ready
+from trioha.services.http_admin import OnGet
 from trioha.services.journal_samples import JournalSamples
 from trioha.services.master_address import MasterAddress
+from trioha.services.metrics import broker_metrics
 from trioha.services.namesrv_registration import BrokerIdentity, NamesrvRegistration
 from trioha.services.remoting_link import LinkLimits
 from trioha.services.remoting_server import RemotingServer
@@ -62,6 +66,13 @@ class BrokerNode:
         self.events = events
         self.role = config.broker_role
         self.started_wall_ms = started_wall_ms
+        self.stopping = False
+        """Asked to end: not for new clients any more."""
+        self.pages: dict[str, OnGet] = {
+            "/metrics": broker_metrics(self),
+            "/livez": alive,
+            "/readyz": ready(partial(broker_checks, self)),
+        }
         self.replicas = open_replicas(config, events)
         self.master_address = MasterAddress(config.ha_master_address)
         self.master_remoting_address = MasterAddress()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
 import trio
 
 from trioha.config import NamesrvConfig
@@ -14,6 +15,9 @@ from trioha.namesrv.processor import NamesrvProcessor
 from trioha.remoting.channel import Channel
 from trioha.services.alarm import Alarm
 from trioha.services.clock import Clock
+from trioha.services.health import alive, namesrv_checks, ready
+from trioha.services.http_admin import open_admin_listener, serve_http
+from trioha.services.metrics import namesrv_metrics
 from trioha.services.own_address import own_address
 from trioha.services.remoting_link import LinkLimits
 from trioha.services.remoting_server import RemotingServer
@@ -23,15 +27,24 @@ from trioha.store import config_files
 _LAST_WRITE_S = 5.0
 
 
+@attrs.frozen
+class NamesrvAddresses:
+    """Where a name server can be reached, as ``host:port``."""
+
+    listen: str
+    admin_http: str = ""
+    """Empty when the port could not be had, or is not wanted."""
+
+
 async def serve_namesrv(
     config: NamesrvConfig,
     shutdown: trio.Event,
     events: EventSink,
     *,
     clock: Clock | None = None,
-    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+    task_status: trio.TaskStatus[NamesrvAddresses] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until `shutdown` is set; `task_status` gets the address once it accepts connections.
+    """Serve until `shutdown` is set; `task_status` gets the addresses once it accepts connections.
 
     Durability: a KV change is answered when it is on disk.
     Errors: TriohaError when the address is taken or the KV file is unreadable.
@@ -66,19 +79,31 @@ async def serve_namesrv(
         on_batch=on_batch,
     )
     listener = open_listener(config.bind_address, config.listen_port)
+    admin = open_admin_listener(config, listener, events)
+    pages = {
+        "/metrics": namesrv_metrics(processor),
+        "/livez": alive,
+        "/readyz": ready(namesrv_checks),
+    }
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keeper.run, name="namesrv.kv_config_persist")
             nursery.start_soon(alarm.run, name="namesrv.scan_not_active_broker")
             nursery.start_soon(server.accept, listener, nursery, name="namesrv.accept")
-            address = format_address(own_address(listener.host), listener.port)
-            events.event("node_ready", listen=address)
+            own_ip = own_address(listener.host)
+            address = NamesrvAddresses(format_address(own_ip, listener.port))
+            if admin is not None:
+                nursery.start_soon(serve_http, admin, pages, name="namesrv.admin_http")
+                address = attrs.evolve(address, admin_http=format_address(own_ip, admin.port))
+            events.event("node_ready", **attrs.asdict(address))
             task_status.started(address)
             await shutdown.wait()
             events.event("node_stopping", reason="asked to")
             nursery.cancel_scope.cancel()
     finally:
         listener.close()
+        if admin is not None:
+            admin.close()
         with trio.move_on_after(_LAST_WRITE_S, shield=True):
             await keeper.save_rest()
 

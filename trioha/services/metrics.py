@@ -1,0 +1,333 @@
+"""What a node tells Prometheus, made from its tables when it is asked.
+
+Nothing is counted for this page alone: a node that nobody scrapes does no work for it. Names and
+labels are RocketMQ 5's where the meaning is the same, so that dashboards carry over; what it has
+not, replication above all, begins with ``trioha_``. Units are bytes and seconds, counters end in
+``_total``, and ages are given as points in time for PromQL to subtract.
+
+A topic's messages are counted from its queues' ends, so that counter survives restarts and grows on
+a slave, too. prometheus_client is imported with the first scrape: it costs 60 ms.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from trioha import __version__
+from trioha.config import BrokerRole
+from trioha.namesrv.route_info import MASTER_ID
+from trioha.services.http_admin import OnGet, Page
+from trioha.wire.names import RETRY_PREFIX
+from trioha.wire.route import BrokerData
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+    from trioha.namesrv.processor import NamesrvProcessor
+    from trioha.services.broker_node import BrokerNode
+
+Sample = tuple[tuple[str, ...], float]
+_SERIES_MAX = 20_000
+"""Of one family: a page of a few megabytes at most, whatever topics and groups there are."""
+
+
+def broker_metrics(node: BrokerNode) -> OnGet:
+    """The /metrics page of a broker."""
+    return lambda accept: _page(_broker_families(node), accept)
+
+
+def namesrv_metrics(processor: NamesrvProcessor) -> OnGet:
+    """The /metrics page of a name server."""
+    return lambda accept: _page(_namesrv_families(processor), accept)
+
+
+def _page(families: Iterable[Metric], accept: str) -> Page:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.exposition import choose_encoder
+    from prometheus_client.registry import Collector
+
+    class Once(Collector):
+        def collect(self) -> Iterable[Metric]:
+            return families
+
+        def describe(self) -> Iterable[Metric]:
+            return ()  # asked at registration; the families are made once, for the answer
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Once())
+    encode, content_type = choose_encoder(accept)
+    return Page(encode(registry), content_type)
+
+
+class _Families:
+    """Makes metric families whose samples all carry the node's own labels."""
+
+    def __init__(self, **constants: str) -> None:
+        self._names = tuple(constants)
+        self._values = tuple(constants.values())
+
+    def gauge(self, name: str, text: str, samples: Iterable[Sample], *labels: str) -> Metric:
+        from prometheus_client.metrics_core import GaugeMetricFamily
+
+        family = GaugeMetricFamily(name, text, labels=(*self._names, *labels))
+        return self._fill(family, samples)
+
+    def counter(self, name: str, text: str, samples: Iterable[Sample], *labels: str) -> Metric:
+        from prometheus_client.metrics_core import CounterMetricFamily
+
+        family = CounterMetricFamily(name, text, labels=(*self._names, *labels))
+        return self._fill(family, samples)
+
+    def _fill(self, family: Metric, samples: Iterable[Sample]) -> Metric:
+        for count, (labels, value) in enumerate(samples):
+            if count == _SERIES_MAX:
+                break
+            family.add_metric((*self._values, *labels), value)  # type: ignore[attr-defined]
+        return family
+
+
+def _one(value: float) -> tuple[Sample, ...]:
+    return (((), value),)
+
+
+def _build_info(families: _Families) -> Metric:
+    return families.gauge(
+        "trioha_build_info",
+        "Always 1; which trioha on which Python.",
+        [((__version__, platform.python_version()), 1.0)],
+        "version",
+        "python",
+    )
+
+
+def _broker_families(node: BrokerNode) -> Iterator[Metric]:
+    config = node.config
+    families = _Families(
+        cluster=config.broker_cluster_name,
+        node_type="broker",
+        node_id=config.broker_name,
+        broker_id=str(config.broker_id),
+    )
+    yield _build_info(families)
+    yield from _store_families(node, families)
+    yield from _traffic_families(node, families)
+    yield from _client_families(node, families)
+    yield from _role_families(node, families)
+    if node.ha_master is not None:
+        yield from _master_families(node, families)
+    if node.ha_client is not None:
+        yield from _slave_families(node, families)
+
+
+def _store_families(node: BrokerNode, families: _Families) -> Iterator[Metric]:
+    store = node.store.statistics()
+    gauge = families.gauge
+    for name, offset in (
+        ("min", store.min_phy_offset),
+        ("max", store.max_phy_offset),
+        ("flushed", store.flushed_offset),
+        ("dispatched", store.dispatched_offset),
+    ):
+        text = f"The commitlog's {name} offset."
+        yield gauge(f"trioha_commitlog_{name}_offset_bytes", text, _one(offset))
+    yield gauge(
+        "rocketmq_storage_size",
+        "Bytes of commitlog kept.",
+        _one(store.max_phy_offset - store.min_phy_offset),
+    )
+    yield gauge(
+        "rocketmq_storage_flush_behind_bytes",
+        "Bytes appended and not yet on disk.",
+        _one(max(0, store.max_phy_offset - store.flushed_offset)),
+    )
+    yield gauge(
+        "rocketmq_storage_dispatch_behind_bytes",
+        "Bytes appended and not yet in consume queues.",
+        _one(max(0, store.max_phy_offset - store.dispatched_offset)),
+    )
+    if store.earliest_store_timestamp > 0:
+        yield gauge(
+            "trioha_commitlog_earliest_timestamp_seconds",
+            "When the oldest message kept was stored.",
+            _one(store.earliest_store_timestamp / 1000),
+        )
+    yield gauge("trioha_disk_ratio", "Used share of the commitlog's disk.", _one(store.disk_ratio))
+    writable = store.writable and node.role is not BrokerRole.SLAVE
+    yield gauge("trioha_writable", "1 when sends are accepted.", _one(float(writable)))
+
+
+def _traffic_families(node: BrokerNode, families: _Families) -> Iterator[Metric]:
+    store = node.store.statistics()
+    ends: dict[str, int] = {}
+    for topic, queue_id in node.store.queues():
+        ends[topic] = ends.get(topic, 0) + node.store.max_offset_in_queue(topic, queue_id)
+    yield families.counter(
+        "rocketmq_messages_in",
+        "Messages that the topic's queues have taken since they exist.",
+        [((topic, _flag(topic.startswith(RETRY_PREFIX))), end) for topic, end in ends.items()],
+        "topic",
+        "is_retry",
+    )
+    counter = families.counter
+    yield counter("trioha_puts", "Messages sent to this process.", _one(store.put_total))
+    yield counter("trioha_put_bytes", "Bytes of log written by them.", _one(store.put_bytes))
+    yield counter("rocketmq_messages_out", "Messages given out.", _one(store.get_total))
+    yield counter("rocketmq_throughput_out", "Bytes given out.", _one(store.get_bytes))
+    yield families.gauge(
+        "trioha_puts_waiting",
+        "Messages stored and not yet answered: they wait for disk or slave.",
+        _one(node.core.pipeline.waiter_count),
+    )
+
+
+def _client_families(node: BrokerNode, families: _Families) -> Iterator[Metric]:
+    core, gauge = node.core, families.gauge
+    yield gauge(
+        "rocketmq_producer_connections",
+        "Connections of a producer group.",
+        [((group,), len(core.producers.members(group))) for group in core.producers.groups],
+        "producer_group",
+    )
+    yield gauge(
+        "rocketmq_consumer_connections",
+        "Connections of a consumer group.",
+        [((group,), len(core.consumers.members(group))) for group in core.consumers.groups],
+        "consumer_group",
+    )
+    yield gauge(
+        "trioha_connections",
+        "Open connections of all kinds.",
+        _one(node.server.connection_count),
+    )
+    yield gauge("rocketmq_topic_number", "Topics this broker knows.", _one(len(core.topics.topics)))
+    yield gauge(
+        "rocketmq_consumer_group_number",
+        "Consumer groups with progress here.",
+        _one(len(core.offsets.topics_by_group())),
+    )
+    yield gauge(
+        "rocketmq_consumer_lag_messages",
+        "Messages between a group's commits and the ends of the topic's queues.",
+        _lags(node),
+        "consumer_group",
+        "topic",
+        "is_retry",
+    )
+
+
+def _lags(node: BrokerNode) -> Iterator[Sample]:
+    offsets, store = node.core.offsets, node.store
+    for group, topics in offsets.topics_by_group().items():
+        for topic in topics:
+            lag = 0
+            for queue_id, offset in offsets.queues(group, topic).items():
+                lag += max(0, store.max_offset_in_queue(topic, queue_id) - offset)
+            yield (group, topic, _flag(topic.startswith(RETRY_PREFIX))), lag
+
+
+def _role_families(node: BrokerNode, families: _Families) -> Iterator[Metric]:
+    is_slave = node.role is BrokerRole.SLAVE
+    yield families.gauge(
+        "trioha_ha_role",
+        "1 for the role this node has, 0 for the others.",
+        [(("master",), float(not is_slave)), (("slave",), float(is_slave))],
+        "role",
+    )
+    yield families.gauge(
+        "rocketmq_broker_permission", "4 read + 2 write.", _one(node.config.broker_permission)
+    )
+    yield families.gauge(
+        "trioha_namesrv_registered",
+        "Name servers that have this broker in their routes.",
+        _one(len(node.registration.registered)),
+    )
+
+
+def _master_families(node: BrokerNode, families: _Families) -> Iterator[Metric]:
+    assert node.ha_master is not None
+    rows = node.ha_master.statistics()
+    wall_s = node.clock.wall_ms() / 1000
+    gauge = families.gauge
+    yield gauge("trioha_ha_connections", "Slaves that are connected.", _one(len(rows)))
+    yield gauge(
+        "trioha_ha_in_sync",
+        "1 when a put may wait for this slave.",
+        [((row.peer,), float(row.in_sync)) for row in rows],
+        "peer",
+    )
+    reported = [row for row in rows if row.slave_ack_offset >= 0]
+    gaps = [((row.peer,), float(row.gap_bytes)) for row in reported]
+    yield gauge("trioha_ha_gap_bytes", "Bytes of log the slave has not acked.", gaps, "peer")
+    # What rocketmq-exporter calls it: dashboards built on that go on working.
+    yield gauge("rocketmq_broker_commitlog_diff", "As trioha_ha_gap_bytes.", gaps, "peer")
+    yield gauge(
+        "trioha_ha_ack_offset_bytes",
+        "What the slave has acknowledged.",
+        [((row.peer,), row.slave_ack_offset) for row in reported],
+        "peer",
+    )
+    yield gauge(
+        "trioha_ha_last_heartbeat_timestamp_seconds",
+        "When the peer was last heard of.",
+        [((row.peer, "from_slave"), wall_s - row.last_ack_age_s) for row in rows],
+        "peer",
+        "direction",
+    )
+    yield gauge(
+        "trioha_ha_heartbeat_interval_seconds",
+        "How often the peer is to be heard of at least.",
+        [((row.peer,), row.heartbeat_interval_s) for row in rows],
+        "peer",
+    )
+
+
+def _slave_families(node: BrokerNode, families: _Families) -> Iterator[Metric]:
+    assert node.ha_client is not None
+    link = node.ha_client.statistics()
+    gauge, peer = families.gauge, (link.master,)
+    following = link.state == "TRANSFER"
+    yield gauge("trioha_ha_connections", "1 while this slave follows.", _one(float(following)))
+    if link.gap_bytes is not None:
+        text = "Bytes of log the master announced and this slave lacks."
+        yield gauge("trioha_ha_gap_bytes", text, [(peer, link.gap_bytes)], "peer")
+    if link.last_read_age_s is not None:
+        yield gauge(
+            "trioha_ha_last_heartbeat_timestamp_seconds",
+            "When the peer was last heard of.",
+            [((*peer, "from_master"), node.clock.wall_ms() / 1000 - link.last_read_age_s)],
+            "peer",
+            "direction",
+        )
+    yield families.counter(
+        "trioha_ha_reconnects", "Attempts after the first.", [(peer, link.reconnects)], "peer"
+    )
+
+
+def _namesrv_families(processor: NamesrvProcessor) -> Iterator[Metric]:
+    families = _Families(node_type="namesrv")
+    yield _build_info(families)
+    brokers = processor.routes.cluster_info().broker_addr_table
+    yield families.gauge(
+        "trioha_namesrv_brokers",
+        "Broker addresses registered, by role.",
+        _by_role(brokers.values()),
+        "cluster",
+        "broker",
+        "role",
+    )
+    yield families.gauge(
+        "rocketmq_topic_number", "Topics in the routes.", _one(len(processor.routes.topics()))
+    )
+
+
+def _by_role(brokers: Iterable[BrokerData]) -> Iterator[Sample]:
+    for broker in brokers:
+        masters = int(MASTER_ID in broker.broker_addrs)
+        yield (broker.cluster, broker.broker_name, "master"), masters
+        yield (broker.cluster, broker.broker_name, "slave"), len(broker.broker_addrs) - masters
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 
-import attrs
 import trio
 import trio.testing
 
@@ -71,11 +70,11 @@ class FakeNode:
     def push(self, command: RemotingCommand) -> None:
         """Send a request of our own to every client."""
         for link in self.links:
-            link.send_nowait(attrs.evolve(command))
+            link.send_nowait(_copy(command))
 
     def handle(self, channel: Channel, command: RemotingCommand, instant: Instant) -> Answer:
         # A copy: the frame's memory belongs to the read it came in.
-        self.requests.append(attrs.evolve(command, body=command.body_bytes()))
+        self.requests.append(_copy(command))
         script = self.scripts.get(command.code)
         if script is not None:
             return script(command)
@@ -200,7 +199,7 @@ class FakeBroker(FakeNode):
             following = first if offset < first else len(queue)
         elif offset == len(queue):
             if command.ext_int("sysFlag") & 2:
-                self._parked.append((channel, attrs.evolve(command)))
+                self._parked.append((channel, _copy(command)))
                 return None
             code = ResponseCode.PULL_NOT_FOUND
         else:
@@ -316,3 +315,18 @@ class FakeCluster:
         node.links.append(link)
         self._nursery.start_soon(partial(link.serve), name=f"fake[{address}]")
         return StreamTransport(ours, address)
+
+
+def _copy(command: RemotingCommand) -> RemotingCommand:
+    """One that stays as it was, whatever becomes of the connection's buffers."""
+    return RemotingCommand(
+        command.code,
+        dict(command.ext_fields),
+        command.body_bytes(),
+        command.opaque,
+        command.flag,
+        command.remark,
+        command.version,
+        command.language,
+        command.serialize_type,
+    )

@@ -93,7 +93,7 @@ class Cluster:
         for _ in self._namesrv:
             address = self._namesrv[self._namesrv_index]
             try:
-                return await self.request(address, attrs.evolve(command))
+                return await self.request(address, command)
             except Unreachable as error:
                 reasons.append(str(error))
                 self._namesrv_index = (self._namesrv_index + 1) % len(self._namesrv)

@@ -91,7 +91,7 @@ class TableSchema:
 
 
 def _table(name: str, columns: str, **twins: str) -> TableSchema:
-    pairs = [line.rsplit(" ", 1) for line in columns.strip().splitlines()]
+    pairs = [line.rsplit(" ", 1) for line in columns.splitlines() if line.strip()]
     return TableSchema(
         name,
         tuple(TableColumn(column.strip(), ColumnType[kind]) for column, kind in pairs),

@@ -1,0 +1,40 @@
+"""The page in a real browser: it is drawn, in light and dark, and asks for nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.browser import render, require_browser
+from support.sample_reports import all_kinds, meta
+
+from trioha.analysis.page import render_page
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _browser() -> None:
+    require_browser()
+
+
+def test_it_is_drawn_in_light_and_dark_without_a_word_in_the_console(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(render_page(all_kinds(), meta()))
+    light = render(page, tmp_path / "light")
+    dark = render(page, tmp_path / "dark", dark=True)
+    assert light.console == []
+    assert dark.console == []
+    assert light.size == dark.size == (1200, 3000)
+    assert light.picture != dark.picture
+    assert len(light.picture) > 100_000, "an empty page is some 15 KB"
+
+
+def test_a_page_that_loads_something_would_be_noticed(tmp_path: Path) -> None:
+    """The test above trusts the page's policy to forbid, and the console to tell."""
+    page = tmp_path / "page.html"
+    body = '<img src="http://example.invalid/x.png"><script>1</script></body>'
+    page.write_text(render_page([], meta()).replace("</body>", body))
+    console = render(page, tmp_path / "browser").console
+    assert len(console) == 2
+    assert all("Content Security Policy" in line for line in console)

@@ -1,0 +1,26 @@
+"""The few pieces of SQL that only these reports need and that engines spell differently."""
+
+from __future__ import annotations
+
+from trioha.analysis.engine import Engine
+
+
+def each_word(engine: Engine, column: str) -> str:
+    """FROM ... suffix: one row per blank-separated word of a column, in ``word.value``.
+
+    KEYS holds many keys in one text. Two blanks in a row make an empty word: leave it out.
+    """
+    if engine.name == "spark":
+        return f" LATERAL VIEW explode(split({column}, ' ')) word AS value"
+    # A JSON text has no bare blank but in its strings, so the blanks can be made commas.
+    return f""", json_each('[' || replace(json_quote({column}), ' ', '","') || ']') AS word"""
+
+
+def text_of(engine: Engine, column: str) -> str:
+    """SQL: a binary column as text."""
+    return f"CAST({column} AS {'STRING' if engine.name == 'spark' else 'TEXT'})"
+
+
+def hex_of(column: str) -> str:
+    """SQL: a binary column in upper-case hex; both engines agree."""
+    return f"hex({column})"

@@ -1,0 +1,351 @@
+"""Do these stores agree? Every two of them, within the range of the log that both hold.
+
+A slave that is behind holds a prefix of its master's log, and a store whose old segments were
+deleted a suffix: neither is divergence. A record that only one of them has in the common range, or
+that differs in any field, is. Headers are compared by digests (`store_digests`); where they agree
+and both stores' files can be read here, the bytes are compared too, so that a bit flipped in a body
+or a property is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Any
+
+import attrs
+
+from trioha.analysis.engine import Engine, literals
+from trioha.analysis.reports import REPORTS
+from trioha.analysis.reports.record_bytes import differing_pieces, field_of, first_difference
+from trioha.analysis.reports.store_digests import (
+    Differences,
+    Extent,
+    compare,
+    differing_blocks,
+    extents,
+    first_unequal,
+    ranges_to_compare,
+)
+from trioha.analysis.reports.tables import table
+from trioha.analysis.reports.words import MINUTE_MS, count_of, say_bytes, say_ms, say_time
+from trioha.analysis.results import Finding, Report, ReportOptions, Table
+from trioha.analysis.store_files import StoreFiles
+
+NAME = "divergence"
+TITLE = REPORTS[NAME].title
+NEEDS = frozenset({"commitlog", "commitlog_corrupt", "two stores"})
+ENGINES = frozenset({"local", "spark"})
+
+RECORDS_MAX = 40
+"""Differing records shown per pair."""
+BYTES_MAX = 64 << 30
+"""Of log compared byte by byte; at a gigabyte per second about a minute."""
+STRETCHES_MAX = 100
+JOURNAL_MARGIN_MS = 10 * MINUTE_MS
+_JOURNAL_NAMES = (
+    "role",
+    "epoch",
+    "log_truncated",
+    "recovery_finished",
+    "ha_connected",
+    "ha_disconnected",
+    "ha_refused",
+    "node_started",
+    "node_stopped",
+)
+_RECORD_COLUMNS = (
+    "store phy_offset:integer size:bytes topic queue_id:integer queue_offset:integer "
+    "store_ms:time store_host body_crc:integer term:integer"
+)
+
+
+@attrs.define(eq=False)
+class _Pair:
+    """Two stores, and what became known of them."""
+
+    a: Extent
+    b: Extent
+    differences: Differences | None = None
+    records: list[dict[str, Any]] = attrs.field(factory=list)
+    byte_offset: int | None = None
+    byte_field: str = ""
+    bytes_compared: bool = False
+
+    @property
+    def begin(self) -> int:
+        return max(self.a.begin, self.b.begin)
+
+    @property
+    def end(self) -> int:
+        return min(self.a.end, self.b.end)
+
+    @property
+    def verdict(self) -> str:
+        if self.begin >= self.end:
+            return "nothing in common"
+        if self.differences is not None or self.byte_offset is not None:
+            return "diverged"
+        if self.a.end == self.b.end:
+            return "equal"
+        return "b is behind" if self.b.end < self.a.end else "a is behind"
+
+
+def run(engine: Engine, options: ReportOptions) -> Report:
+    """The report. Its exit code is 1 when any two stores have diverged."""
+    held = extents(engine)
+    findings = [
+        Finding("warning", f"{store.label} holds no record in the window; it was not compared.")
+        for store in engine.stores
+        if store.label not in held
+    ]
+    found = [held[store.label] for store in engine.stores if store.label in held]
+    masks = differing_blocks(engine, found) if len(found) > 1 else []
+    pairs = []
+    for (i, a), (j, b) in combinations(enumerate(found), 2):
+        pair = _Pair(a, b)
+        if pair.begin < pair.end:
+            _compare(engine, pair, ranges_to_compare(a, b, masks, 1 << i, 1 << j))
+        pairs.append(pair)
+    behind = _behind(engine, pairs)
+    for pair in pairs:
+        findings += _findings(pair, behind)
+    diverged = [pair for pair in pairs if pair.verdict == "diverged"]
+    tables = [_stores(found), _pairs(pairs, behind)]
+    if diverged:
+        tables += [
+            table(
+                "records",
+                f"The first records that differ, at most {RECORDS_MAX} per pair",
+                f"a b {_RECORD_COLUMNS}",
+                [
+                    row | {"a": pair.a.store, "b": pair.b.store}
+                    for pair in diverged
+                    for row in pair.records
+                ],
+            ),
+            _damage(engine, diverged),
+            _journal(engine, diverged),
+        ]
+    return Report(
+        name=NAME,
+        title=TITLE,
+        question=REPORTS[NAME].question,
+        tables=tables,
+        findings=findings,
+        exit_code=1 if diverged else 0,
+    )
+
+
+def _compare(engine: Engine, pair: _Pair, ranges: list[tuple[int, int]]) -> None:
+    a, b = pair.a.store, pair.b.store
+    by_label = {store.label: store for store in engine.stores}
+    if ranges:
+        pair.differences = compare(engine, a, b, ranges)
+    try:
+        if pair.differences is not None:
+            pair.records = list(first_unequal(engine, a, b, ranges, RECORDS_MAX))
+            first = pair.records[0]
+            size = max(row["size"] for row in _at(pair.records, first["phy_offset"]))
+            pair.byte_offset = first_difference(by_label[a], by_label[b], first["phy_offset"], size)
+            pair.byte_field = _field(first, pair.byte_offset)
+        elif pair.end - pair.begin <= BYTES_MAX:
+            _compare_bytes(engine, pair, by_label[a], by_label[b])
+            pair.bytes_compared = True
+        else:
+            engine.note(f"{a} and {b} are too large to compare bytes; headers were compared.")
+    except OSError as error:
+        engine.note(f"The files of {a} and {b} cannot be read here: {error.strerror or error}.")
+
+
+def _compare_bytes(engine: Engine, pair: _Pair, a: StoreFiles, b: StoreFiles) -> None:
+    """Find a byte that differs within a record both hold."""
+    for count, offset in enumerate(differing_pieces(a, b, pair.begin, pair.end)):
+        rows = engine.query(
+            "SELECT store, phy_offset, size, topic, queue_id, queue_offset, store_ms, store_host, "
+            "body_crc, term, body_size, properties_size FROM commitlog "
+            f"WHERE store IN {literals((a.label, b.label))} "
+            f"AND phy_offset <= {offset} AND phy_offset + size > {offset} ORDER BY store",
+            views=["commitlog"],
+        )
+        if rows:
+            pair.byte_offset = offset
+            pair.byte_field = _field(rows[0], offset)
+            pair.records = rows
+            return
+        # A stretch that is no record: what lies behind a segment's last one, or damage in both.
+        if count >= STRETCHES_MAX:
+            engine.note(
+                f"{a.label} and {b.label} differ in many bytes that belong to no record; "
+                "the comparison of bytes was ended."
+            )
+            return
+
+
+def _at(rows: Sequence[dict[str, Any]], phy_offset: int) -> Iterator[dict[str, Any]]:
+    return (row for row in rows if row["phy_offset"] == phy_offset)
+
+
+def _field(row: dict[str, Any], offset: int | None) -> str:
+    if offset is None:
+        return ""
+    place = offset - row["phy_offset"]
+    return field_of(place, row["size"], row["body_size"], row["properties_size"])
+
+
+def _behind(engine: Engine, pairs: list[_Pair]) -> dict[tuple[str, int], int]:
+    """(Store, offset) -> records from there on, for every store ahead of its pair."""
+    wanted = {
+        (store.store, pair.end)
+        for pair in pairs
+        for store in (pair.a, pair.b)
+        if pair.begin < pair.end < store.end
+    }
+    if not wanted:
+        return {}
+    parts = [
+        f"SELECT store, {end} AS end_offset, COUNT(*) AS messages FROM commitlog "
+        f"WHERE store = {literals((store,))[1:-1]} AND phy_offset >= {end} GROUP BY store"
+        for store, end in sorted(wanted)
+    ]
+    rows = engine.query(" UNION ALL ".join(parts), views=["commitlog"])
+    return {(row["store"], row["end_offset"]): row["messages"] for row in rows}
+
+
+def _stores(found: list[Extent]) -> Table:
+    return table(
+        "stores",
+        "What each store holds",
+        "store begin_offset:integer end_offset:integer messages:integer first_ms:time last_ms:time",
+        [
+            attrs.asdict(each) | {"begin_offset": each.begin, "end_offset": each.end}
+            for each in found
+        ],
+    )
+
+
+def _pairs(pairs: list[_Pair], behind: dict[tuple[str, int], int]) -> Table:
+    rows = []
+    for pair in pairs:
+        ahead = pair.a if pair.a.end > pair.b.end else pair.b
+        differences = pair.differences
+        rows.append(
+            {
+                "a": pair.a.store,
+                "b": pair.b.store,
+                "verdict": pair.verdict,
+                "common_begin": pair.begin if pair.begin < pair.end else None,
+                "common_end": pair.end if pair.begin < pair.end else None,
+                "first_offset": differences.first_offset if differences else None,
+                "first_byte": pair.byte_offset,
+                "field": pair.byte_field,
+                "differing": differences.count if differences else len(pair.records) // 2,
+                "only_a": differences.only_a if differences else 0,
+                "only_b": differences.only_b if differences else 0,
+                "last_offset": differences.last_offset if differences else None,
+                "behind_bytes": abs(pair.a.end - pair.b.end),
+                "behind_messages": behind.get((ahead.store, pair.end), 0),
+                "behind_ms": abs(pair.a.last_ms - pair.b.last_ms),
+                "bytes_compared": pair.bytes_compared,
+            }
+        )
+    return table(
+        "pairs",
+        "Every two stores: offsets are positions in the log",
+        "a b verdict common_begin:integer common_end:integer first_offset:integer "
+        "first_byte:integer field differing:integer only_a:integer only_b:integer "
+        "last_offset:integer behind_bytes:bytes behind_messages:integer behind_ms:duration "
+        "bytes_compared:flag",
+        rows,
+    )
+
+
+def _findings(pair: _Pair, behind: dict[tuple[str, int], int]) -> Iterator[Finding]:
+    a, b = pair.a.store, pair.b.store
+    common = f"from {pair.begin} to {pair.end}"
+    if pair.verdict == "nothing in common":
+        yield Finding("warning", f"{a} and {b} hold no range of the log in common.")
+    elif pair.differences is not None:
+        yield _divergence(pair, pair.differences)
+    elif pair.byte_offset is not None:
+        first = pair.records[0]
+        yield Finding(
+            "error",
+            f"{a} and {b} have the same headers but differ at byte {pair.byte_offset}: in "
+            f"{pair.byte_field} of the record at {first['phy_offset']} "
+            f"(topic {first['topic']}, {say_time(first['store_ms'])}).",
+        )
+    else:
+        how = "byte by byte" if pair.bytes_compared else "in all headers"
+        yield Finding("info", f"{a} and {b} agree {how} {common}.")
+    if pair.verdict != "nothing in common" and pair.a.end != pair.b.end:
+        ahead, late = (pair.a, pair.b) if pair.a.end > pair.b.end else (pair.b, pair.a)
+        messages = behind.get((ahead.store, pair.end), 0)
+        yield Finding(
+            "info",
+            f"{late.store} ends {say_bytes(ahead.end - late.end)} "
+            f"({count_of(messages, 'message')}, {say_ms(ahead.last_ms - late.last_ms)}) before "
+            f"{ahead.store}.",
+        )
+
+
+def _divergence(pair: _Pair, found: Differences) -> Finding:
+    first = list(_at(pair.records, found.first_offset))
+    when = min(row["store_ms"] for row in first)
+    terms = {row["store"]: row["term"] for row in first if row["term"] is not None}
+    told = f", terms {terms}" if terms else ""
+    where = f"record at {found.first_offset}"
+    if len(first) == 1:
+        where += f", which only {first[0]['store']} has"
+    elif pair.byte_offset is not None:
+        where += f" (byte {pair.byte_offset}, {pair.byte_field})"
+    return Finding(
+        "error",
+        f"{pair.a.store} and {pair.b.store} have diverged: the first is the {where}, topic "
+        f"{first[0]['topic']}, stored {say_time(when)}{told}. "
+        f"{count_of(found.count, 'offset')} differ up to {found.last_offset}: "
+        f"{found.only_a:,} only in the first store, {found.only_b:,} only in the second.",
+    )
+
+
+def _damage(engine: Engine, diverged: list[_Pair]) -> Table:
+    """Damaged stretches of stores that diverged: a record lost to damage is not a fork."""
+    stores = sorted({each.store for pair in diverged for each in (pair.a, pair.b)})
+    rows = engine.query(
+        "SELECT store, phy_offset, length, reason FROM commitlog_corrupt "
+        f"WHERE store IN {literals(stores)} ORDER BY phy_offset, store LIMIT {STRETCHES_MAX}",
+        views=["commitlog_corrupt"],
+    )
+    return table(
+        "damage",
+        "Damaged stretches of stores that diverged",
+        "store phy_offset:integer length:bytes reason",
+        rows,
+    )
+
+
+def _journal(engine: Engine, diverged: list[_Pair]) -> Table:
+    """Who was master, who was cut, around the first difference of each pair."""
+    times = [
+        row["store_ms"] for pair in diverged for row in pair.records[:2] if row["store_ms"] > 0
+    ]
+    rows: list[dict[str, Any]] = []
+    if times and engine.journal_count:
+        begin, end = min(times) - JOURNAL_MARGIN_MS, max(times) + JOURNAL_MARGIN_MS
+        for event in engine.journal(_JOURNAL_NAMES):
+            if begin <= event.wall_ms <= end and len(rows) < STRETCHES_MAX:
+                told = ", ".join(f"{name} {value}" for name, value in event.fields.items())
+                rows.append(
+                    {
+                        "wall_ms": event.wall_ms,
+                        "node": event.node,
+                        "event": event.name,
+                        "fields": told,
+                    }
+                )
+    return table(
+        "journal",
+        f"What the journals say within {say_ms(JOURNAL_MARGIN_MS)} of the first difference",
+        "wall_ms:time node event fields",
+        sorted(rows, key=lambda row: row["wall_ms"]),
+    )

@@ -1,0 +1,88 @@
+"""Latencies of messages stored for the first time, as SQL.
+
+A broker stores many messages again and keeps their birth: retries and dead letters, delayed
+messages on delivery, committed transactions, half messages after each check. Their age says how
+long they waited, not how long they travelled, so they are taken out of `latency_stats`: by topic
+where that tells, else one by one, which needs a scan of properties and is only done in stores that
+hold delayed messages or transactions.
+"""
+
+from __future__ import annotations
+
+from trioha.analysis.engine import Engine, bucket, literal, literals
+from trioha.analysis.reports.bins import bin_sql
+from trioha.wire.codes import SysFlag
+from trioha.wire.names import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
+from trioha.wire.properties import Property
+
+VIEWS = ("latency_stats", "commitlog_full", "commitlog_stats")
+_BROKERS_OWN = (TRANS_OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
+
+
+def has_prefix(column: str, prefix: str) -> str:
+    """SQL: whether a text begins so. LIKE would read the % of %RETRY% as a pattern."""
+    return f"substr({column}, 1, {len(prefix)}) = {literal(prefix)}"
+
+
+def topics_of_first_stores() -> str:
+    """SQL: whether a topic's records may be first stores."""
+    return (
+        f"NOT {has_prefix('topic', RETRY_PREFIX)} AND NOT {has_prefix('topic', DLQ_PREFIX)} "
+        f"AND topic NOT IN {literals(_BROKERS_OWN)}"
+    )
+
+
+def stored_again(engine: Engine) -> str:
+    """SQL over `commitlog_full`: whether a record is a later copy, its topic not telling."""
+    delay = engine.item("properties", Property.DELAY)
+    checks = engine.item("properties", Property.TRANSACTION_CHECK_TIMES)
+    schedule, half = literal(SCHEDULE_TOPIC), literal(TRANS_HALF_TOPIC)
+    committed = f"(sys_flag & {SysFlag.TRANSACTION_MASK}) = {SysFlag.TRANSACTION_COMMIT}"
+    return (
+        f"((topic = {schedule} AND reconsume_times > 0) "
+        f"OR (topic <> {schedule} AND COALESCE({delay}, '0') <> '0') "
+        f"OR (topic = {half} AND {checks} IS NOT NULL) OR {committed})"
+    )
+
+
+def needs_properties(engine: Engine) -> bool:
+    """Whether the stores hold delayed messages or transactions."""
+    rows = engine.query(
+        "SELECT COUNT(*) AS found FROM commitlog_stats "
+        f"WHERE topic IN {literals((SCHEDULE_TOPIC, TRANS_HALF_TOPIC))}",
+        views=["commitlog_stats"],
+    )
+    return bool(rows[0]["found"])
+
+
+def latencies(engine: Engine, width_ms: int) -> tuple[str, list[str]]:
+    """SELECT of store, born_host, begin_ms, latency_bin, messages; and the views it reads.
+
+    One row per key; `width_ms` is a whole number of hours.
+    """
+    select = (
+        f"SELECT store, born_host, {bucket('hour_ms', width_ms)} AS begin_ms, latency_bin, "
+        f"messages FROM latency_stats WHERE {topics_of_first_stores()}"
+    )
+    views = ["latency_stats"]
+    if needs_properties(engine):
+        select += (
+            f" UNION ALL SELECT store, {engine.host('born_host')} AS born_host, "
+            f"{bucket('store_ms', width_ms)} AS begin_ms, "
+            f"{bin_sql('(store_ms - born_ms)')} AS latency_bin, -1 AS messages "
+            f"FROM commitlog_full WHERE {topics_of_first_stores()} AND {stored_again(engine)}"
+        )
+        views.append("commitlog_full")
+    return (
+        "SELECT store, born_host, begin_ms, latency_bin, SUM(messages) AS messages "
+        f"FROM ({select}) AS t GROUP BY store, born_host, begin_ms, latency_bin "
+        "HAVING SUM(messages) > 0",
+        views,
+    )

@@ -1,0 +1,68 @@
+"""Hot keys and tags: which are on most messages, and on what share of their topic's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trioha.analysis.engine import Engine
+from trioha.analysis.reports.dialect import each_word
+from trioha.analysis.reports.tables import table
+from trioha.analysis.reports.words import say_share
+from trioha.analysis.results import Finding, Table
+
+HOT_SHARE = 0.2
+HOT_MESSAGES_MIN = 100
+"""Below, a key that stands out is chance."""
+
+
+def hot_table(engine: Engine, column: str, top: int) -> Table:
+    """`column` is ``keys``, each of which counts for itself, or ``tags``."""
+    if column == "keys":
+        source, value = f"commitlog_full{each_word(engine, 'keys')}", "word.value"
+    else:
+        source, value = "commitlog_full", "tags"
+    # Unique keys are as many as messages: what stands on one message leaves before the ranking.
+    rows = engine.query(
+        f"WITH words AS (SELECT store, topic, {value} AS value, COUNT(*) AS messages FROM {source} "
+        f"WHERE {column} IS NOT NULL AND {value} <> '' GROUP BY store, topic, {value}), "
+        "totals AS (SELECT store, topic, SUM(messages) AS of_topic, COUNT(*) AS kinds "
+        "FROM words GROUP BY store, topic) "
+        "SELECT store, topic, value, messages, of_topic, kinds FROM ("
+        "SELECT words.store, words.topic, value, messages, of_topic, kinds, "
+        "ROW_NUMBER() OVER (PARTITION BY words.store "
+        "ORDER BY messages DESC, words.topic, value) AS place "
+        "FROM words JOIN totals ON totals.store = words.store AND totals.topic = words.topic "
+        f"WHERE messages > 1) AS t WHERE place <= {top} ORDER BY store, place",
+        views=["commitlog_full"],
+    )
+    name = column[:-1]
+    for row in rows:
+        row |= {name: row["value"], "share": row["messages"] / row["of_topic"]}
+    return table(
+        f"hot_{column}",
+        f"The {top} {column} on most messages of each store, if on more than one; "
+        f"the share is of the topic's {column}",
+        f"store topic {name} messages:integer share:share kinds:integer",
+        rows,
+    )
+
+
+def hot_findings(tables: Iterable[Table]) -> list[Finding]:
+    """Sentences on keys and tags that stand out."""
+    findings = []
+    for each in tables:
+        word = each.columns[2].name
+        for store, topic, value, messages, share, kinds in each.rows:
+            assert isinstance(messages, int)
+            assert isinstance(share, float)
+            assert isinstance(kinds, int)
+            # With few kinds an even spread is a large share already.
+            if messages >= HOT_MESSAGES_MIN and kinds > 1 and share >= max(HOT_SHARE, 3 / kinds):
+                findings.append(
+                    Finding(
+                        "warning",
+                        f"{store}: {word} {value!r:.60} makes up {say_share(share, 1)} of the "
+                        f"{word}s on topic {topic} ({messages:,} messages; {kinds:,} {word}s).",
+                    )
+                )
+    return findings

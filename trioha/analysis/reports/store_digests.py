@@ -1,0 +1,176 @@
+"""Which records differ between stores, found without sorting whole stores against each other.
+
+Theory of operation. Replication copies the log byte by byte (HAService), so records at one
+phy_offset must be equal in every field, the store host included. Each store's records are summed
+up per block of 1 MiB of phy_offset and topic: their number and two sums of two row hashes, modulo
+a prime. Only these sums meet. Where they differ, and in the blocks at the ends that a store covers
+but partly, the records themselves are compared, field by field. A row hash takes every number of a
+header; two blocks that differ agree in both sums with a chance of about 2^-60.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+
+from trioha.analysis.engine import Engine, bucket, literal, literals
+from trioha.analysis.schema import COMMITLOG
+
+BLOCK_BYTES = 1 << 20
+DIFFERING_BLOCKS_MAX = 2000
+"""Beyond, everything from the first of them on is compared."""
+_RANGES_MAX = 64
+_PRIME = (1 << 31) - 1  # so that a product of two remainders fits 63 bits
+_FACTORS = (1_000_003, 1_234_567_891)
+_UNHASHED = frozenset({"store", "segment", "phy_offset", "topic", "born_host", "store_host"})
+COMPARED = tuple(name for name in COMMITLOG.names if name not in ("store", "segment"))
+"""Columns in which records must be equal. File names may differ with the size of segments."""
+
+
+@attrs.frozen
+class Extent:
+    """What a store holds within the window."""
+
+    store: str
+    begin: int
+    end: int
+    """Behind its last record."""
+    messages: int
+    first_ms: int
+    last_ms: int
+
+
+@attrs.frozen
+class Differences:
+    """Of two stores, within what both cover."""
+
+    count: int
+    """Offsets at which only one has a record, or both have different ones."""
+    only_a: int
+    only_b: int
+    first_offset: int
+    last_offset: int
+
+
+def extents(engine: Engine) -> dict[str, Extent]:
+    """What each store holds; stores without records in the window are missing."""
+    rows = engine.query(
+        "SELECT store, MIN(phy_offset) AS begin_offset, MAX(phy_offset + size) AS end_offset, "
+        "COUNT(*) AS messages, MIN(store_ms) AS first_ms, MAX(store_ms) AS last_ms "
+        "FROM commitlog GROUP BY store",
+        views=["commitlog"],
+    )
+    return {row["store"]: Extent(*row.values()) for row in rows}
+
+
+def differing_blocks(engine: Engine, found: Sequence[Extent]) -> list[dict[str, Any]]:
+    """Blocks that not all stores covering them hold alike: begin and mask of stores, one row per
+    variant. Bit i of a mask is `found[i]`. At most `DIFFERING_BLOCKS_MAX` + 1 rows, in order.
+    """
+    bits = " ".join(
+        f"WHEN {literal(each.store)} THEN {1 << place}" for place, each in enumerate(found)
+    )
+    covering = " + ".join(
+        f"CASE WHEN block >= {each.begin} AND block + {BLOCK_BYTES} <= {each.end} "
+        f"THEN {1 << place} ELSE 0 END"
+        for place, each in enumerate(found)
+    )
+    sums = ", ".join(f"SUM({_hash(factor)}) AS sum_{i}" for i, factor in enumerate(_FACTORS))
+    return engine.query(
+        f"WITH digests AS (SELECT store, {bucket('phy_offset', BLOCK_BYTES)} AS block, topic, "
+        f"COUNT(*) AS messages, {sums} FROM commitlog "
+        f"GROUP BY store, {bucket('phy_offset', BLOCK_BYTES)}, topic), "
+        f"variants AS (SELECT block, topic, SUM(CASE store {bits} ELSE 0 END) AS mask "
+        "FROM digests GROUP BY block, topic, messages, sum_0, sum_1), "
+        f"masked AS (SELECT block, mask, {covering} AS covering FROM variants) "
+        "SELECT DISTINCT block, mask FROM masked "
+        "WHERE (mask & covering) <> 0 AND (mask & covering) <> covering "
+        f"ORDER BY block, mask LIMIT {DIFFERING_BLOCKS_MAX + 1}",
+        views=["commitlog"],
+    )
+
+
+def _hash(factor: int) -> str:
+    """SQL: a number made from every number of a header, by Horner's rule modulo a prime."""
+    text = f"(phy_offset % {_PRIME})"
+    for name in COMMITLOG.names:
+        if name not in _UNHASHED:
+            text = f"(({text} * {factor} + COALESCE({name}, -1) % {_PRIME}) % {_PRIME})"
+    return text
+
+
+def ranges_to_compare(
+    a: Extent, b: Extent, masks: list[dict[str, Any]], bit_a: int, bit_b: int
+) -> list[tuple[int, int]]:
+    """Ranges of phy_offset in which records of two stores must be looked at."""
+    begin, end = max(a.begin, b.begin), min(a.end, b.end)
+    inner_begin = -(-begin // BLOCK_BYTES) * BLOCK_BYTES
+    inner_end = end // BLOCK_BYTES * BLOCK_BYTES
+    if inner_begin >= inner_end:
+        return [(begin, end)]
+    blocks = sorted(
+        {
+            row["block"]
+            for row in masks
+            if bool(row["mask"] & bit_a) != bool(row["mask"] & bit_b)
+            and inner_begin <= row["block"] < inner_end
+        }
+    )
+    ranges = [(begin, inner_begin)]
+    for block in blocks:
+        if ranges[-1][1] == block:
+            ranges[-1] = (ranges[-1][0], block + BLOCK_BYTES)
+        else:
+            ranges.append((block, block + BLOCK_BYTES))
+    if blocks and (len(masks) > DIFFERING_BLOCKS_MAX or len(ranges) > _RANGES_MAX):
+        ranges = [(begin, inner_begin), (blocks[0], inner_end)]
+    elif not blocks and len(masks) > DIFFERING_BLOCKS_MAX:
+        ranges = [(begin, inner_begin), (masks[-1]["block"], inner_end)]
+    ranges.append((inner_end, end))
+    return [(low, high) for low, high in ranges if low < high]
+
+
+def compare(
+    engine: Engine, a: str, b: str, ranges: Sequence[tuple[int, int]]
+) -> Differences | None:
+    """Count what differs within the ranges; None when nothing does."""
+    rows = engine.query(
+        "SELECT COUNT(DISTINCT phy_offset) AS found, "
+        f"SUM(CASE WHEN store = {literal(a)} THEN 1 ELSE 0 END) AS of_a, "
+        f"SUM(CASE WHEN store = {literal(b)} THEN 1 ELSE 0 END) AS of_b, "
+        "MIN(phy_offset) AS first_offset, MAX(phy_offset) AS last_offset "
+        f"FROM ({_unequal(a, b, ranges)}) AS t",
+        views=["commitlog"],
+    )
+    row = rows[0]
+    if not row["found"]:
+        return None
+    both = row["of_a"] + row["of_b"] - row["found"]
+    return Differences(
+        row["found"],
+        row["of_a"] - both,
+        row["of_b"] - both,
+        row["first_offset"],
+        row["last_offset"],
+    )
+
+
+def first_unequal(
+    engine: Engine, a: str, b: str, ranges: Sequence[tuple[int, int]], limit: int
+) -> Iterator[dict[str, Any]]:
+    """The first records that only one of two stores holds so: their columns and whose it is."""
+    yield from engine.query(
+        f"{_unequal(a, b, ranges)} ORDER BY phy_offset, store LIMIT {limit}", views=["commitlog"]
+    )
+
+
+def _unequal(a: str, b: str, ranges: Sequence[tuple[int, int]]) -> str:
+    columns = ", ".join(COMPARED)
+    where = " OR ".join(f"(phy_offset >= {low} AND phy_offset < {high})" for low, high in ranges)
+    return (
+        f"SELECT MIN(store) AS store, {columns} FROM commitlog "
+        f"WHERE store IN {literals((a, b))} AND ({where}) GROUP BY {columns} "
+        "HAVING COUNT(*) = 1"
+    )

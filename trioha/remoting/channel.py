@@ -9,18 +9,19 @@ requests of one read are handled in one go and answered in one write.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import NamedTuple, Protocol
+from typing import Final, Protocol
 
 from trioha.wire.remoting_command import RemotingCommand
 
 
-class Instant(NamedTuple):
+class Instant:
     """Taken once per batch. Deadlines count on `now_ms`, records are stamped with `wall_ms`."""
 
-    now_ms: int
-    """Monotonic milliseconds, of no particular origin: for timers and leases."""
-    wall_ms: int
-    """Milliseconds since 1970: for what is stored or shown."""
+    def __init__(self, now_ms: int, wall_ms: int) -> None:
+        self.now_ms: Final = now_ms
+        """Monotonic milliseconds, of no particular origin: for timers and leases."""
+        self.wall_ms: Final = wall_ms
+        """Milliseconds since 1970: for what is stored or shown."""
 
 
 class Channel(Protocol, Hashable):

@@ -83,10 +83,16 @@ class RemotingConnection:
         Errors: RemoteProtocolError for lengths that lie, frames over 16 MiB and broken headers;
         the connection cannot be used afterwards.
         """
+        command = self.next_frame()
+        return NEED_DATA if command is None else command
+
+    def next_frame(self) -> RemotingCommand | None:
+        """`next_command` with None for NEED_DATA. HOT. Errors: the same."""
         position = self._position
         available = len(self._data) - position
         if available < 4:
-            return self._keep_rest(position, available, 4)
+            self._keep_rest(position, available, 4)
+            return None
         data = self._data
         total = (
             data[position] << 24
@@ -98,7 +104,8 @@ class RemotingConnection:
             raise RemoteProtocolError(self._describe_length(total, position))
         size = total + 4
         if available < size:
-            return self._keep_rest(position, available, size)
+            self._keep_rest(position, available, size)
+            return None
         end = position + size
         self._position = end
         self.frames_received += 1
@@ -134,14 +141,13 @@ class RemotingConnection:
     def statistics(self) -> RemotingStatistics:
         return RemotingStatistics(self.frames_received, len(self._pending), self._chunks_size)
 
-    def _keep_rest(self, position: int, available: int, needed: int) -> NeedData:
+    def _keep_rest(self, position: int, available: int, needed: int) -> None:
         if available > 0:
             self._chunks.append(self._data[position:])
             self._chunks_size = available
             self._needed = needed
         self._data = b""
         self._position = 0
-        return NEED_DATA
 
     def _describe_length(self, total: int, position: int) -> str:
         if self.frames_received == 0 and self._data[position] == _TLS_CLIENT_HELLO:

@@ -1,41 +1,37 @@
 """One remoting connection on Trio: a read task, a write task and a lease around both.
 
 The read task handles all the requests of one read in one go; the answers of that batch leave in one
-`try_send` at its end, in the same scheduler pass. The write task sleeps until the kernel refused
-bytes or somebody outside a batch has queued some. `Outboxes` is what the links of a node share: it
-knows which of them have something queued, so that an ack that frees fifty puts of one client makes
-one write, not fifty.
+`try_send` at its end, in the same scheduler pass, and only then comes what else the batch set off
+(`on_batch`: the push to slaves, parked pulls, timers). The write task sleeps until the kernel
+refused bytes or somebody outside a batch has queued some. `Outboxes` is what the links of a node
+share: it knows which of them have something queued, so that an ack that frees fifty puts of one
+client makes one write, not fifty.
 """
 
 from __future__ import annotations
 
 import math
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from types import TracebackType
 
 import attrs
 import trio
 
-from trioha.errors import (
-    CommandError,
-    DiskFull,
-    LocalProtocolError,
-    RemoteProtocolError,
-    StoreError,
-)
+from trioha.errors import RemoteProtocolError
 from trioha.journal import EventSink
-from trioha.remoting.channel import Handler, Instant
-from trioha.remoting.connection import NEED_DATA, OnResponse, RemotingConnection
+from trioha.remoting.channel import Handler
+from trioha.remoting.connection import OnResponse, RemotingConnection
+from trioha.remoting.outbox import Outbox
+from trioha.remoting.requests import Requests
 from trioha.services.clock import Clock, sleep_until_ms
 from trioha.services.transport import Transport, parse_address
-from trioha.wire.codes import ResponseCode
 from trioha.wire.message_id import pack_host
-from trioha.wire.remoting_command import Buffer, RemotingCommand, encode_buffers
+from trioha.wire.remoting_command import RemotingCommand
 
 _SLOW_LINK_BYTES_PER_S = 65_536  # a large frame gets its time at this rate beside the frame timeout
 _OUTBOX_HIGH_BYTES = 1_048_576  # above this we stop reading from the client until it has read
-_LEASE_STEP_S = 1.0  # moving a deadline costs a heap operation: once a second is enough
+_LEASE_STEP_MS = 1000  # moving a deadline costs a heap operation: once a second is enough
 
 
 @attrs.frozen
@@ -58,18 +54,24 @@ class Outboxes:
         self._dirty: list[RemotingLink] = []
         self._depth = 0
 
-    @contextmanager
-    def batch(self) -> Iterator[None]:
-        """What is queued inside leaves at the end of the outermost block, one write per link."""
+    def batch(self) -> Outboxes:
+        """What is queued inside `with` leaves at the end of the outermost one, a write per link."""
+        return self
+
+    def __enter__(self) -> None:
         self._depth += 1
-        try:
-            yield
-        finally:
-            self._depth -= 1
-            if self._depth == 0 and self._dirty:
-                dirty, self._dirty = self._dirty, []
-                for link in dirty:
-                    link.flush_nowait()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._depth -= 1
+        if self._depth == 0 and self._dirty:
+            dirty, self._dirty = self._dirty, []
+            for link in dirty:
+                link.flush_nowait()
 
     def add(self, link: RemotingLink) -> None:
         if self._depth:
@@ -95,31 +97,28 @@ class RemotingLink:
         self.peer = transport.peer
         self._transport = transport
         self._clock = clock
-        self._events = events
-        self._handlers: Mapping[int, Handler] = handlers or {}
         self._limits = limits or LinkLimits()
         self._outboxes = outboxes or Outboxes()
         self._on_batch = on_batch
         self._machine = RemotingConnection()
-        self._outbox: list[Buffer] = []
-        self._outbox_bytes = 0
+        self._outbox = Outbox(self._limits.outbox_bytes_max)
+        self._requests = Requests(
+            self._machine, self._outbox, {} if handlers is None else handlers, events
+        )
         self._queued = False
         self._writing = False
         self._wake = trio.Event()
         self._drained = trio.Event()
         self._nursery: trio.Nursery | None = None
-        self._lease_renewed_s = -math.inf
+        self._lease_due_ms = 0
         self._frame_serial = -1
         self._closed = False
-        self._peer_host: bytes | None = None
         self.close_reason = ""
         """Why it ended; empty when the peer just went."""
 
-    @property
+    @cached_property
     def peer_host(self) -> bytes:
-        if self._peer_host is None:
-            self._peer_host = pack_host(*parse_address(self.peer))
-        return self._peer_host
+        return pack_host(*parse_address(self.peer))
 
     @property
     def closed(self) -> bool:
@@ -136,7 +135,7 @@ class RemotingLink:
                 self._nursery = nursery
                 if self._closed:
                     nursery.cancel_scope.cancel()
-                self._renew_lease()
+                self._renew_lease(self._clock.now_ms())
                 nursery.start_soon(self._write, name=f"remoting.write[{self.peer}]")
                 await self._read()
                 read_ended = True
@@ -147,33 +146,15 @@ class RemotingLink:
             self._closed = True
             self._transport.close()
             self._outbox.clear()
-            self._outbox_bytes = 0
             with self._outboxes.batch():
                 self._machine.fail_pending()
 
     def send_nowait(self, command: RemotingCommand) -> None:
         if self._closed:
             return
-        try:
-            buffers = encode_buffers(command)
-        except LocalProtocolError as error:
-            if not command.is_response:
-                raise
-            buffers = encode_buffers(
-                RemotingCommand(
-                    ResponseCode.SYSTEM_ERROR,
-                    opaque=command.opaque,
-                    flag=command.flag,
-                    remark=f"the answer is too large: {error}",
-                    serialize_type=command.serialize_type,
-                )
-            )
-        outbox = self._outbox
-        for buffer in buffers:
-            outbox.append(buffer)
-            self._outbox_bytes += len(buffer)
-        if self._outbox_bytes > self._limits.outbox_bytes_max:
-            self.close_nowait(f"it does not read: {self._outbox_bytes} bytes wait for it")
+        self._outbox.add(command)
+        if self._outbox.is_over:
+            self.close_nowait(f"it does not read: {self._outbox.size} bytes wait for it")
             return
         if not self._queued:
             self._queued = True
@@ -209,31 +190,30 @@ class RemotingLink:
     def flush_nowait(self) -> None:
         """Give the kernel what is queued; wake the write task for what it does not take."""
         self._queued = False
-        if self._writing or self._closed or not self._outbox:
+        outbox = self._outbox
+        if self._writing or self._closed or not outbox.size:
             return
         try:
-            rest = self._transport.try_send(self._outbox)
+            rest = self._transport.try_send(outbox.take())
         except trio.BrokenResourceError:
             # The read task meets the same end and says so.
-            self._outbox = []
-            self._outbox_bytes = 0
+            outbox.clear()
             return
-        self._outbox = rest
+        outbox.sent(rest)
         if rest:
-            self._outbox_bytes = sum(map(len, rest))
             self._wake.set()
-        else:
-            self._outbox_bytes = 0
 
     def wake_writer(self) -> None:
         self._queued = False
         self._wake.set()
 
     async def _read(self) -> None:
-        machine = self._machine
+        receive_some = self._transport.receive_some
+        machine, outbox, outboxes = self._machine, self._outbox, self._outboxes
+        handle_all, instant_of = self._requests.handle_all, self._clock.instant
         while True:
             try:
-                data = await self._transport.receive_some()
+                data = await receive_some()
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
                 self.close_reason = str(error)
                 return
@@ -241,18 +221,26 @@ class RemotingLink:
                 if machine.mid_frame:
                     self.close_reason = "it closed in the middle of a frame"
                 return
+            instant = instant_of()
             machine.receive_data(data)
-            with self._outboxes.batch():
-                try:
-                    self._handle_batch()
-                except RemoteProtocolError as error:
-                    self.close_reason = str(error)
-                    return
-                finally:
-                    if self._on_batch is not None:
+            try:
+                with outboxes:
+                    try:
+                        handle_all(self, instant)
+                    finally:
+                        if outbox.size and not self._queued:
+                            self._queued = True
+                            outboxes.add(self)
+            except RemoteProtocolError as error:
+                self.close_reason = str(error)
+                return
+            finally:
+                if self._on_batch is not None:
+                    with outboxes:
                         self._on_batch()
-            self._renew_lease()
-            if self._outbox_bytes > _OUTBOX_HIGH_BYTES:
+            if machine.mid_frame or instant.now_ms >= self._lease_due_ms:
+                self._renew_lease(instant.now_ms)
+            if outbox.size > _OUTBOX_HIGH_BYTES:
                 await self._wait_drained()
 
     async def _wait_drained(self) -> None:
@@ -262,81 +250,34 @@ class RemotingLink:
         the write task's patience counts.
         """
         self._set_deadline(math.inf)
-        while self._outbox_bytes > _OUTBOX_HIGH_BYTES and not self._closed:
+        while self._outbox.size > _OUTBOX_HIGH_BYTES and not self._closed:
             self._drained = trio.Event()
             await self._drained.wait()
         self._frame_serial = -1
-        self._lease_renewed_s = -math.inf
-        self._renew_lease()
-
-    def _handle_batch(self) -> None:
-        instant = self._clock.instant()
-        next_command = self._machine.next_command
-        while (command := next_command()) is not NEED_DATA:
-            if command.flag & 1:
-                self._machine.response_received(command)
-            else:
-                self._handle(command, instant)
-
-    def _handle(self, command: RemotingCommand, instant: Instant) -> None:
-        handler = self._handlers.get(command.code)
-        response: RemotingCommand | None
-        if handler is None:
-            response = command.response(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f" request type {command.code} not supported",
-            )
-        else:
-            try:
-                response = handler(self, command, instant)
-            except CommandError as error:
-                response = command.response(error.code, error.remark)
-            except RemoteProtocolError as error:
-                response = command.response(ResponseCode.SYSTEM_ERROR, str(error))
-            except DiskFull as error:
-                response = command.response(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
-            except (AssertionError, LocalProtocolError, StoreError):
-                raise  # an invariant or the disk is broken: the node ends
-            except Exception as error:
-                # A fault of ours that one request met: it is told, and the others go on.
-                self._events.event(
-                    "handler_failed",
-                    peer=self.peer,
-                    code=command.code,
-                    error=repr(error),
-                    traceback=traceback.format_exc(),
-                )
-                response = command.response(
-                    ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"
-                )
-        if response is not None and not command.flag & 2:
-            self.send_nowait(response)
+        self._lease_due_ms = 0
+        self._renew_lease(self._clock.now_ms())
 
     async def _write(self) -> None:
+        outbox = self._outbox
         while True:
             await self._wake.wait()
             self._wake = trio.Event()
             self._queued = False
             self._writing = True
-            while self._outbox:
-                buffers, self._outbox = self._outbox, []
-                size = self._outbox_bytes
+            while outbox.size:
                 with trio.move_on_after(self._limits.write_s) as patience:
                     try:
-                        rest = await self._transport.send_some(buffers)
+                        rest = await self._transport.send_some(outbox.take())
                     except (trio.BrokenResourceError, trio.ClosedResourceError):
-                        self._outbox_bytes = 0
+                        outbox.clear()
                         return  # the read task meets the same end and says so
                 if patience.cancelled_caught:
                     self.close_nowait(f"it has read nothing for {self._limits.write_s:g} s")
                     return
-                taken = sum(map(len, buffers)) - sum(map(len, rest))
-                assert taken <= size, f"sent {taken} of {size} bytes queued"
-                self._outbox = rest + self._outbox
-                self._outbox_bytes -= taken
-                if self._outbox_bytes <= _OUTBOX_HIGH_BYTES:
+                outbox.sent(rest)
+                if outbox.size <= _OUTBOX_HIGH_BYTES:
                     self._drained.set()
-                self._renew_lease()
+                self._renew_lease(self._clock.now_ms())
             self._writing = False
 
     async def _expire(self, opaque: int, deadline_ms: int) -> None:
@@ -346,19 +287,19 @@ class RemotingLink:
             with self._outboxes.batch():
                 on_response(None)
 
-    def _renew_lease(self) -> None:
-        now_s = trio.current_time()
+    def _renew_lease(self, now_ms: int) -> None:
         machine = self._machine
+        now_s = trio.current_time()
         if machine.mid_frame:
             # Measured from the frame's first byte: a byte now and then does not keep it alive.
             if self._frame_serial != machine.frames_received:
                 self._frame_serial = machine.frames_received
-                self._lease_renewed_s = -math.inf
+                self._lease_due_ms = 0
                 self._set_deadline(
                     now_s + self._limits.frame_s + machine.missing_bytes / _SLOW_LINK_BYTES_PER_S
                 )
-        elif now_s - self._lease_renewed_s >= _LEASE_STEP_S:
-            self._lease_renewed_s = now_s
+        elif now_ms >= self._lease_due_ms:
+            self._lease_due_ms = now_ms + _LEASE_STEP_MS
             self._frame_serial = -1
             self._set_deadline(now_s + self._limits.idle_s)
 

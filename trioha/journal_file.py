@@ -227,6 +227,20 @@ def read_journal(directory: Path) -> Iterator[Event | Damage]:
         yield from _events(path, data)
 
 
+def read_journal_file(path: Path) -> tuple[Mapping[str, Any], Iterator[Event | Damage]]:
+    """What one file's head says of its writer (empty when that is damaged), and its events.
+
+    Errors: OSError when it cannot be read.
+    """
+    data = path.read_bytes()
+    head = _payload_at(data, len(MAGIC)) if data.startswith(MAGIC) else None
+    writer: object = None
+    if head is not None:
+        with contextlib.suppress(ValueError, msgpack.UnpackException):
+            writer = msgpack.unpackb(head, strict_map_key=False)
+    return (writer if isinstance(writer, dict) else {}), _events(path, data)
+
+
 def journal_files(directory: Path) -> list[Path]:
     """The files of a journal, oldest first."""
     return sorted(

@@ -1,11 +1,16 @@
-"""Rows of journals."""
+"""Rows of journals: events as `trioha.journal_file` reads them, and what is damaged between them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import attrs
+
+from trioha.analysis.schema import AnalysisError
+from trioha.journal import EVENTS
+from trioha.journal_file import Damage, journal_files, read_journal_file
 
 
 @attrs.frozen
@@ -36,9 +41,44 @@ def journal_files_of(path: str | Path) -> list[Path]:
 
     Errors: AnalysisError when there is none.
     """
-    raise NotImplementedError
+    directory = Path(path)
+    if not directory.exists():
+        raise AnalysisError(f"{directory} does not exist; name a journal's directory")
+    if not directory.is_dir():
+        raise AnalysisError(f"{directory} is not a directory; name the journal's directory")
+    try:
+        files = journal_files(directory) or journal_files(directory / "journal")
+    except OSError as error:
+        raise AnalysisError(f"cannot read {directory}: {error.strerror}") from None
+    if not files:
+        raise AnalysisError(f"{directory} holds no journal: no files named like N.journal")
+    return files
 
 
 def read_file(path: Path) -> Iterator[JournalRow | JournalCorruptRow]:
-    """Events of one file in order, and the damaged stretches between them."""
-    raise NotImplementedError
+    """Events of one file in order, and the damaged stretches between them.
+
+    A file that is rotated away meanwhile has no rows.
+
+    Errors: AnalysisError when it cannot be read.
+    """
+    source = str(path)
+    try:
+        head, items = read_journal_file(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise AnalysisError(f"cannot read {path}: {error.strerror}") from None
+    node = str(head.get("node", ""))
+    for item in items:
+        if isinstance(item, Damage):
+            yield JournalCorruptRow(source, item.position, item.length, item.reason)
+            continue
+        kind = EVENTS.get(item.name)
+        level = "" if kind is None else kind.level.name.lower()
+        fields = {str(key): _text(value) for key, value in item.fields.items()}
+        yield JournalRow(node, source, item.sequence, item.wall_ms, item.name, level, fields)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

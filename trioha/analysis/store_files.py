@@ -1,12 +1,34 @@
-"""The files of a store as they lie on disk, read-only, in use or not, whoever wrote them."""
+"""The files of a store as they lie on disk, read-only, in use or not, whoever wrote them.
+
+A store is a broker's storePathRootDir: segments in ``commitlog/`` (one format for Java and trioha),
+or, written in DLEDGER mode, in ``dledger-<id>/data/``, there behind an older ``commitlog/`` if the
+group was once a plain pair. A directory that itself holds segments will do as well.
+
+Nothing is locked, created or mapped: a broker may append, roll and delete meanwhile.
+"""
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import attrs
 
+from trioha.analysis.log_source import FileSource
+from trioha.analysis.schema import AnalysisError
+from trioha.errors import RemoteProtocolError, StoreError
+from trioha.store import config_files
+from trioha.store.mapped_file_queue import NAME_DIGITS
+from trioha.wire import fastjson
+from trioha.wire.record import MAGIC
+
 SPLIT_BYTES = 64 << 20
+_MAGIC_BYTES = MAGIC.to_bytes(4, "big")
+_ENTRY_MAGICS = tuple(magic.to_bytes(4, "big") for magic in (1, 2, 3))
+_PROBE_BYTES = 4096
+_GROUP_SEPARATOR = "@"
 
 
 @attrs.frozen
@@ -30,6 +52,12 @@ class Segment:
     data_end: int
     """Position behind which the file is a hole. At most `size`."""
     is_dledger: bool
+    is_tail: bool = False
+    """No later file holds data: where its records end, the log ends."""
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.path)
 
 
 @attrs.frozen
@@ -41,12 +69,17 @@ class LogSplit:
     begin: int
     end: int
     """Positions in the file."""
+    is_closed: bool = False
+    """The store was closed in order, so that a torn record at its end is damage."""
+    gap: CorruptRow | None = None
+    """What is missing before the segment, for the split at its beginning."""
 
 
 @attrs.frozen
 class QueueFiles:
     """One consume queue: its files by the byte offset in their names."""
 
+    store: str
     topic: str
     queue_id: int
     files: tuple[tuple[int, str], ...]
@@ -60,26 +93,84 @@ class StoreFiles:
     root: Path | None
     """None when only the log was given."""
     segments: list[Segment]
+    """In order; those that hold nothing yet are left out."""
     gaps: list[CorruptRow]
     """Missing segments between those that are there. `scan_split` reports them as well."""
+    is_closed: bool
+    """Closed in order, as far as the file `abort` tells; False when it is in use or crashed."""
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes there are to read."""
+        return sum(segment.data_end for segment in self.segments)
 
     def splits(self, bytes_max: int = SPLIT_BYTES) -> list[LogSplit]:
-        raise NotImplementedError
+        """Ranges of at most `bytes_max` that cover every segment, in order."""
+        gaps = {gap.phy_offset + gap.length: gap for gap in self.gaps}
+        return [
+            LogSplit(
+                self.label,
+                segment,
+                begin,
+                min(begin + bytes_max, segment.data_end),
+                self.is_closed,
+                None if begin else gaps.get(segment.from_offset),
+            )
+            for segment in self.segments
+            for begin in range(0, segment.data_end, bytes_max)
+        ]
 
     def consume_queues(self) -> list[QueueFiles]:
-        raise NotImplementedError
+        """The store's queues, by topic and number.
+
+        Errors: AnalysisError when they cannot be read.
+        """
+        queues = []
+        if self.root is not None:
+            for topic in _directories(self.root / "consumequeue"):
+                for queue in _directories(topic):
+                    if queue.name.isdecimal():
+                        files = tuple((int(path.name), str(path)) for path in _numbered(queue))
+                        queues.append(QueueFiles(self.label, topic.name, int(queue.name), files))
+        return sorted(queues, key=lambda queue: (queue.topic, queue.queue_id))
 
     def consumer_offsets(self) -> dict[tuple[str, str], dict[int, int]]:
-        """(topic, group) -> queue id -> next offset."""
-        raise NotImplementedError
+        """(topic, group) -> queue id -> next offset. Empty when there is no such file.
+
+        Errors: AnalysisError when the file is damaged.
+        """
+        offsets = {}
+        for key, queues in _entries(self._config("consumerOffset.json"), "offsetTable").items():
+            topic, separator, group = key.partition(_GROUP_SEPARATOR)
+            if separator and isinstance(queues, dict):
+                offsets[topic, group] = _integers(queues)
+        return offsets
 
     def topics(self) -> dict[str, dict[str, object]]:
-        """Name -> what config/topics.json says of it."""
-        raise NotImplementedError
+        """Name -> what config/topics.json says of it.
+
+        Errors: AnalysisError when the file is damaged.
+        """
+        table = _entries(self._config("topics.json"), "topicConfigTable")
+        return {name: topic for name, topic in table.items() if isinstance(topic, dict)}
 
     def delay_offsets(self) -> dict[int, int]:
-        """Delay level -> next offset of its queue."""
-        raise NotImplementedError
+        """Delay level -> next offset of its queue.
+
+        Errors: AnalysisError when the file is damaged.
+        """
+        return _integers(_entries(self._config("delayOffset.json"), "offsetTable"))
+
+    def _config(self, name: str) -> object:
+        if self.root is None:
+            return {}
+        try:
+            data = config_files.load(self.root / "config" / name)
+            return {} if data is None else fastjson.loads(data)
+        except (StoreError, RemoteProtocolError) as error:
+            raise AnalysisError(str(error)) from None
+        except OSError as error:
+            raise AnalysisError(f"cannot read {self.root / 'config' / name}: {error}") from None
 
 
 def open_store(path: str | Path) -> StoreFiles:
@@ -87,4 +178,130 @@ def open_store(path: str | Path) -> StoreFiles:
 
     Errors: AnalysisError when it is not a store or cannot be read.
     """
-    raise NotImplementedError
+    directory = Path(path)
+    label = str(path)
+    try:
+        root, logs = _logs(directory)
+        segments = [segment for log in logs for segment in _segments(log)]
+    except OSError as error:
+        where = error.filename or directory
+        raise AnalysisError(f"cannot read {where}: {error.strerror}") from None
+    segments.sort(key=lambda segment: segment.from_offset)
+    sizes = Counter(segment.size for segment in segments)
+    gaps = _gaps(label, segments, sizes.most_common(1)[0][0] if sizes else 0)
+    while segments and _is_blank(segments[-1]):
+        segments.pop()  # a broker makes the next files before it needs them
+    if segments:
+        segments[-1] = attrs.evolve(segments[-1], is_tail=True)
+        end = segments[-1].from_offset
+        gaps = [gap for gap in gaps if gap.phy_offset < end]
+    is_closed = root is not None and bool(segments) and not (root / "abort").exists()
+    return StoreFiles(label, root, segments, gaps if segments else [], is_closed)
+
+
+def dialect_of(data: bytes) -> bool | None:
+    """Whether bytes at the beginning of a segment are a DLEDGER log's; None when they are no log's.
+
+    A damaged first record is looked past: a magic tells both dialects apart anywhere.
+    """
+    if data[4:8] == _MAGIC_BYTES:
+        return False
+    at = data.find(_MAGIC_BYTES)
+    if at < 0:
+        return True if data[:4] in _ENTRY_MAGICS else None
+    return at >= 52 and data[at - 52 : at - 48] in _ENTRY_MAGICS
+
+
+def _logs(directory: Path) -> tuple[Path | None, list[Path]]:
+    """Root and log directories of the store at `directory`."""
+    if not directory.is_dir():
+        what = "is not a directory" if directory.exists() else "does not exist"
+        raise AnalysisError(f"{directory} {what}; name a broker's storePathRootDir")
+    plain = directory / "commitlog"
+    ledgers = [ledger / "data" for ledger in sorted(directory.glob("dledger-*"))]
+    ledgers = [data for data in ledgers if data.is_dir()]
+    if len(ledgers) > 1:
+        names = ", ".join(data.parent.name for data in ledgers)
+        raise AnalysisError(f"{directory} holds the logs of several nodes: {names}; name one")
+    if plain.is_dir() or ledgers:
+        return directory, ([plain] if plain.is_dir() else []) + ledgers
+    if directory.name.startswith("dledger-") and (directory / "data").is_dir():
+        return None, [directory / "data"]
+    if not any(_numbered(directory)) and directory.name != "commitlog":
+        raise AnalysisError(
+            f"{directory} is not a store: it has no commitlog/, no dledger-*/data/ and no files "
+            "named like segments; name a broker's storePathRootDir"
+        )
+    root = directory.parent
+    is_store = directory.name == "commitlog" and (root / "consumequeue").is_dir()
+    return root if is_store else None, [directory]
+
+
+def _segments(directory: Path) -> list[Segment]:
+    files = []
+    for path in _numbered(directory):
+        try:
+            with FileSource(str(path)) as source:
+                files.append((path, source.size, source.data_end(), source.read(0, _PROBE_BYTES)))
+        except FileNotFoundError:
+            continue  # deleted meanwhile
+    dialects = Counter(dialect_of(head) for *_, head in files)
+    is_dledger = dialects[True] > dialects[False] or (
+        not dialects[False] and directory.parent.name.startswith("dledger-")
+    )
+    return [
+        Segment(str(path), int(path.name), size, data_end, is_dledger)
+        for path, size, data_end, _ in files
+        if size
+    ]
+
+
+def _is_blank(segment: Segment) -> bool:
+    """Whether a file holds nothing yet. Zeros before a record are damage, not nothing."""
+    with FileSource(segment.path) as source:
+        if any(source.read(0, _PROBE_BYTES)):
+            return False
+        return source.find(_MAGIC_BYTES, 0, segment.data_end) < 0
+
+
+def _gaps(label: str, segments: list[Segment], size: int) -> list[CorruptRow]:
+    gaps = []
+    for segment, following in pairwise(segments):
+        end = segment.from_offset + segment.size
+        if end < following.from_offset:
+            is_cut = segment.size < size
+            name = segment.name if is_cut else f"{end:0{NAME_DIGITS}d}"
+            reason = "segment cut short" if is_cut else "segment missing"
+            gaps.append(CorruptRow(label, name, end, following.from_offset - end, reason))
+    return gaps
+
+
+def _numbered(directory: Path) -> list[Path]:
+    """Files named by an offset, in order."""
+    return sorted(
+        path
+        for path in directory.iterdir()
+        if len(path.name) == NAME_DIGITS and path.name.isdecimal()
+    )
+
+
+def _directories(directory: Path) -> list[Path]:
+    try:
+        return [path for path in sorted(directory.iterdir()) if path.is_dir()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise AnalysisError(f"cannot read {directory}: {error.strerror}") from None
+
+
+def _entries(document: object, key: str) -> dict[str, object]:
+    table = document.get(key) if isinstance(document, dict) else None
+    return table if isinstance(table, dict) else {}
+
+
+def _integers(table: dict[str, object]) -> dict[int, int]:
+    return {
+        int(key): value
+        for key, value in table.items()
+        if key.lstrip("-").isdecimal() and isinstance(value, int)
+    }

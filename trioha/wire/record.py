@@ -36,6 +36,11 @@ ReadableBuffer = Buffer | mmap
 PRELUDE = struct.Struct(">II")
 """Size and magic: what a record and a blank have in common."""
 
+SCAN = struct.Struct(">II20xqi44xI")
+"""Size, magic, PHYSICALOFFSET, sysFlag and the body's length: what a walk through records needs."""
+SCAN_SIZE = SCAN.size
+"""88: where the body begins when both hosts are IPv4."""
+
 _V6_BITS = SysFlag.BORNHOST_V6 | SysFlag.STOREHOST_V6
 _U16 = struct.Struct(">H")
 _SYS_FLAG = struct.Struct(">i")
@@ -257,6 +262,11 @@ def encode_record(
     crc = body_crc(message.body) if crc is None else crc
     pack_record(buffer, 0, message, queue_offset, phy_offset, store_timestamp, crc)
     return bytes(buffer)
+
+
+def body_position(sys_flag: int) -> int:
+    """Where the body of such a record begins, from the record's beginning."""
+    return _HEAD[sys_flag & _V6_BITS].size
 
 
 def peek(buffer: ReadableBuffer, position: int) -> RecordHeader:

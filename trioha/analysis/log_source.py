@@ -1,0 +1,100 @@
+"""Bytes of one segment, read a piece at a time: from a file, or from memory.
+
+Files are read and never mapped: a broker may truncate or delete one under us, which a mapping
+answers with SIGBUS and a read with fewer bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Protocol, Self
+
+_PIECE_BYTES = 1 << 20
+
+
+class LogSource(Protocol):
+    """Where a scan takes its bytes from."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the segment."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end."""
+
+    def find(self, needle: bytes, begin: int, end: int) -> int:
+        """First place of `needle` within begin..end, or -1."""
+
+
+class FileSource:
+    """A segment on disk.
+
+    Errors: OSError.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size = os.fstat(self._file).st_size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def data_end(self) -> int:
+        """Position behind which the file is a hole, as far as the file system tells."""
+        end = 0
+        while end < self.size:
+            try:
+                end = os.lseek(self._file, os.lseek(self._file, end, os.SEEK_DATA), os.SEEK_HOLE)
+            except OSError:
+                break  # no data behind it
+        return min(end, self.size)
+
+    def read(self, position: int, size: int) -> bytes:
+        data = os.pread(self._file, size, position)
+        while len(data) < size:
+            more = os.pread(self._file, size - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def find(self, needle: bytes, begin: int, end: int) -> int:
+        overlap = len(needle) - 1
+        while begin + overlap < end:
+            piece = self.read(begin, min(_PIECE_BYTES, end - begin))
+            at = piece.find(needle)
+            if at >= 0:
+                return begin + at
+            if len(piece) <= overlap:
+                break
+            begin += len(piece) - overlap
+        return -1
+
+
+class MemorySource:
+    """A segment that somebody else has read, whole."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.size = len(data)
+
+    def read(self, position: int, size: int) -> bytes:
+        return self._data[position : position + size]
+
+    def find(self, needle: bytes, begin: int, end: int) -> int:
+        return self._data.find(needle, begin, end)

@@ -1,0 +1,187 @@
+"""Columns of records out of their headers, each made when it is asked for.
+
+The scan keeps the first 88 bytes of every record (in a DLEDGER log 48 of the entry before them)
+back to back. A number of w bytes at place p is then w strides through these bytes: a column comes
+out in machine order, whole, without an object per value. IPv6 hosts make a header longer; such a
+record is kept in the IPv4 layout, and its hosts as text in `odd_hosts`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import attrs
+
+from trioha.analysis.store_files import CorruptRow
+from trioha.wire.message_id import unpack_host
+from trioha.wire.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
+from trioha.wire.record import FIXED_SIZE, SCAN_SIZE, body_crc
+
+_ENTRY_NUMBERS = {"entry_index": (-40, 8), "term": (-32, 8)}
+_NUMBERS = {
+    "size": (0, 4),
+    "body_crc": (8, 4),
+    "queue_id": (12, 4),
+    "flag": (16, 4),
+    "queue_offset": (20, 8),
+    "phy_offset": (28, 8),
+    "sys_flag": (36, 4),
+    "born_ms": (40, 8),
+    "store_ms": (56, 8),
+    "reconsume_times": (72, 4),
+    "prepared_offset": (76, 8),
+    "body_size": (84, 4),
+    **_ENTRY_NUMBERS,
+}
+_HOSTS = {"born_host": (48, 8), "store_host": (64, 8)}
+_PROPERTIES = {"tags": TAGS, "keys": KEYS, "unique_key": UNIQ_KEY}
+_IS_LITTLE = sys.byteorder == "little"
+
+
+@attrs.frozen
+class Contents:
+    """What a full scan keeps of each record besides the header."""
+
+    bodies: list[bytes]
+    properties: list[bytes]
+
+
+@attrs.define(eq=False, slots=False)
+class RowBatch:
+    """Up to about 25 thousand rows. A column costs only when it is asked for."""
+
+    store: str
+    segment: str
+    row_count: int
+    corrupt: list[CorruptRow]
+    bytes_done: int
+    """Bytes of the log that this batch was made from, rows or not: for progress."""
+    heads: bytes = b""
+    stride: int = SCAN_SIZE
+    """Bytes of `heads` per row: 88, or 136 with a DLEDGER entry's header."""
+    topic_codes: Sequence[int] = ()
+    topic_names: Sequence[str] = ()
+    """Topics of this split so far; `topic_codes` point into it."""
+    odd_hosts: dict[int, tuple[str, str]] = attrs.field(factory=dict)
+    """Row -> born and store host, where one is IPv6."""
+    contents: Contents | None = None
+
+    def column(self, name: str) -> list[Any]:
+        """Values of one column of `schema.COMMITLOG`, or COMMITLOG_FULL in a full scan.
+
+        Errors: KeyError when this scan has no such column.
+        """
+        if name in _NUMBERS:
+            if not self.has_numbers(name):
+                return [None] * self.row_count
+            numbers = memoryview(self.numbers(name))
+            return (numbers.cast("q") if _NUMBERS[name][1] == 8 else numbers.cast("i")).tolist()
+        if name in _HOSTS:
+            texts = self.host_texts(name)
+            return [texts[code] for code in memoryview(self.host_codes(name)).cast("q").tolist()]
+        match name:
+            case "topic":
+                names = self.topic_names
+                return [names[code] for code in self.topic_codes]
+            case "store" | "segment":
+                return [self.store if name == "store" else self.segment] * self.row_count
+            case "properties_size":
+                return self._properties_sizes()
+        if self.contents is None:
+            raise KeyError(name)
+        match name:
+            case "body":
+                return self.contents.bodies
+            case "properties":
+                return self.properties
+            case "crc_ok":
+                return self.crc_ok
+        key = _PROPERTIES[name]
+        return [properties.get(key) for properties in self.properties]
+
+    def rows(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """The same as tuples."""
+        return zip(*[self.column(name) for name in names], strict=True)
+
+    def has_numbers(self, name: str) -> bool:
+        """False for a DLEDGER entry's numbers in another log: they are NULL."""
+        return name not in _ENTRY_NUMBERS or self.stride > SCAN_SIZE
+
+    def numbers(self, name: str) -> bytearray:
+        """A column of numbers as machine integers: 8 bytes each for BIGINT, 4 for INT."""
+        place, width = _NUMBERS[name]
+        return self._strided(place, width)
+
+    def host_codes(self, name: str) -> bytearray:
+        """A column of hosts, 8 bytes each, to be looked up in `host_texts`."""
+        column = self._strided(*_HOSTS[name])
+        for row in self.odd_hosts:
+            column[8 * row : 8 * row + 8] = _odd_code(row)
+        return column
+
+    def host_texts(self, name: str) -> dict[int, str]:
+        """Code -> ``host:port``, for the codes there are."""
+        codes = memoryview(self.host_codes(name)).cast("q").tolist()
+        which = 0 if name == "born_host" else 1
+        odd = {_integer(_odd_code(row)): hosts[which] for row, hosts in self.odd_hosts.items()}
+        return {code: odd[code] if code in odd else _text_of(code) for code in set(codes)}
+
+    @cached_property
+    def properties(self) -> list[dict[str, str]]:
+        """Of each record of a full scan."""
+        assert self.contents is not None, "only a full scan keeps properties"
+        return [decode_properties(raw) for raw in self.contents.properties]
+
+    @cached_property
+    def crc_ok(self) -> list[bool]:
+        """Whether each body of a full scan matches its checksum."""
+        assert self.contents is not None, "only a full scan keeps bodies"
+        stored = self.column("body_crc")
+        return [
+            body_crc(body) == crc for body, crc in zip(self.contents.bodies, stored, strict=True)
+        ]
+
+    def _properties_sizes(self) -> list[int]:
+        fixed = [FIXED_SIZE + len(topic.encode()) for topic in self.topic_names]
+        sizes = [
+            size - body_size - fixed[code]
+            for size, body_size, code in zip(
+                self.column("size"), self.column("body_size"), self.topic_codes, strict=True
+            )
+        ]
+        if self.odd_hosts:
+            flags = self.column("sys_flag")
+            for row in self.odd_hosts:
+                sizes[row] -= 12 * ((flags[row] & 0x30).bit_count())
+        return sizes
+
+    def _strided(self, place: int, width: int) -> bytearray:
+        heads, stride = self.heads, self.stride
+        place += stride - SCAN_SIZE
+        column = bytearray(self.row_count * width)
+        for byte in range(width):
+            target = width - 1 - byte if _IS_LITTLE else byte
+            column[target::width] = heads[place + byte :: stride]
+        return column
+
+
+def _odd_code(row: int) -> bytes:
+    """A host no IPv4 record can have: its port is negative."""
+    return (-1 - row).to_bytes(8, sys.byteorder, signed=True)
+
+
+def _integer(code: bytes) -> int:
+    return int.from_bytes(code, sys.byteorder, signed=True)
+
+
+def _text_of(code: int) -> str:
+    return host_text(code.to_bytes(8, "big", signed=True))
+
+
+def host_text(packed: bytes) -> str:
+    """``host:port`` of a host as records hold it."""
+    host, port = unpack_host(packed)
+    return f"{host}:{port}"

@@ -21,7 +21,8 @@ The three statistics come from ONE scan of the headers: whatever they can answer
 `commitlog`. Beside their keys, all BIGINT but the names:
 
     commitlog_stats      messages, bytes, body_bytes, reconsumed (messages delivered before),
-                         queue_offset_min/max, phy_offset_min/max, store_ms_min/max
+                         compressed (messages), queue_offset_min/max,
+                         phy_offset_min/max, store_ms_min/max
     latency_stats        messages, latency_sum_ms, latency_min_ms, latency_max_ms; latency is
                          store_ms - born_ms and may be negative: clocks differ
     size_stats           messages, bytes, size_max; of whole records

@@ -24,7 +24,8 @@ from trioha.analysis.engine import ROWS_MAX, VIEWS, Window
 from trioha.analysis.inputs import Inputs
 from trioha.analysis.journal_rows import JournalCorruptRow, JournalRow
 from trioha.analysis.progress import NoProgress, Progress
-from trioha.analysis.scan import Detail, RowBatch, ScanFilter, scan_split
+from trioha.analysis.row_batch import RowBatch
+from trioha.analysis.scan import Detail, ScanFilter, scan_split
 from trioha.analysis.schema import (
     COMMITLOG,
     COMMITLOG_CORRUPT,
@@ -43,7 +44,7 @@ _CACHE_KIB = 65_536
 _STEPS_BETWEEN_SIGNALS = 200_000
 """Steps of SQLite's machine (a few milliseconds) between two looks at a pending Ctrl-C."""
 _WORDS = re.compile(r"[a-z_]+")
-_EVERYTHING = re.compile(r"(\bselect|\bdistinct|\.|,)\s*\*", re.IGNORECASE)
+_EVERYTHING = re.compile(r"(\bselect|\bdistinct|\.|,)\s*\*(?!\s*from\s*\()", re.IGNORECASE)
 _CORRUPT_COLUMNS = ("store", "segment", "phy_offset", "length", "reason")
 
 

@@ -14,12 +14,14 @@ from typing import Any, Literal
 import attrs
 
 from trioha.analysis.reports.bins import bin_of
-from trioha.analysis.scan import RowBatch
+from trioha.analysis.row_batch import RowBatch
 from trioha.analysis.schema import ColumnType, TableColumn, TableSchema
+from trioha.wire.codes import SysFlag
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 KEYS_MAX = 200_000
+COMPRESSED = int(SysFlag.COMPRESSED)
 
 Merge = Literal["SUM", "MIN", "MAX"]
 
@@ -64,6 +66,7 @@ COMMITLOG_STATS = StatsTable(
         ("bytes", "SUM"),
         ("body_bytes", "SUM"),
         ("reconsumed", "SUM"),
+        ("compressed", "SUM"),
         ("queue_offset_min", "MIN"),
         ("queue_offset_max", "MAX"),
         ("phy_offset_min", "MIN"),
@@ -101,6 +104,7 @@ SCANNED = (
     "born_host",
     "store_ms",
     "reconsume_times",
+    "sys_flag",
 )
 """Columns of the headers that `Statistics.add` reads."""
 
@@ -133,6 +137,7 @@ class Statistics:
             born_host,
             store_ms,
             reconsume_times,
+            sys_flag,
         ) in batch.rows(SCANNED):
             minute = (topic, queue_id, store_ms - store_ms % MINUTE_MS)
             sums = minutes.get(minute)
@@ -142,6 +147,7 @@ class Statistics:
                     size,
                     body_size,
                     1 if reconsume_times > 0 else 0,
+                    sys_flag & COMPRESSED,
                     queue_offset,
                     queue_offset,
                     phy_offset,
@@ -155,19 +161,20 @@ class Statistics:
                 sums[2] += body_size
                 if reconsume_times > 0:
                     sums[3] += 1
+                sums[4] += sys_flag & COMPRESSED
                 # A log grows: the maxima move with every record, the minima hardly ever.
-                if queue_offset < sums[4]:
-                    sums[4] = queue_offset
-                elif queue_offset > sums[5]:
+                if queue_offset < sums[5]:
                     sums[5] = queue_offset
-                if phy_offset > sums[7]:
+                elif queue_offset > sums[6]:
+                    sums[6] = queue_offset
+                if phy_offset > sums[8]:
+                    sums[8] = phy_offset
+                elif phy_offset < sums[7]:
                     sums[7] = phy_offset
-                elif phy_offset < sums[6]:
-                    sums[6] = phy_offset
-                if store_ms > sums[9]:
+                if store_ms > sums[10]:
+                    sums[10] = store_ms
+                elif store_ms < sums[9]:
                     sums[9] = store_ms
-                elif store_ms < sums[8]:
-                    sums[8] = store_ms
             latency = (topic, born_host, store_ms - store_ms % HOUR_MS, store_ms - born_ms)
             latencies[latency] = latencies.get(latency, 0) + 1
             shape = (topic, size)

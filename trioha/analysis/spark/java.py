@@ -224,6 +224,11 @@ def spark_version() -> str | None:
         return "unknown"
 
 
+def is_submitted(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether `spark-submit` started us: the JVM, its master and settings are given then."""
+    return "PYSPARK_GATEWAY_PORT" in environ
+
+
 def python_of_workers(environ: Mapping[str, str], *, is_local: bool) -> str:
     """The Python that executors start: ours, unless the user named one for a cluster."""
     return sys.executable if is_local else environ.get("PYSPARK_PYTHON", sys.executable)

@@ -29,7 +29,7 @@ import attrs
 
 import trioha
 from trioha.analysis.schema import AnalysisError
-from trioha.analysis.spark.java import Java, find_java, python_of_workers
+from trioha.analysis.spark.java import Java, find_java, is_submitted, python_of_workers
 from trioha.errors import ConfigError, Unreachable
 
 if TYPE_CHECKING:
@@ -55,11 +55,6 @@ class SparkInfo:
     master: str
     parallelism: int
     java: str
-
-
-def is_submitted(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether `spark-submit` started us: the JVM, its master and settings are given then."""
-    return "PYSPARK_GATEWAY_PORT" in environ
 
 
 def check_master(master: str) -> None:

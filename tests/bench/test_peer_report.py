@@ -10,7 +10,8 @@ import pytest
 from bench.peer.chart import bars_of, make_chart
 from bench.peer.report import BEGIN, END, make_section, replace_section
 from bench.peer.results import Results
-from bench.peer.rows import Goal, Row
+from bench.peer.rows import Goal, Row, all_rows, select_rows
+from bench.peer.shortfalls import Shortfall, load_shortfalls
 from bench.peer.summary import summarize
 
 MakeResults = Callable[..., Results]
@@ -18,11 +19,13 @@ MakeRow = Callable[..., Row]
 
 
 def section_of(row: Row, results: Results) -> str:
-    return make_section(results, summarize([row], results), "chart.svg")
+    return make_section(results, summarize([row], results), ["chart.svg"])
 
 
 def table_line(section: str, row: Row) -> str:
-    return next(line for line in section.splitlines() if line.startswith(f"| `{row.name}`"))
+    """The row's line below the heading of its group."""
+    lines = section[section.index(f"### {row.group}") :].splitlines()
+    return next(line for line in lines if line.startswith(f"| `{row.name}`"))
 
 
 def test_a_new_page_gets_a_title_and_the_section() -> None:
@@ -102,8 +105,52 @@ def test_missed_goals_come_before_the_tables(make_row: MakeRow, make_results: Ma
     row = make_row(per_s=Goal(1.2))
     section = section_of(row, make_results(row, [1000], [1100]))
     assert "0 of 1 goals reached." in section
-    missed = f"* `{row.name}`: messages/s ratio 1.10, goal ≥ 1.2"
+    missed = f"| `{row.name}` | messages/s ratio 1.10, goal ≥ 1.2 | not looked into yet |"
     assert section.index(missed) < section.index("### sends")
+
+
+def test_a_missed_goal_stands_beside_what_is_known_about_it(
+    make_row: MakeRow, make_results: MakeResults
+) -> None:
+    row = make_row(per_s=Goal(1.2), p50_ms=Goal(0.8))
+    shortfalls = [
+        Shortfall(rows="java/*", metrics=("per_s",), text="the client | eats it"),
+        Shortfall(rows="*", text="nobody knows"),
+    ]
+    results = make_results(row, [1000], [1100])
+    section = make_section(results, summarize([row], results), [], (), shortfalls)
+    assert "ratio 1.10, goal ≥ 1.2 | the client \\| eats it |" in section
+    assert "ratio 0.91, goal ≤ 0.8 | nobody knows |" in section
+
+
+def test_what_is_known_about_a_row_is_not_told_of_a_goal_it_reached(
+    make_row: MakeRow, make_results: MakeResults
+) -> None:
+    row = make_row(per_s=Goal(1.2))
+    results = make_results(row, [1000], [1300])
+    shortfalls = [Shortfall(rows="*", text="nobody knows")]
+    assert "nobody knows" not in make_section(
+        results, summarize([row], results), [], (), shortfalls
+    )
+
+
+def test_another_build_has_its_tables_below(make_row: MakeRow, make_results: MakeResults) -> None:
+    row = make_row(per_s=Goal(1.2))
+    results = make_results(row, [1000], [1300])
+    pure = make_results(row, [1000], [900])
+    setup = {"trioha": "commit abc, pure Python", "measured": "later"}
+    beside = [(setup, summarize([row], pure))]
+    section = make_section(results, summarize([row], results), [], beside)
+    below = section[section.index("### Beside it: trioha at commit abc, pure Python") :]
+    assert "**0.90** < 1.2 ✗" in below
+    assert "1 of 1 goals reached." in section
+
+
+def test_the_texts_that_are_kept_are_about_rows_and_metrics_there_are() -> None:
+    for entry in load_shortfalls():
+        rows = select_rows(all_rows(), [entry.rows])
+        assert rows, entry.rows
+        assert set(entry.metrics) <= {metric.key for row in rows for metric in row.metrics}
 
 
 def test_errors_are_named_and_added_up(make_row: MakeRow, make_results: MakeResults) -> None:
@@ -125,7 +172,7 @@ def test_only_words_of_the_setup_are_told(make_row: MakeRow, make_results: MakeR
 
 
 def chart_of(row: Row, results: Results) -> ElementTree.Element:
-    return ElementTree.fromstring(make_chart(bars_of(summarize([row], results))))
+    return ElementTree.fromstring(make_chart("title", bars_of(summarize([row], results))))
 
 
 def shapes(chart: ElementTree.Element, tag: str, kind: str) -> list[ElementTree.Element]:

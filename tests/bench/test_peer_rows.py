@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bench.peer.loads import QUICK, Scale
 from bench.peer.rows import Topology, all_rows, blocks_of, select_rows
 from bench.peer.runner import estimate_min
+from bench.peer.scale import QUICK, Scale
 
 
 def test_every_row_has_a_name_of_its_own() -> None:
@@ -43,8 +43,8 @@ def test_synchronous_sends_come_in_every_width_size_and_topology() -> None:
 def test_a_glob_picks_rows_in_their_order() -> None:
     picked = select_rows(all_rows(), ["start/*", "java/send/alone/128/*"])
     assert [row.name for row in picked] == [
+        *(f"start/{state}" for state in ("empty", "killed", "stopped")),
         *(f"java/send/alone/128/{threads}" for threads in (1, 8, 64)),
-        *(f"start/{state}" for state in ("empty", "stopped", "killed")),
     ]
 
 
@@ -53,5 +53,18 @@ def test_no_glob_picks_everything_and_a_wrong_one_nothing() -> None:
     assert select_rows(all_rows(), ["typo/*"]) == []
 
 
-def test_every_row_has_an_estimate_and_quick_is_quicker() -> None:
-    assert 0 < estimate_min(all_rows(), 1, QUICK) < estimate_min(all_rows(), 1, Scale())
+def test_the_brokers_are_started_once_for_the_rows_of_both_clients() -> None:
+    blocks = blocks_of(all_rows())
+    assert list(blocks) == ["slave", "sync", "ha/catch-up", "ha/slave-loss", "life", "alone"]
+    for topology in Topology:
+        clients = [row.client for row in blocks[topology.value]]
+        assert {"java", "cpp"} <= set(clients)
+
+
+def test_an_end_to_end_p99_stands_on_a_thousand_messages() -> None:
+    assert 100 * Scale().e2e_seconds > 1000
+
+
+def test_the_whole_comparison_fits_into_fifty_minutes_and_quick_is_quicker() -> None:
+    whole = estimate_min(all_rows(), 3, Scale())
+    assert 0 < 2 * estimate_min(all_rows(), 3, QUICK) < whole < 50

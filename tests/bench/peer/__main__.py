@@ -3,8 +3,13 @@
 just bench-peer                          everything; writes docs/benchmarks.md
 just bench-peer --quick                  does it work? Figures of one second mean little
 just bench-peer --rows 'java/send/*'     some rows only; the page stays as it is
+just bench-peer --resume RESULTS         go on with a run that was cut short
+just bench-peer --trioha DIR             another checkout of trioha, say one that is not compiled
 just bench-peer --render A.json B.json   the page from results that are there, B's rows
                                          in place of A's
+just bench-peer --render A.json --beside P.json
+                                         the same, and P's rows in a section of their own: what
+                                         was measured with another build of trioha
 """
 
 from __future__ import annotations
@@ -17,17 +22,20 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
-from bench.peer.chart import bars_of, make_chart
-from bench.peer.loads import QUICK, Scale
-from bench.peer.nodes import BROKER_HEAP
+from bench.peer.chart import bars_of, chart_parts, make_chart
+from bench.peer.nodes import BROKER_HEAP, Runtime
 from bench.peer.report import make_section, replace_section
 from bench.peer.results import Results, load_results, merge_results, save_results
 from bench.peer.rows import all_rows, select_rows
 from bench.peer.runner import Runner, estimate_min
+from bench.peer.scale import QUICK, Scale
+from bench.peer.shortfalls import load_shortfalls
 from bench.peer.summary import summarize
 from support.java import INTEROP, require_java
 from support.processes import REPO
@@ -41,36 +49,76 @@ MEMORY_MIN_GIB = 7
 def main() -> int:
     options = parser().parse_args()
     if options.render:
-        write_report(merge_results([load_results(path) for path in options.render]), options)
+        merged = merge_results([load_results(path) for path in options.render])
+        save_results(merged, options.out / "merged.json")
+        write_report(merged, options, options.out)
         return 0
-    rows = select_rows(all_rows(), options.rows)
-    if options.list or not rows:
-        print("\n".join(row.name for row in rows) or f"no row matches {options.rows}")
-        return 0 if rows else 2
-    scale = QUICK if options.quick else Scale()
-    if options.seconds is not None:
-        # A hundred messages a second need longer to make a percentile.
-        e2e_seconds = max(2.5 * options.seconds, 2.0)
-        scale = attrs.evolve(scale, seconds=options.seconds, e2e_seconds=e2e_seconds)
-    rounds = options.rounds or (1 if options.quick else ROUNDS)
+    if options.list:
+        print("\n".join(row.name for row in select_rows(all_rows(), options.rows)))
+        return 0
     check_tools()
+    runner = make_runner(options)
+    if not runner.rows:
+        print(f"no row matches {options.rows}", file=sys.stderr)
+        return 2
     check_memory()
     print(
-        f"{len(rows)} rows, {rounds} rounds, two sides: about "
-        f"{estimate_min(rows, rounds, scale):.0f} minutes; samples go to {options.out}",
+        f"{len(runner.rows)} rows, {runner.rounds} rounds, two sides: about "
+        f"{estimate_min(runner.rows, runner.rounds, runner.scale):.0f} minutes in all; samples go "
+        f"to {runner.out}",
         file=sys.stderr,
     )
-    runner = Runner(rows, rounds, scale, options.out, describe_setup(rounds, scale))
     status = 0
     try:
         runner.run()
     except KeyboardInterrupt:
         status = 130
     if runner.samples:
-        write_report(
-            runner.results, options, complete=not (options.rows or options.quick or status)
-        )
+        partly = options.rows or options.quick or runner.setup["rows"] or status
+        write_report(runner.results, options, runner.out, complete=not partly)
     return status
+
+
+def make_runner(options: argparse.Namespace) -> Runner:
+    """A new run, or the rest of one.
+
+    Errors: SystemExit that says why what is here cannot go on with what was begun.
+    """
+    runtime = runtime_of(options)
+    if options.resume is None:
+        scale = QUICK if options.quick else Scale()
+        if options.seconds is not None:
+            # A hundred messages a second need longer to make a percentile.
+            e2e_seconds = max(2.5 * options.seconds, 2.0)
+            scale = attrs.evolve(scale, seconds=options.seconds, e2e_seconds=e2e_seconds)
+        rounds = options.rounds or (1 if options.quick else ROUNDS)
+        setup = describe_setup(rounds, scale, runtime, options.rows)
+        rows = select_rows(all_rows(), options.rows)
+        return Runner(rows, rounds, scale, options.out, setup, runtime)
+    begun = load_results(options.resume)
+    setup = dict(begun.setup)
+    scale, rounds = Scale.of(setup["scale"]), options.rounds or setup["rounds"]
+    here = describe_setup(rounds, scale, runtime, setup["rows"])
+    for what in ("Java broker", "trioha"):
+        if here[what] != setup[what]:
+            raise SystemExit(
+                f"{options.resume} was measured with {what}: {setup[what]}; here it is "
+                f"{here[what]}. Go back to that, or start a run of its own"
+            )
+    setup["resumed"] = here["measured"]
+    rows = select_rows(all_rows(), options.rows or setup["rows"])
+    samples = [sample for sample in begun.samples if sample.failed is None]
+    return Runner(rows, rounds, scale, options.resume.parent, setup, runtime, samples)
+
+
+def runtime_of(options: argparse.Namespace) -> Runtime:
+    """Errors: SystemExit when there is no such trioha."""
+    if options.trioha is not None:
+        tree: Path | None = options.trioha.resolve()
+    else:
+        # An interpreter of another environment brings its own.
+        tree = REPO if options.python is None else None
+    return Runtime(options.python or sys.executable, tree)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -87,32 +135,49 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--out", type=Path, default=OUT, help="of results.json and report.md")
     made.add_argument("--docs", type=Path, help=f"page to write; by itself {PAGE.name} if complete")
     made.add_argument("--render", type=Path, nargs="+", metavar="RESULTS", help="measure nothing")
+    made.add_argument(
+        "--beside", type=Path, action="append", default=[], metavar="RESULTS", help="with --render"
+    )
+    made.add_argument("--resume", type=Path, metavar="RESULTS", help="results.json of a cut run")
+    made.add_argument("--trioha", type=Path, metavar="DIR", help="checkout of trioha to measure")
+    made.add_argument(
+        "--python", help="interpreter of trioha's nodes; without --trioha with its own trioha"
+    )
     return made
 
 
-def write_report(results: Results, options: argparse.Namespace, *, complete: bool = True) -> None:
+def write_report(
+    results: Results, options: argparse.Namespace, out: Path, *, complete: bool = True
+) -> None:
     """The page in the output directory, and the documentation's when the run deserves it."""
-    if options.render:
-        save_results(results, options.out / "merged.json")
-    write_page(results, options.out / "report.md")
+    beside = [load_results(path) for path in options.beside]
+    write_page(results, beside, out / "report.md")
     page = options.docs or (PAGE if complete else None)
     if page is not None:
-        write_page(results, page)
+        write_page(results, beside, page)
 
 
-def write_page(results: Results, page: Path) -> None:
-    """Replace our section of a page, and the chart beside it."""
+def write_page(results: Results, beside: Sequence[Results], page: Path) -> None:
+    """Replace our section of a page, and the charts beside it."""
     summaries = summarize(all_rows(), results)
-    chart = page.with_name(f"{page.stem}-peer.svg")
+    others = [(other.setup, summarize(all_rows(), other)) for other in beside]
+    charts = {
+        f"{page.stem}-peer-{name}.svg": make_chart(title, bars_of(part))
+        for name, title, part in chart_parts(summaries)
+    }
+    section = make_section(results, summaries, list(charts), others, load_shortfalls())
     old = page.read_text() if page.exists() else ""
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(replace_section(old, make_section(results, summaries, chart.name)))
-    chart.write_text(make_chart(bars_of(summaries)))
+    page.write_text(replace_section(old, section))
+    for name, chart in charts.items():
+        page.with_name(name).write_text(chart)
     print(page, file=sys.stderr)
 
 
-def describe_setup(rounds: int, scale: Scale) -> dict[str, object]:
-    """What a reader must know to judge the figures."""
+def describe_setup(
+    rounds: int, scale: Scale, runtime: Runtime, globs: Sequence[str]
+) -> dict[str, Any]:
+    """What a reader must know to judge the figures; what is no text is for `--resume`."""
     memory_gib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     return {
         "measured": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -120,14 +185,33 @@ def describe_setup(rounds: int, scale: Scale) -> dict[str, object]:
         f"Linux {platform.release()}; name server, brokers and client share them over loopback",
         "Java broker": f"Apache RocketMQ {rocketmq_version()}; {java_version()}, "
         f"{' '.join(BROKER_HEAP)} and the flags of runbroker.sh",
-        "trioha": f"commit {commit()}, Python {platform.python_version()}",
+        "trioha": describe_trioha(runtime),
         "both": "ASYNC_FLUSH, log segments of 256 MiB (1.5 GiB for the catch-up), topics of 8 "
         "queues, defaults otherwise; each under a name server of its own make",
-        "method": f"{rounds} round{'s' * (rounds > 1)}, sides in turns; brokers warmed "
-        f"{scale.broker_warm_up_s:g} s by 64 threads, then per row {scale.warm_up_s:g} s of "
-        f"warm-up and {scale.seconds:g} s measured with a fresh client",
+        "method": f"{rounds} round{'s' * (rounds > 1)}, sides in turns with brokers started for "
+        f"each block of rows; 64 threads of the Java client warm them {scale.broker_warm_up_s:g} s "
+        f"and {scale.header_warm_up_s:g} s more with a slave and with each kind of header; per "
+        f"row {scale.warm_up_s:g} s of warm-up and {scale.seconds:g} s measured "
+        f"({scale.e2e_seconds:g} s end to end, for over a thousand messages). The JVM of the "
+        f"Java client stays for the block; a backlog has {scale.backlog:,} messages, the log of "
+        f"catch-up and recovery {scale.log_bytes / 2**30:g} GiB",
+        "rounds": rounds,
+        "rows": list(globs),
         "scale": attrs.asdict(scale),
     }
+
+
+def describe_trioha(runtime: Runtime) -> str:
+    """Errors: SystemExit when it does not run, or is not what its sources say."""
+    try:
+        told = runtime.version()
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SystemExit(f"{runtime.python} runs no trioha: {error}") from None
+    build = told["build"]
+    if "older than" in build:
+        raise SystemExit(f"trioha is {build}")
+    where = f"commit {commit(runtime.tree)}" if runtime.tree else f"version {told['trioha']}"
+    return f"{where}, {build}, Python {told['python']}"
 
 
 def processor() -> str:
@@ -137,8 +221,8 @@ def processor() -> str:
     return platform.machine()
 
 
-def commit() -> str:
-    command = ["git", "-C", str(REPO), "rev-parse", "--short", "HEAD"]
+def commit(tree: Path) -> str:
+    command = ["git", "-C", str(tree), "rev-parse", "--short", "HEAD"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     return run.stdout.strip() or "unknown"
 

@@ -60,7 +60,21 @@ def bars_of(summaries: Sequence[RowSummary]) -> list[Bar]:
     return [bar for summary in summaries for bar in _bars_of_row(summary)]
 
 
-def make_chart(bars: Sequence[Bar]) -> str:
+def chart_parts(
+    summaries: Sequence[RowSummary],
+) -> Iterator[tuple[str, str, Sequence[RowSummary]]]:
+    """Name, title and rows of each chart: all of them in one are too many to look at."""
+    for name, title, clients in (
+        ("java", "the Java client's rows", {"java"}),
+        ("cpp", "the C++ client's rows", {"cpp"}),
+        ("nodes", "replication, start, memory", {"ha", "start", "memory"}),
+    ):
+        part = [summary for summary in summaries if summary.row.client in clients]
+        if part:
+            yield name, f"trioha against Java, {title}", part
+
+
+def make_chart(title: str, bars: Sequence[Bar]) -> str:
     width = LABEL_WIDTH + TRACK_WIDTH + VALUE_WIDTH
     height = TOP + len(bars) * ROW_HEIGHT + BOTTOM
     return "\n".join(
@@ -69,7 +83,7 @@ def make_chart(bars: Sequence[Bar]) -> str:
             f'width="{width}" height="{height}" role="img">',
             f"<style>{_STYLE}</style>",
             f'<rect width="{width}" height="{height}" fill="#fff"/>',
-            _text(8, 18, "trioha against Java: to the right is better for trioha", "title"),
+            _text(8, 18, f"{title}: to the right is better for trioha", "title"),
             *_legend(),
             *_grid(height),
             *(line for number, bar in enumerate(bars) for line in _bar(number, bar)),

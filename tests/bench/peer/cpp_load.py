@@ -1,8 +1,9 @@
 """The stock C++ client (PyPI `rocketmq`, librocketmq inside) as a load generator.
 
-    cpp_load.py send|async|drain|e2e NAMESRV OPTIONS-JSON
+    cpp_load.py NAMESRV
 
-Says on stdout what `java/LoadClient.java` says, one JSON object per line, and means the same by it.
+Takes and says what `java/LoadClient.java` does, one JSON object per line, and means the same by it,
+but for one thing: it leaves after one run of send, async, drain or e2e.
 The library tries a synchronous send again by itself and cannot be told not to. From several threads
 it fails a send in a thousand without asking the broker, when its lock on the connection is taken;
 such errors say "No route info" whatever it was. The process leaves by `os._exit`, since the
@@ -328,11 +329,11 @@ def check(status: int) -> None:
 
 
 def main() -> None:
-    mode, namesrv, options = sys.argv[1:4]
     runs = {"send": send, "async": send_async, "drain": drain, "e2e": end_to_end}
-    load = Load(namesrv, json.loads(options))
+    command = json.loads(sys.stdin.readline())
+    load = Load(sys.argv[1], command["options"])
     try:
-        figures = runs[mode](load)
+        figures = runs[command["mode"]](load)
         emit("result", figures=figures, errors=load.errors, first_error=load.first_error)
         status = 0
     except BaseException:

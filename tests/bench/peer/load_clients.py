@@ -1,4 +1,9 @@
-"""The load clients as processes: started for one measurement, watched at the ends of its window."""
+"""The load clients as processes: told one run after the other, watched at the ends of each window.
+
+The Java client lives as long as the brokers it loads, so that its compiler is done with it once.
+The C++ client leaves after a run, since its library does not end cleanly: what it does after its
+result is nobody's business.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +15,31 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
-from bench.peer.nodes import ReplicaSet
 from bench.peer.proc import CpuReading, read_cpu
 from support.java import class_path, java_command, java_environment
-from support.processes import Process
+from support.processes import Process, Processes, ProcessFailed
 
 HERE = Path(__file__).resolve().parent
 CLASSES = HERE / "target" / "classes"
 CLIENT_HEAP = ("-Xms512m", "-Xmx512m", "-XX:+UseG1GC")
 COMPILE_S = 120.0
 SLACK_S = 60.0
-_numbers = itertools.count(1)
+ClientKind = Literal["java", "cpp"]
+_groups = itertools.count(1)
+_homes = itertools.count(1)
 
 
 class LoadFailed(Exception):
     """A load client could not do its work; the text is its own."""
+
+
+class LoadClientEnded(LoadFailed):
+    """The client's process is gone; its brokers may be well."""
 
 
 @attrs.frozen
@@ -62,10 +72,10 @@ def load_client_classes() -> str:
 
 @attrs.define(eq=False)
 class LoadClient:
-    """One run of a load client against a replica set."""
+    """One client process and the run it is at. `watched` names whose processor time counts."""
 
     process: Process
-    pids: Mapping[str, int]
+    watched: Callable[[], Mapping[str, int]]
     _changed: threading.Condition = attrs.Factory(threading.Condition)
     _readings: list[CpuReading] = attrs.Factory(list)
     _times_s: list[float] = attrs.Factory(list)
@@ -73,15 +83,28 @@ class LoadClient:
     _failure: str | None = None
     _ended: bool = False
 
-    def start(self) -> LoadClient:
-        self.process.on_line = self._hear
-        self.process.on_end = self._hear_end
-        self.process.start()
-        return self
+    def begin(self, mode: str, options: Mapping[str, object]) -> None:
+        """Start one run; of each the outcome is asked for before the next.
+
+        Errors: LoadClientEnded.
+        """
+        with self._changed:
+            self._readings, self._times_s = [], []
+            self._result = self._failure = None
+        if not self.process.running:
+            self.process.on_line, self.process.on_end = self._hear, self._hear_end
+            self._ended = False
+            self.process.start()
+        # No two runs are of one group: a broker keeps what it knows of a group for a while.
+        options = {"group": f"bench_{next(_groups)}", **options}
+        try:
+            self.process.write_line(json.dumps({"mode": mode, "options": options}))
+        except ProcessFailed as error:
+            raise LoadClientEnded(str(error)) from None
 
     def finish(self) -> None:
-        """End the run of a client that sends until it is told to stop."""
-        self.process.close_stdin()
+        """End a run that goes on until it is told to stop."""
+        self.process.write_line("")
 
     def wait_until_measuring(self, within_s: float = SLACK_S) -> None:
         self._wait(1, within_s)
@@ -115,7 +138,8 @@ class LoadClient:
             if arrived():
                 return
         why = self._failure or ("it ended" if self._ended else f"silent for {within_s:.0f} s")
-        raise LoadFailed(f"{self.process.name}: {why}\n{self.process.tail()}")
+        kind = LoadClientEnded if self._ended and self._failure is None else LoadFailed
+        raise kind(f"{self.process.name}: {why}\n{self.process.tail()}")
 
     def _hear(self, line: str) -> None:
         try:
@@ -142,58 +166,34 @@ class LoadClient:
             self._changed.notify_all()
 
     def _watched(self) -> dict[str, int]:
-        return {**self.pids, "client": self.process.pid, "harness": os.getpid()}
+        return {**self.watched(), "client": self.process.pid, "harness": os.getpid()}
 
 
-def start_load(
-    replicas: ReplicaSet,
-    client: str,
-    mode: str,
-    options: Mapping[str, object],
-    *,
-    watch_slave: bool = True,
+def open_load_client(
+    kind: ClientKind,
+    header: str,
+    processes: Processes,
+    namesrv: str,
+    watched: Callable[[], Mapping[str, int]],
 ) -> LoadClient:
-    """Start a client of kind java or cpp."""
-    home = replicas.root / "clients" / f"{client}-{next(_numbers)}"
+    """A client of brokers under this name server, started by its first run."""
+    home = processes.root / "clients" / f"{kind}-{next(_homes)}"
     home.mkdir(parents=True)
-    # No two runs are of one group: a broker keeps what it knows of a group for a while.
-    options = {"group": f"bench_{next(_numbers)}", **options}
-    arguments = [mode, replicas.namesrv.address, json.dumps(options)]
-    if client == "java":
+    if kind == "java":
         command = java_command(
             "LoadClient",
             home,
-            arguments,
+            [namesrv],
             heap=CLIENT_HEAP,
-            properties={"rocketmq.serialize.type": str(options.get("header", "ROCKETMQ"))},
+            properties={"rocketmq.serialize.type": header},
             classes=load_client_classes(),
         )
         environment = java_environment(home)
     else:
-        command = [sys.executable, str(HERE / "cpp_load.py"), *arguments]
+        command = [sys.executable, str(HERE / "cpp_load.py"), namesrv]
         # The C++ library logs below HOME.
         environment = {**os.environ, "HOME": str(home)}
     process = Process(
         home.name, command, home / "client.log", environment, home, merge_stderr=False
     )
-    replicas.processes.add(process)
-    pids = replicas.pids()
-    if not watch_slave:
-        pids.pop("slave", None)
-    return LoadClient(process, pids).start()
-
-
-def run_load(
-    replicas: ReplicaSet,
-    client: str,
-    mode: str,
-    options: Mapping[str, object],
-    within_s: float,
-) -> Outcome:
-    """One run to its end. Errors: LoadFailed."""
-    load = start_load(replicas, client, mode, options)
-    try:
-        return load.outcome(within_s)
-    finally:
-        load.process.kill()
-        replicas.processes.members.remove(load.process)
+    return LoadClient(processes.add(process), watched)

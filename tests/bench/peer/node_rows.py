@@ -1,12 +1,13 @@
-"""Rows that start nodes of their own: starting, filling or losing them is what they measure.
+"""Rows whose figures the harness takes itself: nodes that start, are filled or are lost.
 
-Whatever goes wrong is raised; the runner keeps it as the row's failure.
+Whatever goes wrong is raised; the runner keeps it as the row's failure. The rows of a broker's life
+(start, memory, start after kill -9, start after a stop) share one broker and one filling; each
+finds it as the row before left it, or gets it there first.
 """
 
 from __future__ import annotations
 
 import mmap
-import os
 import re
 import subprocess
 import sys
@@ -15,13 +16,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import attrs
-from bench.peer.load_clients import HERE, run_load, start_load
-from bench.peer.loads import LOAD_SLACK_S, TOPIC, Measured, Scale, fill
-from bench.peer.nodes import MIB, QUEUES, START_S, ReplicaSet, open_replica_set
+from bench.peer.load_clients import HERE
+from bench.peer.nodes import QUEUES, START_S
 from bench.peer.probe import Probe, wait_for_accepted_send, wait_for_probe
-from bench.peer.proc import read_cpu, read_memory
-from bench.peer.results import Side
+from bench.peer.proc import read_memory
+from bench.peer.results import Measured
 from bench.peer.rows import Row
+from bench.peer.scale import MIB
+from bench.peer.stage import LOAD_SLACK_S, TOPIC, Stage
 from support.processes import Node
 
 HA_SEGMENT = 1536 * MIB
@@ -36,49 +38,45 @@ ASK_PERIOD_S = 0.005
 SETTLE_S = 2.0
 
 
-def measure_nodes(side: Side, row: Row, scale: Scale, root: Path) -> Measured:
-    """A row that starts its own nodes below `root`."""
-    before, before_s = _all_and_own_cpu_s(), time.monotonic()
-    measured = _NODES[row.scenario](side, row, scale, root)
-    # By now every child has ended and is accounted for.
-    after = _all_and_own_cpu_s()
+def measure_nodes(stage: Stage, row: Row) -> Measured:
+    """One row; all of it counts as measured time."""
+    before_s, began_s = stage.strangers_cpu_s(), time.monotonic()
+    measured = _NODES[row.scenario](stage, row)
     return attrs.evolve(
         measured,
-        other_cpu_s=max(0.0, after[0] - before[0] - (after[1] - before[1])),
-        elapsed_s=time.monotonic() - before_s,
+        other_cpu_s=max(0.0, stage.strangers_cpu_s() - before_s),
+        elapsed_s=time.monotonic() - began_s,
     )
 
 
-def _all_and_own_cpu_s() -> tuple[float, float]:
-    """Processor seconds of all processes, and of this one with its ended children."""
-    times = os.times()
-    return read_cpu({}).all_processes, sum(times[:4])
+def settings_of(row: Row) -> Mapping[str, object]:
+    """What the nodes of a row's block need beside the common settings."""
+    return {"mappedFileSizeCommitLog": HA_SEGMENT} if row.scenario == "catch_up" else {}
 
 
-def _catch_up(side: Side, row: Row, scale: Scale, root: Path) -> Measured:
+def _catch_up(stage: Stage, row: Row) -> Measured:
     """A master holds a log in one file; an empty slave is started."""
-    settings = {"mappedFileSizeCommitLog": HA_SEGMENT}
-    with open_replica_set(side, row.topology, root, settings) as replicas:
-        _start_master(replicas)
-        fill(replicas, TOPIC, scale.log_bytes // (FILL_BODY + RECORD_OVERHEAD), FILL_BODY)
-        time.sleep(SETTLE_S)
-        with Probe(replicas.master.address) as master:
-            target = master.max_phy_offset()
-        source = _first_segment(replicas.master)
-        bare_s = _bare_copy(source, root / "bare", target)
+    replicas = stage.replicas
+    _start_master(stage)
+    stage.fill(_messages(stage), FILL_BODY)
+    time.sleep(SETTLE_S)
+    with Probe(replicas.master.address) as master:
+        target = master.max_phy_offset()
+    source = _first_segment(replicas.master)
+    bare_s = _bare_copy(source, replicas.root / "bare", target)
 
-        began_s = time.monotonic()
-        replicas.slave.process.start()
-        with wait_for_probe(replicas.slave.address, START_S) as slave:
-            answered_s = empty_s = time.monotonic()
-            while (offset := slave.max_phy_offset()) < target:
-                now_s = time.monotonic()
-                if offset <= 0:
-                    empty_s = now_s
-                assert now_s - began_s < CATCH_UP_S, f"at {offset:,} of {target:,} bytes"
-                time.sleep(ASK_PERIOD_S)
-        done_s = time.monotonic()
-        _check_equal(source, _first_segment(replicas.slave), target)
+    began_s = time.monotonic()
+    replicas.slave.process.start()
+    with wait_for_probe(replicas.slave.address, START_S) as slave:
+        answered_s = empty_s = time.monotonic()
+        while (offset := slave.max_phy_offset()) < target:
+            now_s = time.monotonic()
+            if offset <= 0:
+                empty_s = now_s
+            assert now_s - began_s < CATCH_UP_S, f"at {offset:,} of {target:,} bytes"
+            time.sleep(ASK_PERIOD_S)
+    done_s = time.monotonic()
+    _check_equal(source, _first_segment(replicas.slave), target)
     rate = target / MIB / (done_s - empty_s)
     return Measured(
         figures={
@@ -93,25 +91,25 @@ def _catch_up(side: Side, row: Row, scale: Scale, root: Path) -> Measured:
     )
 
 
-def _slave_loss(side: Side, row: Row, scale: Scale, root: Path) -> Measured:
+def _slave_loss(stage: Stage, row: Row) -> Measured:
     """One default producer sends on while the slave is killed and comes back."""
-    with open_replica_set(side, row.topology, root) as replicas:
-        replicas.start()
-        replicas.create_topic(TOPIC)
-        options = {"topic": TOPIC, "bytes": 128, "rate": PACED_RATE}
-        load = start_load(replicas, "java", "paced", options, watch_slave=False)
-        load.wait_until_measuring()
-        time.sleep(scale.calm_s)
-        killed_ms = time.time() * 1000
-        replicas.slave.kill()
-        # Longer than slaveTimeout and the client's own, so that the loss is over and done with.
-        time.sleep(4 + scale.calm_s)
-        back_ms = time.time() * 1000
-        replicas.slave.start(START_S)
-        replicas.wait_until_in_sync()
-        time.sleep(scale.calm_s)
-        load.finish()
-        outcome = load.outcome(LOAD_SLACK_S)
+    stage.start()
+    replicas, calm_s = stage.replicas, stage.scale.calm_s
+    options = {"topic": TOPIC, "bytes": 128, "rate": PACED_RATE}
+    load = stage.begin_load("java", "paced", options)
+    load.wait_until_measuring()
+    time.sleep(calm_s)
+    killed_ms = time.time() * 1000
+    replicas.slave.kill()
+    # Longer than slaveTimeout and the client's own, so that the loss is over and done with.
+    time.sleep(4 + calm_s)
+    back_ms = time.time() * 1000
+    replicas.slave.start(START_S)
+    replicas.wait_until_in_sync()
+    time.sleep(calm_s)
+    load.finish()
+    # The slave of the first reading is gone: processor time of this run means nothing.
+    outcome = load.outcome(LOAD_SLACK_S)
     sends = outcome.figures["sends"]
     before = [took_ms for at_ms, took_ms, _ in sends if at_ms + took_ms < killed_ms]
     lost = [took_ms for at_ms, took_ms, _ in sends if killed_ms <= at_ms + took_ms < back_ms]
@@ -130,60 +128,56 @@ def _slave_loss(side: Side, row: Row, scale: Scale, root: Path) -> Measured:
     )
 
 
-def _start(side: Side, row: Row, scale: Scale, root: Path) -> Measured:
-    """From the exec of a broker to the first message it stores, by what became of its store."""
-    state = row.name.rpartition("/")[2]
-    with open_replica_set(side, row.topology, root) as replicas:
-        errors: dict[str, int] = {}
-        if state == "empty":
-            replicas.namesrv.start(START_S)
-            figures = _timed_start(replicas.master)
-            return Measured(figures=figures, count=1)
-        _start_master(replicas)
-        messages = scale.log_bytes // (FILL_BODY + RECORD_OVERHEAD)
-        stored = fill(replicas, TOPIC, messages, FILL_BODY)
-        if state == "killed":
-            replicas.master.kill()
-        else:
-            replicas.master.stop(COUNTED_S)
-        figures = _timed_start(replicas.master)
-        missing = stored - _wait_for_messages(replicas.master, stored)
-        if missing > 0:
-            errors["lost messages"] = missing
-        return Measured(figures=figures, count=1, errors=errors, extra={"messages": stored})
+def _start_empty(stage: Stage, row: Row) -> Measured:
+    """From the exec of a broker to the first message it stores."""
+    stage.replicas.namesrv.start(START_S)
+    return Measured(figures=_timed_start(stage.replicas.master), count=1)
 
 
-def _memory(side: Side, row: Row, scale: Scale, root: Path) -> Measured:
-    """Resident memory of a master, fresh or after 64 threads have sent for a while."""
-    with open_replica_set(side, row.topology, root) as replicas:
-        _start_master(replicas)
-        count = 1
-        errors: Mapping[str, int] = {}
-        if row.name.endswith("loaded"):
-            replicas.create_topic(TOPIC)
-            options = {"topic": TOPIC, "threads": 64, "bytes": 128, "warm_up_s": 0.0}
-            options["seconds"] = scale.warm_up_s + scale.seconds
-            outcome = run_load(
-                replicas, "java", "send", options, scale.warm_up_s + scale.seconds + LOAD_SLACK_S
-            )
-            count, errors = outcome.stored, outcome.errors
-            assert count > 0, f"no message went through: {dict(errors)}"
-        time.sleep(SETTLE_S)
-        store = replicas.master.store
-        assert store is not None
-        memory = read_memory(replicas.master.process.pid, store)
+def _start_again(stage: Stage, row: Row) -> Measured:
+    """The same with a gigabyte of log, by how the broker ended before."""
+    master = stage.replicas.master
+    _start_master(stage)
+    if not stage.stored:
+        stage.fill(_messages(stage), FILL_BODY)
+    if row.name.endswith("killed"):
+        master.kill()
+    else:
+        master.stop(COUNTED_S)
+    figures = _timed_start(master)
+    missing = stage.stored - _wait_for_messages(master, stage.stored)
+    errors = {"lost messages": missing} if missing > 0 else {}
+    return Measured(figures=figures, count=1, errors=errors, extra={"messages": stage.stored})
+
+
+def _memory(stage: Stage, row: Row) -> Measured:
+    """Resident memory of the master: as it started, or with all behind it that came before."""
+    if row.name.endswith("loaded"):
+        stage.start()
+    else:
+        _start_master(stage)
+    time.sleep(SETTLE_S)
+    master = stage.replicas.master
+    assert master.store is not None
+    memory = read_memory(master.process.pid, master.store)
     figures = {
         "rss_mib": memory.rss,
         "private_mib": memory.private,
         "beyond_log_mib": memory.beyond_log,
     }
-    return Measured(figures=figures, count=count, errors=errors)
+    return Measured(figures=figures, count=1)
 
 
-def _start_master(replicas: ReplicaSet) -> None:
-    replicas.namesrv.start(START_S)
-    replicas.master.start(START_S)
-    wait_for_accepted_send(replicas.master.address, START_S)
+def _start_master(stage: Stage) -> None:
+    """Unless it runs."""
+    for node in (stage.replicas.namesrv, stage.replicas.master):
+        if not node.running:
+            node.start(START_S)
+    wait_for_accepted_send(stage.replicas.master.address, START_S)
+
+
+def _messages(stage: Stage) -> int:
+    return stage.scale.log_bytes // (FILL_BODY + RECORD_OVERHEAD)
 
 
 def _timed_start(node: Node) -> dict[str, float]:
@@ -238,9 +232,10 @@ def _check_equal(ours: Path, theirs: Path, size: int) -> None:
             assert one[begin:end] == other[begin:end], f"logs differ after byte {begin:,}"
 
 
-_NODES: Mapping[str, Callable[[Side, Row, Scale, Path], Measured]] = {
+_NODES: Mapping[str, Callable[[Stage, Row], Measured]] = {
     "catch_up": _catch_up,
     "slave_loss": _slave_loss,
-    "start": _start,
+    "start_empty": _start_empty,
+    "start_again": _start_again,
     "memory": _memory,
 }

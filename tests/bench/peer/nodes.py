@@ -7,7 +7,11 @@ JVM flags are those of RocketMQ's runbroker.sh with a heap that fits a small mac
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,9 +20,11 @@ import attrs
 from bench.peer.probe import Probe
 from bench.peer.results import Side
 from bench.peer.rows import Topology
+from bench.peer.scale import MIB
 from support.admin import create_topic
 from support.java import java_command, java_environment, java_namesrv, write_properties
 from support.processes import (
+    REPO,
     Node,
     Process,
     Processes,
@@ -32,7 +38,6 @@ from trioha.wire.codes import ResponseCode
 
 QUEUES = 8
 BROKER = "broker-a"
-MIB = 1024 * 1024
 BROKER_HEAP = ("-Xms2g", "-Xmx2g", "-Xmn1g", "-XX:MaxDirectMemorySize=4g")
 RUNBROKER_FLAGS = (
     *("-XX:+UseG1GC", "-XX:G1HeapRegionSize=16m", "-XX:G1ReservePercent=25"),
@@ -50,6 +55,44 @@ IN_SYNC_S = 60.0
 ASK_PERIOD_S = 0.05
 
 
+@attrs.frozen
+class Runtime:
+    """Which trioha is measured: an interpreter, and the checkout that it imports.
+
+    Without a checkout it is what is installed beside the interpreter.
+    """
+
+    python: str = sys.executable
+    tree: Path | None = REPO
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        environment = {name: value for name, value in base.items() if name != "PYTHONPATH"}
+        return environment if self.tree is None else environment | {"PYTHONPATH": str(self.tree)}
+
+    def version(self) -> dict[str, str]:
+        """What its `trioha version` tells.
+
+        Errors: OSError, subprocess.CalledProcessError when there is no trioha.
+        """
+        run = subprocess.run(
+            [self.python, "-m", "trioha", "version", "-o", "json"],
+            env=self.environment(os.environ),
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=START_S,
+        )
+        told: dict[str, str] = json.loads(run.stdout)
+        return told
+
+    def take(self, node: Node) -> Node:
+        """The same node, run by this trioha."""
+        process = node.process
+        process.command = [self.python, *process.command[1:]]
+        process.env = self.environment(process.env or {})
+        return node
+
+
 @attrs.define(eq=False)
 class ReplicaSet:
     """One side's name server, master and perhaps slave. The slave is started when asked for."""
@@ -57,7 +100,6 @@ class ReplicaSet:
     side: Side
     topology: Topology
     processes: Processes
-    settings: Mapping[str, object]
     namesrv: Node
     master: Node
     slave: Node
@@ -70,14 +112,6 @@ class ReplicaSet:
         """Of what runs, by what it is."""
         nodes = {"namesrv": self.namesrv, "master": self.master, "slave": self.slave}
         return {name: node.process.pid for name, node in nodes.items() if node.running}
-
-    def start(self) -> None:
-        """Start all of it; when this returns a slave has all the master has and says so."""
-        self.namesrv.start(START_S)
-        self.master.start(START_S)
-        if self.topology.has_slave:
-            self.slave.start(START_S)
-            self.wait_until_in_sync()
 
     def create_topic(self, topic: str) -> None:
         create_topic(self.master.address, self.namesrv.address, topic, QUEUES)
@@ -112,17 +146,23 @@ class ReplicaSet:
 
 @contextlib.contextmanager
 def open_replica_set(
-    side: Side, topology: Topology, root: Path, settings: Mapping[str, object] | None = None
+    side: Side,
+    topology: Topology,
+    root: Path,
+    runtime: Runtime,
+    settings: Mapping[str, object],
 ) -> Iterator[ReplicaSet]:
     """A replica set, not yet started; all its processes end with the block."""
-    settings = {**SETTINGS, **(settings or {})}
+    settings = {**SETTINGS, **settings}
     with running_processes(root) as processes:
         make_namesrv = java_namesrv if side == "java" else trioha_namesrv
         make_broker = java_broker if side == "java" else trioha_broker
         namesrv = make_namesrv(processes)
+        if side == "trioha":
+            runtime.take(namesrv)
 
         def broker(broker_id: int, role: str) -> Node:
-            return make_broker(
+            node = make_broker(
                 processes,
                 namesrv.address,
                 name=BROKER,
@@ -130,9 +170,10 @@ def open_replica_set(
                 role=role,
                 settings=settings,
             )
+            return runtime.take(node) if side == "trioha" else node
 
         master, slave = broker(0, topology.role), broker(1, "SLAVE")
-        yield ReplicaSet(side, topology, processes, settings, namesrv, master, slave)
+        yield ReplicaSet(side, topology, processes, namesrv, master, slave)
 
 
 def java_broker(

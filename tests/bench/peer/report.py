@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bench.peer.results import Results
+from bench.peer.results import DISTURBED_SHARE, Results
 from bench.peer.rows import Metric
-from bench.peer.summary import DISTURBED_SHARE, MetricSummary, RowSummary, SideSummary
+from bench.peer.shortfalls import Shortfall, explanation
+from bench.peer.summary import MetricSummary, RowSummary, SideSummary
 
 BEGIN = "<!-- bench-peer: begin. Made by `just bench-peer`. -->"
 END = "<!-- bench-peer: end -->"
@@ -34,18 +35,30 @@ def replace_section(page: str, section: str) -> str:
     return page[:begin] + block + page[end + len(END) :]
 
 
-def make_section(results: Results, summaries: Sequence[RowSummary], chart: str) -> str:
-    """The whole section; `chart` is the image's path as the page links it."""
-    return "\n\n".join(
-        [
-            TITLE,
-            _setup(results.setup),
-            f"![Ratios of trioha to Java, row by row]({chart})",
-            _verdict(summaries),
-            *(_table(group, rows) for group, rows in _groups(summaries).items()),
-            _footnotes(summaries),
-        ]
-    )
+def make_section(
+    results: Results,
+    summaries: Sequence[RowSummary],
+    charts: Sequence[str],
+    beside: Sequence[tuple[Mapping[str, Any], Sequence[RowSummary]]] = (),
+    shortfalls: Sequence[Shortfall] = (),
+) -> str:
+    """The whole section.
+
+    `charts` are the images' paths as the page links them; `beside` is what was measured with other
+    builds of trioha, each with its setup.
+    """
+    parts = [
+        TITLE,
+        _setup(results.setup),
+        _verdict(summaries, shortfalls),
+        *(f"![Ratios of trioha to Java, row by row]({chart})" for chart in charts),
+        *(_table(f"### {group}", rows) for group, rows in _groups(summaries).items()),
+        _footnotes(summaries),
+    ]
+    for setup, others in beside:
+        parts += [f"### Beside it: trioha at {setup['trioha']}", f"Measured {setup['measured']}."]
+        parts += [_table(f"#### {group}", rows) for group, rows in _groups(others).items()]
+    return "\n\n".join(parts)
 
 
 def _setup(setup: Mapping[str, Any]) -> str:
@@ -53,7 +66,7 @@ def _setup(setup: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _verdict(summaries: Sequence[RowSummary]) -> str:
+def _verdict(summaries: Sequence[RowSummary], shortfalls: Sequence[Shortfall]) -> str:
     failed = [summary for summary in summaries if summary.failed]
     goals = [metric for summary in summaries for metric in summary.metrics if metric.goal]
     short = [metric for metric in goals if not metric.reached]
@@ -62,14 +75,20 @@ def _verdict(summaries: Sequence[RowSummary]) -> str:
         lines += ["", "Not measured:", ""]
         lines += [f"* `{summary.row.name}`: {_reasons(summary)}" for summary in failed]
     missed = [
-        f"* `{summary.row.name}`: {_missed(metric)}"
+        _line([f"`{summary.row.name}`", _missed(metric), _why(summary, metric, shortfalls)])
         for summary in summaries
         if not summary.failed
         for metric in summary.short
     ]
     if missed:
-        lines += ["", "Short of their goals:", "", *missed]
+        head = ["row", "figure, goal", "what holds it back, what was tried"]
+        lines += ["", "Short of their goals:", "", _line(head), _line(["---"] * len(head)), *missed]
     return "\n".join(lines)
+
+
+def _why(summary: RowSummary, metric: MetricSummary, shortfalls: Sequence[Shortfall]) -> str:
+    text = explanation(shortfalls, summary.row.name, metric.metric.key)
+    return text.replace("|", "\\|").replace("\n", " ").strip() or "not looked into yet"
 
 
 def _missed(summary: MetricSummary) -> str:
@@ -91,7 +110,7 @@ def _groups(summaries: Iterable[RowSummary]) -> dict[str, list[RowSummary]]:
     return groups
 
 
-def _table(group: str, summaries: Sequence[RowSummary]) -> str:
+def _table(heading: str, summaries: Sequence[RowSummary]) -> str:
     metrics = summaries[0].row.metrics
     head = [
         "row",
@@ -100,7 +119,7 @@ def _table(group: str, summaries: Sequence[RowSummary]) -> str:
         "samples",
         "errors",
     ]
-    lines = [f"### {group}", "", _line(head), _line(["---"] * len(head))]
+    lines = [heading, "", _line(head), _line(["---"] * len(head))]
     for summary in summaries:
         cells = [f"`{summary.row.name}`", *(_cell(metric) for metric in summary.metrics)]
         cells += [

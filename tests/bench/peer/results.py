@@ -16,6 +16,8 @@ import attrs
 Side = Literal["java", "trioha"]
 SIDES: tuple[Side, ...] = ("java", "trioha")
 FORMAT = 1
+DISTURBED_SHARE = 0.07
+"""Of one processor; the anchor's clean runs had less than a second of strangers in 11 to 15."""
 
 
 @attrs.frozen(kw_only=True)
@@ -37,6 +39,23 @@ class Sample:
     at: str = ""
     extra: Mapping[str, Any] = attrs.field(factory=dict)
     """More of what was seen, for whoever wants to look closer."""
+
+    @property
+    def disturbed(self) -> bool:
+        """Did strangers take more of the processors than the figures can bear?"""
+        return self.other_cpu_s > DISTURBED_SHARE * self.elapsed_s
+
+
+@attrs.frozen(kw_only=True)
+class Measured:
+    """What one measurement saw."""
+
+    figures: Mapping[str, float]
+    count: int
+    errors: Mapping[str, int] = attrs.field(factory=dict)
+    other_cpu_s: float = 0.0
+    elapsed_s: float = 0.0
+    extra: Mapping[str, Any] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)

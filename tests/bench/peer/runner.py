@@ -1,94 +1,98 @@
-"""The order of things: block by block, round by round, one side after the other.
+"""The order of things: round by round, block by block, one side after the other.
 
-Within a block the sides take turns (A B A B …), each with brokers started for the purpose, so that
-no side pays for the other's idle processes and both are measured in the same minutes. Every sample
-is on disk before the next one begins.
+Within a block the sides take turns, each with brokers started for the purpose, so that no side pays
+for the other's idle processes and both are measured in the same minutes. A round holds every row,
+so that a run cut short has rounds too few rather than rows without any. Every sample is on disk
+before the next one begins, and a run that was cut goes on where it stopped.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
-import functools
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import attrs
-from bench.peer.loads import Measured, Scale, measure_load, needs_running_nodes, warm_up
-from bench.peer.node_rows import measure_nodes
-from bench.peer.nodes import ReplicaSet, open_replica_set
+from bench.peer.load_clients import LoadClientEnded
+from bench.peer.loads import LOADS, measure_load
+from bench.peer.node_rows import measure_nodes, settings_of
+from bench.peer.nodes import Runtime
 from bench.peer.results import SIDES, Results, Sample, Side, save_results
-from bench.peer.rows import Row, blocks_of
+from bench.peer.rows import Row, Topology, blocks_of
+from bench.peer.scale import Scale
+from bench.peer.stage import Stage, client_of, open_stage
 
 
 @attrs.define(eq=False)
 class Runner:
-    """One run of the comparison."""
+    """One run of the comparison. `samples` may hold what an earlier run has measured."""
 
     rows: Sequence[Row]
     rounds: int
     scale: Scale
     out: Path
     setup: dict[str, object]
+    runtime: Runtime
     samples: list[Sample] = attrs.Factory(list)
     _began_s: float = attrs.Factory(time.monotonic)
+    _taken: int = 0
+    _left: int = 0
 
     def run(self) -> Results:
         """Measure all rows. What was measured is kept when this is interrupted."""
-        for rows in blocks_of(self.rows).values():
-            for number in range(1, self.rounds + 1):
-                for side in SIDES:
-                    self._run_block(rows, number, side)
+        passes = [
+            (left, number, side)
+            for number in range(1, self.rounds + 1)
+            for rows in blocks_of(self.rows).values()
+            for side in SIDES
+            if (left := self._still_to_do(rows, number, side))
+        ]
+        self._left = sum(len(left) for left, _, _ in passes)
+        for left, number, side in passes:
+            while left:
+                # Started again for what is left after a failure: it may have taken nodes with it.
+                left = self._run_block(left, number, side)
         return self.results
 
     @property
     def results(self) -> Results:
         return Results(setup=self.setup, samples=self.samples)
 
-    def _run_block(self, rows: Sequence[Row], number: int, side: Side) -> None:
-        if not needs_running_nodes(rows[0]):
-            for row in rows:
-                with self._work_directory() as root:
-                    measure = functools.partial(measure_nodes, side, row, self.scale, root)
-                    self._take(row, number, side, measure)
-            return
-        left = rows
-        while left:
-            # Started again for what is left after a failure: it may have taken the nodes with it.
-            left = self._run_loads(left, number, side)
+    def _still_to_do(self, rows: Sequence[Row], number: int, side: Side) -> Sequence[Row]:
+        done = {(sample.row, sample.round, sample.side) for sample in self.samples}
+        return [row for row in rows if (row.name, number, side) not in done]
 
-    def _run_loads(self, rows: Sequence[Row], number: int, side: Side) -> Sequence[Row]:
-        """The rows that are left to do."""
-        with self._work_directory() as root, contextlib.ExitStack() as stack:
-            replicas: ReplicaSet | None = None
+    def _run_block(self, rows: Sequence[Row], number: int, side: Side) -> Sequence[Row]:
+        """The rows that are left to do, when nodes have to be started anew for them."""
+        first = rows[0]
+        with (
+            self._work_directory() as root,
+            open_stage(
+                side, first.topology, root, self.runtime, self.scale, settings_of(first)
+            ) as stage,
+        ):
             for index, row in enumerate(rows):
-
-                def measure(row: Row = row) -> Measured:
-                    nonlocal replicas
-                    if replicas is None:
-                        replicas = stack.enter_context(open_replica_set(side, row.topology, root))
-                        replicas.start()
-                        warm_up(replicas, self.scale)
-                    replicas.check_running()
-                    return measure_load(replicas, row, self.scale)
-
-                if not self._take(row, number, side, measure):
+                if not self._take(row, number, side, stage):
                     return rows[index + 1 :]
         return ()
 
-    def _take(self, row: Row, number: int, side: Side, measure: Callable[[], Measured]) -> bool:
-        """Measure, keep the sample, say so. Whether it succeeded."""
+    def _take(self, row: Row, number: int, side: Side, stage: Stage) -> bool:
+        """Measure, keep the sample, say so. Whether the nodes are good for another row."""
         at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        usable = True
         try:
-            measured = measure()
+            measure = measure_load if row.scenario in LOADS else measure_nodes
+            measured = measure(stage, row)
         except Exception as error:
-            # Whatever it was, the other rows of a run of hours are still worth having.
+            # Whatever it was, the other rows of a long run are still worth having.
             text = f"{type(error).__name__}: {error}"
             sample = Sample(row=row.name, side=side, round=number, failed=text, at=at)
+            usable = isinstance(error, LoadClientEnded)
         else:
             sample = Sample(
                 row=row.name,
@@ -105,16 +109,15 @@ class Runner:
         self.samples.append(sample)
         save_results(self.results, self.out / "results.json")
         self._tell(row, sample)
-        return sample.failed is None
+        return usable
 
     def _tell(self, row: Row, sample: Sample) -> None:
-        total = len(self.rows) * self.rounds * len(SIDES)
-        done = len(self.samples)
+        self._taken += 1
         elapsed_s = time.monotonic() - self._began_s
-        left_min = elapsed_s / done * (total - done) / 60
+        left_min = elapsed_s / self._taken * (self._left - self._taken) / 60
         print(
-            f"[{done:4}/{total}] {sample.row:<28} round {sample.round} {sample.side:<6} "
-            f"{describe(row, sample)}  ({left_min:.0f} min left)",
+            f"[{self._taken:4}/{self._left}] {sample.row:<28} round {sample.round} "
+            f"{sample.side:<6} {describe(row, sample)}  ({left_min:.0f} min left)",
             file=sys.stderr,
             flush=True,
         )
@@ -140,8 +143,8 @@ def describe(row: Row, sample: Sample) -> str:
     ]
     if sample.errors:
         figures.append(f"{sum(sample.errors.values()):,} errors")
-    if sample.other_cpu_s > 1:
-        figures.append(f"strangers took {sample.other_cpu_s:.1f} CPU s")
+    if sample.disturbed:
+        figures.append(f"disturbed: strangers took {sample.other_cpu_s:.1f} CPU s")
     return ", ".join(figures)
 
 
@@ -149,17 +152,25 @@ def estimate_min(rows: Sequence[Row], rounds: int, scale: Scale) -> float:
     """About how many minutes a run takes: from what the parts took when this was written."""
     total_s = 0.0
     for block in blocks_of(rows).values():
-        if needs_running_nodes(block[0]):
-            total_s += 10 + scale.broker_warm_up_s + 8 * block[0].topology.has_slave
-        for row in block:
-            total_s += {
-                "send": 2 + scale.warm_up_s + scale.seconds,
-                "async": 2 + scale.warm_up_s + scale.seconds,
-                "e2e": 4 + scale.warm_up_s + scale.e2e_seconds,
-                "drain": 4 + scale.backlog / 50_000,
-                "catch_up": 20 + scale.log_bytes / 40e6,
-                "slave_loss": 25 + 3 * scale.calm_s,
-                "start": 10 + (row.name != "start/empty") * scale.log_bytes / 40e6,
-                "memory": 12 + (row.name == "memory/loaded") * (scale.warm_up_s + scale.seconds),
-            }[row.scenario]
+        total_s += sum(_estimate_s(row, scale) for row in block)
+        if block[0].scenario in LOADS:
+            headers = {client_of(row)[1] for row in block}
+            has_slave = block[0].topology is not Topology.ALONE
+            total_s += 8 + scale.broker_warm_up_s
+            total_s += (len(headers) - 1 + has_slave) * (scale.header_warm_up_s + 1)
     return total_s * rounds * len(SIDES) / 60
+
+
+def _estimate_s(row: Row, scale: Scale) -> float:
+    fill_s = 2 + scale.log_bytes / 100e6
+    return {
+        "send": 0.7 + scale.warm_up_s + scale.seconds,
+        "async": 0.7 + scale.warm_up_s + scale.seconds,
+        "e2e": 1 + scale.warm_up_s + scale.e2e_seconds,
+        "drain": 2 + scale.backlog / 50_000,
+        "catch_up": 12 + fill_s,
+        "slave_loss": 18 + scale.broker_warm_up_s + scale.header_warm_up_s + 3 * scale.calm_s,
+        "start_empty": 4,
+        "start_again": 5 + fill_s / 2,
+        "memory": 3,
+    }[row.scenario]

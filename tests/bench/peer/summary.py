@@ -15,9 +15,6 @@ import attrs
 from bench.peer.results import SIDES, Results, Sample
 from bench.peer.rows import Goal, Metric, Row
 
-DISTURBED_SHARE = 0.07
-"""Of one processor; the anchor's clean runs had less than a second of strangers in 11 to 15."""
-
 
 @attrs.frozen
 class MetricSummary:
@@ -131,9 +128,7 @@ def summarize_side(samples: Sequence[Sample]) -> SideSummary:
         failed=tuple(sample.failed for sample in samples if sample.failed is not None),
         count=sum(sample.count for sample in samples),
         errors=errors,
-        disturbed=sum(
-            sample.other_cpu_s > DISTURBED_SHARE * sample.elapsed_s for sample in samples
-        ),
+        disturbed=sum(sample.disturbed for sample in samples),
     )
 
 

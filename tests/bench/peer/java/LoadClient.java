@@ -1,7 +1,11 @@
 import com.alibaba.fastjson.JSON;
 import com.alibaba.fastjson.JSONObject;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -27,19 +31,23 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * The stock Java client as a load generator. One run, one JSON object on stdout.
+ * The stock Java client as a load generator: run after run in one JVM, so that it warms up once.
  *
  * <pre>
- *   LoadClient send|async|drain|e2e|paced NAMESRV OPTIONS-JSON
+ *   LoadClient NAMESRV
  * </pre>
  *
- * "measuring" and "measured" go out at the ends of the measured window, so that whoever started us
- * can read the brokers' CPU clocks there; "result" is the last line. A send that is not SEND_OK is
+ * A line on stdin is a run: {"mode": "send|async|drain|e2e|paced", "options": {…}}. Each has
+ * producers and consumers of its own. Answers are JSON objects, one per line, on stdout:
+ * "measuring" and "measured" at the ends of the measured window, so that whoever started us can
+ * read the brokers' CPU clocks there, then "result" or "broken". A send that is not SEND_OK is
  * an error under its status, one that throws is an error under its exception; neither is counted in
  * a rate or a latency. Sends are not tried again, but for "paced", which is the client as it comes.
  */
 public final class LoadClient {
     private static final PrintStream EVENTS = System.out;
+    private static final BufferedReader COMMANDS =
+        new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
     private static final long IDLE_NANOS = TimeUnit.SECONDS.toNanos(20);
 
     private final String namesrv;
@@ -63,18 +71,21 @@ public final class LoadClient {
         this.topic = options.getString("topic");
     }
 
-    public static void main(String[] arguments) {
+    public static void main(String[] arguments) throws IOException {
         // The library prints to stdout now and then: events keep the real one to themselves.
         System.setOut(System.err);
-        LoadClient client = new LoadClient(arguments[1], JSON.parseObject(arguments[2]));
-        try {
-            client.run(arguments[0]);
-        } catch (Throwable error) {
-            error.printStackTrace();
-            JSONObject event = new JSONObject();
-            event.put("error", String.valueOf(error));
-            emit("broken", event);
-            System.exit(1);
+        String line;
+        while ((line = COMMANDS.readLine()) != null) {
+            JSONObject command = JSON.parseObject(line);
+            LoadClient client = new LoadClient(arguments[0], command.getJSONObject("options"));
+            try {
+                client.run(command.getString("mode"));
+            } catch (Throwable error) {
+                error.printStackTrace();
+                JSONObject event = new JSONObject();
+                event.put("error", String.valueOf(error));
+                emit("broken", event);
+            }
         }
         System.exit(0);
     }
@@ -316,7 +327,7 @@ public final class LoadClient {
         sends.report(figures, "send_");
     }
 
-    /** One default producer at `rate` until stdin ends; every send is told. */
+    /** One default producer at `rate` until the next line on stdin; every send is told. */
     private void sendPaced(JSONObject figures) throws Exception {
         DefaultMQProducer producer = startProducer(-1);
         AtomicBoolean stop = new AtomicBoolean();
@@ -343,9 +354,7 @@ public final class LoadClient {
         });
         sender.start();
         emit("measuring", new JSONObject());
-        while (System.in.read() >= 0) {
-            // Nothing is said on stdin; its end is.
-        }
+        COMMANDS.readLine();
         stop.set(true);
         sender.join();
         emit("measured", new JSONObject());

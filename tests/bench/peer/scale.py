@@ -1,0 +1,51 @@
+"""How long and how much: the whole comparison fits into fifty minutes, a glance into ten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+MIB = 1024 * 1024
+
+
+@attrs.frozen(kw_only=True)
+class Scale:
+    """Seconds of each part of a run, and amounts.
+
+    A window of three seconds holds tens of thousands of sends from 64 threads and still 5,000 from
+    one. What speaks against short windows on this kind of machine is its drift from minute to
+    minute, and that is met by rounds, not by seconds.
+    """
+
+    seconds: float = 3.0
+    warm_up_s: float = 0.8
+    """Before each window: a new producer asks for its route and connects."""
+    broker_warm_up_s: float = 6.0
+    """A fresh JVM has compiled little: 64 threads send this long before the first row."""
+    header_warm_up_s: float = 4.0
+    """The same with a slave in sync, and with each further kind of header."""
+    e2e_seconds: float = 10.5
+    """At a hundred messages a second a p99 needs a thousand."""
+    backlog: int = 500_000
+    """Two to three seconds of draining at the speed of the faster broker."""
+    log_bytes: int = 1024 * MIB
+    calm_s: float = 2.0
+    """Of paced sends before and after a slave is lost and back."""
+
+    @classmethod
+    def of(cls, values: Mapping[str, float]) -> Scale:
+        """What `attrs.asdict` made of one; a file's numbers are as good."""
+        return cls(**values)  # type: ignore[arg-type]
+
+
+QUICK = Scale(
+    seconds=1.0,
+    warm_up_s=0.5,
+    broker_warm_up_s=1.0,
+    header_warm_up_s=1.0,
+    e2e_seconds=2.0,
+    backlog=32 * 1000,
+    log_bytes=64 * MIB,
+    calm_s=1.0,
+)

@@ -1,0 +1,188 @@
+"""One side's brokers and the load clients beside them, for the rows of one block.
+
+Everything is started when it is first needed and kept: a fresh JVM is slow for seconds, and what
+the rows compare are brokers that have run for a while. A broker meets each kind of header from 64
+threads of the Java client before it is measured with it, whichever client the row is of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import attrs
+from bench.peer.load_clients import (
+    ClientKind,
+    LoadClient,
+    LoadClientEnded,
+    LoadFailed,
+    Outcome,
+    open_load_client,
+)
+from bench.peer.nodes import START_S, ReplicaSet, Runtime, open_replica_set
+from bench.peer.proc import cpu_seconds, read_cpu
+from bench.peer.results import Side
+from bench.peer.rows import BATCH, Row, Topology
+from bench.peer.scale import Scale
+
+TOPIC = "bench"
+LOAD_SLACK_S = 60.0
+_BINARY = "ROCKETMQ"
+
+
+@attrs.define(eq=False)
+class Stage:
+    """What the rows of a block are played on."""
+
+    replicas: ReplicaSet
+    scale: Scale
+    stored: int = 0
+    """Messages that `fill` has put into TOPIC."""
+    _running: bool = False
+    _clients: dict[tuple[ClientKind, str], LoadClient] = attrs.Factory(dict)
+    _warm: set[str] = attrs.Factory(set)
+    _topics: Iterator[int] = attrs.Factory(itertools.count)
+
+    def start(self) -> None:
+        """Start all nodes and bring them to speed, once.
+
+        A Java slave spends ten seconds on its way to its master: the master is warmed meanwhile,
+        and again when the slave is there.
+        """
+        if self._running:
+            return
+        replicas = self.replicas
+        replicas.namesrv.start(START_S)
+        replicas.master.start(START_S)
+        if replicas.topology.has_slave:
+            replicas.slave.process.start()
+        replicas.create_topic(TOPIC)
+        self._warm_up(_BINARY, self.scale.broker_warm_up_s)
+        if replicas.topology.has_slave:
+            replicas.slave.wait_until_ready(START_S)
+            replicas.wait_until_in_sync()
+            self._warm_up(_BINARY, self.scale.header_warm_up_s)
+        self._warm.add(_BINARY)
+        self._running = True
+
+    def meet(self, header: str) -> None:
+        """Let the master meet this kind of header before it is measured with it."""
+        if header not in self._warm:
+            self._warm_up(header, self.scale.header_warm_up_s)
+            self._warm.add(header)
+
+    def run_load(
+        self,
+        kind: ClientKind,
+        mode: str,
+        options: Mapping[str, object],
+        within_s: float,
+        header: str = _BINARY,
+    ) -> Outcome:
+        """One run to its end. Errors: LoadFailed."""
+        load = self.begin_load(kind, mode, options, header)
+        try:
+            return load.outcome(within_s)
+        except LoadFailed:
+            self.drop_client(kind, header)
+            raise
+        finally:
+            if kind == "cpp":
+                load.process.kill()
+
+    def begin_load(
+        self, kind: ClientKind, mode: str, options: Mapping[str, object], header: str = _BINARY
+    ) -> LoadClient:
+        """Start a run whose outcome the caller asks for. Errors: LoadClientEnded."""
+        load = self._clients.get((kind, header))
+        if load is None:
+            replicas = self.replicas
+            load = self._clients[kind, header] = open_load_client(
+                kind, header, replicas.processes, replicas.namesrv.address, self._pids
+            )
+        try:
+            load.begin(mode, options)
+        except LoadClientEnded:
+            self.drop_client(kind, header)
+            raise
+        return load
+
+    def drop_client(self, kind: ClientKind, header: str) -> None:
+        """The next run gets a new process."""
+        if (load := self._clients.pop((kind, header), None)) is not None:
+            load.process.kill()
+
+    def fill(self, messages: int, size: int, topic: str = "") -> int:
+        """Send in batches from the Java client; how many are stored. Errors: LoadFailed."""
+        topic = topic or TOPIC
+        self.replicas.create_topic(topic)
+        options = {
+            "topic": topic,
+            "threads": 4,
+            "batch": BATCH,
+            "bytes": size,
+            "messages": messages // BATCH * BATCH,
+        }
+        # Slower than this no broker is worth measuring.
+        outcome = self.run_load("java", "send", options, LOAD_SLACK_S + messages / 2000)
+        assert outcome.stored > 0, f"nothing was stored: {dict(outcome.errors)}"
+        if topic == TOPIC:
+            self.stored += outcome.stored
+        return outcome.stored
+
+    def new_topic(self, kind: str) -> str:
+        topic = f"{kind}_{next(self._topics)}"
+        self.replicas.create_topic(topic)
+        return topic
+
+    def own_cpu_s(self) -> float:
+        """Processor seconds of this process, its ended children and all that runs here."""
+        live_s = 0.0
+        for process in self.replicas.processes.members:
+            if process.running:
+                with contextlib.suppress(OSError):
+                    live_s += cpu_seconds(Path(f"/proc/{process.pid}/stat").read_text())
+        return sum(os.times()[:4]) + live_s
+
+    def strangers_cpu_s(self) -> float:
+        """Processor seconds of everybody else: the difference of two readings is of use."""
+        return read_cpu({}).all_processes - self.own_cpu_s()
+
+    def _warm_up(self, header: str, seconds: float) -> None:
+        options = {"topic": TOPIC, "threads": 64, "bytes": 128, "warm_up_s": 0.0}
+        options["seconds"] = seconds
+        self.run_load("java", "send", options, seconds + LOAD_SLACK_S, header)
+
+    def _pids(self) -> dict[str, int]:
+        """Nodes, and clients that idle while another one works."""
+        clients = {
+            f"{kind}/{header}": load.process.pid
+            for (kind, header), load in self._clients.items()
+            if load.process.running
+        }
+        return {**clients, **self.replicas.pids()}
+
+
+@contextlib.contextmanager
+def open_stage(
+    side: Side,
+    topology: Topology,
+    root: Path,
+    runtime: Runtime,
+    scale: Scale,
+    settings: Mapping[str, object],
+) -> Iterator[Stage]:
+    """A stage on which nothing runs yet; all its processes end with the block."""
+    with open_replica_set(side, topology, root, runtime, settings) as replicas:
+        yield Stage(replicas, scale)
+
+
+def client_of(row: Row) -> tuple[ClientKind, str]:
+    """Which client a row is of, and its header."""
+    kind: ClientKind = "cpp" if row.client == "cpp" else "java"
+    header = row.options.get("header", _BINARY)
+    assert isinstance(header, str)
+    return kind, header

@@ -93,6 +93,7 @@ class JournalSamples:
             max_phy_offset, put_total, get_total, refused_total = progress
             self._events.event(
                 "broker_progress",
+                role=self._pipeline.role.value,
                 max_phy_offset=max_phy_offset,
                 put_total=put_total,
                 get_total=get_total,

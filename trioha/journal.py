@@ -102,6 +102,7 @@ EVENTS: Mapping[str, EventKind] = {
     "namesrv_failed": _warning("namesrv", "reason"),
     "broker_registered": _info(*_REGISTERED),
     "broker_expired": _warning(*_REGISTERED),
+    "master_refused": _warning(*_REGISTERED, "epoch", "newest_epoch", "master"),
     "broker_unregistered": _info(*_REGISTERED, "reason"),
     # Topics and groups.
     "topic_changed": _info("topic"),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
+import attrs
 import pytest
 from support.events import RecordedEvents
 from support.namesrv import (
@@ -18,6 +19,7 @@ from trioha.config import NamesrvConfig
 from trioha.errors import CommandError, RemoteProtocolError
 from trioha.namesrv.kv_config import KvConfig
 from trioha.namesrv.processor import UNSAVED_MAX, NamesrvProcessor
+from trioha.namesrv.route_info import BrokerAddress
 from trioha.remoting.channel import Instant
 from trioha.wire.bodies import (
     DataVersion,
@@ -119,6 +121,31 @@ def test_a_slave_learns_its_master_from_its_registration() -> None:
     ]
 
 
+def test_a_deposed_master_is_refused_and_told_who_took_its_place() -> None:
+    namesrv = Namesrv()
+    successor = BrokerAddress("C", "broker-a", 0, "10.0.0.2:10911")
+    old = register_request(MASTER, epoch=1, nonce="aa")
+    assert namesrv.ask(old).code == 0
+    new = register_request(successor, epoch=2, nonce="bb", ha_server_addr="10.0.0.2:10912")
+    assert namesrv.ask(new, FakeChannel()).code == 0
+    # Whichever of the two comes last (rocketmq#6316).
+    refused = namesrv.ask(old)
+    assert refused.code == ResponseCode.FENCED_MASTER_EPOCH
+    assert refused.ext_fields == {
+        "epoch": 2,
+        "masterAddr": successor.address,
+        "haServerAddr": "10.0.0.2:10912",
+    }
+    assert "10.0.0.2:10911 is master since epoch 2, epoch 1 is over" in (refused.remark or "")
+    info = ClusterInfo.decode(namesrv.call(RequestCode.GET_BROKER_CLUSTER_INFO).body_bytes())
+    assert dict(info.broker_addr_table["broker-a"].broker_addrs) == {0: successor.address}
+    assert namesrv.events.of("master_refused")[0]["master"] == successor.address
+    # As a slave of its successor it is welcome.
+    follower = attrs.evolve(MASTER, broker_id=1)
+    answer = namesrv.ask(register_request(follower))
+    assert answer.ext_fields["masterAddr"] == successor.address
+
+
 def test_registrations_are_news_only_once() -> None:
     namesrv = Namesrv()
     for _ in range(3):
@@ -132,7 +159,7 @@ def test_a_registration_is_read_in_both_forms_and_its_checksum_looked_at(compres
     request = register_request()
     body = RegisterBrokerBody(DataVersion(1, 1), topics("T")).encode(compressed=compressed)
     request.body = memoryview(body)
-    request.ext_fields |= {"compressed": compressed, "bodyCrc32": crc32(body) & 0x7FFFFFFF}
+    request.ext_fields.update({"compressed": compressed, "bodyCrc32": crc32(body) & 0x7FFFFFFF})
     namesrv.ask(request)
     assert namesrv.processor.routes.topics() == ["T"]
     request.ext_fields["bodyCrc32"] = (crc32(body) & 0x7FFFFFFF) ^ 1
@@ -143,7 +170,7 @@ def test_what_5x_adds_to_a_registration_is_ignored() -> None:
     namesrv = Namesrv()
     request = register_request()
     request.version = 479
-    request.ext_fields |= {"heartbeatTimeoutMillis": "1000", "enableActingMaster": "false"}
+    request.ext_fields.update({"heartbeatTimeoutMillis": "1000", "enableActingMaster": "false"})
     namesrv.ask(request)
     assert namesrv.processor.routes.topics() == ["T"]
 

@@ -41,10 +41,14 @@ def register_request(
     table: dict[str, TopicConfig] | None = None,
     version: DataVersion = VERSION,
     ha_server_addr: str = "10.0.0.1:10912",
+    epoch: int = 0,
+    nonce: str = "",
 ) -> RemotingCommand:
-    """A registration as a broker sends it."""
+    """A registration as a broker sends it; with an epoch, as trioha's masters do."""
     body = RegisterBrokerBody(version, topics("T") if table is None else table)
     fields = broker_fields(broker) | {"haServerAddr": ha_server_addr, "compressed": "false"}
+    if epoch:
+        fields |= {"epoch": str(epoch), "epochNonce": nonce}
     return RemotingCommand(RequestCode.REGISTER_BROKER, fields, body.encode())
 
 

@@ -18,7 +18,8 @@ from trioha.config import NamesrvConfig, key_of
 from trioha.errors import CommandError
 from trioha.journal import EventSink
 from trioha.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
-from trioha.namesrv.route_info import BrokerAddress, RouteInfoManager
+from trioha.namesrv.masterships import Claim, Masterships
+from trioha.namesrv.route_info import MASTER_ID, BrokerAddress, RouteInfoManager
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.wire.bodies import DataVersion, encode_kv_table, encode_topic_list
 from trioha.wire.codes import VERSION_V4_9_4, RequestCode, ResponseCode
@@ -59,6 +60,7 @@ class NamesrvProcessor:
         self._taken_version = self._saved_version = kv.version
         self._waiting: list[tuple[Channel, RemotingCommand]] = []
         self.routes = RouteInfoManager(config.broker_channel_expired_time)
+        self._masterships = Masterships()
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -175,9 +177,20 @@ class NamesrvProcessor:
         registration = RegisterBrokerBody.decode(
             body, compressed=request.ext_bool("compressed"), version=request.version
         )
+        ha_server_addr = request.ext_str("haServerAddr", "")
+        if broker.broker_id == MASTER_ID:
+            claim = Claim(
+                broker.address,
+                ha_server_addr,
+                request.ext_int("epoch", 0),
+                request.ext_str("epochNonce", ""),
+            )
+            newest = self._masterships.judge(broker.broker_name, claim)
+            if newest is not None:
+                return self._refuse_claim(request, broker, claim, newest)
         registered = self.routes.register(
             broker,
-            request.ext_str("haServerAddr", ""),
+            ha_server_addr,
             registration.data_version,
             registration.topics,
             channel,
@@ -192,6 +205,28 @@ class NamesrvProcessor:
         order = self._kv.list(ORDER_TOPIC_NAMESPACE)
         order_body = b"" if order is None else encode_kv_table(order)
         return request.response(ext_fields=ext_fields, body=order_body)
+
+    def _refuse_claim(
+        self, request: RemotingCommand, broker: BrokerAddress, claim: Claim, newest: Claim
+    ) -> RemotingCommand:
+        """Tell a deposed master who has taken its place."""
+        self._events.event(
+            "master_refused",
+            **_fields(broker),
+            epoch=claim.epoch,
+            newest_epoch=newest.epoch,
+            master=newest.address,
+        )
+        return request.response(
+            ResponseCode.FENCED_MASTER_EPOCH,
+            f"{broker.broker_name}: {newest.address} is master since epoch {newest.epoch}, "
+            f"epoch {claim.epoch} is over; follow it as a slave",
+            {
+                "epoch": newest.epoch,
+                "masterAddr": newest.address,
+                "haServerAddr": newest.ha_server_addr,
+            },
+        )
 
     def _unregister(self, _: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
         broker = _broker(request)

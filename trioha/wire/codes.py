@@ -121,6 +121,8 @@ class ResponseCode(IntEnum):
     CONSUMER_NOT_ONLINE = 206
     CONSUME_MSG_TIMEOUT = 207
     NO_MESSAGE = 208
+    # RocketMQ 5 calls it CONTROLLER_FENCED_MASTER_EPOCH.
+    FENCED_MASTER_EPOCH = 2000
 
 
 class LanguageCode(IntEnum):

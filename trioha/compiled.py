@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 HOT_MODULES: tuple[str, ...] = (
     "trioha.wire.batch",
+    "trioha.wire.fields_template",
     "trioha.wire.java_hash",
     "trioha.wire.message_id",
     "trioha.wire.properties",
@@ -31,9 +32,13 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.store.dispatcher",
     "trioha.store.index_file",
     "trioha.store.index_files",
+    "trioha.store.index_hash",
+    "trioha.store.put_values",
+    "trioha.store.record_bytes",
     "trioha.store.write_gate",
     "trioha.store.writer",
     "trioha.broker.message_fields",
+    "trioha.broker.property_shape",
     "trioha.broker.pull",
     "trioha.broker.put_message",
     "trioha.broker.send",

@@ -81,7 +81,7 @@ def test_delivered_record_is_the_stored_one_in_its_real_queue() -> None:
     for name in ("flag", "sys_flag", "born_timestamp", "born_host", "store_host", "body"):
         assert getattr(again, name) == getattr(stored, name)
     assert again.tags_code == string_hash("TagA")
-    assert list(again.keys) == ["U", "k1", "k2"]
+    assert list(again.keys) == [b"U", b"k1", b"k2"]
     assert again.reconsume_times == 0
     view = side.store.look_message(result.phy_offset)
     assert view is not None

@@ -37,9 +37,9 @@ def test_message_behind_the_offset_makes_the_pull_due() -> None:
     hold = PullHold()
     pull = parked()
     assert hold.hold(pull)
-    hold.on_dispatch("T", 0, 10, 0)  # the offset the client has already
+    hold.on_dispatch("T", 0, 10, [0])  # the offset the client has already
     assert not hold.has_due
-    hold.on_dispatch("T", 0, 11, 0)
+    hold.on_dispatch("T", 0, 11, [0])
     assert hold.take_due() == [pull]
     assert len(hold) == 0
 
@@ -47,8 +47,8 @@ def test_message_behind_the_offset_makes_the_pull_due() -> None:
 def test_other_queues_and_topics_do_not_wake() -> None:
     hold = PullHold()
     hold.hold(parked())
-    hold.on_dispatch("T", 1, 11, 0)
-    hold.on_dispatch("U", 0, 11, 0)
+    hold.on_dispatch("T", 1, 11, [0])
+    hold.on_dispatch("U", 0, 11, [0])
     assert not hold.has_due
 
 
@@ -56,9 +56,9 @@ def test_message_the_filter_refuses_does_not_wake() -> None:
     hold = PullHold()
     pull = parked(tags="TagA")
     hold.hold(pull)
-    hold.on_dispatch("T", 0, 11, TAG_B)
+    hold.on_dispatch("T", 0, 11, [TAG_B])
     assert not hold.has_due
-    hold.on_dispatch("T", 0, 12, TAG_A)
+    hold.on_dispatch("T", 0, 12, [TAG_A])
     assert hold.take_due() == [pull]
 
 
@@ -88,12 +88,12 @@ def test_pull_is_answered_once_by_message_and_deadline_together() -> None:
     hold = PullHold()
     pull = parked(deadline_ms=1_000)
     hold.hold(pull)
-    hold.on_dispatch("T", 0, 11, 0)
-    hold.on_dispatch("T", 0, 12, 0)
+    hold.on_dispatch("T", 0, 11, [0])
+    hold.on_dispatch("T", 0, 12, [0])
     hold.expire(1_000)
     assert hold.take_due() == [pull]
     hold.expire(9_000)
-    hold.on_dispatch("T", 0, 13, 0)
+    hold.on_dispatch("T", 0, 13, [0])
     assert hold.take_due() == []
 
 
@@ -102,7 +102,7 @@ def test_all_pulls_of_a_queue_wake_in_the_order_they_came() -> None:
     pulls = [parked() for _ in range(5)]
     for pull in pulls:
         hold.hold(pull)
-    hold.on_dispatch("T", 0, 11, 0)
+    hold.on_dispatch("T", 0, 11, [0])
     assert hold.take_due() == pulls
 
 
@@ -112,10 +112,10 @@ def test_closed_channel_takes_its_pulls_along() -> None:
     due, waiting, other = parked(gone), parked(gone, queue_id=1), parked(stays)
     for pull in (due, waiting, other):
         hold.hold(pull)
-    hold.on_dispatch("T", 0, 11, 0)
+    hold.on_dispatch("T", 0, 11, [0])
     hold.channel_closed(gone)
     assert hold.take_due() == [other]
-    hold.on_dispatch("T", 1, 11, 0)
+    hold.on_dispatch("T", 1, 11, [0])
     assert hold.take_due() == []
     assert len(hold) == 0
     hold.channel_closed(gone)  # again does no harm
@@ -126,7 +126,7 @@ def test_count_is_bounded_in_all() -> None:
     assert hold.hold(parked())
     assert hold.hold(parked())
     assert not hold.hold(parked())
-    hold.on_dispatch("T", 0, 11, 0)
+    hold.on_dispatch("T", 0, 11, [0])
     hold.take_due()
     assert hold.hold(parked())
 
@@ -151,7 +151,7 @@ def test_places_of_answered_pulls_do_not_pile_up() -> None:
     hold = PullHold()
     for _ in range(1_000):
         hold.hold(parked())
-        hold.on_dispatch("T", 0, 11, 0)
+        hold.on_dispatch("T", 0, 11, [0])
         hold.take_due()
     assert len(hold._heap) < 100
 
@@ -191,7 +191,7 @@ class HoldMachine(RuleBasedStateMachine):
         tags_code=st.sampled_from([TAG_A, TAG_B]),
     )
     def dispatch(self, queue_id: int, max_offset: int, tags_code: int) -> None:
-        self.hold.on_dispatch("T", queue_id, max_offset, tags_code)
+        self.hold.on_dispatch("T", queue_id, max_offset, [tags_code])
         for pull in self.hold.take_due():
             assert pull.queue_id == queue_id
             assert pull.offset < max_offset

@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.memory_store import MemoryStore
-from support.sending import BORN_HOST, STORE_HOST, FakeReplicas, at
+from support.sending import BORN_HOST, STORE_HOST, FakeChannel, FakeReplicas, at
+from support.stores import batch_of
 
 from trioha.broker.put_message import PutOutcome, PutPipeline, remark_of
 from trioha.config import BrokerConfig, BrokerRole, FlushDiskType
 from trioha.remoting.channel import Instant
 from trioha.store.interface import PutMessage
 from trioha.wire.codes import ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
 
 OK = ResponseCode.SUCCESS
 FLUSH_DISK = ResponseCode.FLUSH_DISK_TIMEOUT
@@ -29,6 +31,11 @@ BOTH = attrs.evolve(SYNC_FLUSH, broker_role=BrokerRole.SYNC_MASTER)
 
 def message(body: bytes = b"hello", queue_id: int = 0) -> PutMessage:
     return PutMessage("T", queue_id, 0, 0, 1, BORN_HOST, STORE_HOST, body, b"")
+
+
+def end_of(outcome: PutOutcome) -> int:
+    assert outcome.result is not None
+    return outcome.result.end_offset
 
 
 class Bench:
@@ -51,10 +58,16 @@ class Bench:
         instant = at() if instant is None else instant
         outcome = self.pipeline.put(message(body), wait=wait, instant=instant)
         if outcome.must_wait:
-            self.pipeline.when_safe(outcome, instant, on_done or self.told.append)
+            self.wait(outcome, instant, on_done or self.told.append)
         elif outcome.is_stored:
             self.told.append(outcome.code)
         return outcome
+
+    def wait(
+        self, outcome: PutOutcome, instant: Instant, on_done: Callable[[ResponseCode], None]
+    ) -> None:
+        channel = FakeChannel(on_send=lambda response: on_done(ResponseCode(response.code)))
+        self.pipeline.when_safe(outcome, instant, channel, RemotingCommand(ResponseCode.SUCCESS))
 
     def flush(self) -> None:
         self.pipeline.on_flushed(self.store.flush())
@@ -97,7 +110,7 @@ def test_disk_too_slow_is_flush_disk_timeout_at_its_deadline() -> None:
 def test_sync_master_waits_for_a_slave() -> None:
     bench = Bench(SYNC_MASTER)
     outcome = bench.put()
-    assert bench.replicas.asked == [outcome.results[-1].end_offset]
+    assert bench.replicas.asked == [end_of(outcome)]
     assert bench.told == []
     bench.ack()
     assert bench.told == [OK]
@@ -174,7 +187,7 @@ def test_what_is_safe_already_is_told_at_once() -> None:
     outcome = bench.pipeline.put(message(), wait=True, instant=at())
     bench.store.flush()
     bench.replicas.push2slave_max_offset = bench.store.max_phy_offset
-    bench.pipeline.when_safe(outcome, at(), bench.told.append)
+    bench.wait(outcome, at(), bench.told.append)
     assert bench.told == [OK]
 
 
@@ -188,7 +201,7 @@ def test_one_ack_releases_everybody_below_it_in_order() -> None:
 
     for number in range(5):
         outcomes.append(bench.put(on_done=partial(tell, number)))
-    bench.pipeline.on_acked(outcomes[2].results[-1].end_offset)
+    bench.pipeline.on_acked(end_of(outcomes[2]))
     assert order == [0, 1, 2]
     bench.ack()
     assert order == [0, 1, 2, 3, 4]
@@ -197,7 +210,7 @@ def test_one_ack_releases_everybody_below_it_in_order() -> None:
 def test_partly_acknowledged_message_is_not_safe() -> None:
     bench = Bench(SYNC_MASTER)
     outcome = bench.put()
-    bench.pipeline.on_acked(outcome.results[-1].end_offset - 1)
+    bench.pipeline.on_acked(end_of(outcome) - 1)
     assert bench.told == []
 
 
@@ -220,7 +233,7 @@ def test_c6_small_puts_beside_large_ones_time_out_by_their_deadline_only() -> No
 def test_c6_megabyte_message_times_out_by_its_deadline_only() -> None:
     bench = Bench(SYNC_MASTER)
     outcome = bench.put(body=b"x" * (1 << 20))
-    end = outcome.results[-1].end_offset
+    end = end_of(outcome)
     for turn, offset in enumerate(range(0, end, 32768)):
         bench.pipeline.on_acked(offset)
         bench.pipeline.expire(turn)
@@ -267,10 +280,12 @@ def test_message_the_store_finds_illegal_is_message_illegal() -> None:
 
 def test_batch_waits_for_its_last_message() -> None:
     bench = Bench(SYNC_MASTER)
-    outcome = bench.pipeline.put_batch([message(), message()], wait=True, instant=at())
-    assert [result.queue_offset for result in outcome.results] == [0, 1]
-    bench.pipeline.when_safe(outcome, at(), bench.told.append)
-    bench.pipeline.on_acked(outcome.results[0].end_offset)
+    batch = batch_of([message(), message()])
+    outcome = bench.pipeline.put_batch(batch, wait=True, instant=at())
+    assert outcome.result is not None
+    assert outcome.result.count == 2
+    bench.wait(outcome, at(), bench.told.append)
+    bench.pipeline.on_acked(outcome.result.phy_offsets[1])
     assert bench.told == []
     bench.ack()
     assert bench.told == [OK]
@@ -279,9 +294,10 @@ def test_batch_waits_for_its_last_message() -> None:
 def test_batch_is_refused_as_a_whole() -> None:
     bench = Bench(ASYNC)
     bench.store.writable = False
-    outcome = bench.pipeline.put_batch([message(), message()], wait=True, instant=at())
+    batch = batch_of([message(), message()])
+    outcome = bench.pipeline.put_batch(batch, wait=True, instant=at())
     assert outcome.code is ResponseCode.SERVICE_NOT_AVAILABLE
-    assert outcome.results == ()
+    assert outcome.result is None
 
 
 def test_too_many_waiters_are_refused_before_anything_is_stored() -> None:

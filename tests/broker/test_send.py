@@ -258,11 +258,11 @@ def test_tags_code_is_javas_hash_and_zero_without_tags() -> None:
 def test_index_finds_unique_id_first_then_each_key() -> None:
     side = ProduceSide()
     side.send(send_v2(properties="KEYS\x01k1  k2 \x02UNIQ_KEY\x01U"))
-    assert list(last(side).keys) == ["U", "k1", "k2"]
+    assert list(last(side).keys) == [b"U", b"k1", b"k2"]
     side.send(send_v2(properties="KEYS\x01k1"))
-    assert list(last(side).keys) == ["k1"]
+    assert list(last(side).keys) == [b"k1"]
     side.send(send_v2(properties="UNIQ_KEY\x01U"))
-    assert list(last(side).keys) == ["U"]
+    assert list(last(side).keys) == [b"U"]
     side.send(send_v2(properties=""))
     assert list(last(side).keys) == []
 
@@ -475,7 +475,7 @@ def test_batch_is_known_by_its_header_not_by_its_code(code: int, marker: ExtValu
         b"CLUSTER\x01DefaultCluster",
     ]
     assert [message.tags_code for message in messages] == [2598919, 0, 0]
-    assert list(messages[1].keys) == ["U2"]
+    assert list(messages[1].keys) == [b"U2"]
 
 
 @pytest.mark.parametrize("marker", ["false", "0", False, None])

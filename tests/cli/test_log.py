@@ -49,7 +49,7 @@ def store(tmp_path: Path) -> Path:
             store_host=HOST,
             body=b"text %d" % number if number else b"\xff\x00",
             properties=encode_properties({"KEYS": f"k{number}"}),
-            keys=(f"k{number}",),
+            keys=(b"k%d" % number,),
         )
         assert opened.put_message(message, 1_700_000_000_000 + number).status is PutStatus.PUT_OK
     while opened.dispatch(1 << 20):

@@ -144,7 +144,7 @@ def test_the_store_is_sound_and_takes_more(name: str, root: Path, store: FileMes
         store_host=b"\x7f\x00\x00\x01\x00\x00\x2a\x9f",
         body=b"ours",
         properties=b"KEYS\x01ours",
-        keys=["ours"],
+        keys=[b"ours"],
     )
     result = store.put_message(message, WALL_MS)
     assert result.phy_offset >= end

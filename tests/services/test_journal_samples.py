@@ -8,7 +8,7 @@ from random import Random
 import trio
 from support.events import RecordedEvents
 from support.memory_store import MemoryStore
-from support.sending import BORN_HOST, STORE_HOST, FakeReplicas, at
+from support.sending import BORN_HOST, STORE_HOST, FakeChannel, FakeReplicas, at
 from trio.testing import MockClock
 
 from trioha.broker.core import BrokerCore
@@ -17,6 +17,7 @@ from trioha.services.clock import Clock
 from trioha.services.journal_samples import LAGS_TOLD_MAX, JournalSamples
 from trioha.store.interface import PutMessage
 from trioha.wire.codes import ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
 
 SYNC_MASTER = BrokerConfig(
     broker_ip1="127.0.0.1", listen_port=10911, broker_role=BrokerRole.SYNC_MASTER
@@ -35,14 +36,16 @@ class Bench:
             config, self.store, self.replicas, self.events, Random(1), at(), lambda _: {}
         )
         self.samples = JournalSamples(self.core, self.store, self.clock, self.events)
-        self.told: list[ResponseCode] = []
+        self.channel = FakeChannel()
 
     def put(self, queue_id: int = 0) -> None:
         message = PutMessage("T", queue_id, 0, 0, 1, BORN_HOST, STORE_HOST, b"x", b"")
         instant = self.clock.instant()
         outcome = self.core.pipeline.put(message, wait=True, instant=instant)
         if outcome.must_wait:
-            self.core.pipeline.when_safe(outcome, instant, self.told.append)
+            self.core.pipeline.when_safe(
+                outcome, instant, self.channel, RemotingCommand(ResponseCode.SUCCESS)
+            )
 
     def ack(self) -> None:
         self.replicas.push2slave_max_offset = self.store.max_phy_offset
@@ -59,7 +62,7 @@ async def test_waits_of_puts_add_up(mock_clock: MockClock) -> None:
     bench.ack()
     bench.samples.sample()
     (told,) = bench.events.of("sync_waits")
-    assert bench.told == [ResponseCode.SUCCESS] * 4
+    assert [answer.code for answer in bench.channel.sent] == [ResponseCode.SUCCESS] * 4
     assert (told["puts"], told["waited_ms"], told["longest_ms"]) == (4, 15, 5)
     assert told["bins"] == [1, 0, 0, 3, *[0] * 12]
     assert (told["timeouts"], told["unavailable"]) == (0, 0)

@@ -12,8 +12,9 @@ from support.stores import SEGMENT_BYTES, message
 from trioha.errors import DiskFull, OffsetOutOfRange, StoreError
 from trioha.store.commitlog import CommitLog
 from trioha.store.interface import PutMessage
+from trioha.store.record_bytes import record_bytes
 from trioha.store.store_config import StoreConfig
-from trioha.wire.record import BLANK_MAGIC, RecordError, decode_record, encode_record
+from trioha.wire.record import BLANK_MAGIC, encode_record
 
 GOLDEN = (
     "00000082daa320a73610a686000000010000000700000000000000000000000000000000"
@@ -43,7 +44,10 @@ def size_of(put: PutMessage) -> int:
 
 
 def append(log: CommitLog, put: PutMessage, queue_offset: int = 0) -> int:
-    return log.append(put, size_of(put), queue_offset, 1234)
+    offset = log.room_for(size_of(put))
+    field = bytes((len(put.topic),)) + put.topic.encode()
+    log.append(record_bytes(put, field, size_of(put), queue_offset, offset, 1234))
+    return offset
 
 
 @pytest.fixture
@@ -83,31 +87,13 @@ def test_eight_bytes_stay_free_at_the_end_of_a_segment(log: CommitLog, room: int
     assert second == (SEGMENT_BYTES - 1000 if room >= 8 else SEGMENT_BYTES)
 
 
-def test_a_batch_lies_in_one_segment(log: CommitLog) -> None:
+def test_what_is_appended_together_lies_in_one_segment(log: CommitLog) -> None:
     append(log, message(bytes(3000)))
-    puts = [message(bytes(300)) for _ in range(4)]
-    first = log.append_batch(puts, [size_of(put) for put in puts], 5, 1234)
-    assert first == SEGMENT_BYTES
-    offset = first
-    for index in range(5, 9):
-        record = decode_record(log.read(offset, SEGMENT_BYTES))
-        assert (record.queue_offset, record.phy_offset) == (index, offset)
-        offset += record.size
-    assert log.end == offset
-
-
-def test_a_message_that_fits_no_record_leaves_no_trace(log: CommitLog) -> None:
-    append(log, message())
-    end = log.end
-    wrong = message(topic="T" * 200)
-    with pytest.raises(RecordError):
-        log.append(wrong, 500, 0, 0)
-    broken = message()
-    broken.queue_id = 1 << 40
-    with pytest.raises(RecordError):
-        log.append(broken, 500, 0, 0)
-    assert log.end == end
-    assert bytes(log.files.files[0].view[end:]).strip(b"\0") == b""
+    data = b"".join(encode_record(message(bytes(300)), index, 0, 1) for index in range(5, 9))
+    assert log.room_for(len(data)) == SEGMENT_BYTES
+    log.append(data)
+    assert bytes(log.read(SEGMENT_BYTES, SEGMENT_BYTES)) == data
+    assert log.end == SEGMENT_BYTES + len(data)
 
 
 def test_a_read_stays_in_its_segment(log: CommitLog) -> None:

@@ -29,14 +29,18 @@ def file(config: StoreConfig) -> IndexFile:
     return file
 
 
+def add(file: IndexFile, key_hash: int, phy_offset: int, timestamp: int) -> None:
+    assert file.add([(phy_offset, timestamp, "T", b"k")], [key_hash], 0) == 1
+
+
 def found(file: IndexFile, key_hash: int, begin: int = 0, end: int = 1 << 60) -> list[int]:
     return list(file.find(key_hash, begin, end))
 
 
 def test_the_file_is_laid_out_as_rocketmq_does(config: StoreConfig, file: IndexFile) -> None:
     key_hash = index_key_hash("T", "k1")
-    file.add(key_hash, 700, 5000)
-    file.add(key_hash, 900, 8500)
+    add(file, key_hash, 700, 5000)
+    add(file, key_hash, 900, 8500)
     file.save()
     data = file.path.read_bytes()
     assert len(data) == 40 + 16 * 4 + 12 * 20
@@ -49,8 +53,8 @@ def test_the_file_is_laid_out_as_rocketmq_does(config: StoreConfig, file: IndexF
 
 def test_the_newest_is_found_first(file: IndexFile) -> None:
     for number in range(5):
-        file.add(77, number * 100, 1000 * number)
-        file.add(77 + 16, number * 100 + 50, 1000 * number)  # the same slot
+        add(file, 77, number * 100, 1000 * number)
+        add(file, 77 + 16, number * 100 + 50, 1000 * number)  # the same slot
     assert found(file, 77) == [400, 300, 200, 100, 0]
     assert found(file, 77, 1000, 3000) == [300, 200, 100]
     assert found(file, 78) == []
@@ -59,7 +63,7 @@ def test_the_newest_is_found_first(file: IndexFile) -> None:
 def test_entries_1_to_n_minus_1_are_used(file: IndexFile) -> None:
     count = 0
     while not file.is_full:
-        file.add(count, count, 1000)
+        add(file, count, count, 1000)
         count += 1
     assert count == 11
     assert all(found(file, number) == [number] for number in range(11))
@@ -82,7 +86,7 @@ def test_undoing_is_as_if_never_added(
         file.create()
         saved = data.draw(st.integers(0, len(part)))
         for number, key_hash in enumerate(part):
-            file.add(key_hash, 100 * (number + 1), 1000 * number)
+            add(file, key_hash, 100 * (number + 1), 1000 * number)
             if number < saved:
                 file.save()
         if part is hashes:
@@ -95,7 +99,7 @@ def test_undoing_is_as_if_never_added(
                 expected = [100 * (n + 1) for n in reversed(range(kept)) if hashes[n] == key_hash]
                 assert found(file, key_hash) == expected
             for number in range(kept, min(keep, len(hashes))):
-                file.add(hashes[number], 100 * (number + 1), 1000 * number)
+                add(file, hashes[number], 100 * (number + 1), 1000 * number)
         file.save()
         images.append(path.read_bytes()[32:])  # times are to the second after an undo
     assert images[0] == images[1]
@@ -114,7 +118,7 @@ def test_slots_are_rebuilt_from_the_entries(
     file = IndexFile(config, path)
     file.create()
     for number, key_hash in enumerate(hashes):
-        file.add(key_hash, 100 * (number + 1), 1000 * number)
+        add(file, key_hash, 100 * (number + 1), 1000 * number)
     file.save()
     keep = min(keep, len(hashes))
     file.file.buffer[40 : 40 + 64] = b"\x07" * 64
@@ -126,16 +130,22 @@ def test_slots_are_rebuilt_from_the_entries(
 
 
 def test_a_chain_that_bites_its_tail_ends(file: IndexFile) -> None:
-    file.add(5, 100, 1000)
-    file.add(5, 200, 1000)
+    add(file, 5, 100, 1000)
+    add(file, 5, 200, 1000)
     struct.pack_into(">i", file.file.buffer, 40 + 64 + 2 * 20 + 16, 2)
     assert found(file, 5) == [200]
 
 
 def test_keys_are_the_unique_key_and_each_word() -> None:
-    assert keys_of(b"KEYS\x01a  b\x02UNIQ_KEY\x01u") == ["u", "a", "b"]
-    assert keys_of(b"TAGS\x01x") == []
-    assert keys_of(b"") == []
+    assert keys_of(b"KEYS\x01a  b\x02UNIQ_KEY\x01u") == [b"u", b"a", b"b"]
+    assert keys_of(b"TAGS\x01x") == ()
+    assert keys_of(b"") == ()
+    assert keys_of(b"UNIQ_KEY\x01u\x02WAIT\x01true") == (b"u",)
+    assert keys_of(b"A\x01x\x02UNIQ_KEY\x01u") == (b"u",)
+    assert keys_of(b"MY_UNIQ_KEY\x01u") == []
+    assert keys_of(b"A\x01UNIQ_KEY\x01u") == []
+    assert keys_of(b"UNIQ_KEY\x01\x02A\x01x") == []
+    assert keys_of(b"UNIQ_KEY\x01u\x02UNIQ_KEY\x01") == [b"u"]
 
 
 # Through the store.

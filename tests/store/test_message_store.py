@@ -7,6 +7,7 @@ import os
 import random
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from support.events import RecordedEvents
 from support.stores import (
     HOST,
     SEGMENT_BYTES,
+    batch_of,
     bodies,
     crash,
     dispatch_all,
@@ -60,11 +62,11 @@ def test_it_is_a_message_store(config: StoreConfig) -> None:
 
 
 def test_a_message_is_readable_when_the_put_returns(config: StoreConfig) -> None:
-    told: list[tuple[str, int, int, int]] = []
+    told: list[Any] = []
     store = open_store(config, on_dispatch=lambda *args: told.append(args))
     result = store.put_message(message(b"one", queue_id=3, tags="TagA"), 1000)
     assert (result.phy_offset, result.queue_offset, result.store_timestamp) == (0, 0, 1000)
-    assert told == [("T", 3, 1, 2598919)]
+    assert told == [("T", 3, 1, (2598919,))]
     assert bodies(store, queue_id=3) == [b"one"]
     view = store.look_message(0)
     assert view is not None
@@ -79,7 +81,7 @@ def test_a_message_is_readable_when_the_put_returns(config: StoreConfig) -> None
 def test_a_record_never_gets_two_entries(config: StoreConfig) -> None:
     store = open_store(config)
 
-    def fail(topic: str, queue_id: int, end: int, tags_code: int) -> None:
+    def fail(topic: str, queue_id: int, end: int, tags_codes: Sequence[int]) -> None:
         raise RuntimeError("a listener that breaks its promise")
 
     store.on_dispatch = fail
@@ -131,9 +133,9 @@ def test_an_illegal_message_is_refused(config: StoreConfig, name: str) -> None:
     store = open_store(attrs.evolve(config, body_bytes_max=1000, segment_bytes=1 << 20))
     put = ILLEGAL[name]
     assert store.put_message(put, 1000).status is PutStatus.MESSAGE_ILLEGAL
-    results = store.put_batch([put, put], 1000)
-    assert [result.status for result in results] == [PutStatus.MESSAGE_ILLEGAL] * 2
-    assert all(result.reason for result in results)
+    result = store.put_batch(batch_of([put, put]), 1000)
+    assert result.status is PutStatus.MESSAGE_ILLEGAL
+    assert result.reason
     assert store.max_phy_offset == 0
     store.close()
 
@@ -142,19 +144,22 @@ def test_a_message_larger_than_a_segment_is_refused(config: StoreConfig) -> None
     store = open_store(config)
     assert store.put_message(message(bytes(4000)), 1000).status is PutStatus.MESSAGE_ILLEGAL
     batch = [message(bytes(1500))] * 3
-    assert store.put_batch(batch, 1000)[0].status is PutStatus.MESSAGE_ILLEGAL
+    assert store.put_batch(batch_of(batch), 1000).status is PutStatus.MESSAGE_ILLEGAL
     assert store.put_message(message(bytes(3900)), 1000).status is PutStatus.PUT_OK
     store.close()
 
 
 def test_a_batch_is_all_or_nothing(config: StoreConfig) -> None:
     store = open_store(config)
-    wrong = [message(b"1"), message(b"2", queue_id=1)]
-    assert [result.status for result in store.put_batch(wrong, 1000)] == [1, 1]
-    half = [message(b"1"), message(b"2", sys_flag=0x4)]
-    assert [result.status for result in store.put_batch(half, 1000)] == [1, 1]
-    results = store.put_batch([message(b"%d" % number) for number in range(20)], 1000)
-    assert [result.queue_offset for result in results] == list(range(20))
+    half = batch_of([message(b"1", sys_flag=0x4), message(b"2", sys_flag=0x4)])
+    assert store.put_batch(half, 1000).status is PutStatus.MESSAGE_ILLEGAL
+    flags = [message(b"1"), message(b"2")]
+    flags[1].flag = 1 << 40
+    assert store.put_batch(batch_of(flags), 1000).status is PutStatus.MESSAGE_ILLEGAL
+    assert store.max_phy_offset == 0
+    result = store.put_batch(batch_of([message(b"%d" % number) for number in range(20)]), 1000)
+    assert result.queue_offset == 0
+    assert len(result.phy_offsets) == result.count == 20
     assert bodies(store) == [b"%d" % number for number in range(20)]
     store.close()
 
@@ -341,7 +346,7 @@ def test_a_full_disk_refuses_writes_and_reads_go_on(
         result = store.put_message(message(bytes(600)), wall_ms)
         assert result.status is PutStatus.NOT_WRITABLE
         assert "disk is full" in result.reason
-    assert [result.status for result in store.put_batch([message()], 4000)] == [2]
+    assert store.put_batch(batch_of([message()]), 4000).status is PutStatus.NOT_WRITABLE
     assert (store.max_phy_offset, bodies(store)) == (end, before)
     assert not store.statistics().writable
     assert events.names().count("write_refused") == 1

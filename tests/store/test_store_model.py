@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.stores import (
+    batch_of,
     crash,
     dispatch_all,
     message,
@@ -93,7 +94,7 @@ class StoreMachine(RuleBasedStateMachine):
             index,
             put.tags_code,
             bytes(put.body),
-            tuple(put.keys),
+            tuple(key.decode() for key in put.keys),
         )
         self.records.append(stored)
         assert self.store.max_phy_offset == result.end_offset
@@ -114,12 +115,17 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def put_batch(self, topic: str, queue_id: int, sizes: list[int]) -> None:
         puts = [self.make(topic, queue_id, size, "") for size in sizes]
-        results = self.store.put_batch(puts, 1000 + self.serial)
-        segments = {result.phy_offset // self.config.segment_bytes for result in results}
-        assert len(segments) == 1
-        for put, result in zip(puts[:-1], results[:-1], strict=True):
-            self.records.append(self._stored(put, result))
-        self.note(puts[-1], results[-1])
+        result = self.store.put_batch(batch_of(puts), 1000 + self.serial)
+        ends = [*result.phy_offsets[1:], result.end_offset]
+        assert len({offset // self.config.segment_bytes for offset in result.phy_offsets}) == 1
+        for number, put in enumerate(puts):
+            offset = result.phy_offsets[number]
+            index = result.queue_offset + number
+            self.records.append(
+                self._stored(put, PutResult(PutStatus.PUT_OK, offset, ends[number] - offset, index))
+            )
+        assert self.store.max_phy_offset == result.end_offset
+        assert self.dispatched[-1] == (topic, queue_id, self.next_index[topic, queue_id])
 
     def _stored(self, put: PutMessage, result: PutResult) -> Stored:
         key = (put.topic, put.queue_id)
@@ -134,7 +140,7 @@ class StoreMachine(RuleBasedStateMachine):
             index,
             put.tags_code,
             bytes(put.body),
-            tuple(put.keys),
+            tuple(key.decode() for key in put.keys),
         )
 
     @rule(topic=TOPICS, size=st.integers(0, 300), cut=st.floats(0, 1), finish=st.booleans())

@@ -132,7 +132,7 @@ class ConsumeSide:
             body=b"hello",
             properties=f"TAGS\x01{tags}".encode() if tags else b"",
             tags_code=string_hash(tags) if tags else 0,
-            keys=("key",),
+            keys=(b"key",),
         )
         return self.store.put_message(message, wall_ms).phy_offset
 

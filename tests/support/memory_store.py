@@ -14,6 +14,7 @@ from trioha.store.interface import (
     DispatchListener,
     GetResult,
     GetStatus,
+    PutBatch,
     PutMessage,
     PutResult,
     PutStatus,
@@ -86,22 +87,50 @@ class MemoryStore:
     # Writing.
 
     def put_message(self, message: PutMessage, wall_ms: int) -> PutResult:
-        return self.put_batch([message], wall_ms)[0]
+        return self._put([message], wall_ms)
 
-    def put_batch(self, messages: Sequence[PutMessage], wall_ms: int) -> list[PutResult]:
+    def put_batch(self, batch: PutBatch, wall_ms: int) -> PutResult:
+        messages = [
+            PutMessage(
+                batch.topic,
+                batch.queue_id,
+                flag,
+                batch.sys_flag,
+                batch.born_timestamp,
+                batch.born_host,
+                batch.store_host,
+                body,
+                properties,
+                tags_code,
+                keys,
+                batch.reconsume_times,
+            )
+            for flag, body, properties, tags_code, keys in batch.entries
+        ]
+        result = self._put(messages, wall_ms)
+        stored = [each for _, each in self.messages[-len(messages) :]]
+        if result.status is PutStatus.PUT_OK:
+            result = PutResult(
+                PutStatus.PUT_OK,
+                stored[0].phy_offset,
+                sum(each.size for each in stored),
+                stored[0].queue_offset,
+                wall_ms,
+                "",
+                [each.phy_offset for each in stored],
+            )
+        return result
+
+    def _put(self, messages: Sequence[PutMessage], wall_ms: int) -> PutResult:
         if not self.writable or self.full_after == 0:
-            return [
-                PutResult(PutStatus.NOT_WRITABLE, reason=self.unwritable_reason) for _ in messages
-            ]
+            return PutResult(PutStatus.NOT_WRITABLE, reason=self.unwritable_reason)
         for message in messages:
             if len(message.topic.encode()) > 127 or len(message.properties) > 32767:
-                return [
-                    PutResult(PutStatus.MESSAGE_ILLEGAL, reason="topic or properties too long")
-                    for _ in messages
-                ]
+                return PutResult(PutStatus.MESSAGE_ILLEGAL, reason="topic or properties too long")
         if self.full_after is not None:
             self.full_after -= 1
-        return [self._append(message, wall_ms) for message in messages]
+        results = [self._append(message, wall_ms) for message in messages]
+        return results[0]
 
     def _append(self, message: PutMessage, wall_ms: int) -> PutResult:
         queue = (message.topic, message.queue_id)
@@ -125,7 +154,9 @@ class MemoryStore:
             entries = self.entries.setdefault((message.topic, message.queue_id), [])
             entries.append((result.phy_offset, result.size, message.tags_code))
             if self.on_dispatch is not None:
-                self.on_dispatch(message.topic, message.queue_id, len(entries), message.tags_code)
+                self.on_dispatch(
+                    message.topic, message.queue_id, len(entries), (message.tags_code,)
+                )
         return bool(self._undispatched)
 
     # Replication.
@@ -192,7 +223,7 @@ class MemoryStore:
             (message, result)
             for message, result in reversed(self.messages)
             if message.topic == topic
-            and key in message.keys
+            and key.encode() in message.keys
             and begin_ms <= result.store_timestamp <= end_ms
         ]
         views = [memoryview(self.records[result.phy_offset]) for _, result in hits[:count_max]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import attrs
@@ -34,7 +34,12 @@ def at(now_ms: int = 0) -> Instant:
 class FakeChannel:
     """Keeps what is sent; answers requests of ours when the test says so."""
 
-    def __init__(self, peer_host: bytes = BORN_HOST) -> None:
+    def __init__(
+        self,
+        peer_host: bytes = BORN_HOST,
+        on_send: Callable[[RemotingCommand], None] | None = None,
+    ) -> None:
+        self.on_send = on_send
         self.peer = "127.0.0.1:5555"
         self.peer_host = peer_host
         self.closed = False
@@ -43,6 +48,8 @@ class FakeChannel:
 
     def send_nowait(self, command: RemotingCommand) -> None:
         self.sent.append(command)
+        if self.on_send is not None:
+            self.on_send(command)
 
     def request_nowait(
         self,
@@ -103,7 +110,9 @@ class ProduceSide:
         self.channel = FakeChannel()
         self.store.on_dispatch = self._dispatched
 
-    def _dispatched(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
+    def _dispatched(
+        self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]
+    ) -> None:
         if topic == SCHEDULE_TOPIC:
             self.schedule.on_scheduled(queue_id)
 

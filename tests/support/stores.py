@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from trioha.journal import NullSink
 from trioha.store.consume_queues import is_storable
 from trioha.store.dispatcher import QUEUE_INDEX_MAX
 from trioha.store.inspect import iter_records
-from trioha.store.interface import DispatchListener, PutMessage
+from trioha.store.interface import DispatchListener, PutBatch, PutMessage
 from trioha.store.message_store import FileMessageStore, StoreConfig
 from trioha.wire.codes import SysFlag
 from trioha.wire.java_hash import string_hash
@@ -88,7 +88,22 @@ def message(
         body=body,
         properties=b"\x02".join(pairs),
         tags_code=string_hash(tags),
-        keys=keys,
+        keys=[key.encode() for key in keys],
+    )
+
+
+def batch_of(messages: Sequence[PutMessage]) -> PutBatch:
+    """Messages of one queue as a batch; the first says what they share."""
+    first = messages[0]
+    return PutBatch(
+        first.topic,
+        first.queue_id,
+        first.sys_flag,
+        first.born_timestamp,
+        first.born_host,
+        first.store_host,
+        first.reconsume_times,
+        [(put.flag, put.body, put.properties, put.tags_code, put.keys) for put in messages],
     )
 
 

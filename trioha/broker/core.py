@@ -7,7 +7,7 @@ log gets safe, `channel_closed`, and the four deadlines below as they come.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Protocol
 
@@ -80,6 +80,7 @@ class BrokerCore:
         self.pipeline = PutPipeline(store, config, replicas)
         self.schedule = DelaySchedule(levels, store, self.pipeline, events)
         self.hold = PullHold()
+        self._parked = self.hold.by_queue
         self.slave_tables = SlaveTables(self.topics, self.groups, self.offsets, self.schedule)
         self.unknown_topic_seen = False
         """A slave's log holds a topic that its table does not: it is to ask its master."""
@@ -124,14 +125,17 @@ class BrokerCore:
         for processor in processors:
             self.handlers.update(processor.handlers())
 
-    def on_dispatch(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
-        """A message became readable. HOT: once per message."""
-        self.hold.on_dispatch(topic, queue_id, max_offset, tags_code)
+    def on_dispatch(
+        self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]
+    ) -> None:
+        """Messages became readable. HOT: once per message or batch."""
+        if self._parked:
+            self.hold.on_dispatch(topic, queue_id, max_offset, tags_codes)
+        if topic not in self._known_topics:
+            self.unknown_topic_seen = True
         if topic == SCHEDULE_TOPIC:
             self.schedule.on_scheduled(queue_id)
             self.schedule_changed = True
-        if topic not in self._known_topics:
-            self.unknown_topic_seen = True
 
     def after_batch(self, instant: Instant) -> None:
         """Answer the parked pulls for which the last batch brought something."""

@@ -17,15 +17,15 @@ def tags_code(properties: Mapping[str, str]) -> int:
     return 0 if tags is None else _hash_of(tags)
 
 
-def index_keys(properties: Mapping[str, str]) -> Sequence[str]:
+def index_keys(properties: Mapping[str, str]) -> Sequence[bytes]:
     """What the message is found by: the client's unique id, then each of its keys."""
     unique_id = properties.get(UNIQ_KEY)
     keys = properties.get(KEYS)
     if keys is None:
-        return () if unique_id is None else (unique_id,)
-    found = [key for key in keys.split(KEY_SEPARATOR) if key]
+        return () if unique_id is None else (unique_id.encode("utf-8", "replace"),)
+    found = [key.encode("utf-8", "replace") for key in keys.split(KEY_SEPARATOR) if key]
     if unique_id is not None:
-        found.insert(0, unique_id)
+        found.insert(0, unique_id.encode("utf-8", "replace"))
     return found
 
 

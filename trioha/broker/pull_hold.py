@@ -5,9 +5,10 @@ due when a message is dispatched behind its offset whose tags code its filter ta
 deadline; then it is pulled once more and answered with whatever that gives. RocketMQ sweeps every
 five seconds; here `next_deadline_ms` is exact, and nothing is looked at before it is due.
 
-`on_dispatch` runs once per message that became readable, masters and slaves alike, so it does one
-dictionary look-up when nobody waits. A pull that became due leaves the tables at once, so it is
-answered once whatever comes after: another message, its deadline, its connection's end.
+`on_dispatch` runs once per message or batch that became readable, masters and slaves alike, so it
+does one dictionary look-up when nobody waits for that queue. A pull that became due leaves the
+tables at once, so it is answered once whatever comes after: another message, its deadline, its
+connection's end.
 
 Limits: `parked_max` pulls in all and `parked_per_channel_max` of one connection; beyond them `hold`
 refuses and the pull is answered at once. Deadlines lie in a heap; a pull answered early leaves its
@@ -17,6 +18,7 @@ place behind, and the heap is rebuilt when more than half of it is such places.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 
 import attrs
 
@@ -57,7 +59,8 @@ class PullHold:
         self._parked_max = parked_max
         self._parked_per_channel_max = parked_per_channel_max
         # Dictionaries as ordered sets: first parked, first answered.
-        self._by_queue: dict[tuple[str, int], dict[ParkedPull, None]] = {}
+        self.by_queue: dict[tuple[str, int], dict[ParkedPull, None]] = {}
+        """Empty when nobody waits: who dispatches may look before it calls."""
         self._by_channel: dict[Channel, dict[ParkedPull, None]] = {}
         self._due: dict[ParkedPull, None] = {}
         self._heap: list[tuple[int, int, ParkedPull]] = []
@@ -92,9 +95,9 @@ class PullHold:
         else:
             channel_pulls[pull] = None
         queue = (pull.topic, pull.queue_id)
-        queue_pulls = self._by_queue.get(queue)
+        queue_pulls = self.by_queue.get(queue)
         if queue_pulls is None:
-            self._by_queue[queue] = {pull: None}
+            self.by_queue[queue] = {pull: None}
         else:
             queue_pulls[pull] = None
         pull.is_parked = True
@@ -106,18 +109,19 @@ class PullHold:
             heapq.heapify(self._heap)
         return True
 
-    def on_dispatch(self, topic: str, queue_id: int, max_offset: int, tags_code: int) -> None:
-        """A message is readable; `max_offset` is the offset behind it. HOT: once per message."""
-        pulls = self._by_queue.get((topic, queue_id))
+    def on_dispatch(
+        self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]
+    ) -> None:
+        """Messages in a row are readable; `max_offset` is the offset behind the last. HOT."""
+        pulls = self.by_queue.get((topic, queue_id))
         if pulls is None:
             return
-        matching = [
-            pull
-            for pull in pulls
-            if max_offset > pull.offset and (pull.tag_filter is None or pull.tag_filter(tags_code))
-        ]
-        for pull in matching:
-            self._make_due(pull)
+        first_offset = max_offset - len(tags_codes)
+        for pull in [pull for pull in pulls if max_offset > pull.offset]:
+            tag_filter = pull.tag_filter
+            wanted = tags_codes[max(0, pull.offset - first_offset) :]
+            if tag_filter is None or any(map(tag_filter, wanted)):
+                self._make_due(pull)
 
     def expire(self, now_ms: int) -> None:
         """Make due whose deadline has come."""
@@ -153,9 +157,9 @@ class PullHold:
 
     def _leave_queue(self, pull: ParkedPull) -> None:
         queue = (pull.topic, pull.queue_id)
-        queue_pulls = self._by_queue[queue]
+        queue_pulls = self.by_queue[queue]
         del queue_pulls[pull]
         if not queue_pulls:
-            del self._by_queue[queue]
+            del self.by_queue[queue]
         pull.is_parked = False
         self._parked_count -= 1

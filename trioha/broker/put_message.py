@@ -23,33 +23,32 @@ again. `on_flushed` and `on_acked` are called once per batch and release everybo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
-
-import attrs
+from typing import Final, Protocol
 
 from trioha.config import BrokerConfig, BrokerRole, FlushDiskType
 from trioha.ha.group_commit import GroupCommit
-from trioha.remoting.channel import Instant
-from trioha.store.interface import MessageStore, PutMessage, PutResult, PutStatus
+from trioha.remoting.channel import Channel, Instant
+from trioha.store.interface import MessageStore
+from trioha.store.put_values import PutBatch, PutMessage, PutResult, PutStatus
 from trioha.wire.codes import ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
 
 WAITERS_MAX = 65_536
 """Puts that wait at a time: two seconds' worth at the rate we aim for, some 40 MB of memory."""
 
-OnSafe = Callable[[ResponseCode], None]
-
 # Looking a member up in its enum costs more than the comparison it is for.
-_SLAVE = BrokerRole.SLAVE
-_SYNC_MASTER = BrokerRole.SYNC_MASTER
-_PUT_OK = PutStatus.PUT_OK
-_SUCCESS = ResponseCode.SUCCESS
-_CODES = {
+_SLAVE: Final = BrokerRole.SLAVE
+_SYNC_MASTER: Final = BrokerRole.SYNC_MASTER
+_PUT_OK: Final = PutStatus.PUT_OK
+_SUCCESS: Final = ResponseCode.SUCCESS
+_SLAVE_NOT_AVAILABLE: Final = ResponseCode.SLAVE_NOT_AVAILABLE
+_FLUSH_DISK_TIMEOUT: Final = ResponseCode.FLUSH_DISK_TIMEOUT
+_CODES: Final = {
     PutStatus.PUT_OK: ResponseCode.SUCCESS,
     PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
     PutStatus.NOT_WRITABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
 }
-_REMARKS = {
+_REMARKS: Final = {
     ResponseCode.FLUSH_DISK_TIMEOUT: "stored, but not on disk within syncFlushTimeout",
     ResponseCode.SLAVE_NOT_AVAILABLE: "stored, but no slave is near enough to wait for",
     ResponseCode.FLUSH_SLAVE_TIMEOUT: "stored, but no slave acknowledged within slaveTimeout",
@@ -67,23 +66,31 @@ class ReplicaView(Protocol):
         """Somebody follows, and less than haSlaveFallbehindMax behind `need_offset`."""
 
 
-@attrs.define(slots=True, eq=False)
 class PutOutcome:
-    """What became of a put. `results` is empty when the message never reached the store."""
+    """What became of a put. `result` is None when the message never reached the store."""
 
-    code: ResponseCode
-    results: Sequence[PutResult] = ()
-    remark: str | None = None
-    wait_flush: bool = False
-    wait_slave: bool = False
+    __slots__ = ("code", "remark", "result", "wait_flush", "wait_slave")
+
+    def __init__(
+        self,
+        code: ResponseCode,
+        result: PutResult | None = None,
+        remark: str | None = None,
+        wait_flush: bool = False,
+        wait_slave: bool = False,
+    ) -> None:
+        self.code = code
+        self.result = result
+        self.remark = remark
+        self.wait_flush = wait_flush
+        self.wait_slave = wait_slave
 
     @property
     def is_stored(self) -> bool:
-        return bool(self.results)
+        return self.result is not None
 
     @property
     def must_wait(self) -> bool:
-        """`code` is only final once `PutPipeline.when_safe` has called back."""
         return self.wait_flush or self.wait_slave
 
 
@@ -146,33 +153,43 @@ class PutPipeline:
         if self.role is _SLAVE or (must_wait and self.waiter_count >= self._waiters_max):
             return self._refusal()
         result = self._store.put_message(message, instant.wall_ms)
-        if result.status is not _PUT_OK:
-            self.refused_count += 1
-            return PutOutcome(_CODES[result.status], (), result.reason)
-        if must_wait:
-            return self._stored((result,))
-        return PutOutcome(_SUCCESS, (result,))
+        if must_wait or result.status is not _PUT_OK:
+            return self._outcome_of(result, must_wait, 1)
+        return PutOutcome(_SUCCESS, result)
 
-    def put_batch(
-        self, messages: Sequence[PutMessage], *, wait: bool, instant: Instant
-    ) -> PutOutcome:
+    def put_batch(self, batch: PutBatch, *, wait: bool, instant: Instant) -> PutOutcome:
         """Append messages of one queue next to each other: all or none."""
         must_wait = wait and (self._sync_flush or self.role is _SYNC_MASTER)
         if self.role is _SLAVE or (must_wait and self.waiter_count >= self._waiters_max):
             return self._refusal()
-        results = self._store.put_batch(messages, instant.wall_ms)
-        for result in results:
-            if result.status is not _PUT_OK:
-                self.refused_count += len(messages)
-                return PutOutcome(_CODES[result.status], (), result.reason)
-        if must_wait:
-            return self._stored(results)
-        return PutOutcome(_SUCCESS, results)
+        result = self._store.put_batch(batch, instant.wall_ms)
+        return self._outcome_of(result, must_wait, len(batch.entries))
 
-    def when_safe(self, outcome: PutOutcome, instant: Instant, on_done: OnSafe) -> None:
-        """Call `on_done` once with the final code: now, when all is safe, or at a deadline."""
-        need = outcome.results[-1].end_offset
-        waiter = _Waiter(on_done, outcome.code)
+    def _outcome_of(self, result: PutResult, must_wait: bool, count: int) -> PutOutcome:
+        if result.status is not _PUT_OK:
+            self.refused_count += count
+            return PutOutcome(_CODES[result.status], None, result.reason)
+        outcome = PutOutcome(_SUCCESS, result)
+        if must_wait:
+            outcome.wait_flush = self._sync_flush
+            if self.role is _SYNC_MASTER:
+                if self._replicas.slave_available(result.phy_offset + result.size):
+                    outcome.wait_slave = True
+                else:
+                    # Told at once, or after the fsync when that is waited for too: the client may
+                    # then rely on this machine's disk at least.
+                    self.slave_unavailable_count += count
+                    outcome.code = _SLAVE_NOT_AVAILABLE
+        return outcome
+
+    def when_safe(
+        self, outcome: PutOutcome, instant: Instant, channel: Channel, response: RemotingCommand
+    ) -> None:
+        """Send `response` with the final code, once: now, when all is safe, or at a deadline."""
+        result = outcome.result
+        assert result is not None, outcome.code
+        need = result.phy_offset + result.size
+        waiter = _Waiter(channel, response, outcome.code)
         if outcome.wait_flush and self._store.flushed_offset < need:
             waiter.pending += 1
             self._flush.add(need, instant.now_ms + self._sync_flush_timeout_ms, waiter)
@@ -180,7 +197,7 @@ class PutPipeline:
             waiter.pending += 1
             self._transfer.add(need, instant.now_ms + self._slave_timeout_ms, waiter)
         if not waiter.pending:
-            on_done(waiter.code)
+            waiter.answer()
 
     def on_flushed(self, offset: int) -> None:
         """Everything below `offset` is on disk."""
@@ -213,25 +230,15 @@ class PutPipeline:
         self.refused_count += 1
         if self.role is _SLAVE:
             return PutOutcome(
-                ResponseCode.SERVICE_NOT_AVAILABLE, (), "this broker is a slave: send to its master"
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                None,
+                "this broker is a slave: send to its master",
             )
         return PutOutcome(
             ResponseCode.SYSTEM_BUSY,
-            (),
+            None,
             f"[REJECTREQUEST] {self.waiter_count} messages already wait for disk or slave",
         )
-
-    def _stored(self, results: Sequence[PutResult]) -> PutOutcome:
-        outcome = PutOutcome(_SUCCESS, results, None, self._sync_flush)
-        if self.role is _SYNC_MASTER:
-            if self._replicas.slave_available(results[-1].end_offset):
-                outcome.wait_slave = True
-            else:
-                # Told at once, or after the fsync when that is waited for too: the client may
-                # then rely on this machine's disk at least.
-                self.slave_unavailable_count += len(results)
-                outcome.code = ResponseCode.SLAVE_NOT_AVAILABLE
-        return outcome
 
 
 def remark_of(code: ResponseCode) -> str | None:
@@ -239,21 +246,31 @@ def remark_of(code: ResponseCode) -> str | None:
     return _REMARKS.get(code)
 
 
-@attrs.define(slots=True, eq=False)
 class _Waiter:
     """One put; filed under the disk, the slave, or both."""
 
-    on_done: OnSafe
-    code: ResponseCode
-    pending: int = 0
+    __slots__ = ("channel", "code", "pending", "response")
+
+    def __init__(self, channel: Channel, response: RemotingCommand, code: ResponseCode) -> None:
+        self.channel = channel
+        self.response = response
+        self.code = code
+        self.pending = 0
 
     def release(self) -> None:
         self.pending -= 1
         if not self.pending:
-            self.on_done(self.code)
+            self.answer()
 
     def fail(self, code: ResponseCode) -> None:
         # The slave's status overrides the disk's, whichever came first.
-        if code is not ResponseCode.FLUSH_DISK_TIMEOUT or self.code is ResponseCode.SUCCESS:
+        if code is not _FLUSH_DISK_TIMEOUT or self.code is _SUCCESS:
             self.code = code
         self.release()
+
+    def answer(self) -> None:
+        response, code = self.response, self.code
+        if code is not _SUCCESS:
+            response.code = code
+            response.remark = remark_of(code)
+        self.channel.send_nowait(response)

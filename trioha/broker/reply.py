@@ -141,8 +141,8 @@ class ReplyProcessor:
     def _answer(
         self, request: RemotingCommand, outcome: PutOutcome, queue_id: int
     ) -> RemotingCommand:
-        if outcome.is_stored:
-            return self._sender.answer(request, outcome, queue_id)
+        if outcome.result is not None:
+            return self._sender.answer(request, outcome.code, outcome.result, queue_id)
         # What counts is that the requester gets it; RocketMQ answers these zeros, too.
         answer = self._sender.refuse(request, ResponseCode.SUCCESS, None)
         answer.ext_fields.update({"msgId": "0", "queueId": "0", "queueOffset": "0"})

@@ -8,6 +8,7 @@ example if allowed), queue.
 from __future__ import annotations
 
 from random import Random
+from typing import Final
 
 from trioha.broker.put_message import PutPipeline
 from trioha.broker.send_header import SendHeader, field
@@ -21,6 +22,9 @@ from trioha.wire.names import RESERVED_TOPICS, check_topic, is_retry_topic
 from trioha.wire.remoting_command import RemotingCommand
 
 _KNOWN_GOOD_MAX = 65_536  # names; the set starts anew beyond
+# Looking a member up in its enum costs more than the comparison it is for.
+_SLAVE: Final = BrokerRole.SLAVE
+_WRITE: Final = int(Perm.WRITE)
 _UNIT_TOPIC = 1  # TopicSysFlag
 _UNIT_SUBSCRIPTION = 2
 
@@ -44,14 +48,14 @@ class SendCheck:
 
         Errors: CommandError, the first of the checks that fails.
         """
-        if self._pipeline.role is BrokerRole.SLAVE:
+        if self._pipeline.role is _SLAVE:
             # RocketMQ finds out in its store, after it has created the topic.
             raise CommandError(
                 ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a slave: send to its master"
             )
         name = header.topic
         topic = self._topics.get(name)
-        if not self.config.broker_permission & Perm.WRITE and topic is not None and topic.order:
+        if not self.config.broker_permission & _WRITE and topic is not None and topic.order:
             raise CommandError(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self.config.broker_name}] sending message is forbidden",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import attrs
+from typing import Final
 
 from trioha.errors import RemoteProtocolError
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand
 
-_NAMES_V1 = (
+_NAMES_V1: Final = (
     "topic",
     "queueId",
     "sysFlag",
@@ -18,39 +18,60 @@ _NAMES_V1 = (
     "reconsumeTimes",
     "batch",
 )
-_NAMES_V2 = ("b", "e", "f", "g", "h", "i", "j", "m")
-_SHORT = {
+_NAMES_V2: Final = ("b", "e", "f", "g", "h", "i", "j", "m")
+_SHORT: Final = {
     "producerGroup": "a",
     "defaultTopic": "c",
     "defaultTopicQueueNums": "d",
     "unitMode": "k",
     "maxReconsumeTimes": "l",
 }
-_V2_CODES = frozenset(
+_V2_CODES: Final = frozenset(
     {
         RequestCode.SEND_MESSAGE_V2,
         RequestCode.SEND_BATCH_MESSAGE,
         RequestCode.SEND_REPLY_MESSAGE_V2,
     }
 )
-_I32_MAX = 0x7FFFFFFF
-_I64_MAX = 0x7FFFFFFFFFFFFFFF
+_I32_MAX: Final = 0x7FFFFFFF
+_I64_MAX: Final = 0x7FFFFFFFFFFFFFFF
 
 
-@attrs.define(slots=True, eq=False)
 class SendHeader:
     """What every send needs; the rest is read by name when it is needed (`field`)."""
 
-    topic: str
-    queue_id: int
-    """Below 0: the broker chooses."""
-    sys_flag: int
-    born_timestamp: int
-    flag: int
-    properties: str
-    reconsume_times: int
-    is_batch: bool
-    """The header says so, not the request code: C++ sends batches with code 310."""
+    __slots__ = (
+        "born_timestamp",
+        "flag",
+        "is_batch",
+        "properties",
+        "queue_id",
+        "reconsume_times",
+        "sys_flag",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        sys_flag: int,
+        born_timestamp: int,
+        flag: int,
+        properties: str,
+        reconsume_times: int,
+        is_batch: bool,
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        """Below 0: the broker chooses."""
+        self.sys_flag = sys_flag
+        self.born_timestamp = born_timestamp
+        self.flag = flag
+        self.properties = properties
+        self.reconsume_times = reconsume_times
+        self.is_batch = is_batch
+        """The header says so, not the request code: C++ sends batches with code 310."""
 
 
 def read_send_header(request: RemotingCommand) -> SendHeader:
@@ -59,34 +80,43 @@ def read_send_header(request: RemotingCommand) -> SendHeader:
     Errors: RemoteProtocolError when a field is missing, no number, or out of its Java type's range.
     """
     names = _NAMES_V2 if request.code in _V2_CODES else _NAMES_V1
-    topic, queue_id, sys_flag, born_timestamp, flag, properties, reconsume_times, batch = names
     fields = request.ext_fields
     try:
-        header = SendHeader(
-            fields[topic],  # type: ignore[arg-type]
-            int(fields[queue_id]),  # type: ignore[arg-type]
-            int(fields[sys_flag]),  # type: ignore[arg-type]
-            int(fields[born_timestamp]),  # type: ignore[arg-type]
-            int(fields[flag]),  # type: ignore[arg-type]
-            fields.get(properties) or "",  # type: ignore[arg-type]
-            int(fields.get(reconsume_times) or 0),
-            fields.get(batch) not in (None, "false") and request.ext_bool(batch),
-        )
+        topic = fields[names[0]]
+        queue_id = int(fields[names[1]])  # type: ignore[arg-type]
+        sys_flag = int(fields[names[2]])  # type: ignore[arg-type]
+        born_timestamp = int(fields[names[3]])  # type: ignore[arg-type]
+        flag = int(fields[names[4]])  # type: ignore[arg-type]
+        properties = fields.get(names[5]) or ""
+        reconsume_times = int(fields.get(names[6]) or 0)
+        batch = fields.get(names[7])
     except (KeyError, TypeError, ValueError, OverflowError):
         raise _missing_or_no_number(request, names) from None
-    if header.topic.__class__ is not str:
-        header.topic = request.ext_str(topic)
-    if header.properties.__class__ is not str:
-        header.properties = request.ext_str(properties)
+    # Four comparisons in one, since nearly no number is below 0.
     if (
-        not -_I32_MAX <= header.queue_id <= _I32_MAX
-        or not 0 <= header.sys_flag <= _I32_MAX
-        or not -_I32_MAX <= header.flag <= _I32_MAX
-        or not 0 <= header.reconsume_times <= _I32_MAX
-        or not -_I64_MAX <= header.born_timestamp <= _I64_MAX
+        not 0 <= queue_id | sys_flag | flag | reconsume_times <= _I32_MAX
+        or not 0 <= born_timestamp <= _I64_MAX
+    ) and (
+        not -_I32_MAX <= queue_id <= _I32_MAX
+        or not 0 <= sys_flag <= _I32_MAX
+        or not -_I32_MAX <= flag <= _I32_MAX
+        or not 0 <= reconsume_times <= _I32_MAX
+        or not -_I64_MAX <= born_timestamp <= _I64_MAX
     ):
-        raise RemoteProtocolError(f"request {request.code}: a number is out of range: {header}")
-    return header
+        raise RemoteProtocolError(
+            f"request {request.code}: a number is out of range: queue {queue_id}, sysFlag "
+            f"{sys_flag}, flag {flag}, reconsumeTimes {reconsume_times}, born {born_timestamp}"
+        )
+    return SendHeader(
+        topic if isinstance(topic, str) else request.ext_str(names[0]),
+        queue_id,
+        sys_flag,
+        born_timestamp,
+        flag,
+        properties if isinstance(properties, str) else request.ext_str(names[5]),
+        reconsume_times,
+        batch is not None and batch != "false" and request.ext_bool(names[7]),
+    )
 
 
 def field(request: RemotingCommand, name: str) -> str:

@@ -9,10 +9,8 @@ inside a record.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 
 from trioha.errors import OffsetOutOfRange, StoreError
-from trioha.store.interface import PutMessage
 from trioha.store.mapped_file import NO_BUFFER, MappedFile
 from trioha.store.mapped_file_queue import MappedFileQueue
 from trioha.store.store_config import StoreConfig
@@ -22,8 +20,6 @@ from trioha.wire.record import (
     MAGIC,
     PRELUDE,
     RecordError,
-    body_crc,
-    pack_record,
     peek,
 )
 from trioha.wire.remoting_command import Buffer
@@ -57,6 +53,8 @@ class CommitLog:
         self._segment: MappedFile | None = None
         self._buffer = NO_BUFFER
         self._base = 0
+        self._limit = 0
+        """Up to this position in it records have their blocks, and a blank its place."""
 
     @property
     def min_offset(self) -> int:
@@ -64,50 +62,21 @@ class CommitLog:
 
     # Appending.
 
-    def append(
-        self, message: PutMessage, size: int, queue_offset: int, store_timestamp: int
-    ) -> int:
-        """Write one record of `size` bytes and return its offset.
+    def room_for(self, size: int) -> int:
+        """Offset at which records of `size` bytes in all go, in a new segment if need be.
 
-        Errors: DiskFull, StoreError, RecordError; the end has not moved then.
+        Errors: DiskFull, StoreError; nothing has changed then, save for an empty segment at most.
         """
-        position = self._room_for(size)
-        offset = self._base + position
-        crc = body_crc(message.body)
-        try:
-            pack_record(self._buffer, position, message, queue_offset, offset, store_timestamp, crc)
-        except RecordError:
-            self._forget(position, size)
-            raise
-        self.end = offset + size
-        return offset
+        if self.end - self._base + size > self._limit:
+            self._make_room(size)
+        return self.end
 
-    def append_batch(
-        self,
-        messages: Sequence[PutMessage],
-        sizes: Sequence[int],
-        queue_offset: int,
-        store_timestamp: int,
-    ) -> int:
-        """Write records that follow each other in one segment; returns the first one's offset.
-
-        Errors: as `append`; none is written then.
-        """
-        total = sum(sizes)
-        position = first = self._room_for(total)
-        buffer = self._buffer
-        try:
-            for message, size in zip(messages, sizes, strict=True):
-                crc = body_crc(message.body)
-                offset = self._base + position
-                pack_record(buffer, position, message, queue_offset, offset, store_timestamp, crc)
-                position += size
-                queue_offset += 1
-        except RecordError:
-            self._forget(first, total)
-            raise
-        self.end = self._base + position
-        return self._base + first
+    def append(self, records: bytes) -> None:
+        """Write records made for the offset that `room_for` has just given."""
+        position = self.end - self._base
+        stop = position + len(records)
+        self._buffer[position:stop] = records
+        self.end = self._base + stop
 
     def append_raw(self, offset: int, data: Buffer) -> None:
         """Copy bytes of another log to the end of this one, across segments if need be.
@@ -141,11 +110,7 @@ class CommitLog:
             self.settle(offset)
             self.flushed_offset = offset
 
-    def _room_for(self, size: int) -> int:
-        """Position in the current segment where `size` bytes and a blank fit, rolling if need be.
-
-        Errors: DiskFull, StoreError; nothing has changed then, save for an empty segment at most.
-        """
+    def _make_room(self, size: int) -> None:
         segment = self._segment or self._next_segment()
         position = self.end - self._base
         if position + size + BLANK_SIZE > self.segment_bytes:
@@ -156,10 +121,9 @@ class CommitLog:
             following = self._next_segment(size)
             PRELUDE.pack_into(segment.buffer, position, rest, BLANK_MAGIC)
             self.end = following.from_offset
-            return 0
-        if position + size > segment.reserved:
+        else:
             segment.reserve(position + size, position)
-        return position
+            self._select(segment)
 
     def _next_segment(self, size: int = 0) -> MappedFile:
         """Select the segment behind the current one, with room for `size` bytes."""
@@ -185,11 +149,8 @@ class CommitLog:
     def _select(self, segment: MappedFile) -> None:
         self._buffer = segment.buffer
         self._base = segment.from_offset
+        self._limit = min(segment.reserved, self.segment_bytes - BLANK_SIZE)
         self._segment = segment
-
-    def _forget(self, position: int, size: int) -> None:
-        # A half-packed record must not be taken for a whole one by the next recovery.
-        self._buffer[position : position + size] = bytes(size)
 
     # Reading.
 
@@ -245,7 +206,7 @@ class CommitLog:
         self.end = end
         self._segment = None
         self._buffer = NO_BUFFER
-        self._base = 0
+        self._base = self._limit = 0
         segment = self.files.find(end)
         if segment is not None:
             self._select(segment)

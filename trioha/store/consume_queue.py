@@ -16,6 +16,7 @@ from pathlib import Path
 from trioha.store.mapped_file import NO_BUFFER
 from trioha.store.mapped_file_queue import MappedFileQueue
 from trioha.store.store_config import QUEUE_ENTRY_BYTES, StoreConfig
+from trioha.wire.record import FIXED_SIZE
 
 ENTRY = struct.Struct(">qiq")
 PADDING_SIZE = 0x7FFFFFFF
@@ -42,14 +43,22 @@ class ConsumeQueue:
         "min_index",
         "next_index",
         "queue_id",
+        "record_bytes_min",
         "topic",
+        "topic_field",
         "topic_size",
     )
 
     def __init__(self, config: StoreConfig, topic: str, queue_id: int) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self.topic_size = len(topic.encode())
+        encoded = topic.encode()
+        size = len(encoded)
+        self.topic_size = size
+        self.topic_field = bytes((size & 0xFF,)) + encoded
+        """The topic as its records hold it, behind its length. None holds one over 255 bytes."""
+        self.record_bytes_min = FIXED_SIZE + size
+        """A record's size without body and properties."""
         self.is_schedule = topic == SCHEDULE_TOPIC
         self.files = MappedFileQueue(
             config.consume_queue_path / topic / str(queue_id),
@@ -85,6 +94,20 @@ class ConsumeQueue:
         self._position = position + _SIZE
         self.next_index += 1
         self.max_phy_offset = phy_offset + size
+
+    def append_all(self, entries: bytes, end_phy_offset: int) -> None:
+        """Append entries that lie back to back; there is room for them."""
+        while entries:
+            position = self._position
+            part = entries[: self._limit - position]
+            assert part, f"no room for {len(entries)} bytes of entries behind {self.next_index}"
+            self._buffer[position : position + len(part)] = part
+            self._position = position + len(part)
+            self.next_index += len(part) // _SIZE
+            entries = entries[len(part) :]
+            if entries:
+                self._select()
+        self.max_phy_offset = end_phy_offset
 
     def has_room(self, count: int) -> bool:
         return self._position + count * _SIZE <= self._limit

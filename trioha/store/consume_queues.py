@@ -31,6 +31,8 @@ class ConsumeQueues:
 
     def __init__(self, config: StoreConfig) -> None:
         self.table: dict[QueueKey, ConsumeQueue] = {}
+        self.by_topic_field: dict[tuple[bytes, int], ConsumeQueue] = {}
+        """The same queues, by the topic as records hold it."""
         self._config = config
         self._root = config.consume_queue_path
         self._new_directories = False
@@ -56,6 +58,7 @@ class ConsumeQueues:
         queue = self.table.get((topic, queue_id))
         if queue is None:
             queue = self.table[topic, queue_id] = ConsumeQueue(self._config, topic, queue_id)
+            self.by_topic_field[queue.topic_field, queue_id] = queue
             self._new_directories = True
         return queue
 
@@ -66,7 +69,9 @@ class ConsumeQueues:
     def delete_topic(self, topic: str) -> None:
         """Remove the topic's queues with their indices; the next message begins at 0."""
         for key in [key for key in self.table if key[0] == topic]:
-            self.table.pop(key).reset()
+            queue = self.table.pop(key)
+            del self.by_topic_field[queue.topic_field, queue.queue_id]
+            queue.reset()
         if is_storable(topic, 0):
             shutil.rmtree(self._root / topic, ignore_errors=True)
 
@@ -75,6 +80,7 @@ class ConsumeQueues:
         for queue in self.table.values():
             queue.reset()
         self.table.clear()
+        self.by_topic_field.clear()
         shutil.rmtree(self._root, ignore_errors=True)
 
     def truncate_phy(self, phy_offset: int) -> None:

@@ -6,12 +6,17 @@ master, and those that recovery found. A record whose end has not arrived yet si
 
 from __future__ import annotations
 
+import struct
+from typing import Final
+
 from trioha.errors import CommitLogCorrupted
 from trioha.store.commitlog import CommitLog
 from trioha.store.consume_queue import SCHEDULE_TOPIC, ConsumeQueue
 from trioha.store.consume_queues import ConsumeQueues, is_storable
-from trioha.store.index_files import IndexFiles, Keyed, keys_of
+from trioha.store.index_file import Keyed
+from trioha.store.index_files import IndexFiles, keys_of
 from trioha.store.interface import DispatchListener
+from trioha.store.mapped_file import MappedFile
 from trioha.store.record_scan import resynchronise
 from trioha.store.store_config import StoreConfig
 from trioha.wire.codes import SysFlag
@@ -20,6 +25,7 @@ from trioha.wire.properties import Property, decode_properties
 from trioha.wire.record import (
     BLANK_MAGIC,
     BLANK_SIZE,
+    FIXED_SIZE,
     MAGIC,
     PRELUDE,
     DispatchFields,
@@ -27,12 +33,18 @@ from trioha.wire.record import (
     dispatch_fields,
 )
 
-_TRANSACTION_MASK = SysFlag.TRANSACTION_MASK
-_PREPARED = SysFlag.TRANSACTION_PREPARED
-_ROLLBACK = SysFlag.TRANSACTION_ROLLBACK
-_TAGS_START = b"TAGS\x01"
-_TAGS_INNER = b"\x02TAGS\x01"
-_TAG_CODES_MAX = 4096
+# Looking a member up in its enum costs more than the comparison it is for.
+_TRANSACTION_MASK: Final = int(SysFlag.TRANSACTION_MASK)
+_PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
+_ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
+_SPECIAL_BITS: Final = _TRANSACTION_MASK | int(SysFlag.BORNHOST_V6 | SysFlag.STOREHOST_V6)
+_MAGIC: Final = MAGIC
+_TAGS_START: Final = b"TAGS\x01"
+_TAGS_INNER: Final = b"\x02TAGS\x01"
+_HEAD_SIZE: Final = 88
+# size, magic, queueId, queueOffset, sysFlag, storeTimestamp, body length; both hosts IPv4
+_UNPACK: Final = struct.Struct(">II4xi4xq8xi16xq20xi").unpack_from
+_TAG_CODES_MAX: Final = 4096
 
 QUEUE_INDEX_MAX = 1 << 58
 """A file's name holds 20 digits of byte offset; damaged or hostile records ask for more."""
@@ -65,32 +77,93 @@ class Dispatcher:
         while self.offset < log.end:
             segment = log.files.find(self.offset)
             assert segment is not None, (self.offset, log.end)
-            buffer = segment.buffer
-            base = segment.from_offset
-            end = min(log.end, segment.end_offset)
-            while self.offset < end:
-                if self.offset >= budget_end:
-                    return True
-                position = self.offset - base
-                if end - self.offset < BLANK_SIZE:
-                    return False
-                size, magic = PRELUDE.unpack_from(buffer, position)
-                if self.offset + size > end:
-                    if magic in (MAGIC, BLANK_MAGIC) and position + size <= segment.size:
-                        return False  # the rest has not arrived
-                    raise self._corrupted(f"record of {size} bytes")
-                if magic == MAGIC:
-                    try:
-                        fields = dispatch_fields(buffer, position)
-                    except RecordError as error:
-                        raise self._corrupted(str(error)) from None
-                    self._dispatch(fields)
-                    self.offset += size
-                elif magic == BLANK_MAGIC:
-                    self.offset = segment.end_offset
-                else:
-                    raise self._corrupted(f"magic {magic:#010x}")
+            more = self._run_segment(segment, min(log.end, segment.end_offset), budget_end)
+            if more is not None:
+                return more
         return False
+
+    def _run_segment(self, segment: MappedFile, end: int, budget_end: int) -> bool | None:
+        """What `run` is to return, or None when everything below `end` is done. HOT on slaves."""
+        buffer = segment.buffer
+        base = segment.from_offset
+        queues = self._queues.by_topic_field
+        index = self._index
+        listener = self.listener
+        offset = self.offset
+        while offset < end:
+            if offset >= budget_end:
+                return True
+            position = offset - base
+            if end - offset < FIXED_SIZE:
+                if not self._step(segment, end):
+                    return False
+                offset = self.offset
+                continue
+            size, magic, queue_id, queue_offset, sys_flag, timestamp, body_size = _UNPACK(
+                buffer, position
+            )
+            following = offset + size
+            # Anything but the next record of a known queue goes the long way.
+            if (
+                magic != _MAGIC
+                or sys_flag & _SPECIAL_BITS
+                or following > end
+                or not 0 <= body_size <= size - FIXED_SIZE
+            ):
+                if not self._step(segment, end):
+                    return False
+                offset = self.offset
+                continue
+            tail = buffer[position + _HEAD_SIZE + body_size : position + size]
+            topic_end = tail[0] + 1
+            properties_at = topic_end + 2
+            queue = queues.get((tail[:topic_end], queue_id))
+            if (
+                queue is None
+                or queue.next_index != queue_offset
+                or following <= queue.max_phy_offset
+                or queue.is_schedule
+                or properties_at > len(tail)
+                or tail[topic_end] << 8 | tail[topic_end + 1] != len(tail) - properties_at
+            ):
+                if not self._step(segment, end):
+                    return False
+                offset = self.offset
+                continue
+            properties = tail[properties_at:]
+            tags_code = self._tags_code(properties) if _TAGS_START in properties else 0
+            queue.append(offset, size, tags_code)
+            if listener is not None:
+                listener(queue.topic, queue_id, queue_offset + 1, (tags_code,))
+            self.store_timestamp = timestamp
+            if index.following:
+                for key in keys_of(properties):
+                    index.note(offset, timestamp, queue.topic, key)
+            self.offset = offset = following
+        return None
+
+    def _step(self, segment: MappedFile, end: int) -> bool:
+        """Go one record or blank further; False when its end has not arrived."""
+        position = self.offset - segment.from_offset
+        if end - self.offset < BLANK_SIZE:
+            return False
+        size, magic = PRELUDE.unpack_from(segment.buffer, position)
+        if self.offset + size > end:
+            if magic in (MAGIC, BLANK_MAGIC) and position + size <= segment.size:
+                return False
+            raise self._corrupted(f"record of {size} bytes")
+        if magic == MAGIC:
+            try:
+                fields = dispatch_fields(segment.buffer, position)
+            except RecordError as error:
+                raise self._corrupted(str(error)) from None
+            self._dispatch(fields)
+            self.offset += size
+        elif magic == BLANK_MAGIC:
+            self.offset = segment.end_offset
+        else:
+            raise self._corrupted(f"magic {magic:#010x}")
+        return True
 
     def _dispatch(self, fields: DispatchFields) -> None:
         size, topic, queue_id, queue_offset, sys_flag, timestamp, properties = fields
@@ -108,12 +181,11 @@ class Dispatcher:
                     tags_code = self._tags_code(properties)
                 queue.append(self.offset, size, tags_code)
                 if self.listener is not None:
-                    self.listener(topic, queue_id, queue.next_index, tags_code)
+                    self.listener(topic, queue_id, queue.next_index, (tags_code,))
         self.store_timestamp = timestamp
         if self._index.following and transaction != _ROLLBACK:
-            keys = keys_of(properties)
-            if keys:
-                self._index.note(self.offset, timestamp, topic, keys)
+            for key in keys_of(properties):
+                self._index.note(self.offset, timestamp, topic, key)
 
     def _move(self, queue: ConsumeQueue, queue_offset: int) -> None:
         # The record does not continue its queue.
@@ -162,7 +234,7 @@ class Dispatcher:
         return code
 
     def read_keyed(self, offset: int, bytes_max: int) -> tuple[list[Keyed], int]:
-        """Records with keys from `offset` on, for an index that fell behind; where to read on."""
+        """Keys of the records from `offset` on, for an index that fell behind; where to read on."""
         log = self._log
         offset = max(offset, log.min_offset)
         stop = min(self.offset, offset + bytes_max)
@@ -186,9 +258,8 @@ class Dispatcher:
                     offset = segment.from_offset + position
                     continue
                 if fields.sys_flag & _TRANSACTION_MASK != _ROLLBACK:
-                    keys = keys_of(fields.properties)
-                    if keys:
-                        keyed.append((offset, fields.store_timestamp, fields.topic, keys))
+                    for key in keys_of(fields.properties):
+                        keyed.append((offset, fields.store_timestamp, fields.topic, key))
                 offset += size
         return keyed, offset
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from trioha.errors import CommitLogCorrupted, StoreError
 from trioha.store.mapped_file import MappedFile
@@ -23,12 +24,18 @@ _HEADER = struct.Struct(">qqqqii")
 _SLOT = struct.Struct(">i")
 # keyHash, phyOffset, seconds after beginTimestamp, previous entry in the slot
 _ENTRY = struct.Struct(">iqii")
-_HEADER_SIZE = 40
-_SLOT_SIZE = 4
-_ENTRY_SIZE = 20
-_I32_MAX = 0x7FFFFFFF
+_HEADER_SIZE: Final = 40
+_SLOT_SIZE: Final = 4
+_ENTRY_SIZE: Final = 20
+_I32_MAX: Final = 0x7FFFFFFF
+_GET_SLOT: Final = _SLOT.unpack_from
+_PUT_SLOT: Final = _SLOT.pack_into
+_PUT_ENTRY: Final = _ENTRY.pack_into
 
 NAME_DIGITS = 17
+
+Keyed = tuple[int, int, str, bytes]
+"""phy_offset, store timestamp, topic, one key of a record."""
 
 
 class IndexFile:
@@ -109,31 +116,44 @@ class IndexFile:
             self.next_number,
         )
 
-    def add(self, key_hash: int, phy_offset: int, store_timestamp: int) -> None:
-        """Add one key of a record; the file is not full.
+    def add(self, keyed: Sequence[Keyed], hashes: Sequence[int], begin: int) -> int:
+        """Add the rows from `begin` on, as many as there is room for; returns how many.
 
         Errors: DiskFull; nothing has changed then.
         """
         buffer = self.file.buffer
+        slots = self._slots
         number = self.next_number
+        end = min(len(hashes), begin + self._entries_max - number)
         at = self._entries_at + number * _ENTRY_SIZE
-        if at + _ENTRY_SIZE > self.file.reserved:
+        stop = at + (end - begin) * _ENTRY_SIZE
+        if stop > self.file.reserved:
             # Slots were reserved when the file was made.
-            self.file.reserve(at + _ENTRY_SIZE, at)
+            self.file.reserve(stop, at)
         if number == 1:
-            self.begin_timestamp = store_timestamp
-            self.begin_phy_offset = phy_offset
-        seconds = (store_timestamp - self.begin_timestamp) // 1000
-        slot_at = _HEADER_SIZE + key_hash % self._slots * _SLOT_SIZE
-        (previous,) = _SLOT.unpack_from(buffer, slot_at)
-        if not 0 < previous < number:
-            previous = 0
-            self.used_slots += 1
-        _ENTRY.pack_into(buffer, at, key_hash, phy_offset, min(max(seconds, 0), _I32_MAX), previous)
-        _SLOT.pack_into(buffer, slot_at, number)
-        self.next_number = number + 1
+            self.begin_phy_offset, self.begin_timestamp = keyed[begin][:2]
+        begin_timestamp = self.begin_timestamp
+        phy_offset = timestamp = 0
+        for row in range(begin, end):
+            phy_offset, timestamp, _, _ = keyed[row]
+            key_hash = hashes[row]
+            seconds = (timestamp - begin_timestamp) // 1000
+            slot_at = _HEADER_SIZE + key_hash % slots * _SLOT_SIZE
+            previous: int = _GET_SLOT(buffer, slot_at)[0]
+            if not 0 < previous < number:
+                previous = 0
+                self.used_slots += 1
+            if not 0 <= seconds <= _I32_MAX:
+                seconds = min(max(seconds, 0), _I32_MAX)
+            # The entry before its slot: one half added can then be undone.
+            _PUT_ENTRY(buffer, at, key_hash, phy_offset, seconds, previous)
+            _PUT_SLOT(buffer, slot_at, number)
+            at += _ENTRY_SIZE
+            number += 1
+        self.next_number = number
         self.end_phy_offset = phy_offset
-        self.end_timestamp = store_timestamp
+        self.end_timestamp = timestamp
+        return end - begin
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Offsets of records with that hash, newest first."""

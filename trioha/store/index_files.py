@@ -12,32 +12,42 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from trioha.errors import DiskFull, StoreError
 from trioha.store.checkpoint import RecoveryPoint
-from trioha.store.index_file import NAME_DIGITS, IndexFile
+from trioha.store.index_file import NAME_DIGITS, IndexFile, Keyed
+from trioha.store.index_hash import IndexHasher
 from trioha.store.mapped_file import disk_error, fsync_directory
 from trioha.store.store_config import StoreConfig
 from trioha.wire.java_hash import index_key_hash
-from trioha.wire.properties import Property, decode_properties
-
-Keyed = tuple[int, int, str, Sequence[str]]
-"""phy_offset, store timestamp, topic, keys of one record."""
+from trioha.wire.properties import KEYS, UNIQ_KEY, decode_properties
 
 LogReader = Callable[[int, int], tuple[list[Keyed], int]]
-"""(offset, bytes_max) -> the keyed records from there on, and where to read on."""
+"""(offset, bytes_max) -> the keys of the records from there on, and where to read on."""
 
 _SYNC_INTERVAL_S = 30
 """Slots are dirty all over the file, so syncing it costs up to its 20 MB of slots each time."""
 _QUERY_DRAIN_MAX = 8192
+_UNIQ_KEY: Final = b"UNIQ_KEY\x01"
+_PROPERTY_END: Final = 2
 
 
-def keys_of(properties: bytes) -> list[str]:
+def keys_of(properties: bytes) -> Sequence[bytes]:
     """What a record is to be found by: UNIQ_KEY, then each of KEYS."""
+    if b"KEYS\x01" not in properties:
+        at = properties.rfind(_UNIQ_KEY)
+        if at < 0:
+            return ()
+        begin = at + len(_UNIQ_KEY)
+        end = properties.find(b"\x02", begin)
+        key = properties[begin:] if end < 0 else properties[begin:end]
+        if key and (at == 0 or properties[at - 1] == _PROPERTY_END):
+            return (key,)
     values = decode_properties(properties)
-    keys = [key for key in values.get(Property.KEYS, "").split(" ") if key]
-    unique = values.get(Property.UNIQ_KEY)
-    return [unique, *keys] if unique else keys
+    found = [key.encode() for key in values.get(KEYS, "").split(" ") if key]
+    unique = values.get(UNIQ_KEY)
+    return [unique.encode(), *found] if unique else found
 
 
 class IndexFiles:
@@ -51,6 +61,8 @@ class IndexFiles:
         self.resume_offset = 0
         """When not following: where to read the log again."""
         self._config = config
+        self._pending_max = config.index_pending_max
+        self._hasher = IndexHasher()
         self._synced_at_s = 0.0
         self.synced_timestamp = 0
         """Of the newest record that a sync brought to disk; 0 if no file was ever synced."""
@@ -58,15 +70,30 @@ class IndexFiles:
 
     # Filling.
 
-    def note(self, phy_offset: int, timestamp: int, topic: str, keys: Sequence[str]) -> None:
-        """One more record has become readable; its keys go into the files at the next drain."""
+    def note(self, phy_offset: int, timestamp: int, topic: str, key: bytes) -> None:
+        """A key of a record that has become readable; it goes into the files at the next drain."""
         if not self.following:
             return
-        if len(self.pending) < self._config.index_pending_max:
-            self.pending.append((phy_offset, timestamp, topic, keys))
+        if len(self.pending) < self._pending_max:
+            self.pending.append((phy_offset, timestamp, topic, key))
         else:
-            self.following = False
-            self.resume_offset = phy_offset
+            self._stop_following(phy_offset)
+
+    def note_all(self, keyed: list[Keyed]) -> None:
+        """`note` for the keys of several records in a row."""
+        if not self.following or not keyed:
+            return
+        if len(self.pending) + len(keyed) <= self._pending_max:
+            self.pending += keyed
+        else:
+            self._stop_following(keyed[0][0])
+
+    def _stop_following(self, phy_offset: int) -> None:
+        self.following = False
+        self.resume_offset = phy_offset
+        while self.pending and self.pending[-1][0] == phy_offset:
+            # Other keys of the same record: it will be read again as a whole.
+            self.pending.pop()
 
     def drain(self, dispatched_offset: int, bytes_max: int, read: LogReader) -> bool:
         """File what is pending, or read on in the log; True if more is left.
@@ -87,24 +114,24 @@ class IndexFiles:
             return False
         return bool(self.pending) or not self.following
 
-    def _file(self, records: list[Keyed], count: int) -> None:
+    def _file(self, keyed: list[Keyed], count: int) -> None:
         # Entries first, then the header, and only then are they no longer pending: the flush
         # thread may look at any moment.
+        rows = keyed[:count]
+        hashes = self._hasher.hashes(rows)
         done = 0
         file = self.files[-1] if self.files else None
         try:
-            for phy_offset, timestamp, topic, keys in records[:count]:
-                for key in keys:
-                    if file is None or file.is_full:
-                        if file is not None:
-                            file.save()
-                        file = self._create()
-                    file.add(index_key_hash(topic, key), phy_offset, timestamp)
-                done += 1
+            while done < len(rows):
+                if file is None or file.is_full:
+                    if file is not None:
+                        file.save()
+                    file = self._create()
+                done += file.add(rows, hashes, done)
         finally:
             if file is not None:
                 file.save()
-            del records[:done]
+            del keyed[:done]
 
     def _create(self) -> IndexFile:
         directory = self._config.index_path
@@ -203,7 +230,7 @@ class IndexFiles:
 
     def truncate_phy(self, phy_offset: int) -> None:
         """Forget the records at or behind `phy_offset`."""
-        self.pending = [record for record in self.pending if record[0] < phy_offset]
+        self.pending = [row for row in self.pending if row[0] < phy_offset]
         self.resume_offset = min(self.resume_offset, phy_offset)
         while self.files:
             file = self.files[-1]

@@ -6,63 +6,27 @@ The one implementation is `trioha.store.message_store.FileMessageStore`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import Protocol
 
 import attrs
 
+from trioha.store.put_values import BatchEntry, PutBatch, PutMessage, PutResult, PutStatus
 from trioha.wire.remoting_command import Buffer
 
-
-@attrs.define(slots=True, eq=False)
-class PutMessage:
-    """One message on its way into the log: everything a record needs that the store does not know.
-
-    Not frozen: made tens of thousands of times a second.
-    """
-
-    topic: str
-    queue_id: int
-    flag: int
-    sys_flag: int
-    born_timestamp: int
-    """The client's milliseconds."""
-    born_host: bytes
-    """4 or 16 address bytes, then the port as i32."""
-    store_host: bytes
-    body: Buffer
-    properties: bytes
-    """As stored: ``name\\x01value\\x02name\\x01value``, at most 32767 bytes."""
-    tags_code: int = 0
-    """What the consume queue entry carries (Java's hash of TAGS, or a delivery time)."""
-    keys: Sequence[str] = ()
-    """What the index file is to find it by: UNIQ_KEY first, then each of KEYS."""
-    reconsume_times: int = 0
-    prepared_transaction_offset: int = 0
-
-
-class PutStatus(IntEnum):
-    PUT_OK = 0
-    MESSAGE_ILLEGAL = 1
-    """Topic over 127 bytes, properties over 32767, or record over `max_message_size`."""
-    NOT_WRITABLE = 2
-    """The disk is full or over its ratio, or the store is shutting down."""
-
-
-@attrs.define(slots=True, eq=False)
-class PutResult:
-    status: PutStatus
-    phy_offset: int = 0
-    size: int = 0
-    queue_offset: int = 0
-    store_timestamp: int = 0
-    reason: str = ""
-    """In words, when the status is not PUT_OK."""
-
-    @property
-    def end_offset(self) -> int:
-        """What must be flushed or transferred for this message to be safe."""
-        return self.phy_offset + self.size
+__all__ = [
+    "BatchEntry",
+    "DispatchListener",
+    "GetResult",
+    "GetStatus",
+    "MessageStore",
+    "PutBatch",
+    "PutMessage",
+    "PutResult",
+    "PutStatus",
+    "StoreStatistics",
+    "TagFilter",
+]
 
 
 class GetStatus(Enum):
@@ -94,9 +58,9 @@ class GetResult:
 TagFilter = Callable[[int], bool]
 """tags_code of a consume queue entry -> does the subscription want it?"""
 
-DispatchListener = Callable[[str, int, int, int], None]
-"""topic, queue_id, max_offset after this message, tags_code: called once per message that became
-readable. Must be quick and must not raise."""
+DispatchListener = Callable[[str, int, int, Sequence[int]], None]
+"""topic, queue_id, max_offset behind the last of them, tags codes: called when messages of a queue
+became readable, one or several in a row. Must be quick and must not raise."""
 
 
 @attrs.frozen
@@ -122,7 +86,7 @@ class MessageStore(Protocol):
 
     # Writing (masters).
     def put_message(self, message: PutMessage, wall_ms: int) -> PutResult: ...
-    def put_batch(self, messages: Sequence[PutMessage], wall_ms: int) -> list[PutResult]:
+    def put_batch(self, batch: PutBatch, wall_ms: int) -> PutResult:
         """All of them in one file, consecutive in their queue, or none."""
 
     # Replication.

@@ -6,32 +6,38 @@ mapped log and one into the mapped queue; everything else waits for `dispatch`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Final
 
 from trioha.errors import LocalProtocolError, StoreError
 from trioha.store.commitlog import CommitLog
-from trioha.store.consume_queue import ConsumeQueue
+from trioha.store.consume_queue import ENTRY, ConsumeQueue
 from trioha.store.consume_queues import ConsumeQueues, is_storable
 from trioha.store.dispatcher import Dispatcher
+from trioha.store.index_file import Keyed
 from trioha.store.index_files import IndexFiles
-from trioha.store.interface import PutMessage, PutResult, PutStatus
+from trioha.store.put_values import PutBatch, PutMessage, PutResult, PutStatus
+from trioha.store.record_bytes import V6_BITS, batch_bytes, record_bytes
 from trioha.store.store_config import StoreConfig
 from trioha.store.write_gate import WriteGate
 from trioha.wire.codes import SysFlag
 from trioha.wire.record import (
     BLANK_SIZE,
-    FIXED_SIZE,
     PROPERTIES_BYTES_MAX,
     TOPIC_BYTES_MAX,
     RecordError,
 )
 
-_V6_BITS = SysFlag.BORNHOST_V6 | SysFlag.STOREHOST_V6
-_TRANSACTION_MASK = SysFlag.TRANSACTION_MASK
+# Looking a member up in its enum costs more than the comparison it is for.
+_TRANSACTION_MASK: Final = int(SysFlag.TRANSACTION_MASK)
 # Prepared and rolled back: in the log, but in no queue.
-_UNQUEUED = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
-_ROLLBACK = SysFlag.TRANSACTION_ROLLBACK
-_EVERYTHING = 1 << 62
+_PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
+_ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
+_PUT_OK: Final = PutStatus.PUT_OK
+_MESSAGE_ILLEGAL: Final = PutStatus.MESSAGE_ILLEGAL
+_NOT_WRITABLE: Final = PutStatus.NOT_WRITABLE
+_PROPERTIES_BYTES_MAX: Final = PROPERTIES_BYTES_MAX
+_EVERYTHING: Final = 1 << 62
+_PACK_ENTRY: Final = ENTRY.pack
 
 
 class Writer:
@@ -46,13 +52,14 @@ class Writer:
     ) -> None:
         self.put_total = 0
         self.put_bytes = 0
-        self._config = config
         self._log = log
         self._queues = queues
         self._table = queues.table
         self._index = index
         self._dispatcher = dispatcher
         self._gate = gate
+        self._body_bytes_max = config.body_bytes_max
+        self._record_bytes_max = config.segment_bytes - BLANK_SIZE
 
     def put_message(self, message: PutMessage, wall_ms: int) -> PutResult:
         """Append one message and make it readable.
@@ -61,123 +68,154 @@ class Writer:
         """
         gate = self._gate
         if gate.refusal is not None and not gate.has_resumed(wall_ms):
-            return PutResult(PutStatus.NOT_WRITABLE, reason=gate.refusal or "")
+            return PutResult(_NOT_WRITABLE, reason=gate.refusal or "")
         queue = self._table.get((message.topic, message.queue_id))
         if queue is None:
             if not is_storable(message.topic, message.queue_id):
-                return PutResult(PutStatus.MESSAGE_ILLEGAL, reason="topic or queue id is illegal")
+                return _illegal("topic or queue id is illegal")
             queue = self._queues.find_or_make(message.topic, message.queue_id)
         dispatcher, log = self._dispatcher, self._log
-        size = self._size_of(message, queue)
-        if isinstance(size, str):
-            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=size)
+        body_size = len(message.body)
+        properties_size = len(message.properties)
+        size = queue.record_bytes_min + body_size + properties_size
+        sys_flag = message.sys_flag
+        if sys_flag & V6_BITS:
+            size += _host_bytes_more(sys_flag)
+        if (
+            body_size > self._body_bytes_max
+            or properties_size > _PROPERTIES_BYTES_MAX
+            or queue.topic_size > TOPIC_BYTES_MAX
+            or size > self._record_bytes_max
+        ):
+            return _illegal(self._excess(body_size, properties_size, size, queue))
         if dispatcher.offset != log.end:
             self._catch_up()
         timestamp = dispatcher.store_timestamp
         if wall_ms > timestamp:
             timestamp = wall_ms
-        transaction = message.sys_flag & _TRANSACTION_MASK
+        transaction = sys_flag & _TRANSACTION_MASK
+        is_queued = transaction not in (_PREPARED, _ROLLBACK)
+        index = queue.next_index if is_queued else 0
         try:
-            if transaction in _UNQUEUED:
-                index = 0
-                offset = log.append(message, size, 0, timestamp)
-            else:
-                if not queue.has_room(1):
-                    queue.make_room(1)
-                index = queue.next_index
-                offset = log.append(message, size, index, timestamp)
-                self._enqueue(queue, message, offset, size, timestamp)
+            if is_queued and not queue.has_room(1):
+                queue.make_room(1)
+            offset = log.room_for(size)
+            log.append(record_bytes(message, queue.topic_field, size, index, offset, timestamp))
         except (StoreError, RecordError) as error:
             return self._refused(error, wall_ms)
+        if is_queued:
+            tags_code = message.tags_code
+            if queue.is_schedule:
+                # The delivery time counts from the store timestamp, which only we know.
+                tags_code = dispatcher.delivery_time(message.properties, timestamp)
+            queue.append(offset, size, tags_code)
+            listener = dispatcher.listener
+            if listener is not None:
+                listener(queue.topic, queue.queue_id, index + 1, (tags_code,))
         dispatcher.store_timestamp = timestamp
         dispatcher.offset = offset + size
-        if message.keys and transaction != _ROLLBACK:
-            self._index.note(offset, timestamp, message.topic, message.keys)
+        if transaction != _ROLLBACK:
+            for key in message.keys:
+                self._index.note(offset, timestamp, queue.topic, key)
         self.put_total += 1
         self.put_bytes += size
-        return PutResult(PutStatus.PUT_OK, offset, size, index, timestamp)
+        return PutResult(_PUT_OK, offset, size, index, timestamp)
 
-    def put_batch(self, messages: Sequence[PutMessage], wall_ms: int) -> list[PutResult]:
-        """All of them in one segment, consecutive in the queue of the first, or none.
+    def put_batch(self, batch: PutBatch, wall_ms: int) -> PutResult:
+        """All of them in one segment, consecutive in their queue, or none.
 
         Errors: LocalProtocolError as `put_message`.
         """
         gate = self._gate
         if gate.refusal is not None and not gate.has_resumed(wall_ms):
-            return [PutResult(PutStatus.NOT_WRITABLE, reason=gate.refusal or "")] * len(messages)
-        topic, queue_id = messages[0].topic, messages[0].queue_id
-        illegal = ""
-        sizes = []
+            return PutResult(_NOT_WRITABLE, reason=gate.refusal or "")
+        topic, queue_id = batch.topic, batch.queue_id
         if not is_storable(topic, queue_id):
-            illegal = "topic or queue id is illegal"
-        else:
-            queue = self._queues.find_or_make(topic, queue_id)
-            for message in messages:
-                size = self._size_of(message, queue)
-                if isinstance(size, str):
-                    illegal = size
-                    break
-                if message.topic != topic or message.queue_id != queue_id:
-                    illegal = "a batch is of one queue"
-                if message.sys_flag & _TRANSACTION_MASK:
-                    illegal = "a batch has no transactions"
-                sizes.append(size)
-            if not illegal and sum(sizes) + BLANK_SIZE > self._config.segment_bytes:
-                illegal = f"batch of {sum(sizes)} bytes is larger than a segment of the log"
-        if illegal:
-            return [PutResult(PutStatus.MESSAGE_ILLEGAL, reason=illegal)] * len(messages)
+            return _illegal("topic or queue id is illegal")
+        if batch.sys_flag & _TRANSACTION_MASK:
+            return _illegal("a batch has no transactions")
+        queue = self._queues.find_or_make(topic, queue_id)
         dispatcher, log = self._dispatcher, self._log
         if dispatcher.offset != log.end:
             self._catch_up()
         timestamp = max(wall_ms, dispatcher.store_timestamp)
+        size_min = queue.record_bytes_min + _host_bytes_more(batch.sys_flag)
+        offset = end = log.end
+        offsets: list[int] = []
+        sizes: list[int] = []
+        for _, body, properties, _, _ in batch.entries:
+            body_size = len(body)
+            properties_size = len(properties)
+            size = size_min + body_size + properties_size
+            if (
+                body_size > self._body_bytes_max
+                or properties_size > _PROPERTIES_BYTES_MAX
+                or queue.topic_size > TOPIC_BYTES_MAX
+            ):
+                return _illegal(self._excess(body_size, properties_size, size, queue))
+            offsets.append(end)
+            sizes.append(size)
+            end += size
+        total = end - offset
+        if total > self._record_bytes_max:
+            return _illegal(f"batch of {total} bytes is larger than a segment of the log")
+        count = len(sizes)
+        index = queue.next_index
         try:
-            queue.make_room(len(messages))
-            index = queue.next_index
-            offset = log.append_batch(messages, sizes, index, timestamp)
+            if not queue.has_room(count):
+                queue.make_room(count)
+            place = log.room_for(total)
+            if place != offset:
+                # A segment was full: everything moves to the next.
+                offsets = [place + each - offset for each in offsets]
+                offset = place
+            log.append(
+                batch_bytes(batch, queue.topic_field, offsets, offset + total, index, timestamp)
+            )
         except (StoreError, RecordError) as error:
-            return [self._refused(error, wall_ms)] * len(messages)
-        results = []
-        for message, size in zip(messages, sizes, strict=True):
-            results.append(PutResult(PutStatus.PUT_OK, offset, size, queue.next_index, timestamp))
-            self._enqueue(queue, message, offset, size, timestamp)
-            dispatcher.store_timestamp = timestamp
-            dispatcher.offset = offset + size
-            if message.keys:
-                self._index.note(offset, timestamp, topic, message.keys)
-            self.put_bytes += size
-            offset += size
-        self.put_total += len(messages)
-        return results
+            return self._refused(error, wall_ms)
+        self._enqueue(queue, batch, offsets, sizes, timestamp)
+        dispatcher.store_timestamp = timestamp
+        dispatcher.offset = offset + total
+        rows: list[Keyed] = []
+        for each, entry in zip(offsets, batch.entries, strict=True):
+            for key in entry[4]:
+                rows.append((each, timestamp, topic, key))
+        self._index.note_all(rows)
+        self.put_total += count
+        self.put_bytes += total
+        return PutResult(_PUT_OK, offset, total, index, timestamp, "", offsets)
 
     def _enqueue(
-        self, queue: ConsumeQueue, message: PutMessage, offset: int, size: int, timestamp: int
+        self,
+        queue: ConsumeQueue,
+        batch: PutBatch,
+        offsets: list[int],
+        sizes: list[int],
+        timestamp: int,
     ) -> None:
-        tags_code = message.tags_code
         if queue.is_schedule:
-            # The delivery time counts from the store timestamp, which only we know.
-            tags_code = self._dispatcher.delivery_time(message.properties, timestamp)
-        queue.append(offset, size, tags_code)
+            codes = [self._dispatcher.delivery_time(entry[2], timestamp) for entry in batch.entries]
+        else:
+            codes = [entry[3] for entry in batch.entries]
+        packed = [
+            _PACK_ENTRY(offset, size, code)
+            for offset, size, code in zip(offsets, sizes, codes, strict=True)
+        ]
+        queue.append_all(b"".join(packed), offsets[-1] + sizes[-1])
         listener = self._dispatcher.listener
         if listener is not None:
-            listener(queue.topic, queue.queue_id, queue.next_index, tags_code)
+            listener(queue.topic, queue.queue_id, queue.next_index, codes)
 
-    def _size_of(self, message: PutMessage, queue: ConsumeQueue) -> int | str:
-        """Bytes of the record, or why it cannot be one."""
-        body_size = len(message.body)
-        properties_size = len(message.properties)
-        size = FIXED_SIZE + body_size + queue.topic_size + properties_size
-        bits = message.sys_flag & _V6_BITS
-        if bits:
-            size += 24 if bits == _V6_BITS else 12
-        if body_size > self._config.body_bytes_max:
-            return f"body of {body_size} bytes is over maxMessageSize {self._config.body_bytes_max}"
-        if properties_size > PROPERTIES_BYTES_MAX:
+    def _excess(self, body_size: int, properties_size: int, size: int, queue: ConsumeQueue) -> str:
+        """Why a message of these sizes cannot be a record."""
+        if body_size > self._body_bytes_max:
+            return f"body of {body_size} bytes is over maxMessageSize {self._body_bytes_max}"
+        if properties_size > _PROPERTIES_BYTES_MAX:
             return f"properties of {properties_size} bytes are over {PROPERTIES_BYTES_MAX}"
         if queue.topic_size > TOPIC_BYTES_MAX:
             return f"topic of {queue.topic_size} bytes is over {TOPIC_BYTES_MAX}"
-        if size + BLANK_SIZE > self._config.segment_bytes:
-            return f"record of {size} bytes is larger than a segment of the log"
-        return size
+        return f"record of {size} bytes is larger than a segment of the log"
 
     def _catch_up(self) -> None:
         self._dispatcher.run(_EVERYTHING)
@@ -189,6 +227,18 @@ class Writer:
 
     def _refused(self, error: StoreError | RecordError, wall_ms: int) -> PutResult:
         if isinstance(error, RecordError):
-            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
+            return _illegal(str(error))
         self._gate.failed(error, wall_ms)
-        return PutResult(PutStatus.NOT_WRITABLE, reason=str(error))
+        return PutResult(_NOT_WRITABLE, reason=str(error))
+
+
+def _illegal(reason: str) -> PutResult:
+    return PutResult(_MESSAGE_ILLEGAL, reason=reason)
+
+
+def _host_bytes_more(sys_flag: int) -> int:
+    """What IPv6 hosts add to a record."""
+    bits = sys_flag & V6_BITS
+    if not bits:
+        return 0
+    return 24 if bits == V6_BITS else 12

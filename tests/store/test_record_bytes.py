@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.stores import batch_of
+
+from trioha.store.interface import PutMessage
+from trioha.store.record_bytes import batch_bytes, record_bytes
+from trioha.wire.record import RecordError, decode_records, encode_record
+
+I32 = st.integers(-(1 << 31), (1 << 31) - 1)
+I64 = st.integers(-(1 << 63), (1 << 63) - 1)
+V4 = st.binary(min_size=8, max_size=8)
+V6 = st.binary(min_size=20, max_size=20)
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> PutMessage:
+    born_v6, store_v6 = draw(st.booleans()), draw(st.booleans())
+    return PutMessage(
+        topic=draw(st.text("abTé", min_size=1, max_size=40)),
+        queue_id=draw(I32),
+        flag=draw(I32),
+        sys_flag=(0x10 if born_v6 else 0) | (0x20 if store_v6 else 0) | 0x1,
+        born_timestamp=draw(I64),
+        born_host=draw(V6 if born_v6 else V4),
+        store_host=draw(V6 if store_v6 else V4),
+        body=draw(st.binary(max_size=50)),
+        properties=draw(st.binary(max_size=50)),
+        reconsume_times=draw(I32),
+    )
+
+
+def topic_field(message: PutMessage) -> bytes:
+    topic = message.topic.encode()
+    return bytes((len(topic),)) + topic
+
+
+@settings(deadline=None)
+@given(message=messages(), queue_offset=I64, phy_offset=I64, stored_at=I64)
+def test_a_record_is_what_the_codec_makes_of_it(
+    message: PutMessage, queue_offset: int, phy_offset: int, stored_at: int
+) -> None:
+    expected = encode_record(message, queue_offset, phy_offset, stored_at)
+    made = record_bytes(
+        message, topic_field(message), len(expected), queue_offset, phy_offset, stored_at
+    )
+    assert made == expected
+
+
+@settings(deadline=None)
+@given(message=messages(), bodies=st.lists(st.binary(max_size=20), min_size=1, max_size=5))
+def test_a_batch_is_its_records_back_to_back(message: PutMessage, bodies: list[bytes]) -> None:
+    expected = b""
+    offsets = []
+    batch = batch_of([message] * len(bodies))
+    batch.entries = [(n, body, b"P" * n, 0, ()) for n, body in enumerate(bodies)]
+    for number, body in enumerate(bodies):
+        message.flag, message.body, message.properties = number, body, b"P" * number
+        offsets.append(700 + len(expected))
+        expected += encode_record(message, 5 + number, offsets[-1], 1234)
+    end = 700 + len(expected)
+    assert batch_bytes(batch, topic_field(message), offsets, end, 5, 1234) == expected
+    assert [record.phy_offset for record in decode_records(expected)] == offsets
+
+
+def test_a_number_out_of_range_is_told() -> None:
+    message = PutMessage("T", 1 << 40, 0, 0, 0, bytes(8), bytes(8), b"", b"")
+    with pytest.raises(RecordError, match="does not fit a record"):
+        record_bytes(message, b"\x01T", 92, 0, 0, 0)
+    with pytest.raises(RecordError, match="does not fit a record"):
+        batch_bytes(batch_of([message]), b"\x01T", [0], 92, 0, 0)

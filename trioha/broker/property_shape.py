@@ -1,0 +1,84 @@
+"""What is to be done with a property string, found out once per shape.
+
+Theory of operation. A send's properties are parsed, WAIT is taken out, CLUSTER is added, tags are
+hashed, and it is looked for the few names that send the message another way. The strings of one
+producer differ in nothing but the unique id of the message. So the id is cut out, and what is left,
+the shape, is looked up: it tells which bytes to put around the id. A string without an id, or with
+KEYS, which differ as well, has no shape and goes the long way; so does any that is not `is_plain`.
+
+Shapes are learned by sending a stand-in for the id the long way. They are bounded in number and
+size, and may be forgotten at any time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trioha.broker.message_fields import is_true, tags_code
+from trioha.wire.properties import (
+    CLUSTER,
+    DELAY,
+    TRAN_MSG,
+    UNIQ_KEY,
+    WAIT,
+    decode_properties,
+    encode_properties,
+)
+
+UNIQ_KEY_START: Final = b"UNIQ_KEY\x01"
+KEYS_START: Final = b"KEYS\x01"
+
+_STAND_IN: Final = "\x03unique id\x03"
+_STAND_IN_BYTES: Final = b"\x03unique id\x03"
+_SHAPES_MAX: Final = 1024
+_SHAPE_BYTES_MAX: Final = 512
+
+
+class PropertyShape:
+    """What to make of every property string of one shape."""
+
+    __slots__ = ("head", "is_plain", "tags_code", "tail", "wait")
+
+    def __init__(
+        self, is_plain: bool, wait: bool = True, tags: int = 0, head: bytes = b"", tail: bytes = b""
+    ) -> None:
+        self.is_plain = is_plain
+        """It is stored with `head` before its id and `tail` behind, and in the topic it is for."""
+        self.wait = wait
+        self.tags_code = tags
+        self.head = head
+        self.tail = tail
+
+
+class PropertyShapes:
+    """The shapes of one broker's sends; `cluster` is what is added to each.
+
+    `cluster` is empty for the messages of a batch, which keep WAIT and get theirs from the batch.
+    """
+
+    def __init__(self, cluster: str) -> None:
+        self.known: dict[bytes, PropertyShape] = {}
+        """By the string without the id. Look here first, then `learn`."""
+        self._cluster = cluster
+
+    def learn(self, before: bytes, after: bytes) -> PropertyShape:
+        """The shape of the strings that have `before` and `after` around their id."""
+        shape = self._shape_of((before + _STAND_IN_BYTES + after).decode())
+        if len(before) + len(after) <= _SHAPE_BYTES_MAX:
+            if len(self.known) >= _SHAPES_MAX:
+                self.known.clear()
+            self.known[before + after] = shape
+        return shape
+
+    def _shape_of(self, text: str) -> PropertyShape:
+        properties = decode_properties(text)
+        if DELAY in properties or TRAN_MSG in properties or properties.get(UNIQ_KEY) != _STAND_IN:
+            return PropertyShape(False)
+        tags = tags_code(properties)
+        if not self._cluster:
+            return PropertyShape(True, True, tags)
+        wait = is_true(properties.pop(WAIT, "true"))
+        properties[CLUSTER] = self._cluster
+        stored = encode_properties(properties)
+        head, _, tail = stored.partition(_STAND_IN_BYTES)
+        return PropertyShape(_STAND_IN_BYTES not in tail, wait, tags, head, tail)

@@ -33,7 +33,7 @@ class OutgoingJsonHeader(msgspec.Struct, gc=False):
     """A header that goes out, in this order."""
 
     code: int
-    extFields: Mapping[str, ExtValue]
+    extFields: Mapping[str, ExtValue] | msgspec.Raw
     flag: int
     language: str
     opaque: int
@@ -42,6 +42,7 @@ class OutgoingJsonHeader(msgspec.Struct, gc=False):
     serializeTypeCurrentRPC: str = "JSON"
 
 
+decode_json_fields = msgspec.json.Decoder(dict[str, ExtValue]).decode
 decode_json_header = msgspec.json.Decoder(JsonHeader).decode
 encode_json_header = msgspec.json.Encoder().encode
 """Bytes of an `OutgoingJsonHeader`."""

@@ -27,6 +27,7 @@ from trioha.wire.json_header import (
     ExtValue,
     JsonHeader,
     OutgoingJsonHeader,
+    decode_json_fields,
     decode_json_header,
     encode_json_header,
 )
@@ -44,12 +45,15 @@ __all__ = [
     "decode_frame",
     "encode",
     "encode_buffers",
+    "pack_fields",
 ]
 
 _PRELUDE: Final = struct.Struct(">II")
-_FIXED: Final = struct.Struct(">hBhiii")
+_FIXED: Final = struct.Struct(">hBhiiii")
 _FIXED_SIZE: Final = 17
-_LENGTHS: Final = struct.Struct(">i")
+_HEAD: Final = struct.Struct(">IIhBhiiii")
+_HEAD_WITH_REMARK: Final = struct.Struct(">IIhBhiii")
+_LENGTH: Final = struct.Struct(">i")
 _LANGUAGES: Final[dict[object, LanguageCode]] = {code.name: code for code in LanguageCode} | {
     int(code): code for code in LanguageCode
 }
@@ -74,6 +78,9 @@ class RemotingCommand:
 
     `ext_fields` holds JSON scalars as they came; read them with `ext_str`, `ext_int`, `ext_bool`.
     On sending, values are stringified (booleans as ``true``/``false``, None left out).
+    `encoded_fields` are the same fields as bytes, in the form that `serialize_type` says: of a
+    packed header that came in, or as a `FieldsTemplate` made them. Packed ones are taken apart when
+    somebody asks for `ext_fields`; that raises RemoteProtocolError if they are none.
     `body` may be a sequence of buffers: they go to the socket without being joined.
     """
 
@@ -88,9 +95,11 @@ class RemotingCommand:
         version: int = VERSION_V4_9_8,
         language: LanguageCode = _PYTHON,
         serialize_type: int = _JSON,
+        encoded_fields: bytes | None = None,
     ) -> None:
         self.code = code
-        self.ext_fields: dict[str, ExtValue] = {} if ext_fields is None else ext_fields
+        self._ext_fields = ext_fields
+        self.encoded_fields = encoded_fields
         self.body = body
         self.opaque = opaque
         self.flag = flag
@@ -119,6 +128,22 @@ class RemotingCommand:
             self.language,
             self.serialize_type,
         )
+
+    @property
+    def ext_fields(self) -> dict[str, ExtValue]:
+        fields = self._ext_fields
+        if fields is None:
+            encoded = self.encoded_fields
+            if encoded is None:
+                fields = {}
+            elif self.serialize_type == _ROCKETMQ:
+                fields = _unpack_fields(encoded)
+            else:
+                fields = decode_json_fields(encoded)
+            self._ext_fields = fields
+            # Whoever changes the fields changes what is sent.
+            self.encoded_fields = None
+        return fields
 
     @property
     def is_response(self) -> bool:
@@ -183,6 +208,7 @@ class RemotingCommand:
         remark: str | None = None,
         ext_fields: dict[str, ExtValue] | None = None,
         body: Buffer | Sequence[Buffer] = b"",
+        encoded_fields: bytes | None = None,
     ) -> RemotingCommand:
         """The answer to this request: same opaque, same header form."""
         return RemotingCommand(
@@ -195,6 +221,7 @@ class RemotingCommand:
             VERSION_V4_9_8,
             _PYTHON,
             self.serialize_type,
+            encoded_fields,
         )
 
 
@@ -204,8 +231,6 @@ def encode_buffers(command: RemotingCommand) -> list[Buffer]:
     Errors: LocalProtocolError when the frame would exceed the 16 MiB that every peer enforces.
     """
     body = command.body
-    is_json = command.serialize_type == _JSON
-    header = _json_header(command) if is_json else _rocketmq_header(command)
     buffers: list[Buffer]
     if isinstance(body, (bytes, bytearray, memoryview)):
         body_size = len(body)
@@ -213,13 +238,15 @@ def encode_buffers(command: RemotingCommand) -> list[Buffer]:
     else:
         body_size = sum(map(len, body))
         buffers = list(body)
-    total = 4 + len(header) + body_size
-    if total + 4 > FRAME_BYTES_MAX or len(header) > _HEADER_BYTES_MAX:
-        raise LocalProtocolError(f"frame of {total + 4} bytes exceeds {FRAME_BYTES_MAX}")
-    prelude = _PRELUDE.pack(total, command.serialize_type << 24 | len(header))
+    is_json = command.serialize_type == _JSON
+    head = _json_head(command, body_size) if is_json else _rocketmq_head(command, body_size)
+    if len(head) + body_size > FRAME_BYTES_MAX or len(head) > _HEADER_BYTES_MAX:
+        raise LocalProtocolError(
+            f"frame of {len(head) + body_size} bytes exceeds {FRAME_BYTES_MAX}"
+        )
     if not body_size:
-        return [prelude + header]
-    buffers.insert(0, prelude + header)
+        return [head]
+    buffers.insert(0, head)
     return buffers
 
 
@@ -274,13 +301,15 @@ def _ext_text(value: ExtValue) -> str:
     return str(value)
 
 
-def _json_header(command: RemotingCommand) -> bytes:
+def _json_head(command: RemotingCommand, body_size: int) -> bytes:
+    """Everything before the body."""
     remark = command.remark
+    encoded = command.encoded_fields
     header: bytes = encode_json_header(
         OutgoingJsonHeader(
             command.code,
             # Always an object: the Java client dereferences it without looking (gotcha 6).
-            _texts(command.ext_fields),
+            _texts(command.ext_fields) if encoded is None else msgspec.Raw(encoded),
             command.flag,
             _LANGUAGE_NAMES[command.language],
             command.opaque,
@@ -288,7 +317,7 @@ def _json_header(command: RemotingCommand) -> bytes:
             msgspec.UNSET if remark is None else remark,
         )
     )
-    return header
+    return _PRELUDE.pack(4 + len(header) + body_size, len(header)) + header
 
 
 def _texts(ext_fields: dict[str, ExtValue]) -> Mapping[str, ExtValue]:
@@ -305,22 +334,35 @@ def _texts(ext_fields: dict[str, ExtValue]) -> Mapping[str, ExtValue]:
     }
 
 
-def _rocketmq_header(command: RemotingCommand) -> bytes:
+def _rocketmq_head(command: RemotingCommand, body_size: int) -> bytes:
+    """Everything before the body."""
     code = command.code
     if not -32768 <= code <= 32767:
         raise LocalProtocolError(f"code {code} does not fit a ROCKETMQ header")
-    remark = b"" if command.remark is None else command.remark.encode()
-    parts = [b"", remark, b""]
-    ext_size = 0
-    for name, value in command.ext_fields.items():
-        if value is None:
-            continue
-        key = name.encode()
-        text = value.encode() if isinstance(value, str) else _ext_text(value).encode()
-        ext_size += 6 + len(key) + len(text)
-        parts.append(len(key).to_bytes(2, "big") + key + len(text).to_bytes(4, "big"))
-        parts.append(text)
-    parts[0] = _FIXED.pack(
+    fields = command.encoded_fields
+    if fields is None:
+        fields = pack_fields(command.ext_fields)
+    if command.remark is None:
+        size = _FIXED_SIZE + 4 + len(fields)
+        return (
+            _HEAD.pack(
+                4 + size + body_size,
+                _ROCKETMQ << 24 | size,
+                code,
+                command.language,
+                command.version,
+                command.opaque,
+                command.flag,
+                0,
+                len(fields),
+            )
+            + fields
+        )
+    remark = command.remark.encode()
+    size = _FIXED_SIZE + len(remark) + 4 + len(fields)
+    head = _HEAD_WITH_REMARK.pack(
+        4 + size + body_size,
+        _ROCKETMQ << 24 | size,
         code,
         command.language,
         command.version,
@@ -328,7 +370,21 @@ def _rocketmq_header(command: RemotingCommand) -> bytes:
         command.flag,
         len(remark),
     )
-    parts[2] = ext_size.to_bytes(4, "big")
+    return b"".join((head, remark, len(fields).to_bytes(4, "big"), fields))
+
+
+def pack_fields(ext_fields: Mapping[str, ExtValue]) -> bytes:
+    """``(i16+n name, i32+n value)*``; fields that are None are left out."""
+    parts: list[bytes] = []
+    for name, value in ext_fields.items():
+        if value is None:
+            continue
+        key = name.encode()
+        text = value.encode() if isinstance(value, str) else _ext_text(value).encode()
+        parts.append(len(key).to_bytes(2, "big"))
+        parts.append(key)
+        parts.append(len(text).to_bytes(4, "big"))
+        parts.append(text)
     return b"".join(parts)
 
 
@@ -363,46 +419,48 @@ def _version_of(text: int | str) -> int:
 def _decode_rocketmq(data: bytes, start: int, end: int, body: Buffer) -> RemotingCommand:
     if end - start < _FIXED_SIZE + 4:
         raise RemoteProtocolError(f"ROCKETMQ header of {end - start} bytes is too short")
-    code, language, version, opaque, flag, remark_size = _FIXED.unpack_from(data, start)
+    # Without a remark, which is the rule, the last number is the table's size.
+    code, language, version, opaque, flag, remark_size, fields_size = _FIXED.unpack_from(
+        data, start
+    )
     position = start + _FIXED_SIZE
-    try:
-        remark: str | None = None
-        if remark_size:
-            remark_at = position
-            position += remark_size
-            if remark_size < 0 or position > end - 4:
-                raise _too_long(remark_size)
-            remark = data[remark_at:position].decode()
-        ext_end = position + 4 + _LENGTHS.unpack_from(data, position)[0]
-        if ext_end > end or ext_end < position + 4:
-            raise _too_long(ext_end - position - 4)
-        return RemotingCommand(
-            code,
-            _decode_fields(data, position + 4, ext_end),
-            body,
-            opaque,
-            flag,
-            remark,
-            version,
-            _LANGUAGES.get(language, _OTHER),
-            _ROCKETMQ,
-        )
-    except UnicodeDecodeError as error:
-        raise RemoteProtocolError(f"undecodable ROCKETMQ header: {error}") from None
+    remark: str | None = None
+    if remark_size:
+        remark_at = position
+        position += remark_size
+        if remark_size < 0 or position > end - 4:
+            raise _too_long(remark_size)
+        remark = _text(data[remark_at:position])
+        fields_size = _LENGTH.unpack_from(data, position)[0]
+    position += 4
+    if fields_size < 0 or position + fields_size > end:
+        raise _too_long(fields_size)
+    return RemotingCommand(
+        code,
+        None,
+        body,
+        opaque,
+        flag,
+        remark,
+        version,
+        _LANGUAGES.get(language, _OTHER),
+        _ROCKETMQ,
+        data[position : position + fields_size],
+    )
 
 
-def _decode_fields(data: bytes, begin: int, end: int) -> dict[str, ExtValue]:
-    """``(i16+n name, i32+n value)*``, all of it between the two."""
+def _unpack_fields(data: bytes) -> dict[str, ExtValue]:
+    """The reverse of `pack_fields`. Errors: RemoteProtocolError."""
     fields: dict[str, ExtValue] = {}
-    position: i64 = begin
-    stop: i64 = end
-    while position < stop:
-        if stop - position < 6:
-            raise _too_long(stop - position)
+    position: i64 = 0
+    end: i64 = len(data)
+    while position < end:
+        if end - position < 6:
+            raise _too_long(end - position)
         name_at: i64 = position + 2
         name_end: i64 = name_at + (data[position] << 8 | data[position + 1])
         value_at: i64 = name_end + 4
-        if value_at > stop:
+        if value_at > end:
             raise _too_long(name_end - name_at)
         position = value_at + (
             data[name_end] << 24
@@ -410,13 +468,20 @@ def _decode_fields(data: bytes, begin: int, end: int) -> dict[str, ExtValue]:
             | data[name_end + 2] << 8
             | data[name_end + 3]
         )
-        if position > stop:
+        if position > end:
             raise _too_long(position - value_at)
         # A zero-length string decodes to null in Java.
-        fields[data[name_at:name_end].decode()] = (
-            data[value_at:position].decode() if position > value_at else None
+        fields[_text(data[name_at:name_end])] = (
+            _text(data[value_at:position]) if position > value_at else None
         )
     return fields
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError(f"undecodable ROCKETMQ header: {error}") from None
 
 
 def _too_long(size: int) -> RemoteProtocolError:

@@ -1,0 +1,209 @@
+"""What a failover would do, and why it may not: made from facts, before anything is changed.
+
+A plan is a value. The same one is printed by `--dry-run`, shown by the console, and carried out;
+facts are taken again right before acting, and a plan whose grounds have shifted is made anew.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import attrs
+
+from trioha.failover.facts import Make, ReplicaFacts, SetFacts, Standing
+from trioha.failover.ranking import (
+    Candidate,
+    LossWindow,
+    best_of,
+    is_ahead,
+    loss_of,
+    rank_candidates,
+)
+
+
+class Kind(enum.Enum):
+    """PLANNED: both ends are alive and nothing is lost. FORCED: the master does not answer."""
+
+    PLANNED = "planned"
+    FORCED = "forced"
+
+
+@attrs.frozen
+class Refusal:
+    """Why a plan cannot be carried out as asked."""
+
+    what: str
+    cure: str
+    by_force: bool = False
+    """`--force` overrides it."""
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.cure}"
+
+
+@attrs.frozen(kw_only=True)
+class Plan:
+    """A failover that could be carried out, or the reasons why not."""
+
+    broker_name: str
+    kind: Kind
+    epoch: int
+    """The term that it would begin."""
+    master: ReplicaFacts | None
+    """Who steps down; None when it does not answer."""
+    target: ReplicaFacts | None
+    candidates: tuple[Candidate, ...]
+    loss: LossWindow | None
+    refusals: tuple[Refusal, ...]
+
+    @property
+    def may_run(self) -> bool:
+        return self.target is not None and not self.refusals
+
+
+def make_plan(facts: SetFacts, *, to: int | None = None, force: bool = False) -> Plan:
+    """The plan for these facts. `to` names the target by its home id; else the best is taken."""
+    candidates = rank_candidates(facts)
+    masters = facts.masters
+    master = masters[0] if len(masters) == 1 else None
+    kind = Kind.PLANNED if master is not None else Kind.FORCED
+    refusals: list[Refusal] = []
+    target = _target(facts, candidates, to, refusals)
+    if len(masters) > 1:
+        names = " and ".join(one.name for one in masters)
+        refusals.append(
+            Refusal(f"{names} both say that they are master", "stop the one that is wrong first")
+        )
+    if not facts.replicas:
+        refusals.append(
+            Refusal(f"no broker named {facts.broker_name} is registered", "see `trioha ha status`")
+        )
+    refusals += _held_elsewhere(facts)
+    refusals += _unheard_namesrvs(facts)
+    loss = None
+    if target is not None and target.max_phy_offset is not None:
+        if master is not None:
+            loss = LossWindow(0, exact=True, acknowledged=False)
+            refusals += _unfit_for_planned(master, target)
+        else:
+            loss = loss_of(facts, target)
+            refusals += _unfit_for_forced(facts, candidates, target, loss)
+    if force:
+        refusals = [refusal for refusal in refusals if not refusal.by_force]
+    return Plan(
+        broker_name=facts.broker_name,
+        kind=kind,
+        epoch=facts.newest_epoch + 1,
+        master=master,
+        target=target,
+        candidates=candidates,
+        loss=loss,
+        refusals=tuple(refusals),
+    )
+
+
+def _target(
+    facts: SetFacts,
+    candidates: tuple[Candidate, ...],
+    to: int | None,
+    refusals: list[Refusal],
+) -> ReplicaFacts | None:
+    if to is None:
+        best = best_of(candidates)
+        if best is None and facts.replicas:
+            told = "; ".join(f"{one.replica.name} {one.reason}" for one in candidates)
+            refusals.append(
+                Refusal(f"nobody can be promoted ({told or 'there is no slave'})", "start a slave")
+            )
+        return None if best is None else best.replica
+    replica = facts.by_id(to)
+    if replica is None:
+        ids = ", ".join(str(one.home_id) for one in facts.replicas)
+        refusals.append(Refusal(f"there is no id {to} in {facts.broker_name}", f"there are {ids}"))
+        return None
+    if replica.standing is Standing.MASTER:
+        refusals.append(Refusal(f"{replica.name} is the master", "name another id"))
+        return None
+    chosen = next(one for one in candidates if one.replica is replica)
+    if not chosen.eligible:
+        refusals.append(Refusal(f"{replica.name} {chosen.reason}", "choose another"))
+        return None
+    return replica
+
+
+def _held_elsewhere(facts: SetFacts) -> list[Refusal]:
+    for replica in facts.replicas:
+        ticket = replica.ticket
+        if ticket is not None:
+            return [
+                Refusal(
+                    f"{ticket.operator} has been at it for {ticket.age_s:.0f} s",
+                    f"talk to them, or wait {ticket.left_s:.0f} s until that attempt expires",
+                )
+            ]
+    return []
+
+
+def _unheard_namesrvs(facts: SetFacts) -> list[Refusal]:
+    return [
+        Refusal(
+            f"name server {one.address} cannot be reached: {one.error}",
+            "it would go on routing to the old master; bring it back, or use --force",
+            by_force=True,
+        )
+        for one in facts.namesrvs
+        if one.error
+    ]
+
+
+def _unfit_for_planned(master: ReplicaFacts, target: ReplicaFacts) -> list[Refusal]:
+    if master.make is Make.JAVA:
+        return [
+            Refusal(
+                f"{master.name} is RocketMQ's own broker and cannot step down while it runs",
+                "stop it, then fail over",
+            )
+        ]
+    if master.make is not Make.TRIOHA or master.epoch is None:
+        return [Refusal(f"{master.name} is of a version that knows no epochs", "upgrade it first")]
+    if target.epoch != master.epoch:
+        return [
+            Refusal(
+                f"{target.name} knows epoch {target.epoch}, the master's is {master.epoch}",
+                "let it follow the master first",
+            )
+        ]
+    if not target.in_sync:
+        return [Refusal(f"{target.name} is not in sync", "wait until `trioha ha status` says so")]
+    return []
+
+
+def _unfit_for_forced(
+    facts: SetFacts,
+    candidates: tuple[Candidate, ...],
+    target: ReplicaFacts,
+    loss: LossWindow,
+) -> list[Refusal]:
+    refusals: list[Refusal] = []
+    best = best_of(candidates)
+    if best is not None and best.replica is not target and is_ahead(best.replica, target):
+        refusals.append(
+            Refusal(
+                f"{best.replica.name} is the better candidate ({best.reason})",
+                f"use --to {best.replica.home_id}, or --force",
+                by_force=True,
+            )
+        )
+    lost_master = facts.lost_master()
+    for other in candidates:
+        if not other.replica.answers and other.replica is not lost_master:
+            refusals.append(
+                Refusal(
+                    f"{other.replica.name} does not answer and may hold more",
+                    "bring it back, or use --force",
+                    by_force=True,
+                )
+            )
+    if not loss.is_none:
+        refusals.append(Refusal(f"would lose {loss}", "use --force to accept that", by_force=True))
+    return refusals

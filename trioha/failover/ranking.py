@@ -1,0 +1,152 @@
+"""Whom to promote, and what would be lost.
+
+Candidates are ranked as Raft compares logs: the newest epoch the log has come to, then its length.
+A log of an older epoch may be longer and still lack what was acknowledged since.
+
+The loss window is what the old master had and the candidate has not. How far the old master was is
+known exactly while it answers; else the furthest end that it announced to any slave is the least it
+can have been. Under SYNC_MASTER nothing beyond the furthest slave was ever acknowledged, so with
+all slaves in view a promotion of the best of them loses no acknowledged message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from trioha.failover.facts import Make, ReplicaFacts, SetFacts, Standing
+
+
+@attrs.frozen
+class Candidate:
+    """A member in its place."""
+
+    replica: ReplicaFacts
+    rank: int
+    """1 is the best; 0 for who cannot be promoted."""
+    reason: str
+    """Why it has this place, in words."""
+
+    @property
+    def eligible(self) -> bool:
+        return self.rank > 0
+
+
+@attrs.frozen
+class LossWindow:
+    """What a promotion gives up."""
+
+    bytes: int | None
+    """At least so many; None when nobody knows how far the master was."""
+    exact: bool
+    """The master itself has said where its log ends."""
+    acknowledged: bool
+    """May some of it have been acknowledged to a client?"""
+
+    @property
+    def is_none(self) -> bool:
+        """Certainly nothing that a client relies on."""
+        return not self.acknowledged
+
+    def __str__(self) -> str:
+        if self.is_none:
+            rest = f"; {self.bytes} bytes were never acknowledged" if self.bytes else ""
+            return f"no acknowledged message{rest}"
+        if self.bytes is None:
+            return "unknown: nobody tells how far the master was"
+        return f"{'' if self.exact else 'at least '}{self.bytes} bytes of log"
+
+
+def rank_candidates(facts: SetFacts) -> tuple[Candidate, ...]:
+    """Every member but a live master, best first, those that cannot be promoted last."""
+    able: list[ReplicaFacts] = []
+    unable: list[Candidate] = []
+    for replica in facts.replicas:
+        if replica.standing is Standing.MASTER:
+            continue
+        why = _obstacle(replica)
+        if why:
+            unable.append(Candidate(replica, 0, why))
+        else:
+            able.append(replica)
+    able.sort(key=_merit, reverse=True)
+    best = able[0] if able else None
+    ranked = [
+        Candidate(replica, rank, _reason(replica, best)) for rank, replica in enumerate(able, 1)
+    ]
+    return (*ranked, *unable)
+
+
+def loss_of(facts: SetFacts, target: ReplicaFacts) -> LossWindow:
+    """What promoting `target` gives up. It must be one that answers."""
+    assert target.max_phy_offset is not None, f"{target.name} has told no offset"
+    end = target.max_phy_offset
+    slaves = [one for one in facts.replicas if one.standing is Standing.SLAVE]
+    told = [
+        one.max_phy_offset
+        for one in facts.replicas
+        if one.standing is not Standing.SLAVE and one.max_phy_offset is not None
+    ]
+    if told:
+        lost = max(0, max(told) - end)
+        return LossWindow(lost, exact=True, acknowledged=lost > 0)
+    others = [one.max_phy_offset or 0 for one in slaves]
+    announced = [one.announced_offset for one in slaves if one.announced_offset is not None]
+    known = max([*others, *announced], default=None) if announced else None
+    lost_bytes = None if known is None else max(0, known - end)
+    if _all_acks_are_here(facts, target):
+        return LossWindow(lost_bytes, exact=False, acknowledged=False)
+    return LossWindow(lost_bytes, exact=False, acknowledged=True)
+
+
+def _all_acks_are_here(facts: SetFacts, target: ReplicaFacts) -> bool:
+    """Does the target hold whatever a SYNC_MASTER has answered for?"""
+    if not target.sync:
+        return False
+    lost_master = facts.lost_master()
+    for other in facts.replicas:
+        if other.standing is Standing.SLAVE and is_ahead(other, target):
+            return False
+        if not other.answers and other is not lost_master:
+            # A slave out of sight may have acknowledged more.
+            return False
+    return True
+
+
+def _obstacle(replica: ReplicaFacts) -> str:
+    """Why this member cannot be promoted; empty if it can."""
+    if not replica.answers:
+        return f"does not answer: {replica.error}"
+    if replica.make is Make.JAVA:
+        return "is RocketMQ's own broker: its role is fixed when it starts"
+    if replica.make is not Make.TRIOHA or replica.standing is None:
+        return "does not say what it is"
+    if replica.log_epoch is None or replica.max_phy_offset is None:
+        return "is of a version that knows no epochs"
+    return ""
+
+
+def _merit(replica: ReplicaFacts) -> tuple[int, int, int]:
+    """Larger is better; the lower id wins a draw."""
+    return replica.log_epoch or 0, replica.max_phy_offset or 0, -replica.home_id
+
+
+def _reason(replica: ReplicaFacts, best: ReplicaFacts | None) -> str:
+    at = f"epoch {replica.log_epoch}, offset {replica.max_phy_offset}"
+    if best is None or best is replica:
+        return f"{at}: the furthest log"
+    if best.log_epoch != replica.log_epoch:
+        return f"{at}: of an older epoch than {best.log_epoch}"
+    behind = (best.max_phy_offset or 0) - (replica.max_phy_offset or 0)
+    return f"{at}: {behind} bytes behind the best" if behind else f"{at}: as far as the best"
+
+
+def is_ahead(one: ReplicaFacts, other: ReplicaFacts) -> bool:
+    """Does one hold what the other may lack?"""
+    return _merit(one)[:2] > _merit(other)[:2]
+
+
+def best_of(candidates: Sequence[Candidate]) -> Candidate | None:
+    """The first, if it can be promoted."""
+    return candidates[0] if candidates and candidates[0].eligible else None

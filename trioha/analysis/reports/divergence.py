@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from trioha.analysis.engine import Engine, literals
+from trioha.analysis.engine import Engine, literal, literals
 from trioha.analysis.reports import REPORTS
 from trioha.analysis.reports.record_bytes import differing_pieces, field_of, first_difference
 from trioha.analysis.reports.store_digests import (
@@ -205,7 +205,7 @@ def _behind(engine: Engine, pairs: list[_Pair]) -> dict[tuple[str, int], int]:
         return {}
     parts = [
         f"SELECT store, {end} AS end_offset, COUNT(*) AS messages FROM commitlog "
-        f"WHERE store = {literals((store,))[1:-1]} AND phy_offset >= {end} GROUP BY store"
+        f"WHERE store = {literal(store)} AND phy_offset >= {end} GROUP BY store"
         for store, end in sorted(wanted)
     ]
     rows = engine.query(" UNION ALL ".join(parts), views=["commitlog"])

@@ -1,0 +1,250 @@
+"""How far consumer groups are behind: now, from consumerOffset.json, and over time, from journals.
+
+The lag of a queue is its end less the group's committed offset. Its age is the time from the first
+message not consumed to the newest record of the store: a stopped broker's clock does not go on.
+Brokers journal `consumer_lag` every ten seconds for groups whose figures changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from trioha.analysis.engine import Engine, bucket, literal
+from trioha.analysis.reports.tables import table
+from trioha.analysis.reports.time_buckets import bucket_width_ms
+from trioha.analysis.reports.words import count_of, say_ms
+from trioha.analysis.results import Chart, Finding, Series, Table
+from trioha.analysis.schema import AnalysisError
+
+AGES_MAX = 200
+"""Queues whose first message not consumed is looked up, those with the largest lags."""
+LINES_MAX = 8
+_LAG_NAME = "consumer_lag"
+
+
+@attrs.define
+class QueueLag:
+    """One group in one queue. `lag` below zero: the group is ahead of the queue's end."""
+
+    store: str
+    group: str
+    topic: str
+    queue_id: int
+    consumer_offset: int
+    min_offset: int
+    end_offset: int
+    age_ms: int | None = None
+
+    @property
+    def lag(self) -> int:
+        return self.end_offset - self.consumer_offset
+
+    @property
+    def deleted(self) -> int:
+        """Messages that went before the group had them."""
+        return max(0, self.min_offset - self.consumer_offset)
+
+
+def queue_ends(engine: Engine) -> dict[tuple[str, str, int], tuple[int, int]]:
+    """(Store, topic, queue id) -> first queue offset that the log still has, and the end."""
+    rows = engine.query(
+        "SELECT consumequeue.store AS store, topic, queue_id, "
+        "MIN(CASE WHEN phy_offset >= log_begin THEN queue_offset END) AS low, "
+        "MAX(queue_offset) + 1 AS end_offset FROM consumequeue LEFT JOIN ("
+        "SELECT store, MIN(phy_offset_min) AS log_begin FROM commitlog_stats GROUP BY store) AS l "
+        "ON l.store = consumequeue.store GROUP BY consumequeue.store, topic, queue_id",
+        views=["consumequeue", "commitlog_stats"],
+    )
+    return {
+        (row["store"], row["topic"], row["queue_id"]): (
+            row["end_offset"] if row["low"] is None else row["low"],
+            row["end_offset"],
+        )
+        for row in rows
+    }
+
+
+def lags_now(engine: Engine) -> list[QueueLag]:
+    """Every committed offset of every store against the end of its queue."""
+    ends = queue_ends(engine)
+    lags = []
+    for store in engine.stores:
+        try:
+            offsets = store.consumer_offsets()
+        except AnalysisError as error:
+            engine.note(str(error))
+            continue
+        for (topic, group), queues in offsets.items():
+            for queue_id, offset in queues.items():
+                low, end = ends.get((store.label, topic, queue_id), (0, 0))
+                lags.append(QueueLag(store.label, group, topic, queue_id, offset, low, end))
+    lags.sort(key=lambda lag: (-lag.lag, lag.store, lag.group, lag.topic, lag.queue_id))
+    _find_ages(engine, [lag for lag in lags[:AGES_MAX] if lag.lag > 0])
+    return lags
+
+
+def _find_ages(engine: Engine, lags: list[QueueLag]) -> None:
+    if not lags:
+        return
+    newest = {
+        row["store"]: row["newest_ms"]
+        for row in engine.query(
+            "SELECT store, MAX(store_ms_max) AS newest_ms FROM commitlog_stats GROUP BY store",
+            views=["commitlog_stats"],
+        )
+    }
+    where = " OR ".join(
+        f"(store = {literal(lag.store)} AND topic = {literal(lag.topic)} "
+        f"AND queue_id = {lag.queue_id} AND queue_offset = {_first_left(lag)})"
+        for lag in lags
+    )
+    rows = engine.query(
+        "SELECT store, topic, queue_id, queue_offset, MAX(store_ms) AS store_ms FROM commitlog "
+        f"WHERE {where} GROUP BY store, topic, queue_id, queue_offset",
+        views=["commitlog"],
+    )
+    times = {
+        (row["store"], row["topic"], row["queue_id"], row["queue_offset"]): row["store_ms"]
+        for row in rows
+    }
+    for lag in lags:
+        first_ms = times.get((lag.store, lag.topic, lag.queue_id, _first_left(lag)))
+        if first_ms is not None:
+            lag.age_ms = newest[lag.store] - first_ms
+
+
+def _first_left(lag: QueueLag) -> int:
+    return max(lag.consumer_offset, lag.min_offset)
+
+
+def lag_tables(lags: list[QueueLag], top: int) -> list[Table]:
+    """By group and topic, and the queues that are furthest behind."""
+    groups: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for lag in lags:
+        row = groups.setdefault(
+            (lag.store, lag.group, lag.topic),
+            {
+                "store": lag.store,
+                "consumer_group": lag.group,
+                "topic": lag.topic,
+                "queues": 0,
+                "lag": 0,
+                "age_ms": None,
+                "deleted": 0,
+            },
+        )
+        row["queues"] += 1
+        row["lag"] += lag.lag
+        row["deleted"] += lag.deleted
+        if lag.age_ms is not None:
+            row["age_ms"] = max(lag.age_ms, row["age_ms"] or 0)
+    rows = sorted(groups.values(), key=lambda row: -row["lag"])
+    return [
+        table(
+            "lag",
+            f"Consumer groups by messages not consumed, the first {top}; deleted: gone from the "
+            "log before the group had them",
+            "store consumer_group topic queues:integer lag:integer:msg age_ms:duration "
+            "deleted:integer:msg",
+            rows[:top],
+        ),
+        table(
+            "lag_queues",
+            f"The {top} queues that are furthest behind",
+            "store consumer_group topic queue_id:integer consumer_offset:integer "
+            "end_offset:integer lag:integer:msg age_ms:duration",
+            [
+                attrs.asdict(lag) | {"consumer_group": lag.group, "lag": lag.lag}
+                for lag in lags[:top]
+            ],
+        ),
+    ]
+
+
+def lag_findings(tables: list[Table], lags: list[QueueLag]) -> list[Finding]:
+    """Sentences on the largest lags, on lost messages and on offsets beyond the end."""
+    findings = []
+    for store, group, topic, _, lag, age_ms, deleted in tables[0].rows[:5]:
+        assert isinstance(lag, int)
+        assert isinstance(deleted, int)
+        if lag > 0:
+            age = f", the oldest {say_ms(age_ms)} old" if isinstance(age_ms, int) else ""
+            findings.append(
+                Finding(
+                    "info",
+                    f"{store}: group {group} has not consumed {count_of(lag, 'message')} of topic "
+                    f"{topic}{age}.",
+                )
+            )
+        if deleted:
+            findings.append(
+                Finding(
+                    "warning",
+                    f"{store}: {count_of(deleted, 'message')} of topic {topic} went from the log "
+                    f"before group {group} had them.",
+                )
+            )
+    ahead = [lag for lag in lags if lag.lag < 0]
+    findings += [
+        Finding(
+            "warning",
+            f"{lag.store}: group {lag.group} stands {count_of(-lag.lag, 'message')} beyond the "
+            f"end of topic {lag.topic} queue {lag.queue_id}: it will miss as many, unless the "
+            "topic is no longer there.",
+        )
+        for lag in ahead[-5:]
+    ]
+    return findings
+
+
+def lag_over_time(engine: Engine) -> tuple[list[Table], list[Chart]]:
+    """What the journals sampled; nothing when they did not."""
+    if not engine.journal_count:
+        return [], []
+    samples = (
+        f"SELECT node, wall_ms, {engine.item('fields', 'group')} AS consumer_group, "
+        f"{engine.item('fields', 'topic')} AS topic, "
+        f"CAST({engine.item('fields', 'lag')} AS BIGINT) AS lag "
+        f"FROM journal WHERE name = {literal(_LAG_NAME)}"
+    )
+    ends = engine.query(
+        f"SELECT MIN(wall_ms) AS first_ms, MAX(wall_ms) AS last_ms FROM ({samples}) AS t",
+        views=["journal"],
+    )[0]
+    if ends["first_ms"] is None:
+        return [], []
+    width_ms = bucket_width_ms(ends["first_ms"], ends["last_ms"])
+    rows = engine.query(
+        f"WITH samples AS ({samples}), largest AS (SELECT node, consumer_group, topic, "
+        "MAX(lag) AS lag_max FROM samples GROUP BY node, consumer_group, topic "
+        f"ORDER BY MAX(lag) DESC, node, consumer_group, topic LIMIT {LINES_MAX}) "
+        "SELECT samples.node AS node, samples.consumer_group AS consumer_group, "
+        f"samples.topic AS topic, {bucket('wall_ms', width_ms)} AS begin_ms, "
+        "MAX(lag) AS lag_max FROM samples JOIN largest ON largest.node = samples.node "
+        "AND largest.consumer_group = samples.consumer_group AND largest.topic = samples.topic "
+        "GROUP BY samples.node, samples.consumer_group, samples.topic, "
+        f"{bucket('wall_ms', width_ms)} ORDER BY node, consumer_group, topic, begin_ms",
+        views=["journal"],
+    )
+    lines: dict[str, list[tuple[int, int]]] = {}
+    for row in rows:
+        label = f"{row['consumer_group']} of {row['topic']} @ {row['node']}"
+        lines.setdefault(label, []).append((row["begin_ms"], row["lag_max"]))
+    found = table(
+        "lag_time",
+        f"The largest lags in steps of {say_ms(width_ms)}, as brokers sampled them",
+        "node consumer_group topic begin_ms:time lag_max:integer:msg",
+        rows,
+    )
+    chart = Chart(
+        title="Messages not consumed over time, the groups furthest behind",
+        kind="line",
+        x_label="time (UTC)",
+        y_label="messages",
+        x_kind="time",
+        series=[Series(label, points) for label, points in lines.items()],
+        note="Brokers tell of a group when its figures have changed.",
+    )
+    return [found], [chart]

@@ -1,0 +1,332 @@
+"""Is anything damaged, missing or out of step between log, consume queues and index?
+
+The exit code is 1 when a bad record, a gap, a repetition, or a wrong entry was found. What a crash
+or a running broker leaves at the end of a store (records that no entry tells of yet) and what
+deleting a topic leaves in the log are told, but nothing is wrong with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+
+from trioha.analysis.engine import Engine
+from trioha.analysis.reports import REPORTS
+from trioha.analysis.reports.index_entries import IndexCheck, check_index
+from trioha.analysis.reports.queue_entries import (
+    Ends,
+    ends_of,
+    wrong_entries,
+    wrong_tags,
+)
+from trioha.analysis.reports.queue_offsets import (
+    Queue,
+    broken_queues,
+    first_steps,
+    step_counts,
+)
+from trioha.analysis.reports.tables import table
+from trioha.analysis.reports.words import count_of, say_bytes
+from trioha.analysis.results import Finding, Report, ReportOptions, Table
+from trioha.analysis.schema import AnalysisError
+
+NAME = "integrity"
+TITLE = REPORTS[NAME].title
+NEEDS = frozenset({"commitlog", "commitlog_full", "commitlog_corrupt", "commitlog_stats"})
+ENGINES = frozenset({"local", "spark"})
+
+STRETCHES_MAX = 1000
+
+
+def run(engine: Engine, options: ReportOptions) -> Report:
+    """The report."""
+    stretches, findings = _damage(engine)
+    steps, step_findings, restarts = _steps(engine, stretches)
+    findings += step_findings
+    tables = [stretches, *steps]
+    window = engine.window
+    if window.from_ms is None and window.to_ms is None:
+        for found, told in (_queues(engine, restarts), _index(engine)):
+            tables += found
+            findings += told
+    else:
+        findings.append(
+            Finding(
+                "info",
+                "Consume queues and index were not compared with the log: they know no time, so "
+                "that takes a run without --from and --to.",
+            )
+        )
+    is_wrong = any(finding.severity == "error" for finding in findings)
+    if not is_wrong:
+        findings.insert(0, Finding("info", _sound(engine)))
+    return Report(
+        name=NAME,
+        title=TITLE,
+        question=REPORTS[NAME].question,
+        tables=[_checked(engine), *tables],
+        findings=findings,
+        exit_code=1 if is_wrong else 0,
+    )
+
+
+def _sound(engine: Engine) -> str:
+    stores = ", ".join(store.label for store in engine.stores)
+    return f"Nothing is wrong with the records of {stores}."
+
+
+def _checked(engine: Engine) -> Table:
+    rows = engine.query(
+        "SELECT store, SUM(messages) AS records, SUM(bytes) AS record_bytes, "
+        "COUNT(DISTINCT topic) AS topics FROM commitlog_stats GROUP BY store ORDER BY store",
+        views=["commitlog_stats"],
+    )
+    return table(
+        "checked",
+        "What was checked",
+        "store records:integer record_bytes:bytes topics:integer",
+        rows,
+    )
+
+
+def _damage(engine: Engine) -> tuple[Table, list[Finding]]:
+    totals = engine.query(
+        "SELECT store, reason, COUNT(*) AS stretches, SUM(length) AS bytes, "
+        "MIN(phy_offset) AS first_offset FROM commitlog_corrupt "
+        "GROUP BY store, reason ORDER BY store, MIN(phy_offset), reason LIMIT 1000",
+        views=["commitlog_corrupt"],
+    )
+    rows = engine.query(
+        "SELECT store, segment, phy_offset, length, reason FROM commitlog_corrupt "
+        f"ORDER BY store, phy_offset LIMIT {STRETCHES_MAX}",
+        views=["commitlog_corrupt"],
+    )
+    findings = [
+        Finding(
+            "error",
+            f"{row['store']}: {count_of(row['stretches'], 'damaged stretch')} of the log, "
+            f"{say_bytes(row['bytes'])} in all, the first at {row['first_offset']}: "
+            f"{row['reason']}.",
+        )
+        for row in totals
+    ]
+    return (
+        table(
+            "damage",
+            f"Stretches of the log that are no sound record, the first {STRETCHES_MAX}",
+            "store segment phy_offset:integer length:bytes reason",
+            rows,
+        ),
+        findings,
+    )
+
+
+def _steps(engine: Engine, damage: Table) -> tuple[list[Table], list[Finding], dict[Queue, int]]:
+    queues = broken_queues(engine)
+    counts = step_counts(engine, queues) if queues else []
+    rows = first_steps(engine, queues) if queues else []
+    bad = [(row[0], row[2]) for row in damage.rows]
+    for row in rows:
+        row["at_damage"] = any(
+            store == row["store"] and row["phy_before"] <= offset < row["phy_offset"]
+            for store, offset in bad
+            if isinstance(offset, int)
+        )
+    findings = []
+    for row in counts:
+        where = f"{row['store']}: topic {row['topic']} queue {row['queue_id']}"
+        if row["gaps"]:
+            findings.append(
+                Finding(
+                    "error",
+                    f"{where}: {count_of(row['missing'], 'message')} missing from the log in "
+                    f"{count_of(row['gaps'], 'gap')} of the queue offset.",
+                )
+            )
+        if row["repeats"]:
+            times = count_of(row["repeats"], "time")
+            findings.append(Finding("error", f"{where}: the queue offset goes back {times}."))
+        if row["restarts"]:
+            findings.append(
+                Finding(
+                    "info",
+                    f"{where}: began anew at 0 {count_of(row['restarts'], 'time')}, the last at "
+                    f"{row['restart_offset']}: the topic was deleted and made again.",
+                )
+            )
+    restarts = {
+        (row["store"], row["topic"], row["queue_id"]): row["restart_offset"]
+        for row in counts
+        if row["restarts"]
+    }
+    tables = [
+        table(
+            "queue_steps",
+            "Queues whose queue offset does not rise by one from record to record",
+            "store topic queue_id:integer gaps:integer missing:integer repeats:integer "
+            "restarts:integer",
+            counts,
+        ),
+        table(
+            "steps",
+            "The first such places; at_damage: a damaged stretch lies between the two records",
+            "store topic queue_id:integer kind before:integer queue_offset:integer "
+            "phy_before:integer phy_offset:integer store_ms:time at_damage:flag",
+            rows,
+        ),
+    ]
+    return tables, findings, restarts
+
+
+def _queues(engine: Engine, restarts: dict[Queue, int]) -> tuple[list[Table], list[Finding]]:
+    ends = ends_of(engine)
+    counts, first = wrong_entries(engine, ends, restarts)
+    findings = [
+        Finding(
+            "error",
+            f"{row['store']}: topic {row['topic']} queue {row['queue_id']}: "
+            f"{row['kind']} at {count_of(row['places'], 'queue offset')}, the first "
+            f"{row['first_queue_offset']}.",
+        )
+        for row in counts
+    ]
+    wrong = {(row["store"], row["topic"], row["queue_id"]) for row in counts}
+    for row in wrong_tags(engine, ends):
+        key = (row["store"], row["topic"], row["queue_id"])
+        # Where places are wrong or the log holds an older queue too, counts differ anyway.
+        if key not in wrong and key not in restarts:
+            findings.append(
+                Finding(
+                    "error",
+                    f"{key[0]}: topic {key[1]} queue {key[2]}: the tags code of "
+                    f"{count_of(row['entries'], 'entry')} is not that of the record's tags.",
+                )
+            )
+    findings += _ends_findings(engine, ends)
+    findings += _lost_topics(engine, ends)
+    tables = [
+        table(
+            "queue_entries",
+            "Consume queues against the log: wrong places by queue",
+            "store topic queue_id:integer kind places:integer first_queue_offset:integer",
+            counts,
+        ),
+        table(
+            "entries",
+            "The first wrong places",
+            "store topic queue_id:integer queue_offset:integer kind record_offset:integer "
+            "entry_offset:integer",
+            first,
+        ),
+    ]
+    return tables, findings
+
+
+def _ends_findings(engine: Engine, ends: dict[str, Ends]) -> Iterator[Finding]:
+    for store in engine.stores:
+        end = ends.get(store.label)
+        if end is None:
+            yield Finding("info", f"{store.label} has no consume queues to compare.")
+            continue
+        why = "" if store.is_closed else "; it is in use or crashed, recovery puts that right"
+        if end.entries_beyond:
+            yield Finding(
+                "error" if store.is_closed else "info",
+                f"{store.label}: {count_of(end.entries_beyond, 'entry')} beyond the end of the "
+                f"log{why}.",
+            )
+        if end.records_beyond:
+            yield Finding(
+                "error" if store.is_closed else "info",
+                f"{store.label}: {count_of(end.records_beyond, 'record')} without entry at the end "
+                f"of the log{why}.",
+            )
+
+
+def _lost_topics(engine: Engine, ends: dict[str, Ends]) -> Iterator[Finding]:
+    """Topics with records and no entry at all."""
+    rows = engine.query(
+        "SELECT store, topic, SUM(messages) AS messages, MIN(phy_offset_min) AS first_offset "
+        "FROM commitlog_stats GROUP BY store, topic ORDER BY store, topic",
+        views=["commitlog_stats"],
+    )
+    queues = engine.query("SELECT DISTINCT store, topic FROM consumequeue", views=["consumequeue"])
+    kept = {(row["store"], row["topic"]) for row in queues}
+    known = {store.label: _topics(engine, store) for store in engine.stores}
+    for row in rows:
+        store, topic = row["store"], row["topic"]
+        end = ends.get(store)
+        if end is None or (store, topic) in kept or row["first_offset"] > end.newest_entry:
+            continue
+        text = f"{store}: topic {topic} has {count_of(row['messages'], 'record')} but no queue"
+        if topic in known[store]:
+            yield Finding("error", f"{text}, though it exists.")
+        else:
+            yield Finding("info", f"{text}: it was deleted.")
+
+
+def _topics(engine: Engine, store: Any) -> frozenset[str]:
+    try:
+        return frozenset(store.topics())
+    except AnalysisError as error:
+        engine.note(str(error))
+        return frozenset()
+
+
+def _index(engine: Engine) -> tuple[list[Table], list[Finding]]:
+    checks = [check_index(store) for store in engine.stores]
+    findings: list[Finding] = []
+    for store, check in zip(engine.stores, checks, strict=True):
+        findings += _index_findings(check, is_closed=store.is_closed)
+    return [
+        table(
+            "index",
+            "Index files against the log",
+            "store files:integer entries:integer keys_checked:integer missing:integer "
+            "dangling:integer not_yet:integer splits:integer splits_checked:integer",
+            [attrs.asdict(check, recurse=False) for check in checks],
+        ),
+        table(
+            "index_entries",
+            "The first wrong places of the index",
+            "store kind phy_offset:integer topic key key_hash:integer",
+            [attrs.asdict(wrong) for check in checks for wrong in check.wrong],
+        ),
+    ], findings
+
+
+def _index_findings(check: IndexCheck, *, is_closed: bool) -> Sequence[Finding]:
+    findings = [Finding("error", f"{text}.") for text in check.unreadable]
+    if check.missing:
+        findings.append(
+            Finding("error", f"{check.store}: {count_of(check.missing, 'key')} not in the index.")
+        )
+    if check.dangling:
+        findings.append(
+            Finding(
+                "error",
+                f"{check.store}: {count_of(check.dangling, 'index entry')} whose record has no "
+                "such key.",
+            )
+        )
+    if check.files and check.not_yet:
+        findings.append(
+            Finding(
+                "warning" if is_closed else "info",
+                f"{check.store}: {count_of(check.not_yet, 'key')} of the newest records not yet "
+                "in the index.",
+            )
+        )
+    if check.splits_checked < check.splits:
+        findings.append(
+            Finding(
+                "info",
+                f"{check.store}: of the index, {check.splits_checked} of {check.splits} evenly "
+                "spread ranges of the log were compared.",
+            )
+        )
+    if not check.files and not check.unreadable:
+        findings.append(Finding("info", f"{check.store} has no index to compare."))
+    return findings

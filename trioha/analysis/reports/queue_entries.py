@@ -1,0 +1,204 @@
+"""Consume queues against the log, both ways.
+
+Theory of operation. A record and its entry say the same: queue, queue offset, phy_offset, size.
+Both sides are summed up per queue and block of 4096 queue offsets, number and two sums of row
+hashes; only blocks whose sums differ are compared row by row. Left out are entries of records whose
+segments were deleted, queues that no longer exist (their topic was deleted), and both ends of a
+store that was not closed in order: entries ahead of the log that was read, and records ahead of
+the dispatcher, which recovery puts right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from trioha.analysis.engine import Engine, bucket, literal
+from trioha.analysis.reports.queue_offsets import QUEUED, Queue
+from trioha.wire.java_hash import string_hash
+from trioha.wire.names import SCHEDULE_TOPIC
+
+BLOCK_ENTRIES = 4096
+WRONG_MAX = 200
+"""Wrong entries listed; all are counted."""
+_PRIME = (1 << 31) - 1
+_TAGS_MAX = 50_000
+"""Tags per store and queue that are compared; more are no tags but ids."""
+
+MISSING, DANGLING, WRONG = "record without entry", "entry without record", "entry of another record"
+
+
+@attrs.frozen
+class Ends:
+    """Of one store: what of the log and of its queues is to agree."""
+
+    log_begin: int
+    log_end: int
+    newest_entry: int
+    """phy_offset of the newest entry of all queues, within the log; -1 when there is none."""
+    entries_beyond: int
+    """Entries at or behind `log_end`."""
+    records_beyond: int
+    """Records behind the newest entry."""
+
+
+def ends_of(engine: Engine) -> dict[str, Ends]:
+    """By store; stores without records or queues are missing."""
+    rows = engine.query(
+        "WITH log_ends AS (SELECT store, MIN(phy_offset) AS log_begin, "
+        "MAX(phy_offset + size) AS log_end FROM commitlog GROUP BY store), "
+        "entries AS (SELECT consumequeue.store AS store, log_begin, log_end, "
+        "MAX(CASE WHEN phy_offset < log_end THEN phy_offset ELSE -1 END) AS newest_entry, "
+        "SUM(CASE WHEN phy_offset >= log_end THEN 1 ELSE 0 END) AS entries_beyond "
+        "FROM consumequeue JOIN log_ends ON log_ends.store = consumequeue.store "
+        "GROUP BY consumequeue.store, log_begin, log_end) "
+        "SELECT entries.store AS store, log_begin, log_end, newest_entry, entries_beyond, "
+        "COUNT(phy_offset) AS records_beyond FROM entries LEFT JOIN (SELECT store AS log_store, "
+        f"phy_offset FROM commitlog WHERE {QUEUED}) AS log "
+        "ON log_store = entries.store AND phy_offset > newest_entry "
+        "GROUP BY entries.store, log_begin, log_end, newest_entry, entries_beyond",
+        views=["commitlog", "consumequeue"],
+    )
+    return {row.pop("store"): Ends(**row) for row in rows}
+
+
+def wrong_entries(
+    engine: Engine, ends: Mapping[str, Ends], restarts: Mapping[Queue, int]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Counts by store, queue and kind, and the first wrong places.
+
+    `restarts` has the phy_offset at which a queue last began anew: older records need no entry.
+    """
+    sides = _sides(engine, ends)
+    if sides is None:
+        return [], []
+    keys = "store, topic, queue_id, block"
+    sums = ", ".join(
+        f"SUM((((queue_offset % {_PRIME}) * {factor} + phy_offset % {_PRIME}) % {_PRIME} "
+        f"* {factor} + size) % {_PRIME}) AS sum_{i}"
+        for i, factor in enumerate((1_000_003, 1_234_567_891))
+    )
+    common = (
+        f"WITH sides AS ({sides}), "
+        f"digests AS (SELECT {keys}, side, COUNT(*) AS found, {sums} FROM sides "
+        f"GROUP BY {keys}, side), "
+        f"bad AS (SELECT {keys} FROM (SELECT {keys}, COUNT(*) AS found FROM "
+        f"(SELECT {keys}, found, sum_0, sum_1, COUNT(*) AS alike FROM digests "
+        f"GROUP BY {keys}, found, sum_0, sum_1) AS a WHERE alike = 1 GROUP BY {keys}) AS b), "
+        "pairs AS (SELECT sides.store AS store, sides.topic AS topic, "
+        "sides.queue_id AS queue_id, queue_offset, phy_offset, size, "
+        "MAX(CASE WHEN side = 0 THEN 1 ELSE 0 END) AS in_log, "
+        "MAX(CASE WHEN side = 1 THEN 1 ELSE 0 END) AS in_queue "
+        "FROM sides JOIN bad ON bad.store = sides.store AND bad.topic = sides.topic "
+        "AND bad.queue_id = sides.queue_id AND bad.block = sides.block "
+        "GROUP BY sides.store, sides.topic, sides.queue_id, queue_offset, phy_offset, size), "
+        "places AS (SELECT store, topic, queue_id, queue_offset, "
+        "MAX(CASE WHEN in_log = 1 THEN phy_offset END) AS record_offset, "
+        "MAX(CASE WHEN in_queue = 1 THEN phy_offset END) AS entry_offset, "
+        "MAX(in_log * in_queue) AS agree FROM pairs "
+        "GROUP BY store, topic, queue_id, queue_offset), "
+        "judged AS (SELECT store, topic, queue_id, queue_offset, record_offset, entry_offset, "
+        f"CASE WHEN entry_offset IS NULL THEN {literal(MISSING)} "
+        f"WHEN record_offset IS NULL THEN {literal(DANGLING)} ELSE {literal(WRONG)} END AS kind "
+        "FROM places WHERE (agree = 0 OR record_offset > entry_offset) "
+        f"AND NOT (entry_offset IS NULL AND {_is_older(restarts)})) "
+    )
+    views = ["commitlog", "consumequeue"]
+    counts = engine.query(
+        f"{common} SELECT store, topic, queue_id, kind, COUNT(*) AS places, "
+        "MIN(queue_offset) AS first_queue_offset FROM judged "
+        "GROUP BY store, topic, queue_id, kind ORDER BY store, topic, queue_id, kind",
+        views=views,
+    )
+    if not counts:
+        return [], []
+    first = engine.query(
+        f"{common} SELECT store, topic, queue_id, queue_offset, kind, record_offset, "
+        "entry_offset FROM judged ORDER BY store, topic, queue_id, queue_offset "
+        f"LIMIT {WRONG_MAX}",
+        views=views,
+    )
+    return counts, first
+
+
+def _is_older(restarts: Mapping[Queue, int]) -> str:
+    """SQL: whether a place belongs to what a queue held before it began anew."""
+    named = " OR ".join(
+        f"(store = {literal(store)} AND topic = {literal(topic)} AND queue_id = {queue_id} "
+        f"AND record_offset < {phy_offset})"
+        for (store, topic, queue_id), phy_offset in restarts.items()
+    )
+    return f"({named})" if named else "1 = 0"
+
+
+def _sides(engine: Engine, ends: Mapping[str, Ends]) -> str | None:
+    """SELECT of what is to agree: side 0 is the log, side 1 the queues."""
+    log, queues = [], []
+    for store in engine.stores:
+        end = ends.get(store.label)
+        known = sorted({queue.topic for queue in store.consume_queues()})
+        if end is None or not known:
+            continue
+        label = literal(store.label)
+        log.append(f"(store = {label} AND phy_offset <= {end.newest_entry})")
+        queues.append(
+            f"(store = {label} AND phy_offset >= {end.log_begin} AND phy_offset < {end.log_end})"
+        )
+    if not log:
+        return None
+    block = bucket("queue_offset", BLOCK_ENTRIES)
+    columns = f"store, topic, queue_id, queue_offset, phy_offset, size, {block} AS block"
+    # Of a deleted topic the log still holds records; it has no entry any more.
+    kept = "SELECT DISTINCT store AS kept_store, topic AS kept_topic FROM consumequeue"
+    return (
+        f"SELECT {columns}, 0 AS side FROM commitlog JOIN ({kept}) AS kept "
+        "ON kept_store = store AND kept_topic = topic "
+        f"WHERE {QUEUED} AND ({' OR '.join(log)}) UNION ALL "
+        f"SELECT {columns}, 1 AS side FROM consumequeue WHERE {' OR '.join(queues)}"
+    )
+
+
+def wrong_tags(engine: Engine, ends: Mapping[str, Ends]) -> list[dict[str, Any]]:
+    """Queues whose entries carry other tags codes than their records' tags make."""
+    low = " ".join(f"WHEN {literal(store)} THEN {end.log_begin}" for store, end in ends.items())
+    high = " ".join(f"WHEN {literal(store)} THEN {end.newest_entry}" for store, end in ends.items())
+    if not ends:
+        return []
+    of_log = engine.query(
+        "SELECT store, topic, queue_id, COALESCE(tags, '') AS tags, COUNT(*) AS messages "
+        f"FROM commitlog_full WHERE {QUEUED} AND topic <> {literal(SCHEDULE_TOPIC)} "
+        f"AND phy_offset <= CASE store {high} ELSE -1 END "
+        f"GROUP BY store, topic, queue_id, COALESCE(tags, '') LIMIT {_TAGS_MAX + 1}",
+        views=["commitlog_full"],
+    )
+    of_queues = engine.query(
+        "SELECT store, topic, queue_id, tags_code, COUNT(*) AS messages FROM consumequeue "
+        f"WHERE topic <> {literal(SCHEDULE_TOPIC)} AND phy_offset >= CASE store {low} ELSE 0 END "
+        f"AND phy_offset <= CASE store {high} ELSE -1 END "
+        f"GROUP BY store, topic, queue_id, tags_code LIMIT {_TAGS_MAX + 1}",
+        views=["consumequeue"],
+    )
+    if max(len(of_log), len(of_queues)) > _TAGS_MAX:
+        engine.note("There are too many different tags to compare them with the queues' codes.")
+        return []
+    codes: dict[Queue, dict[int, int]] = {}
+    for row in of_log:
+        queue = codes.setdefault((row["store"], row["topic"], row["queue_id"]), {})
+        code = string_hash(row["tags"])
+        queue[code] = queue.get(code, 0) + row["messages"]
+    entries: dict[Queue, dict[int, int]] = {}
+    for row in of_queues:
+        key = (row["store"], row["topic"], row["queue_id"])
+        entries.setdefault(key, {})[row["tags_code"]] = row["messages"]
+    return [
+        {"store": key[0], "topic": key[1], "queue_id": key[2], "entries": _surplus(found, expected)}
+        for key, found in sorted(entries.items())
+        if (expected := codes.get(key, {})) != found
+    ]
+
+
+def _surplus(found: Mapping[int, int], expected: Mapping[int, int]) -> int:
+    """Entries whose code no record of the queue accounts for."""
+    return sum(max(0, count - expected.get(code, 0)) for code, count in found.items())

@@ -1,0 +1,303 @@
+"""What did not go through at once: retries, dead letters, delayed messages, transactions.
+
+A message sent back waits in SCHEDULE_TOPIC_XXXX and is then stored in %RETRY%group; after too many
+times it is stored in %DLQ%group instead. A half message of a transaction is done when a record of
+the op topic names its queue offset, or when the checker has passed it on
+(TransactionalMessageBridge). Stores of one broker repeat each other: figures are per store.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from trioha.analysis.engine import Engine, literal, literals
+from trioha.analysis.reports.consumer_lag import queue_ends
+from trioha.analysis.reports.dialect import text_of
+from trioha.analysis.reports.first_stores import has_prefix
+from trioha.analysis.reports.tables import table
+from trioha.analysis.reports.words import count_of, say_ms
+from trioha.analysis.results import Chart, Finding, Series, Table
+from trioha.analysis.schema import AnalysisError
+from trioha.analysis.store_files import StoreFiles
+from trioha.wire.codes import SysFlag
+from trioha.wire.names import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+    is_dlq_topic,
+)
+from trioha.wire.properties import Property
+
+CHECK_GROUP = "CID_RMQ_SYS_TRANS"
+OVERDUE_MS = 60_000
+"""How late the head of a delay level may be before it is worth a sentence."""
+
+
+def redelivery(
+    engine: Engine, now_ms: int, top: int
+) -> tuple[list[Table], list[Chart], list[Finding]]:
+    """Retry and dead letter topics: by group, by origin, by number of attempts."""
+    groups = engine.query(
+        "SELECT store, topic, SUM(messages) AS messages, MIN(store_ms_min) AS oldest_ms, "
+        "MAX(store_ms_max) AS newest_ms FROM commitlog_stats "
+        f"WHERE {has_prefix('topic', RETRY_PREFIX)} OR {has_prefix('topic', DLQ_PREFIX)} "
+        "GROUP BY store, topic ORDER BY messages DESC, store, topic LIMIT 1000",
+        views=["commitlog_stats"],
+    )
+    topics = sorted({row["topic"] for row in groups})
+    origins = _origins(engine, topics)
+    attempts = _attempts(engine, topics)
+    by_topic: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in origins:
+        by_topic[row["store"], row["topic"]].append(row)
+        row |= _kind_of(row["topic"])
+    for row in groups:
+        of_group = by_topic[row["store"], row["topic"]]
+        times = [each for each in attempts if each["topic"] == row["topic"]]
+        row |= _kind_of(row["topic"]) | {
+            "different": sum(each["different"] for each in of_group),
+            "age_ms": now_ms - row["oldest_ms"],
+            "reconsume_max": max((each["reconsume_times"] for each in times), default=0),
+            "top_origin": of_group[0]["origin"] if of_group else None,
+        }
+    for row in attempts:
+        row |= _kind_of(row["topic"])
+    findings = [
+        Finding(
+            "warning",
+            f"{row['store']}: group {row['consumer_group']} gave up on "
+            f"{count_of(row['messages'], 'message')}, mostly of topic {row['top_origin']}; "
+            f"the oldest dead letter is {say_ms(row['age_ms'])} old.",
+        )
+        for row in groups
+        if row["kind"] == "dead letter"
+    ]
+    tables = [
+        table(
+            "redelivery",
+            f"Retries and dead letters by group, the first {top}",
+            "store consumer_group kind messages:integer different:integer oldest_ms:time "
+            "newest_ms:time age_ms:duration reconsume_max:integer top_origin",
+            groups[:top],
+        ),
+        table(
+            "redelivery_origins",
+            f"Which topics retries and dead letters come from, the first {top}",
+            "store consumer_group kind origin messages:integer different:integer",
+            origins[:top],
+        ),
+        table(
+            "reconsume_times",
+            "How many times messages had been delivered when they were stored again",
+            "store consumer_group kind reconsume_times:integer messages:integer",
+            attempts,
+        ),
+    ]
+    return tables, [_attempts_chart(attempts)], findings
+
+
+def _kind_of(topic: str) -> dict[str, str]:
+    prefix, kind = (DLQ_PREFIX, "dead letter") if is_dlq_topic(topic) else (RETRY_PREFIX, "retry")
+    return {"kind": kind, "consumer_group": topic[len(prefix) :]}
+
+
+def _origins(engine: Engine, topics: list[str]) -> list[dict[str, Any]]:
+    if not topics:
+        return []
+    origin = engine.item("properties", Property.RETRY_TOPIC)
+    # A client's unique id stays with every copy; without one the first offset id does.
+    first_id = engine.item("properties", Property.ORIGIN_MESSAGE_ID)
+    return engine.query(
+        "SELECT store, topic, origin, COUNT(*) AS messages, COUNT(DISTINCT id) AS different "
+        f"FROM (SELECT store, topic, COALESCE({origin}, '') AS origin, "
+        f"COALESCE(unique_key, {first_id}) AS id FROM commitlog_full "
+        f"WHERE topic IN {literals(topics)}) AS t GROUP BY store, topic, origin "
+        "ORDER BY messages DESC, store, topic, origin LIMIT 10000",
+        views=["commitlog_full"],
+    )
+
+
+def _attempts(engine: Engine, topics: list[str]) -> list[dict[str, Any]]:
+    if not topics:
+        return []
+    return engine.query(
+        "SELECT store, topic, reconsume_times, COUNT(*) AS messages FROM commitlog "
+        f"WHERE topic IN {literals(topics)} GROUP BY store, topic, reconsume_times "
+        "ORDER BY store, topic, reconsume_times",
+        views=["commitlog"],
+    )
+
+
+def _attempts_chart(attempts: list[dict[str, Any]]) -> Chart:
+    series = []
+    for kind in ("retry", "dead letter"):
+        counts: dict[int, int] = defaultdict(int)
+        for row in attempts:
+            if row["kind"] == kind:
+                counts[row["reconsume_times"]] += row["messages"]
+        points = [(times, times + 1, count) for times, count in sorted(counts.items())]
+        series.append(Series(kind, points))
+    return Chart(
+        title="Retries and dead letters by how often the message had been delivered before",
+        kind="histogram",
+        x_label="deliveries before",
+        y_label="records",
+        series=series,
+    )
+
+
+def delays(engine: Engine) -> tuple[list[Table], list[Finding]]:
+    """Delayed messages: delivered and waiting, per store and level."""
+    ends = queue_ends(engine)
+    newest = {
+        row["store"]: row["newest_ms"]
+        for row in engine.query(
+            "SELECT store, MAX(store_ms_max) AS newest_ms FROM commitlog_stats GROUP BY store",
+            views=["commitlog_stats"],
+        )
+    }
+    rows: list[dict[str, Any]] = []
+    for store in engine.stores:
+        offsets = _delay_offsets(engine, store)
+        for (label, topic, queue_id), (_, end) in sorted(ends.items()):
+            if label == store.label and topic == SCHEDULE_TOPIC:
+                done = offsets.get(queue_id + 1, 0)
+                rows.append(
+                    {
+                        "store": label,
+                        "level": queue_id + 1,
+                        "stored": end,
+                        "delivered": done,
+                        "waiting": end - done,
+                        "due_ms": None,
+                        "overdue_ms": None,
+                    }
+                )
+    _find_due(engine, rows, newest)
+    findings = [
+        Finding(
+            "warning",
+            f"{row['store']}: delay level {row['level']}: the next of "
+            f"{count_of(row['waiting'], 'message')} was due {say_ms(row['overdue_ms'])} before "
+            "the newest record: delivery lags or stands still.",
+        )
+        for row in rows
+        if (row["overdue_ms"] or 0) > OVERDUE_MS
+    ]
+    return [
+        table(
+            "delays",
+            "Delayed messages by level, as consume queue and delayOffset.json say",
+            "store level:integer stored:integer delivered:integer waiting:integer due_ms:time "
+            "overdue_ms:duration",
+            rows,
+        )
+    ], findings
+
+
+def _delay_offsets(engine: Engine, store: StoreFiles) -> dict[int, int]:
+    try:
+        return store.delay_offsets()
+    except AnalysisError as error:
+        engine.note(str(error))
+        return {}
+
+
+def _find_due(engine: Engine, rows: list[dict[str, Any]], newest: dict[str, int]) -> None:
+    """When the head of each level is due: the tags code of its entry says so."""
+    where = " OR ".join(
+        f"(store = {literal(row['store'])} AND queue_id = {row['level'] - 1} "
+        f"AND queue_offset = {row['delivered']})"
+        for row in rows
+        if row["waiting"] > 0
+    )
+    if not where:
+        return
+    found = engine.query(
+        "SELECT store, queue_id, tags_code FROM consumequeue "
+        f"WHERE topic = {literal(SCHEDULE_TOPIC)} AND ({where})",
+        views=["consumequeue"],
+    )
+    due = {(row["store"], row["queue_id"] + 1): row["tags_code"] for row in found}
+    for row in rows:
+        due_ms = due.get((row["store"], row["level"]))
+        if due_ms is not None:
+            row["due_ms"] = due_ms
+            now_ms = newest.get(row["store"])
+            row["overdue_ms"] = None if now_ms is None else max(0, now_ms - due_ms)
+
+
+def transactions(engine: Engine, now_ms: int) -> tuple[list[Table], list[Finding]]:
+    """Half messages: committed, rolled back, waiting."""
+    checks = engine.item("properties", Property.TRANSACTION_CHECK_TIMES)
+    half, op = literal(TRANS_HALF_TOPIC), literal(TRANS_OP_HALF_TOPIC)
+    found = engine.query(
+        "SELECT COUNT(*) AS found FROM commitlog_stats "
+        f"WHERE topic IN {literals((TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC))}",
+        views=["commitlog_stats"],
+    )
+    if not found[0]["found"]:
+        return [], []
+    committed = f"(sys_flag & {SysFlag.TRANSACTION_MASK}) = {SysFlag.TRANSACTION_COMMIT}"
+    rows = engine.query(
+        f"SELECT store, SUM(CASE WHEN topic = {half} THEN 1 ELSE 0 END) AS half, "
+        f"SUM(CASE WHEN topic = {half} AND {checks} IS NOT NULL THEN 1 ELSE 0 END) AS checked, "
+        f"SUM(CASE WHEN topic = {op} THEN 1 ELSE 0 END) AS done, "
+        f"SUM(CASE WHEN {committed} THEN 1 ELSE 0 END) AS committed FROM commitlog_full "
+        "GROUP BY store ORDER BY store",
+        views=["commitlog_full"],
+    )
+    waiting = {row["store"]: row for row in _waiting(engine)}
+    for row in rows:
+        left = waiting.get(row["store"], {"messages": 0, "oldest_ms": None})
+        row["rolled_back"] = max(0, row["done"] - row["committed"])
+        row["waiting"] = left["messages"]
+        row["oldest_ms"] = left["oldest_ms"]
+        row["age_ms"] = None if left["oldest_ms"] is None else now_ms - left["oldest_ms"]
+    findings = [
+        Finding(
+            "warning",
+            f"{row['store']}: {count_of(row['waiting'], 'transaction')} neither committed nor "
+            f"rolled back, the oldest {say_ms(row['age_ms'])} old.",
+        )
+        for row in rows
+        if row["waiting"]
+    ]
+    return [
+        table(
+            "transactions",
+            "Half messages; checked: stored again to ask the producer; done: op records",
+            "store half:integer checked:integer done:integer committed:integer "
+            "rolled_back:integer waiting:integer oldest_ms:time age_ms:duration",
+            rows,
+        )
+    ], findings
+
+
+def _waiting(engine: Engine) -> list[dict[str, Any]]:
+    """Half messages that no op record names and the checker has not passed on."""
+    passed = []
+    for store in engine.stores:
+        try:
+            queues = store.consumer_offsets().get((TRANS_HALF_TOPIC, CHECK_GROUP), {})
+        except AnalysisError as error:
+            engine.note(str(error))
+            queues = {}
+        passed += [
+            f"WHEN store = {literal(store.label)} AND queue_id = {queue_id} THEN {offset}"
+            for queue_id, offset in queues.items()
+        ]
+    offset = f"CASE {' '.join(passed)} ELSE 0 END" if passed else "0"
+    return engine.query(
+        "SELECT half.store AS store, COUNT(*) AS messages, MIN(store_ms) AS oldest_ms FROM ("
+        f"SELECT store, queue_id, {text_of(engine, 'queue_offset')} AS place, store_ms "
+        f"FROM commitlog WHERE topic = {literal(TRANS_HALF_TOPIC)} AND queue_offset >= {offset}"
+        f") AS half LEFT JOIN (SELECT DISTINCT store, queue_id, {text_of(engine, 'body')} AS place "
+        f"FROM commitlog_full WHERE topic = {literal(TRANS_OP_HALF_TOPIC)}) AS op "
+        "ON op.store = half.store AND op.queue_id = half.queue_id AND op.place = half.place "
+        "WHERE op.place IS NULL GROUP BY half.store",
+        views=["commitlog", "commitlog_full"],
+    )

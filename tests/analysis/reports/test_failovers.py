@@ -1,0 +1,238 @@
+"""Who was master when, as told by journals that end in every way there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.journals import Diary, at, engine_over
+
+from trioha.analysis.engine import Window
+from trioha.analysis.reports import failovers
+from trioha.analysis.reports.lives import OWN_END, is_same_address, journal_labels
+from trioha.analysis.results import Report, ReportOptions
+
+OPTIONS = ReportOptions(now_ms=at(10_000))
+
+
+def report_of(*diaries: Diary, window: Window | None = None) -> Report:
+    with engine_over(*diaries, window=window) as engine:
+        return failovers.run(engine, OPTIONS)
+
+
+def rows(report: Report, name: str) -> list[dict[str, Any]]:
+    table = next(table for table in report.tables if table.name == name)
+    names = [column.name for column in table.columns]
+    return [dict(zip(names, row, strict=True)) for row in table.rows]
+
+
+@pytest.fixture
+def a(tmp_path: Path) -> Diary:
+    return Diary(tmp_path / "a", "broker-a:0")
+
+
+@pytest.fixture
+def b(tmp_path: Path) -> Diary:
+    return Diary(tmp_path / "b", "broker-a:1")
+
+
+def failover(a: Diary, b: Diary) -> None:
+    """A is killed at 60 s, B is stopped at 70 s and comes back as the master at 75 s."""
+    a.start(0, "SYNC_MASTER", ha_listen="127.0.0.1:20001")
+    b.start(2, "SLAVE", ha_listen="127.0.0.1:20005")
+    b.tell(4, "ha_connected", peer="127.0.0.1:20001", offset=0)
+    a.alive(55, "SYNC_MASTER")
+    b.tell(60, "ha_disconnected", peer="127.0.0.1:20001", reason="the master closed the link")
+    b.stop(70)
+    b.start(74, "SYNC_MASTER", "broker-a:0", ha_listen="127.0.0.1:20005")
+    a.start(100, "SLAVE", "broker-a:1", ha_listen="127.0.0.1:20001")
+    a.stop(200)
+    b.stop(201)
+
+
+def test_a_failover_by_hand_is_an_outage_from_death_to_the_new_master(a: Diary, b: Diary) -> None:
+    failover(a, b)
+    report = report_of(a, b)
+    first, last = rows(report, "outages")
+    assert (first["begin_ms"], first["end_ms"]) == (at(60), at(75))
+    assert first["cause"] == "it was killed, or its machine died"
+    assert (first["before"], first["after"]) == ("broker-a:0", "broker-a:0")
+    assert not first["is_planned"]
+    # Everything was stopped in the end: nobody to write to since.
+    assert (last["begin_ms"], last["end_ms"]) == (at(200.5), None)
+    (broker,) = rows(report, "brokers")
+    assert broker["from_ms"] == at(1)
+    assert broker["observed_ms"] == 200_000
+    assert broker["lost_ms"] == 15_000 + 500
+    assert broker["mttr_ms"] == 15_000
+    assert broker["availability"] == pytest.approx(1 - 15.5 / 200)
+    assert (broker["outages"], broker["unplanned"]) == (2, 1)
+    assert report.exit_code == 0
+
+
+def test_lives_tell_how_each_began_and_ended(a: Diary, b: Diary) -> None:
+    failover(a, b)
+    lives = rows(report_of(a, b), "lives")
+    told = [
+        (x["store"], x["node"], x["role"], x["begin_ms"], x["end_ms"], x["ending"]) for x in lives
+    ]
+    assert told == [
+        ("a", "broker-a:0", "SYNC_MASTER", at(0), at(60), "killed"),
+        ("a", "broker-a:1", "SLAVE", at(100), at(200), "stopped"),
+        ("b", "broker-a:1", "SLAVE", at(2), at(70), "stopped"),
+        ("b", "broker-a:0", "SYNC_MASTER", at(74), at(201), "stopped"),
+    ]
+    assert all(life["start_up_ms"] == 1000 for life in lives)
+
+
+def test_the_timeline_has_a_lane_per_store_and_one_for_outages(a: Diary, b: Diary) -> None:
+    failover(a, b)
+    chart = report_of(a, b).charts[0]
+    assert [series.label for series in chart.series] == [
+        "broker-a:0, broker-a:1 (a)",
+        "broker-a:1, broker-a:0 (b)",
+        "broker-a",
+    ]
+    assert list(chart.series[0].points) == [
+        (at(0), at(1), "starting"),
+        (at(1), at(60), "SYNC_MASTER"),
+        (at(60), at(60), "killed"),
+        (at(100), at(101), "starting"),
+        (at(101), at(200), "SLAVE"),
+    ]
+
+
+def test_a_name_server_s_journal_dates_a_death(a: Diary, tmp_path: Path) -> None:
+    namesrv = Diary(tmp_path / "n", "namesrv")
+    namesrv.start(0, "")
+    a.start(1, "ASYNC_MASTER")
+    gone = {"broker": "broker-a", "id": 0, "address": "127.0.0.1:10911", "cluster": "C"}
+    namesrv.tell(30, "broker_unregistered", **gone, reason="connection closed")
+    (outage,) = rows(report_of(a, namesrv), "outages")
+    assert (outage["begin_ms"], outage["end_ms"]) == (at(30), None)
+
+
+def test_a_node_that_stopped_in_order_was_not_killed(a: Diary, b: Diary) -> None:
+    a.start(0, "ASYNC_MASTER")
+    a.stop(10)
+    a.start(20, "ASYNC_MASTER")
+    a.alive(80, "ASYNC_MASTER")
+    report = report_of(a)
+    (outage,) = rows(report, "outages")
+    assert (outage["begin_ms"], outage["end_ms"]) == (at(9.5), at(21))
+    assert outage["is_planned"]
+    assert outage["cause"] == "it was stopped"
+    assert [finding.severity for finding in report.findings] == ["warning", "info"]
+    assert rows(report, "lives")[-1]["ending"] == "still there"
+
+
+def test_a_failed_node_says_why(a: Diary) -> None:
+    a.start(0, "ASYNC_MASTER")
+    a.tell(10, "node_stopped", reason="StoreError: no space")
+    (outage,) = rows(report_of(a), "outages")
+    assert outage["cause"] == "it failed: StoreError: no space"
+    assert outage["end_ms"] is None
+
+
+def test_a_broker_whose_journal_falls_silent_while_others_go_on_is_dead(a: Diary, b: Diary) -> None:
+    a.start(0, "ASYNC_MASTER")
+    a.alive(60, "ASYNC_MASTER")
+    b.start(0, "SLAVE")
+    b.alive(149, "SLAVE")
+    assert rows(report_of(a, b), "outages") == []
+    b.alive(151, "SLAVE")
+    (outage,) = rows(report_of(a, b), "outages")
+    assert outage["begin_ms"] == at(60)
+
+
+def test_refused_writes_are_an_outage_while_they_last(a: Diary) -> None:
+    a.start(0, "ASYNC_MASTER")
+    a.tell(10, "write_refused", reason="the disk is full")
+    a.tell(40, "write_resumed", reason="space has returned")
+    a.tell(50, "write_refused", reason="the disk is full")
+    a.alive(60, "ASYNC_MASTER", refused=7)
+    a.stop(70)
+    report = report_of(a)
+    told = [(x["begin_ms"], x["end_ms"], x["cause"]) for x in rows(report, "outages")]
+    assert told == [
+        (at(10), at(40), "writes refused: the disk is full"),
+        (at(50), at(69.5), "writes refused: the disk is full"),
+        (at(69.5), None, "it was stopped"),
+    ]
+    (broker,) = rows(report, "brokers")
+    assert broker["lost_ms"] == 30_000 + 19_500 + 500
+    counts = {row["what"]: row["count"] for row in rows(report, "refusals")}
+    assert counts == {"sends refused": 7, "writes refused: the disk is full": 2}
+
+
+def test_two_masters_at_a_time_are_an_error(a: Diary, b: Diary) -> None:
+    a.start(0, "SYNC_MASTER")
+    a.alive(55, "SYNC_MASTER")
+    b.start(30, "SYNC_MASTER", "broker-a:0")
+    b.alive(60, "SYNC_MASTER")
+    a.alive(60, "SYNC_MASTER")
+    report = report_of(a, b)
+    assert report.exit_code == 1
+    assert report.findings[0].severity == "error"
+    assert "had two masters" in report.findings[0].text
+
+
+def test_roles_and_epochs_of_later_versions_are_shown(a: Diary, b: Diary) -> None:
+    a.start(0, "SYNC_MASTER")
+    a.tell(1, "epoch_started", epoch=1, start_offset=0)
+    a.tell(30, "role_changed", **{"from": "SYNC_MASTER", "to": "SLAVE", "epoch": 2})
+    a.alive(60, "SLAVE")
+    b.start(0, "SLAVE")
+    b.tell(32, "role_changed", **{"from": "SLAVE", "to": "SYNC_MASTER", "epoch": 2})
+    b.alive(60, "SYNC_MASTER")
+    report = report_of(a, b)
+    (outage,) = rows(report, "outages")
+    assert (outage["begin_ms"], outage["end_ms"]) == (at(30), at(32))
+    assert outage["is_planned"]
+    assert outage["cause"] == "it took another role"
+    assert (outage["before"], outage["after"]) == ("broker-a:0", "broker-a:1")
+    spans = [point[2] for series in report.charts[0].series for point in series.points]
+    assert "SYNC_MASTER epoch 1" in spans
+    assert "SYNC_MASTER epoch 2" in spans
+
+
+def test_a_journal_that_has_forgotten_its_beginning_still_tells_the_role(a: Diary) -> None:
+    a.start(0, "ASYNC_MASTER")
+    for minute in range(1, 5):
+        a.alive(60 * minute, "ASYNC_MASTER")
+    a.stop(250)
+    report = report_of(a, window=Window(from_ms=at(70)))
+    (broker,) = rows(report, "brokers")
+    assert (broker["from_ms"], broker["lost_ms"]) == (at(120), 500)
+
+
+def test_no_broker_is_said_in_words(tmp_path: Path) -> None:
+    namesrv = Diary(tmp_path / "n", "namesrv")
+    namesrv.start(0, "")
+    report = report_of(namesrv)
+    assert [finding.text for finding in report.findings] == ["The journals tell of no broker."]
+    assert report.charts == []
+
+
+def test_labels_are_what_differs() -> None:
+    labels = journal_labels(["/x/broker-a-0/store/journal", "/x/broker-a-1/store/journal"])
+    assert list(labels.values()) == ["broker-a-0", "broker-a-1"]
+    assert journal_labels(["/x/store/journal"]) == {"/x/store/journal": "store"}
+    assert journal_labels([]) == {}
+
+
+def test_a_listener_on_every_address_is_known_by_its_port() -> None:
+    assert is_same_address("0.0.0.0:10912", "10.0.0.1:10912")
+    assert is_same_address("10.0.0.1:10912", "10.0.0.1:10912")
+    assert not is_same_address("10.0.0.2:10912", "10.0.0.1:10912")
+    assert not is_same_address("", "10.0.0.1:10912")
+
+
+def test_a_slave_that_stops_says_nothing_of_its_master(a: Diary, b: Diary) -> None:
+    a.start(0, "SYNC_MASTER", ha_listen="127.0.0.1:20001")
+    b.start(2, "SLAVE")
+    a.tell(30, "ha_disconnected", peer="127.0.0.1:5", reason="the slave closed the link")
+    b.tell(30.1, "ha_disconnected", peer="127.0.0.1:20001", reason=OWN_END)
+    b.stop(31)
+    assert rows(report_of(a, b), "outages") == []

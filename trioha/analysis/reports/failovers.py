@@ -1,0 +1,343 @@
+"""Roles over time, and when nobody could write: what an incident's report begins with.
+
+Everything is read from the journals. When the stores are given too, each outage is held against
+the log: the last record that was stored before its end, and the first since. A record later than
+a node's last word proves that it still lived then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from trioha.analysis.engine import Engine, literals
+from trioha.analysis.reports import REPORTS
+from trioha.analysis.reports.lives import (
+    Life,
+    Lives,
+    journal_labels,
+    lives_of,
+    stores_of_journals,
+)
+from trioha.analysis.reports.outages import (
+    Outage,
+    Overlap,
+    lost_ms,
+    observed_ms,
+    outages_of,
+    overlaps_of,
+)
+from trioha.analysis.reports.tables import table
+from trioha.analysis.reports.words import count_of, say_ms, say_share, say_time
+from trioha.analysis.results import Chart, Finding, Report, ReportOptions, Series, Table
+
+NAME = "failovers"
+TITLE = REPORTS[NAME].title
+NEEDS = frozenset({"journal"})
+ENGINES = frozenset({"local", "spark"})
+
+CHECKED_MAX = 100
+"""Outages that are held against the log: one scan serves them all."""
+
+
+def run(engine: Engine, options: ReportOptions) -> Report:
+    """The report."""
+    lives = lives_of(engine)
+    outages: dict[str, list[Outage]] = {}
+    overlaps: list[Overlap] = []
+    for broker in lives.brokers:
+        found = outages_of(lives, broker)
+        outages[broker] = _checked(engine, lives, broker, found)
+        overlaps += overlaps_of(lives, broker)
+    labels = journal_labels(dict.fromkeys(life.journal for life in lives.lives))
+    everything = [outage for found in outages.values() for outage in found]
+    return Report(
+        name=NAME,
+        title=TITLE,
+        question=REPORTS[NAME].question,
+        findings=_findings(lives, outages, overlaps),
+        charts=[
+            chart for chart in (_timeline(lives, outages, labels), _lost(lives, outages)) if chart
+        ],
+        tables=[
+            _brokers_table(lives, outages),
+            _outages_table(lives, everything),
+            _lives_table(lives, labels),
+            _refusals_table(engine, lives, labels),
+        ],
+        exit_code=1 if overlaps else 0,
+    )
+
+
+def _checked(engine: Engine, lives: Lives, broker: str, outages: Sequence[Outage]) -> list[Outage]:
+    """The outages with the writes around them, and begun no earlier than the last of them."""
+    stores = stores_of_journals(engine, {life.journal for life in lives.of_broker(broker)})
+    if not stores:
+        return list(outages)
+    checked = list(outages)
+    # Puts of an outage that is not over are looked for at the end of the log.
+    edges = [
+        1 << 62 if outage.end_ms is None else outage.end_ms for outage in checked[:CHECKED_MAX]
+    ]
+    if not edges:
+        return checked
+    columns = ", ".join(
+        f"MAX(CASE WHEN store_ms < {edge} THEN store_ms END) AS before_{at}, "
+        f"MIN(CASE WHEN store_ms >= {edge} THEN store_ms END) AS after_{at}"
+        for at, edge in enumerate(edges)
+    )
+    sql = f"SELECT {columns} FROM commitlog WHERE store IN {literals(stores)}"
+    (row,) = engine.query(sql, views={"commitlog"})
+    for at, _ in enumerate(edges):
+        outage, last_ms = checked[at], row[f"before_{at}"]
+        is_refusal = outage.cause.startswith("writes refused")
+        proves_life = last_ms is not None and last_ms > outage.begin_ms and not is_refusal
+        checked[at] = attrs.evolve(
+            outage,
+            begin_ms=last_ms if proves_life else outage.begin_ms,
+            last_write_ms=last_ms,
+            first_write_ms=row[f"after_{at}"],
+        )
+    return checked
+
+
+def _findings(
+    lives: Lives, outages: Mapping[str, Sequence[Outage]], overlaps: Sequence[Overlap]
+) -> list[Finding]:
+    found = [
+        Finding(
+            "error",
+            f"{each.broker} had two masters, {each.first} and {each.second}, from "
+            f"{say_time(each.begin_ms)}"
+            + (
+                " to the end of the records."
+                if each.end_ms is None
+                else f" for {say_ms(each.end_ms - each.begin_ms)}."
+            ),
+        )
+        for each in overlaps
+    ]
+    for broker, all_of_it in outages.items():
+        found += [_outage_finding(outage) for outage in all_of_it]
+        span = observed_ms(lives, broker)
+        if span is None:
+            found.append(Finding("info", f"{broker}: no node served as a master in this window."))
+            continue
+        observed = span[1] - span[0]
+        lost = lost_ms(all_of_it, span[1])
+        share = say_share(observed - lost, observed) if lost else "100 %"
+        found.append(
+            Finding(
+                "info",
+                f"{broker} took writes {share} of {say_ms(observed)}; "
+                f"{count_of(len(all_of_it), 'outage')}, {say_ms(lost)} lost.",
+            )
+        )
+    if not lives.brokers:
+        found.append(Finding("info", "The journals tell of no broker."))
+    return found
+
+
+def _outage_finding(outage: Outage) -> Finding:
+    if outage.end_ms is None:
+        return Finding(
+            "error",
+            f"{outage.broker} has had nobody to write to since {say_time(outage.begin_ms)} "
+            f"({outage.before}: {outage.cause}).",
+        )
+    said = (
+        f"{outage.broker} had nobody to write to for {say_ms(outage.end_ms - outage.begin_ms)} "
+        f"from {say_time(outage.begin_ms)} ({outage.before}: {outage.cause})"
+    )
+    if outage.after and outage.after != outage.before:
+        said += f", then {outage.after} took over"
+    return Finding("warning" if outage.is_planned else "error", said + ".")
+
+
+def _timeline(
+    lives: Lives, outages: Mapping[str, Sequence[Outage]], labels: Mapping[str, str]
+) -> Chart | None:
+    brokers = [life for life in lives.lives if life.is_broker]
+    if not brokers:
+        return None
+    lanes = []
+    for journal in dict.fromkeys(life.journal for life in brokers):
+        points: list[tuple[int, int | None, str]] = []
+        mine = [life for life in brokers if life.journal == journal]
+        for life in mine:
+            points += _spans(life)
+        names = ", ".join(dict.fromkeys(life.node for life in mine))
+        lanes.append(Series(f"{names} ({labels[journal]})", points))
+    for broker, found in outages.items():
+        if found:
+            spans = [(each.begin_ms, each.end_ms, "no writes") for each in found]
+            lanes.append(Series(broker, spans))
+    return Chart(
+        title="Roles and outages",
+        kind="timeline",
+        x_label="time",
+        y_label="node",
+        series=lanes,
+        x_kind="time",
+        y_kind="category",
+        note=(
+            "A lane is a store's journal: the node's names in it are in front. Where there is no "
+            "bar nothing ran. An arrow means: still so when the records end."
+        ),
+    )
+
+
+def _spans(life: Life) -> list[tuple[int, int | None, str]]:
+    points: list[tuple[int, int | None, str]] = []
+    if life.ready_ms is not None and life.ready_ms > life.begin_ms:
+        points.append((life.begin_ms, life.ready_ms, "starting"))
+    for stint in life.stints:
+        begin = max(stint.begin_ms, life.ready_ms or life.end_ms or stint.begin_ms)
+        what = stint.role if stint.epoch is None else f"{stint.role} epoch {stint.epoch}"
+        if stint.end_ms is None or stint.end_ms > begin:
+            points.append((begin, stint.end_ms, what))
+    if life.end_ms is not None and life.ending in ("killed", "failed"):
+        points.append((life.end_ms, life.end_ms, life.ending))
+    return points
+
+
+def _lost(lives: Lives, outages: Mapping[str, Sequence[Outage]]) -> Chart | None:
+    points = []
+    for broker, found in outages.items():
+        span = observed_ms(lives, broker)
+        if span is not None and found:
+            points.append((broker, lost_ms(found, span[1])))
+    if not points:
+        return None
+    return Chart(
+        title="Time in which nobody could write",
+        kind="bar",
+        x_label="broker",
+        y_label="time lost",
+        series=[Series("", points)],
+        x_kind="category",
+        y_kind="duration",
+    )
+
+
+def _brokers_table(lives: Lives, outages: Mapping[str, Sequence[Outage]]) -> Table:
+    rows = []
+    for broker, found in outages.items():
+        span = observed_ms(lives, broker)
+        if span is None:
+            continue
+        lost = lost_ms(found, span[1])
+        over = [each.end_ms - each.begin_ms for each in found if each.end_ms is not None]
+        observed = span[1] - span[0]
+        rows.append(
+            {
+                "broker": broker,
+                "from_ms": span[0],
+                "observed_ms": observed,
+                "lost_ms": lost,
+                "availability": (observed - lost) / observed if observed else None,
+                "outages": len(found),
+                "unplanned": sum(not each.is_planned for each in found),
+                "mttr_ms": round(sum(over) / len(over)) if over else None,
+                "longest_ms": max(over) if over else None,
+            }
+        )
+    return table(
+        "brokers",
+        "Availability by broker",
+        "broker from_ms:time observed_ms:duration lost_ms:duration availability:share "
+        "outages:integer unplanned:integer mttr_ms:duration longest_ms:duration",
+        rows,
+    )
+
+
+def _outages_table(lives: Lives, outages: Sequence[Outage]) -> Table:
+    rows = [
+        {
+            **attrs.asdict(outage),
+            "lasted_ms": (outage.end_ms or lives.heard_ms or outage.begin_ms) - outage.begin_ms,
+            "is_over": outage.end_ms is not None,
+            "write_gap_ms": outage.write_gap_ms,
+        }
+        for outage in outages
+    ]
+    return table(
+        "outages",
+        "When nobody could write",
+        "broker begin_ms:time end_ms:time lasted_ms:duration is_over:flag is_planned:flag cause "
+        "before after last_write_ms:time first_write_ms:time write_gap_ms:duration",
+        rows,
+    )
+
+
+def _lives_table(lives: Lives, labels: Mapping[str, str]) -> Table:
+    rows = [
+        {
+            "node": life.node,
+            "store": labels[life.journal],
+            "role": life.role,
+            "epoch": next((s.epoch for s in reversed(life.stints) if s.epoch is not None), None),
+            "begin_ms": life.begin_ms,
+            "start_up_ms": None if life.ready_ms is None else life.ready_ms - life.begin_ms,
+            "end_ms": life.end_ms,
+            "ending": "still there" if life.ending == "open" else life.ending,
+            "lasted_ms": (life.end_ms or life.heard_ms) - life.begin_ms,
+        }
+        for life in lives.lives
+    ]
+    return table(
+        "lives",
+        "Nodes, from start to end",
+        "node store role epoch:integer begin_ms:time start_up_ms:duration end_ms:time ending "
+        "lasted_ms:duration",
+        rows,
+    )
+
+
+def _refusals_table(engine: Engine, lives: Lives, labels: Mapping[str, str]) -> Table:
+    """What was not done for clients: sends, waits for slaves, connections."""
+    rows: dict[tuple[str, str, str], dict[str, object]] = {}
+
+    def add(journal: str, node: str, what: str, count: int, at_ms: int) -> None:
+        if count:
+            row = rows.setdefault(
+                (journal, node, what),
+                {
+                    "node": node,
+                    "store": labels.get(journal, journal),
+                    "what": what,
+                    "count": 0,
+                    "first_ms": at_ms,
+                    "last_ms": at_ms,
+                },
+            )
+            row["count"] = int(str(row["count"])) + count
+            row["last_ms"] = at_ms
+
+    for life in lives.lives:
+        add(life.journal, life.node, "sends refused", life.refused_count, life.heard_ms)
+        for begin, _, reason in life.refusals:
+            add(life.journal, life.node, f"writes refused: {reason}", 1, begin)
+    for event in engine.journal({"sync_waits", "connection_refused", "ha_refused"}):
+        journal = event.source.rpartition("/")[0]
+        if event.name == "sync_waits":
+            for field, what in _SYNC_WAITS.items():
+                count = int(event.fields.get(field, "0"))
+                add(journal, event.node, what, count, event.wall_ms)
+        else:
+            what = "slave refused" if event.name == "ha_refused" else "connection refused"
+            said = f"{what}: {event.fields.get('reason', '')}"
+            add(journal, event.node, said, 1, event.wall_ms)
+    return table(
+        "refusals",
+        "What was refused or not kept",
+        "node store what count:integer first_ms:time last_ms:time",
+        rows.values(),
+    )
+
+
+_SYNC_WAITS = {
+    "timeouts": "puts answered FLUSH_SLAVE_TIMEOUT (stored, not acknowledged in time)",
+    "unavailable": "puts answered SLAVE_NOT_AVAILABLE (stored on one machine)",
+}

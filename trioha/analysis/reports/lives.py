@@ -1,0 +1,334 @@
+"""Who ran when, and as what: the lives of nodes, as their journals tell them.
+
+Theory of operation. A journal belongs to a store, not to a name: when a slave is made the master
+by configuration, its journal goes on under another node's name. So journals are told apart by
+their directory. A life begins with `node_started` and ends with `node_stopped`; one that has no
+such end was killed, or lasts. It lasts if nothing follows it and nobody speaks of its death:
+
+* the same journal has a later life: killed;
+* a slave lost its link to it, or a name server its connection, after its last word: killed, and
+  that was the moment;
+* other journals go on for a minute and a half (a broker gives a sign of life every minute): killed.
+
+What a killed node did after its last word (a fifth of a second is never written) is not known;
+the earliest witness after it, or else its last word, stands for the moment of its death. Clocks of
+different nodes are compared as they are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from typing import Literal
+
+import attrs
+
+from trioha.analysis.engine import Engine
+from trioha.analysis.journal_rows import JournalRow
+
+SILENCE_MS = 90_000
+"""Longer than a living broker's journal is ever silent: it writes `broker_progress` each minute."""
+OWN_END = "this node stops following"
+"""A slave's reason when the end of a link says nothing of its master."""
+_WITNESS_SLACK_MS = 2_000
+"""A link that ended so shortly before a node's last word may be the node's death all the same:
+clocks differ, and a journal is written in steps."""
+
+Ending = Literal["stopped", "failed", "killed", "open"]
+_MASTERS = ("ASYNC_MASTER", "SYNC_MASTER")
+
+
+@attrs.define(eq=False)
+class Stint:
+    """A role within a life. `end_ms` is None while the life goes on."""
+
+    role: str
+    begin_ms: int
+    end_ms: int | None = None
+    epoch: int | None = None
+
+    @property
+    def is_master(self) -> bool:
+        return self.role in _MASTERS
+
+
+@attrs.define(eq=False)
+class Life:
+    """One run of one node."""
+
+    journal: str
+    """Its directory."""
+    node: str
+    """``name:id`` of a broker; ``namesrv``."""
+    begin_ms: int
+    heard_ms: int
+    """Its last event."""
+    is_cut: bool = False
+    """Its beginning is not in the journal: too old, or before the window."""
+    ready_ms: int | None = None
+    stopping_ms: int | None = None
+    end_ms: int | None = None
+    ending: Ending = "open"
+    reason: str = ""
+    ha_listen: str = ""
+    heartbeat_interval_ms: int | None = None
+    heartbeat_limit_ms: int | None = None
+    stints: list[Stint] = attrs.field(factory=list)
+    refusals: list[tuple[int, int | None, str]] = attrs.field(factory=list)
+    """Writes refused: from, until (None: to the end), reason."""
+    refused_count: int = 0
+    """Sends that were refused, as of its last sample."""
+
+    @property
+    def is_broker(self) -> bool:
+        return ":" in self.node
+
+    @property
+    def broker(self) -> str:
+        return self.node.rpartition(":")[0]
+
+    @property
+    def role(self) -> str:
+        """All it was, one after the other."""
+        return " → ".join(dict.fromkeys(stint.role for stint in self.stints))
+
+    def masterships(self) -> list[tuple[int, int | None, Stint]]:
+        """From when to when it served as a master."""
+        if self.ready_ms is None:
+            return []
+        spans = []
+        for stint in self.stints:
+            ends = [ms for ms in (stint.end_ms, self.stopping_ms, self.end_ms) if ms is not None]
+            begin = max(stint.begin_ms, self.ready_ms)
+            end = min(ends) if ends else None
+            if stint.is_master and (end is None or end > begin):
+                spans.append((begin, end, stint))
+        return spans
+
+
+@attrs.frozen
+class _Witness:
+    """Somebody noticed that a node was gone."""
+
+    at_ms: int
+    journal: str
+    broker: str
+    broker_id: str
+    """Empty when only its address is known."""
+    address: str
+
+
+@attrs.define(eq=False)
+class Lives:
+    """Every life of every journal, in the order they began."""
+
+    lives: list[Life] = attrs.field(factory=list)
+    heard_ms: int | None = None
+    """The last word of any of them: what is known ends here."""
+    _witnesses: list[_Witness] = attrs.field(factory=list)
+    _current: dict[str, Life] = attrs.field(factory=dict)
+
+    def add(self, row: JournalRow) -> None:
+        """Take the next event; each journal's in the order written."""
+        journal = journal_of(row)
+        life = self._current.get(journal)
+        if life is None or row.name == "node_started" or life.ending != "open":
+            if life is not None and life.ending == "open":
+                life.ending = "killed"
+            is_cut = row.name != "node_started"
+            life = Life(journal, row.node, row.wall_ms, row.wall_ms, is_cut)
+            self._current[journal] = life
+            self.lives.append(life)
+        life.heard_ms = max(life.heard_ms, row.wall_ms)
+        self.heard_ms = max(self.heard_ms or 0, row.wall_ms)
+        self._apply(life, row)
+
+    def finish(self) -> None:
+        """Every event was added: judge who was killed, and when."""
+        for life in self.lives:
+            following = self._following(life)
+            if life.ending == "open":
+                seen = self._seen_dead_at(life, following)
+                silent = self.heard_ms is not None and self.heard_ms - life.heard_ms > SILENCE_MS
+                if seen is not None or (silent and life.is_broker):
+                    life.ending = "killed"
+                    life.end_ms = seen
+            elif life.ending == "killed":
+                life.end_ms = self._seen_dead_at(life, following)
+            if life.ending == "killed" and life.end_ms is None:
+                life.end_ms = life.heard_ms
+            if life.end_ms is not None:
+                _close(life, life.end_ms)
+
+    def of_broker(self, broker: str) -> list[Life]:
+        return [life for life in self.lives if life.is_broker and life.broker == broker]
+
+    @property
+    def brokers(self) -> list[str]:
+        return sorted({life.broker for life in self.lives if life.is_broker})
+
+    def at(self, journal: str, wall_ms: int) -> Life | None:
+        """The life of a journal in which a moment lies."""
+        found = None
+        for life in self.lives:
+            if life.journal == journal and life.begin_ms <= wall_ms:
+                found = life
+        return found
+
+    def _apply(self, life: Life, row: JournalRow) -> None:
+        name, fields, at_ms = row.name, row.fields, row.wall_ms
+        if name == "node_ready":
+            life.ready_ms = at_ms
+            life.ha_listen = fields.get("ha_listen", "")
+        elif name == "node_stopping":
+            life.stopping_ms = at_ms
+        elif name == "node_stopped":
+            life.end_ms = at_ms
+            life.reason = fields.get("reason", "")
+            life.ending = "stopped" if life.reason == "stopped in order" else "failed"
+        elif name == "role":
+            life.heartbeat_interval_ms = number_or_none(row, "heartbeat_interval_ms")
+            life.heartbeat_limit_ms = number_or_none(row, "heartbeat_limit_ms")
+            _begin_stint(life, fields.get("role", ""), at_ms, None)
+        elif name == "role_changed":
+            role = fields.get("to") or fields.get("role", "")
+            _begin_stint(life, role, at_ms, _epoch(row))
+        elif name == "epoch_started":
+            if life.stints:
+                life.stints[-1].epoch = _epoch(row)
+        elif name == "write_refused":
+            life.refusals.append((at_ms, None, fields.get("reason", "")))
+        elif name == "write_resumed":
+            if life.refusals and life.refusals[-1][1] is None:
+                begin, _, reason = life.refusals[-1]
+                life.refusals[-1] = (begin, at_ms, reason)
+        elif name == "broker_progress":
+            life.refused_count = number(row, "refused_total")
+            if not life.stints and life.is_cut:
+                # The journal has forgotten how it began; each sample says what it is.
+                _begin_stint(life, fields.get("role", ""), life.begin_ms, None)
+                life.ready_ms = life.begin_ms if life.ready_ms is None else life.ready_ms
+        elif name == "ha_disconnected" and fields.get("reason") != OWN_END:
+            witness = _Witness(at_ms, life.journal, life.broker, "", fields.get("peer", ""))
+            self._witnesses.append(witness)
+        elif name == "broker_unregistered" and fields.get("reason") == "connection closed":
+            broker, broker_id = fields.get("broker", ""), fields.get("id", "")
+            self._witnesses.append(_Witness(at_ms, life.journal, broker, broker_id, ""))
+
+    def _following(self, life: Life) -> int | None:
+        """When the same journal's next life began."""
+        later = [
+            other.begin_ms
+            for other in self.lives[self.lives.index(life) + 1 :]
+            if other.journal == life.journal
+        ]
+        return later[0] if later else None
+
+    def _seen_dead_at(self, life: Life, before_ms: int | None) -> int | None:
+        """When somebody first noticed, after its last word and before its journal's next life."""
+        if not life.is_broker:
+            return None
+        broker_id = life.node.rpartition(":")[2]
+        # A living master writes down the end of a link as well: its last word is no earlier.
+        since_ms = life.heard_ms - (_WITNESS_SLACK_MS if life.ending == "killed" else 0)
+        moments = [
+            witness.at_ms
+            for witness in self._witnesses
+            if witness.journal != life.journal
+            and witness.broker == life.broker
+            and witness.at_ms >= since_ms
+            and (before_ms is None or witness.at_ms < before_ms)
+            and (
+                witness.broker_id == broker_id
+                if witness.broker_id
+                else is_same_address(life.ha_listen, witness.address)
+            )
+        ]
+        return max(life.heard_ms, min(moments)) if moments else None
+
+
+def lives_of(engine: Engine) -> Lives:
+    """The lives of every node whose journal was given."""
+    lives = Lives()
+    # All of them: any event is a sign of life.
+    for row in engine.journal():
+        lives.add(row)
+    lives.finish()
+    return lives
+
+
+def stores_of_journals(engine: Engine, journals: Collection[str]) -> list[str]:
+    """Labels of the stores in which these journals lie."""
+    wanted = {_resolved(journal) for journal in journals}
+    return [
+        store.label
+        for store in engine.stores
+        if store.root is not None and _resolved(str(store.root / "journal")) in wanted
+    ]
+
+
+def _resolved(path: str) -> str:
+    return os.path.realpath(path.removeprefix("file://").removeprefix("file:"))
+
+
+def journal_of(row: JournalRow) -> str:
+    """The directory of an event's journal."""
+    return row.source.rpartition("/")[0] or row.source
+
+
+def journal_labels(journals: Iterable[str]) -> dict[str, str]:
+    """Short names: the part of each path in which they differ, without ``/journal``."""
+    paths = {journal: journal.removesuffix("/journal").split("/") for journal in journals}
+    if not paths:
+        return {}
+    shortest = min(len(parts) for parts in paths.values())
+    head = 0
+    while head < shortest - 1 and len({tuple(parts[: head + 1]) for parts in paths.values()}) == 1:
+        head += 1
+    tail = 0
+    while tail < shortest - head - 1 and len({p[len(p) - 1 - tail] for p in paths.values()}) == 1:
+        tail += 1
+    return {
+        journal: "/".join(parts[head : len(parts) - tail] or parts[-1:])
+        for journal, parts in paths.items()
+    }
+
+
+def is_same_address(listen: str, address: str) -> bool:
+    """Does an address that was connected to belong to a listener?"""
+    host, _, port = listen.rpartition(":")
+    other_host, _, other_port = address.rpartition(":")
+    if not port or port != other_port:
+        return False
+    return host == other_host or host in ("", "0.0.0.0", "[::]", "::", "localhost", "*")
+
+
+def number(row: JournalRow, name: str) -> int:
+    """A field as a number; 0 where an older node, or damage, left none."""
+    return number_or_none(row, name) or 0
+
+
+def number_or_none(row: JournalRow, name: str) -> int | None:
+    try:
+        return int(row.fields[name])
+    except (KeyError, ValueError):
+        return None
+
+
+def _epoch(row: JournalRow) -> int | None:
+    epoch = number_or_none(row, "epoch")
+    return number_or_none(row, "term") if epoch is None else epoch
+
+
+def _begin_stint(life: Life, role: str, at_ms: int, epoch: int | None) -> None:
+    if life.stints and life.stints[-1].end_ms is None:
+        life.stints[-1].end_ms = at_ms
+    life.stints.append(Stint(role, at_ms, None, epoch))
+
+
+def _close(life: Life, end_ms: int) -> None:
+    if life.stints and life.stints[-1].end_ms is None:
+        life.stints[-1].end_ms = end_ms
+    life.refusals = [
+        (begin, end_ms if end is None else end, reason) for begin, end, reason in life.refusals
+    ]

@@ -1,0 +1,174 @@
+"""When nobody could write to a broker, and why.
+
+A broker is available while a node of its name serves as a master and takes writes. What lies
+between two masters, and while a master refuses writes, is an outage. The first outage that can be
+known begins after the first master served; the last one may last until the end of what was
+recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from trioha.analysis.reports.lives import Life, Lives
+
+_OVERLAP_MS = 1_000
+"""Two masters at a time for less than this are two clocks."""
+
+
+@attrs.frozen(kw_only=True)
+class Outage:
+    """`end_ms` is None when it was not over when the records end."""
+
+    broker: str
+    begin_ms: int
+    end_ms: int | None
+    cause: str
+    before: str
+    """The node that served before."""
+    after: str
+    """The node that serves afterwards; empty while there is none."""
+    is_planned: bool
+    last_write_ms: int | None = None
+    first_write_ms: int | None = None
+    """Of the logs: the last record stored before its end, and the first since."""
+
+    @property
+    def write_gap_ms(self) -> int | None:
+        if self.last_write_ms is None or self.first_write_ms is None:
+            return None
+        return self.first_write_ms - self.last_write_ms
+
+
+@attrs.frozen
+class Overlap:
+    """Two nodes served as masters of one broker at a time."""
+
+    broker: str
+    begin_ms: int
+    end_ms: int | None
+    first: str
+    second: str
+
+
+@attrs.frozen
+class _Span:
+    begin_ms: int
+    end_ms: int | None
+    life: Life
+    is_handed_over: bool
+    """It ended with another role, not with the node."""
+
+
+def outages_of(lives: Lives, broker: str) -> list[Outage]:
+    """Outages of one broker, in the order they began."""
+    spans = _masterships(lives, broker)
+    found = [*_between(broker, spans), *_refusals(broker, spans)]
+    return sorted(found, key=lambda outage: outage.begin_ms)
+
+
+def overlaps_of(lives: Lives, broker: str) -> list[Overlap]:
+    """When a broker had two masters."""
+    found = []
+    spans = _masterships(lives, broker)
+    for index, first in enumerate(spans):
+        for second in spans[index + 1 :]:
+            if second.life.journal == first.life.journal:
+                continue
+            begin = max(first.begin_ms, second.begin_ms)
+            ends = [end for end in (first.end_ms, second.end_ms) if end is not None]
+            end = min(ends) if ends else None
+            if end is None or end - begin >= _OVERLAP_MS:
+                found.append(Overlap(broker, begin, end, first.life.node, second.life.node))
+    return found
+
+
+def observed_ms(lives: Lives, broker: str) -> tuple[int, int] | None:
+    """From the first mastership to the end of what is known; None when there was no master."""
+    spans = _masterships(lives, broker)
+    if not spans or lives.heard_ms is None:
+        return None
+    return spans[0].begin_ms, max(lives.heard_ms, spans[0].begin_ms)
+
+
+def lost_ms(outages: Sequence[Outage], until_ms: int) -> int:
+    """Time in which at least one outage was on."""
+    total = 0
+    covered_ms: int | None = None
+    for outage in sorted(outages, key=lambda each: each.begin_ms):
+        end = until_ms if outage.end_ms is None else outage.end_ms
+        begin = outage.begin_ms if covered_ms is None else max(outage.begin_ms, covered_ms)
+        if end > begin:
+            total += end - begin
+            covered_ms = end
+    return total
+
+
+def _masterships(lives: Lives, broker: str) -> list[_Span]:
+    spans = [
+        _Span(begin, end, life, stint.end_ms is not None and stint.end_ms != life.end_ms)
+        for life in lives.of_broker(broker)
+        for begin, end, stint in life.masterships()
+    ]
+    return sorted(spans, key=lambda span: span.begin_ms)
+
+
+def _between(broker: str, spans: Sequence[_Span]) -> list[Outage]:
+    found = []
+    latest: _Span | None = None  # the mastership that lasted longest so far
+    for span in spans:
+        if latest is not None and latest.end_ms is not None and span.begin_ms > latest.end_ms:
+            found.append(_outage(broker, latest, span))
+        if latest is None or span.end_ms is None or span.end_ms > (latest.end_ms or 1 << 62):
+            latest = span if latest is None or latest.end_ms is not None else latest
+    if latest is not None and latest.end_ms is not None:
+        found.append(_outage(broker, latest, None))
+    return found
+
+
+def _outage(broker: str, before: _Span, after: _Span | None) -> Outage:
+    assert before.end_ms is not None
+    life = before.life
+    cause = "it took another role" if before.is_handed_over else _CAUSES[life.ending]
+    if life.ending == "failed" and life.reason and not before.is_handed_over:
+        cause = f"{cause}: {life.reason}"
+    return Outage(
+        broker=broker,
+        begin_ms=before.end_ms,
+        end_ms=None if after is None else after.begin_ms,
+        cause=cause,
+        before=life.node,
+        after="" if after is None else after.life.node,
+        is_planned=before.is_handed_over or life.ending in ("stopped", "open"),
+    )
+
+
+_CAUSES = {
+    "stopped": "it was stopped",
+    "failed": "it failed",
+    "killed": "it was killed, or its machine died",
+    "open": "it is being stopped",
+}
+
+
+def _refusals(broker: str, spans: Sequence[_Span]) -> list[Outage]:
+    found = []
+    for span in spans:
+        for begin, end, reason in span.life.refusals:
+            ends = [ms for ms in (end, span.end_ms) if ms is not None]
+            over = min(ends) if ends else None
+            if begin >= span.begin_ms and (span.end_ms is None or begin < span.end_ms):
+                found.append(
+                    Outage(
+                        broker=broker,
+                        begin_ms=begin,
+                        end_ms=over,
+                        cause=f"writes refused: {reason}",
+                        before=span.life.node,
+                        after="" if over == span.end_ms else span.life.node,
+                        is_planned=False,
+                    )
+                )
+    return found

@@ -1,0 +1,494 @@
+"""How far slaves were behind, when links were silent or gone, what puts waited for them.
+
+Everything is read from journals. Gaps are those that were sampled, once a second while a slave
+moved or was behind; between two samples the last one stands. Seconds behind are the age of the
+oldest byte that the slave lacked, read from how the master's log grew; for what is older than the
+journal, from the log itself, if the store is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from trioha.analysis.engine import Engine, bucket, literals
+from trioha.analysis.reports import REPORTS
+from trioha.analysis.reports.links import Links, Session, SyncWaits, links_of
+from trioha.analysis.reports.lives import Life, stores_of_journals
+from trioha.analysis.reports.log_clock import LogClock
+from trioha.analysis.reports.tables import ratio, table
+from trioha.analysis.reports.time_buckets import bucket_width_ms, buckets
+from trioha.analysis.reports.words import MINUTE_MS, count_of, say_bytes, say_ms, say_share
+from trioha.analysis.results import Chart, Finding, Report, ReportOptions, Series, Table
+
+NAME = "replication"
+TITLE = REPORTS[NAME].title
+NEEDS = frozenset({"journal"})
+ENGINES = frozenset({"local", "spark"})
+
+LEVEL_MS = 1_000
+"""A slave that is no further behind than this has caught up."""
+_LOG_SAMPLE_MS = 10 * MINUTE_MS
+_LINKS_MAX = 200
+
+
+@attrs.frozen
+class _Link:
+    """All sessions between two nodes."""
+
+    name: str
+    sessions: list[Session]
+    samples: list[list[tuple[int, int, int]]]
+    """Of each session: time, bytes behind, milliseconds behind."""
+
+
+@attrs.frozen
+class _CatchUp:
+    lasted_ms: int
+    bytes: int
+
+
+def run(engine: Engine, options: ReportOptions) -> Report:
+    """The report."""
+    links = links_of(engine)
+    until_ms = links.lives.heard_ms or options.now_ms
+    _read_logs(engine, links)
+    by_link = _by_link(links)
+    shares = _shares(links, until_ms)
+    charts = [
+        *_gap_charts(by_link, until_ms),
+        _sessions_chart(by_link),
+        *_wait_charts(links.waits),
+    ]
+    return Report(
+        name=NAME,
+        title=TITLE,
+        question=REPORTS[NAME].question,
+        findings=_findings(links, by_link, shares),
+        charts=[chart for chart in charts if chart is not None],
+        tables=[
+            _links_table(by_link, until_ms),
+            shares,
+            _sessions_table(by_link, until_ms),
+            _silences_table(links),
+            _waits_table(links.waits),
+            _refusals_table(links),
+        ],
+    )
+
+
+def _read_logs(engine: Engine, links: Links) -> None:
+    """Where a slave lacked what is older than its master's journal, ask the log how old."""
+    wanting = set()
+    for session in links.told():
+        first = _clock(links, session).first_end
+        if first is not None and any(ack < min(first, end) for _, ack, end in session.progress):
+            wanting.add(session.journal)
+    for journal in wanting:
+        stores = stores_of_journals(engine, {journal})
+        if stores:
+            rows = engine.query(
+                f"SELECT {bucket('minute_ms', _LOG_SAMPLE_MS)} AS at_ms, "
+                "MIN(store_ms_min) AS first_ms, MIN(phy_offset_min) AS first_offset "
+                f"FROM commitlog_stats WHERE store IN {literals(stores)} "
+                f"GROUP BY {bucket('minute_ms', _LOG_SAMPLE_MS)} ORDER BY first_offset",
+                views={"commitlog_stats"},
+            )
+            links.clocks[journal].add_before((row["first_ms"], row["first_offset"]) for row in rows)
+
+
+def _clock(links: Links, session: Session) -> LogClock:
+    """A slave knows its master's log from what its master says."""
+    return links.clocks.setdefault(session.journal, LogClock())
+
+
+def _by_link(links: Links) -> list[_Link]:
+    found: dict[str, _Link] = {}
+    for session in links.told():
+        link = found.setdefault(session.link, _Link(session.link, [], []))
+        clock = _clock(links, session)
+        link.sessions.append(session)
+        link.samples.append(
+            [
+                (at, max(0, end - ack), clock.behind_ms(at, ack, end))
+                for at, ack, end in session.progress
+            ]
+        )
+    return list(found.values())[:_LINKS_MAX]
+
+
+def _gap_charts(links: Sequence[_Link], until_ms: int) -> Iterator[Chart]:
+    moments = [session.begin_ms for link in links for session in link.sessions]
+    if not moments:
+        return
+    width_ms = bucket_width_ms(min(moments), until_ms)
+    spans = list(buckets(min(moments), until_ms, width_ms))
+    note = (
+        f"The largest gap sampled in each {say_ms(width_ms)}. Where the line breaks there was no "
+        "link."
+    )
+    for place, title, label in ((1, "Bytes behind", "bytes"), (2, "Time behind", "time behind")):
+        yield Chart(
+            title=f"{title}, by link",
+            kind="line",
+            x_label="time",
+            y_label=label,
+            series=[Series(link.name, _largest(link, spans, width_ms, place)) for link in links],
+            note=note,
+            x_kind="time",
+            y_kind="bytes" if place == 1 else "duration",
+        )
+
+
+def _largest(
+    link: _Link, spans: Sequence[int], width_ms: int, place: int
+) -> list[tuple[int, int | None]]:
+    """The largest value in each bucket; the last one lasts until the next or the session's end."""
+    found: dict[int, int] = {}
+    first = spans[0]
+    for session, samples in zip(link.sessions, link.samples, strict=True):
+        end_ms = spans[-1] if session.end_ms is None else session.end_ms
+        for at, sample in enumerate(samples):
+            begin = sample[0]
+            over = samples[at + 1][0] if at + 1 < len(samples) else max(begin, end_ms)
+            for index in range((begin - first) // width_ms, (over - first) // width_ms + 1):
+                found[index] = max(found.get(index, 0), sample[place])
+    return [(begin, found.get(index)) for index, begin in enumerate(spans)]
+
+
+def _sessions_chart(links: Sequence[_Link]) -> Chart | None:
+    if not links:
+        return None
+    lanes = []
+    for link in links:
+        points: list[tuple[int, int | None, str]] = []
+        for session in link.sessions:
+            points.append((session.begin_ms, session.end_ms, "connected"))
+            points += [(begin, end, "in sync") for begin, end in session.in_sync]
+        lanes.append(Series(link.name, points))
+    return Chart(
+        title="Sessions",
+        kind="timeline",
+        x_label="time",
+        y_label="link",
+        series=lanes,
+        note=(
+            "In sync: within haSlaveFallbehindMax of its master, and acknowledging. Only the "
+            "master knows."
+        ),
+        x_kind="time",
+        y_kind="category",
+    )
+
+
+def _wait_charts(waits: Sequence[SyncWaits]) -> Iterator[Chart]:
+    by_node: dict[str, list[SyncWaits]] = {}
+    for each in waits:
+        by_node.setdefault(each.node, []).append(each)
+    series = []
+    for node, of_node in by_node.items():
+        bins = _bins(of_node)
+        last = max((at for at, count in enumerate(bins) if count), default=-1)
+        points = [((1 << at) >> 1, 1 << at, count) for at, count in enumerate(bins[: last + 1])]
+        if points:
+            series.append(Series(node, points))
+    if series:
+        yield Chart(
+            title="What puts waited for a slave",
+            kind="histogram",
+            x_label="wait",
+            y_label="puts",
+            series=series,
+            note="Puts that one acknowledgement released count with the wait of their oldest.",
+            x_kind="duration",
+        )
+    if any(each.timeouts or each.unavailable for each in waits):
+        moments = [each.at_ms for each in waits]
+        width_ms = max(10_000, bucket_width_ms(min(moments), max(moments)))
+        counts: dict[str, dict[int, int]] = {"timed out": {}, "no slave": {}}
+        for each in waits:
+            at = each.at_ms - each.at_ms % width_ms
+            for label, count in (("timed out", each.timeouts), ("no slave", each.unavailable)):
+                counts[label][at] = counts[label].get(at, 0) + count
+        yield Chart(
+            title="Puts that no slave acknowledged in time",
+            kind="bar",
+            x_label="time",
+            y_label=f"puts in {say_ms(width_ms)}",
+            series=[Series(label, sorted(points.items())) for label, points in counts.items()],
+            note="They are stored on the master: what the client was told is that one copy exists.",
+            x_kind="time",
+        )
+
+
+def _links_table(links: Sequence[_Link], until_ms: int) -> Table:
+    rows = []
+    for link in links:
+        connected = sum(_lasted(session, until_ms) for session in link.sessions)
+        in_sync = sum(
+            (until_ms if end is None else end) - begin
+            for session in link.sessions
+            for begin, end in session.in_sync
+        )
+        samples = [sample for of_session in link.samples for sample in of_session]
+        knows = any(session.is_master for session in link.sessions)
+        rows.append(
+            {
+                "link": link.name,
+                "sessions": len(link.sessions),
+                "connected_ms": connected,
+                "in_sync": ratio(min(in_sync, connected), connected) if knows else None,
+                "gap_max_bytes": max((gap for _, gap, _ in samples), default=None),
+                "behind_max_ms": max((behind for _, _, behind in samples), default=None),
+                "transferred_bytes": sum(_transferred(session) for session in link.sessions),
+            }
+        )
+    return table(
+        "links",
+        "Links",
+        "link sessions:integer connected_ms:duration in_sync:share gap_max_bytes:bytes "
+        "behind_max_ms:duration transferred_bytes:bytes",
+        rows,
+    )
+
+
+def _sessions_table(links: Sequence[_Link], until_ms: int) -> Table:
+    rows = []
+    for link in links:
+        for session, samples in zip(link.sessions, link.samples, strict=True):
+            catch_up = _catch_up(session, samples)
+            rows.append(
+                {
+                    "link": link.name,
+                    "peer": session.peer,
+                    "told_by": session.node,
+                    "begin_ms": session.begin_ms,
+                    "end_ms": session.end_ms,
+                    "lasted_ms": _lasted(session, until_ms),
+                    "reason": session.reason or ("" if session.end_ms else "lasts"),
+                    "offset": session.offset,
+                    "transferred_bytes": _transferred(session),
+                    "catch_up_ms": None if catch_up is None else catch_up.lasted_ms,
+                    "catch_up_rate": None
+                    if catch_up is None or not catch_up.lasted_ms
+                    else catch_up.bytes * 1000 / catch_up.lasted_ms,
+                }
+            )
+    rows.sort(key=lambda row: (row["begin_ms"], row["link"]))
+    return table(
+        "sessions",
+        "Sessions of slaves",
+        "link peer told_by begin_ms:time end_ms:time lasted_ms:duration reason offset:integer "
+        "transferred_bytes:bytes catch_up_ms:duration catch_up_rate:number:B/s",
+        rows,
+    )
+
+
+def _silences_table(links: Links) -> Table:
+    rows = [
+        {
+            **attrs.asdict(silence),
+            "beyond": "limit"
+            if silence.limit_ms is not None and silence.gap_ms >= silence.limit_ms
+            else "interval",
+        }
+        for silence in links.silences
+    ]
+    return table(
+        "silences",
+        "Heartbeats that came late or never",
+        "node peer begin_ms:time gap_ms:duration beyond limit_ms:duration end",
+        rows,
+    )
+
+
+def _waits_table(waits: Sequence[SyncWaits]) -> Table:
+    by_node: dict[tuple[str, str], list[SyncWaits]] = {}
+    for each in waits:
+        by_node.setdefault((each.journal, each.node), []).append(each)
+    rows = []
+    for (_, node), of_node in by_node.items():
+        puts = sum(each.puts for each in of_node)
+        bins = _bins(of_node)
+        rows.append(
+            {
+                "node": node,
+                "puts": puts,
+                "average_ms": ratio(sum(each.waited_ms for each in of_node), puts),
+                "p50_below_ms": _below(bins, 0.50),
+                "p99_below_ms": _below(bins, 0.99),
+                "longest_ms": max(each.longest_ms for each in of_node),
+                "timeouts": sum(each.timeouts for each in of_node),
+                "unavailable": sum(each.unavailable for each in of_node),
+            }
+        )
+    return table(
+        "sync_waits",
+        "Puts of a SYNC_MASTER",
+        "node puts:integer average_ms:duration p50_below_ms:duration p99_below_ms:duration "
+        "longest_ms:duration timeouts:integer unavailable:integer",
+        rows,
+    )
+
+
+def _refusals_table(links: Links) -> Table:
+    counts: dict[tuple[str, str, str], list[int]] = {}
+    for row in links.refusals:
+        # A slave's port is new with every attempt, a master's is not.
+        host = row.fields.get("peer", "").rpartition(":")[0]
+        counts.setdefault((row.node, host, row.fields.get("reason", "")), []).append(row.wall_ms)
+    rows = [
+        {
+            "node": node,
+            "peer_host": host,
+            "reason": reason,
+            "count": len(moments),
+            "first_ms": min(moments),
+            "last_ms": max(moments),
+        }
+        for (node, host, reason), moments in counts.items()
+    ]
+    return table(
+        "refusals",
+        "Links that were refused",
+        "node peer_host reason count:integer first_ms:time last_ms:time",
+        rows,
+    )
+
+
+def _shares(links: Links, until_ms: int) -> Table:
+    """Of a broker's time under a master: how long was a slave in sync?"""
+    rows = []
+    for broker in links.lives.brokers:
+        lives = links.lives.of_broker(broker)
+        served = [
+            (begin, until_ms if end is None else end, life)
+            for life in lives
+            for begin, end, _ in life.masterships()
+        ]
+        total = sum(end - begin for begin, end, _ in served)
+        held = sum(_held_ms(links, life, begin, end, until_ms) for begin, end, life in served)
+        if served:
+            rows.append(
+                {
+                    "broker": broker,
+                    "served_ms": total,
+                    "in_sync_ms": held,
+                    "share": ratio(held, total),
+                }
+            )
+    return table(
+        "in_sync",
+        "Time with a slave in sync, by broker",
+        "broker served_ms:duration in_sync_ms:duration share:share",
+        rows,
+    )
+
+
+def _held_ms(links: Links, life: Life, begin: int, end: int, until_ms: int) -> int:
+    """How long within a mastership at least one link was in sync."""
+    spans = sorted(
+        (max(begin, since), min(end, until_ms if until is None else until))
+        for session in links.sessions
+        if session.journal == life.journal and session.is_master
+        for since, until in session.in_sync
+    )
+    total, covered = 0, begin
+    for since, until in spans:
+        total += max(0, until - max(since, covered))
+        covered = max(covered, until)
+    return total
+
+
+def _findings(links: Links, by_link: Sequence[_Link], shares: Table) -> list[Finding]:
+    found: list[Finding] = []
+    for link in by_link:
+        samples = [sample for of_session in link.samples for sample in of_session]
+        if samples:
+            gap = max(gap for _, gap, _ in samples)
+            behind = max(behind for _, _, behind in samples)
+            found.append(
+                Finding(
+                    "info" if behind < MINUTE_MS else "warning",
+                    f"{link.name}: at most {say_bytes(gap)} and {say_ms(behind)} behind, in "
+                    f"{count_of(len(link.sessions), 'session')}.",
+                )
+            )
+    beyond = [each for each in links.silences if each.end != "it spoke again"]
+    late = len(links.silences) - len(beyond)
+    if beyond:
+        longest = max(each.gap_ms for each in beyond)
+        found.append(
+            Finding(
+                "warning",
+                f"{count_of(len(beyond), 'link')} fell silent and did not speak again; the longest "
+                f"silence was {say_ms(longest)}.",
+            )
+        )
+    if late:
+        found.append(Finding("warning", f"{count_of(late, 'heartbeat')} came late."))
+    timeouts = sum(each.timeouts for each in links.waits)
+    unavailable = sum(each.unavailable for each in links.waits)
+    if timeouts or unavailable:
+        found.append(
+            Finding(
+                "warning",
+                f"{count_of(timeouts, 'put')} timed out waiting for a slave and "
+                f"{unavailable:,} found none to wait for: they were stored on one machine.",
+            )
+        )
+    if links.refusals:
+        found.append(
+            Finding(
+                "warning",
+                f"{count_of(len(links.refusals), 'link')} were refused; most recently: "
+                f"{links.refusals[-1].fields.get('reason', '')}",
+            )
+        )
+    for broker, served, held, _ in shares.rows:
+        said = say_share(float(held or 0), float(served or 0))
+        found.append(
+            Finding("info", f"{broker} had a slave in sync {said} of the time it had a master.")
+        )
+    if not links.sessions:
+        found.append(Finding("info", "The journals tell of no replication link."))
+    return found
+
+
+def _lasted(session: Session, until_ms: int) -> int:
+    return max(0, (until_ms if session.end_ms is None else session.end_ms) - session.begin_ms)
+
+
+def _transferred(session: Session) -> int:
+    acks = session.progress.ack
+    return max(0, acks[-1] - session.offset) if acks else 0
+
+
+def _catch_up(session: Session, samples: Sequence[tuple[int, int, int]]) -> _CatchUp | None:
+    """How long a slave that came behind took to be level; None if it never was, or came level."""
+    acks = session.progress.ack
+    if not samples or session.progress.end[0] <= session.offset:
+        return None
+    for at, (at_ms, _, behind_ms) in enumerate(samples):
+        if behind_ms <= LEVEL_MS:
+            return _CatchUp(at_ms - session.begin_ms, max(0, acks[at] - session.offset))
+    return None
+
+
+def _bins(waits: Sequence[SyncWaits]) -> list[int]:
+    bins = [0] * max((len(each.bins) for each in waits), default=0)
+    for each in waits:
+        for at, count in enumerate(each.bins):
+            bins[at] += count
+    return bins
+
+
+def _below(bins: Sequence[int], share: float) -> int | None:
+    """The bound below which a share of all lies."""
+    total, seen = sum(bins), 0
+    for at, count in enumerate(bins):
+        seen += count
+        if count and seen >= share * total:
+            return 1 << at
+    return None

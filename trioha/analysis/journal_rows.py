@@ -1,4 +1,4 @@
-"""Rows of journals: events as `trioha.journal_file` reads them, and what is damaged between them."""
+"""Rows of journals: the events of each file, and what is damaged between them."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ record is kept in the IPv4 layout, and its hosts as text in `odd_hosts`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -80,8 +80,10 @@ class RowBatch:
             numbers = memoryview(self.numbers(name))
             return (numbers.cast("q") if _NUMBERS[name][1] == 8 else numbers.cast("i")).tolist()
         if name in _HOSTS:
-            texts = self.host_texts(name)
-            return [texts[code] for code in memoryview(self.host_codes(name)).cast("q").tolist()]
+            codes = memoryview(self.host_codes(name)).cast("q").tolist()
+            distinct = list(set(codes))
+            texts = dict(zip(distinct, self.host_texts(name, distinct), strict=True))
+            return [texts[code] for code in codes]
         match name:
             case "topic":
                 names = self.topic_names
@@ -122,12 +124,11 @@ class RowBatch:
             column[8 * row : 8 * row + 8] = _odd_code(row)
         return column
 
-    def host_texts(self, name: str) -> dict[int, str]:
-        """Code -> ``host:port``, for the codes there are."""
-        codes = memoryview(self.host_codes(name)).cast("q").tolist()
+    def host_texts(self, name: str, codes: Iterable[int]) -> list[str]:
+        """``host:port`` of each of `codes`."""
         which = 0 if name == "born_host" else 1
         odd = {_integer(_odd_code(row)): hosts[which] for row, hosts in self.odd_hosts.items()}
-        return {code: odd[code] if code in odd else _text_of(code) for code in set(codes)}
+        return [odd[code] if code in odd else _text_of(code) for code in codes]
 
     @cached_property
     def properties(self) -> list[dict[str, str]]:

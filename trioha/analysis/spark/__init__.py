@@ -1,1 +1,43 @@
-"""Spark's ways into stores and journals. Needs the extra `spark`."""
+"""Spark's ways into stores and journals: formats for `spark.read.format(…)`.
+
+The extra `spark` is needed by these functions, not by the package: `trioha doctor` looks at Java
+without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from trioha.analysis.scan import ScanFilter
+
+
+def register(spark: SparkSession) -> None:
+    """Make the sources known to a session; nothing else about it changes."""
+    from trioha.analysis.spark.sources import SOURCES
+
+    for source in SOURCES:
+        spark.dataSource.register(source)
+
+
+def commitlog_from_binary_files(
+    files: DataFrame,
+    table: str = "headers",
+    *,
+    columns: Iterable[str] = (),
+    filters: ScanFilter | None = None,
+) -> DataFrame:
+    """Rows of segments in a DataFrame of Spark's format ``binaryFile`` (columns path and content).
+
+    `table` is headers, full or corrupt. A segment is one row there and is read whole, by one task:
+    give executors memory for about three of them. Each file is judged by itself, so the end of one
+    without a blank counts as the end of the log, and a missing segment is not reported.
+
+    Errors: ValueError when `table` or a column is unknown.
+    """
+    from trioha.analysis.spark import binary_files
+
+    return binary_files.scan_files(files, table, tuple(columns), filters)

@@ -1,0 +1,67 @@
+"""Where the last complete record of a log ends, asked again and again while it grows."""
+
+from __future__ import annotations
+
+import attrs
+
+from trioha.analysis.log_source import FileSource
+from trioha.analysis.log_walk import LogWalk, Sound
+from trioha.analysis.schema import AnalysisError
+from trioha.analysis.store_files import Segment, StoreFiles
+
+_LEAP_BYTES = 4 << 20
+"""What lies further back than this is leapt over by search and not walked record by record."""
+
+
+@attrs.define(eq=False)
+class LogEnd:
+    """Remembers the end it found, and goes on from there."""
+
+    offset: int = -1
+
+    def find(self, store: StoreFiles) -> int:
+        """The end, or -1 while there is no record.
+
+        Errors: AnalysisError when the file cannot be read.
+        """
+        for segment in reversed(store.segments):
+            end = self._in_segment(segment)
+            if end >= 0:
+                self.offset = end
+                break
+        return self.offset
+
+    def _in_segment(self, segment: Segment) -> int:
+        """End of the segment's last record, or -1 when it has none."""
+        position = self.offset - segment.from_offset
+        begin = position if 0 <= position <= segment.data_end else 0
+        try:
+            with FileSource(segment.path) as source:
+                walk = LogWalk(source, segment.from_offset, is_dledger=segment.is_dledger)
+                end = _end(walk, begin, segment.data_end)
+        except FileNotFoundError:
+            return -1
+        except OSError as error:
+            raise AnalysisError(f"cannot read {segment.path}: {error.strerror}") from None
+        if end == begin and begin != position:
+            return -1
+        return segment.from_offset + end
+
+
+def _end(walk: LogWalk, position: int, data_end: int) -> int:
+    while (leap := walk.find(position + _LEAP_BYTES, position + 2 * _LEAP_BYTES)) >= 0:
+        position = leap
+    while position < walk.limit:
+        found = walk.sound(position)
+        if isinstance(found, Sound):
+            position = found.end
+        elif walk.is_blank(position):
+            return walk.limit
+        else:
+            following = walk.find(position + 1, data_end)
+            if isinstance(walk.sound(position), Sound):
+                continue  # it was being written when we looked
+            if following < 0:
+                return position
+            position = following
+    return position

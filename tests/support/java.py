@@ -20,7 +20,8 @@ from support.processes import REPO, Node, Process, Processes, free_ports
 from support.toolchain import exclusively, unavailable
 
 INTEROP = REPO / "tests" / "interop"
-CLASS_PATH_FILE = INTEROP / "target" / "classpath"
+# Which pom of tests/interop a release comes from.
+POMS: Mapping[str, str] = {"4": "pom.xml", "5": "pom-5.xml"}
 RESOLVE_S = 600.0
 COMPILE_S = 120.0
 MQADMIN_S = 60.0
@@ -54,37 +55,38 @@ SMALL_STORE: Mapping[str, object] = {
 }
 
 
-def require_java() -> None:
+def require_java(release: str = "4") -> None:
     """Skip the test, saying why, when the Java peers cannot be had; in CI fail instead."""
     for tool in ("java", "mvn"):
         if shutil.which(tool) is None:
             unavailable(f"Java peers: {tool} is not installed")
     try:
-        class_path()
+        class_path(release)
     except (subprocess.SubprocessError, OSError) as error:
         unavailable(f"Java peers: Maven could not resolve the RocketMQ jars: {error}")
 
 
 @functools.cache
-def class_path() -> str:
+def class_path(release: str = "4") -> str:
     """The jars of the reference peers, resolved by Maven when the pom is newer than the result."""
-    pom = INTEROP / "pom.xml"
-    with exclusively(CLASS_PATH_FILE.parent):
-        if CLASS_PATH_FILE.exists() and CLASS_PATH_FILE.stat().st_mtime >= pom.stat().st_mtime:
-            text = CLASS_PATH_FILE.read_text()
+    pom = INTEROP / POMS[release]
+    kept = INTEROP / "target" / pom.stem.replace("pom", "classpath")
+    with exclusively(kept.parent):
+        if kept.exists() and kept.stat().st_mtime >= pom.stat().st_mtime:
+            text = kept.read_text()
             if all(Path(jar).exists() for jar in text.split(":")):
                 return text
         subprocess.run(
             [
                 *("mvn", "-q", "-B", "-f", str(pom), "dependency:build-classpath"),
-                f"-Dmdep.outputFile={CLASS_PATH_FILE}",
+                f"-Dmdep.outputFile={kept}",
             ],
             check=True,
             capture_output=True,
             timeout=RESOLVE_S,
         )
-        os.utime(CLASS_PATH_FILE)
-        return CLASS_PATH_FILE.read_text()
+        os.utime(kept)
+        return kept.read_text()
 
 
 @functools.cache
@@ -115,6 +117,7 @@ def java_command(
     heap: Sequence[str] = SMALL_HEAP,
     properties: Mapping[str, str] | None = None,
     classes: str = "",
+    release: str = "4",
 ) -> list[str]:
     """A command line with all of a process's droppings below `home`."""
     conf = home / "conf"
@@ -132,7 +135,7 @@ def java_command(
     return [
         *("java", *heap, *_OPENS),
         *(f"-D{key}={value}" for key, value in options.items()),
-        *("-cp", f"{classes}:{class_path()}" if classes else class_path()),
+        *("-cp", f"{classes}:{class_path(release)}" if classes else class_path(release)),
         *(main, *arguments),
     ]
 
@@ -176,9 +179,10 @@ def java_broker(
     port: int | None = None,
     store: Path | None = None,
     settings: Mapping[str, object] | None = None,
+    release: str = "4",
 ) -> Node:
     """A Java broker on loopback, not yet started. It keeps its ports over a restart."""
-    require_java()
+    require_java(release)
     port = port or free_ports()
     label = f"java-{name}-{broker_id}"
     home = processes.root / label
@@ -199,7 +203,8 @@ def java_broker(
         **(settings or {}),
     }
     file = write_properties(home / "broker.conf", config)
-    command = java_command("org.apache.rocketmq.broker.BrokerStartup", home, ["-c", str(file)])
+    main = "org.apache.rocketmq.broker.BrokerStartup"
+    command = java_command(main, home, ["-c", str(file)], release=release)
     process = _java_process(processes, label, command, home)
     ready = rf"The broker\[{re.escape(name)}, \S+\] boot success"
     return Node(process, f"127.0.0.1:{port}", ready, store, f"127.0.0.1:{port + 1}")

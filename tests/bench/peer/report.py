@@ -75,10 +75,10 @@ def _verdict(summaries: Sequence[RowSummary], shortfalls: Sequence[Shortfall]) -
         lines += ["", "Not measured:", ""]
         lines += [f"* `{summary.row.name}`: {_reasons(summary)}" for summary in failed]
     missed = [
-        _line([f"`{summary.row.name}`", _missed(metric), _why(summary, metric, shortfalls)])
+        _line([f"`{summary.row.name}`", "; ".join(map(_missed, metrics)), why])
         for summary in summaries
         if not summary.failed
-        for metric in summary.short
+        for why, metrics in _by_reason(summary, shortfalls).items()
     ]
     if missed:
         head = ["row", "figure, goal", "what holds it back, what was tried"]
@@ -86,9 +86,16 @@ def _verdict(summaries: Sequence[RowSummary], shortfalls: Sequence[Shortfall]) -
     return "\n".join(lines)
 
 
-def _why(summary: RowSummary, metric: MetricSummary, shortfalls: Sequence[Shortfall]) -> str:
-    text = explanation(shortfalls, summary.row.name, metric.metric.key)
-    return text.replace("|", "\\|").replace("\n", " ").strip() or "not looked into yet"
+def _by_reason(
+    summary: RowSummary, shortfalls: Sequence[Shortfall]
+) -> dict[str, list[MetricSummary]]:
+    """The missed goals of a row, by what is known about them."""
+    reasons: dict[str, list[MetricSummary]] = {}
+    for metric in summary.short:
+        text = explanation(shortfalls, summary.row.name, metric.metric.key)
+        shown = text.replace("|", "\\|").replace("\n", " ").strip()
+        reasons.setdefault(shown or "not looked into yet", []).append(metric)
+    return reasons
 
 
 def _missed(summary: MetricSummary) -> str:

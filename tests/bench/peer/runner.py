@@ -164,9 +164,9 @@ def estimate_min(rows: Sequence[Row], rounds: int, scale: Scale) -> float:
 def _estimate_s(row: Row, scale: Scale) -> float:
     fill_s = 2 + scale.log_bytes / 100e6
     return {
-        "send": 0.7 + scale.warm_up_s + scale.seconds,
-        "async": 0.7 + scale.warm_up_s + scale.seconds,
-        "e2e": 1 + scale.warm_up_s + scale.e2e_seconds,
+        "send": 0.3 + scale.warm_up_s + scale.seconds,
+        "async": 0.3 + scale.warm_up_s + scale.seconds,
+        "e2e": 0.5 + scale.warm_up_s + scale.e2e_seconds,
         "drain": 2 + scale.backlog / 50_000,
         "catch_up": 12 + fill_s,
         "slave_loss": 18 + scale.broker_warm_up_s + scale.header_warm_up_s + 3 * scale.calm_s,

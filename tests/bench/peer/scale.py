@@ -19,7 +19,7 @@ class Scale:
     """
 
     seconds: float = 3.0
-    warm_up_s: float = 0.8
+    warm_up_s: float = 0.6
     """Before each window: a new producer asks for its route and connects."""
     broker_warm_up_s: float = 6.0
     """A fresh JVM has compiled little: 64 threads send this long before the first row."""

@@ -38,6 +38,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
+from trioha.analysis.schema import ColumnType, TableSchema
+
 if TYPE_CHECKING:
     from trioha.analysis.journal_rows import JournalRow
     from trioha.analysis.store_files import StoreFiles
@@ -55,6 +57,11 @@ VIEWS = (
 )
 ROWS_MAX = 100_000
 """Rows `Engine.query` returns at most: more is an aggregation that was forgotten."""
+
+
+_WORDS = re.compile(r"[a-z_]+")
+_QUOTED = re.compile(r"'[^']*'")
+_EVERYTHING = re.compile(r"(\bselect|\bdistinct|\.|,)\s*\*(?!\s*from\s*\()", re.IGNORECASE)
 
 
 @attrs.frozen
@@ -123,3 +130,17 @@ def literal(value: str | int | None) -> str:
 def literals(values: Collection[str | int]) -> str:
     """SQL: a list for IN; an empty one matches nothing."""
     return "(" + ", ".join(literal(value) for value in values) + ")" if values else "(NULL)"
+
+
+def mentioned_columns(schema: TableSchema, sql: str) -> frozenset[str]:
+    """Columns that a query may read: those whose names stand in it; all for ``*``.
+
+    A table needs a column, so a bare COUNT(*) gets the first number.
+    """
+    sql = _QUOTED.sub(" ", sql)
+    if _EVERYTHING.search(sql):
+        return frozenset(schema.names)
+    words = set(_WORDS.findall(sql.lower()))
+    named = frozenset(name for name in schema.names if name in words)
+    numbers = (column.name for column in schema.columns if column.type is not ColumnType.STRING)
+    return named or frozenset({next(numbers)})

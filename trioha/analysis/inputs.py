@@ -34,7 +34,7 @@ class Inputs:
     @property
     def bytes_total(self) -> int:
         """Bytes of log that a whole scan reads."""
-        return sum(segment.data_end for store in self.stores for segment in store.segments)
+        return sum(store.data_bytes for store in self.stores)
 
     def note(self, text: str) -> None:
         """Keep a sentence once."""

@@ -112,7 +112,7 @@ class Manifest:
                 {
                     "label": store.label,
                     "segments": len(store.segments),
-                    "bytes": sum(segment.data_end for segment in store.segments),
+                    "bytes": store.data_bytes,
                     "from_offset": store.segments[0].from_offset if store.segments else None,
                     **self._extent_as_json(store.label),
                 }

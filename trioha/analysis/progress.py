@@ -14,6 +14,9 @@ class Progress(Protocol):
     def advance(self, count: int, rows: int = 0) -> None:
         """So many units, and so many rows in them, more."""
 
+    def resize(self, total: int) -> None:
+        """There is more, or less, to do than was said at the beginning."""
+
     def end(self) -> None:
         """It is over, done or not."""
 
@@ -25,6 +28,9 @@ class NoProgress:
         pass
 
     def advance(self, count: int, rows: int = 0) -> None:
+        pass
+
+    def resize(self, total: int) -> None:
         pass
 
     def end(self) -> None:

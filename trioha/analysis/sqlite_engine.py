@@ -10,7 +10,6 @@ when somebody names them. The time window is applied by the scanner. One thread.
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sqlite3
 import tempfile
@@ -20,7 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from trioha.analysis.consume_queues import scan_queue
-from trioha.analysis.engine import ROWS_MAX, VIEWS, Window
+from trioha.analysis.engine import ROWS_MAX, VIEWS, Window, mentioned_columns
 from trioha.analysis.inputs import Inputs
 from trioha.analysis.journal_rows import JournalCorruptRow, JournalRow
 from trioha.analysis.progress import NoProgress, Progress
@@ -34,7 +33,6 @@ from trioha.analysis.schema import (
     JOURNAL,
     JOURNAL_CORRUPT,
     AnalysisError,
-    ColumnType,
     TableSchema,
 )
 from trioha.analysis.stats import STATS, host_of, statistics_of
@@ -43,8 +41,6 @@ from trioha.analysis.store_files import StoreFiles
 _CACHE_KIB = 65_536
 _STEPS_BETWEEN_SIGNALS = 200_000
 """Steps of SQLite's machine (a few milliseconds) between two looks at a pending Ctrl-C."""
-_WORDS = re.compile(r"[a-z_]+")
-_EVERYTHING = re.compile(r"(\bselect|\bdistinct|\.|,)\s*\*(?!\s*from\s*\()", re.IGNORECASE)
 _CORRUPT_COLUMNS = ("store", "segment", "phy_offset", "length", "reason")
 
 
@@ -147,7 +143,7 @@ class SqliteEngine:
                 self._fill_stats()
             return
         schema = _SCHEMAS[view]
-        wanted = _mentioned(schema, sql) | self._mentioned.get(view, frozenset())
+        wanted = mentioned_columns(schema, sql) | self._mentioned.get(view, frozenset())
         self._mentioned[view] = wanted
         if view in self._filled and wanted <= self._filled[view]:
             return
@@ -287,19 +283,6 @@ _SCHEMAS = {
         JOURNAL_CORRUPT,
     )
 }
-
-
-def _mentioned(schema: TableSchema, sql: str) -> frozenset[str]:
-    """Columns that a query may read: those whose names stand in it; all for ``*``.
-
-    A table needs a column to exist, so a bare COUNT(*) gets the first number.
-    """
-    if _EVERYTHING.search(sql):
-        return frozenset(schema.names)
-    words = set(_WORDS.findall(sql.lower()))
-    named = frozenset(name for name in schema.names if name in words)
-    numbers = (column.name for column in schema.columns if column.type is not ColumnType.STRING)
-    return named or frozenset({next(numbers)})
 
 
 def _rows_of(batches: Iterable[RowBatch], names: Sequence[str]) -> Iterator[tuple[Any, ...]]:

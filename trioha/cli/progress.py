@@ -50,6 +50,10 @@ class TerminalProgress:
                 self._shown_at = now
                 self._show(now - self._began)
 
+    def resize(self, total: int) -> None:
+        with self._lock:
+            self._total = total
+
     def end(self) -> None:
         with self._lock:
             self._clear()

@@ -290,11 +290,19 @@ def _within(limit_s: float, call: Callable[[], object]) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """The sentence in an error of Spark's, without class names and stack."""
-    java = getattr(error, "java_exception", None)
-    text = str(java.toString() if java is not None else error).strip()
-    line = text.splitlines()[0] if text else type(error).__name__
-    return re.sub(r"^([\w$]+\.)+[\w$]+(Exception|Error): ", "", line)
+    """The sentence in an error of Spark's, without class names and stacks.
+
+    A task that failed in Python carries its traceback: the sentence is the end of that.
+    """
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    text = str(java.toString() if hasattr(java, "toString") else error).strip()
+    _, traced, trace = text.partition("Traceback (most recent call last):")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if traced:
+        frames = [line for line in trace.splitlines() if line and not line[0].isspace()]
+        lines = [line for line in frames if ": " in line and not line.startswith("^")] or lines
+    line = lines[0] if lines else type(error).__name__
+    return re.sub(r"^([\w$]+\.)*[\w$]+(Exception|Error): ", "", line)
 
 
 def _reason(error: BaseException, log: Path) -> str:

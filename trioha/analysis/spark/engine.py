@@ -1,0 +1,244 @@
+"""The engine on Spark: the same views over our data sources, on any cluster.
+
+Theory of operation. A view is a temporary view over a data source that is told which columns the
+query mentions, since Spark prunes none of a Python source. Nothing is read until a query runs. The
+statistics are computed once, on first use, and kept by Spark: they are small. Only results come to
+the driver. While a query runs, a thread looks at Spark's status tracker, the one place where Spark
+tells how far its tasks are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+
+from trioha.analysis.engine import ROWS_MAX, VIEWS, Window, mentioned_columns
+from trioha.analysis.inputs import Inputs
+from trioha.analysis.journal_rows import JournalRow
+from trioha.analysis.progress import NoProgress, Progress
+from trioha.analysis.schema import TABLES, AnalysisError
+from trioha.analysis.spark import register
+from trioha.analysis.spark.session import first_line
+from trioha.analysis.spark.statistics_source import StatisticsSource, wide_names
+from trioha.analysis.stats import STATS, StatsTable
+from trioha.analysis.store_files import StoreFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FORMATS = {
+    "commitlog": "rocketmq_commitlog",
+    "commitlog_full": "rocketmq_commitlog_full",
+    "commitlog_corrupt": "rocketmq_commitlog_corrupt",
+    "consumequeue": "rocketmq_consumequeue",
+    "journal": "trioha_journal",
+    "journal_corrupt": "trioha_journal_corrupt",
+}
+_TIMED = frozenset({"commitlog", "commitlog_full", "commitlog_corrupt", "journal"})
+_LOOK_INTERVAL_S = 0.25
+_IDLE_LIMIT_S = 20.0
+"""Without one running task for so long, the user is told that nobody works."""
+_OUR_SENTENCE = re.compile(r"AnalysisError: (.+)")
+
+
+class SparkEngine:
+    """`Engine` on a session that somebody else opened and closes.
+
+    Errors: AnalysisError, one sentence: a query that Spark refuses, a task that fails.
+    """
+
+    name = "spark"
+
+    def __init__(
+        self, session: SparkSession, inputs: Inputs, *, progress: Progress | None = None
+    ) -> None:
+        self.stores: Sequence[StoreFiles] = inputs.stores
+        self.journal_count = len(inputs.journals)
+        self.window: Window = inputs.window
+        self._session = session
+        self._inputs = inputs
+        self._progress = progress or NoProgress()
+        self._views: dict[str, frozenset[str]] = {}
+        self._kept: list[DataFrame] = []
+        register(session)
+        session.dataSource.register(StatisticsSource)
+
+    def note(self, text: str) -> None:
+        self._inputs.note(text)
+
+    def journal(self, names: Collection[str] | None = None) -> Iterator[JournalRow]:
+        return self._inputs.journal_rows(names)
+
+    def host(self, column: str) -> str:
+        # IPv6 hosts hold colons too: the port is what stands behind the last.
+        port = f"SUBSTRING_INDEX({column}, ':', -1)"
+        cut = f"LEFT({column}, LENGTH({column}) - LENGTH({port}) - 1)"
+        return f"(CASE WHEN {column} RLIKE ':[0-9]+$' THEN {cut} ELSE {column} END)"
+
+    def item(self, column: str, key: str) -> str:
+        return f"ELEMENT_AT({column}, '{key}')"
+
+    def query(self, sql: str, *, views: Collection[str]) -> list[dict[str, Any]]:
+        what = f"spark: {', '.join(views)}"
+        with _explained(sql), self._watched(what):
+            for view in views:
+                self._need(view, sql)
+            rows = self._session.sql(sql).limit(ROWS_MAX + 1).collect()
+        if len(rows) > ROWS_MAX:
+            raise AnalysisError(f"a query has more than {ROWS_MAX} rows; aggregate in SQL: {sql}")
+        return [{name: _plain(value) for name, value in row.asDict().items()} for row in rows]
+
+    def close(self) -> None:
+        """Let go of what Spark keeps for this engine; the session stays."""
+        for frame in self._kept:
+            frame.unpersist()
+        self._kept.clear()
+        for view in self._views:
+            self._session.catalog.dropTempView(view)
+        self._views.clear()
+
+    def _need(self, view: str, sql: str) -> None:
+        if view not in VIEWS:
+            raise AnalysisError(f"{view} is no view; there are {', '.join(VIEWS)}")
+        if view in STATS:
+            if view not in self._views:
+                self._count_statistics()
+            return
+        schema = TABLES[view]
+        wanted = mentioned_columns(schema, sql)
+        if self._views.get(view) == wanted:
+            return
+        names = [name for name in schema.names if name in wanted]
+        paths = (
+            [str(path) for path in self._inputs.journals]
+            if view.startswith("journal")
+            else [store.label for store in self.stores]
+        )
+        if paths:
+            frame = self._read(_FORMATS[view], paths, timed=view in _TIMED, columns=names)
+        else:
+            frame = self._session.createDataFrame([], schema.spark_ddl(tuple(names)))
+        frame.createOrReplaceTempView(view)
+        self._views[view] = wanted
+
+    def _read(
+        self, source: str, paths: list[str], *, timed: bool, columns: Sequence[str] = ()
+    ) -> DataFrame:
+        reader = self._session.read.format(source)
+        if columns:
+            reader = reader.option("columns", ",".join(columns))
+        # A small store too is read by all cores.
+        reader = reader.option("minPartitions", self._session.sparkContext.defaultParallelism)
+        if timed and self.window.from_ms is not None:
+            reader = reader.option("from", str(self.window.from_ms))
+        if timed and self.window.to_ms is not None:
+            reader = reader.option("to", str(self.window.to_ms))
+        return reader.load(paths)
+
+    def _count_statistics(self) -> None:
+        if self.stores:
+            paths = [store.label for store in self.stores]
+            partial = self._read(StatisticsSource.name(), paths, timed=True)
+        else:
+            ddl = StatisticsSource({}).schema()
+            partial = self._session.createDataFrame([], ddl)
+        partial = partial.persist(StorageLevel.MEMORY_AND_DISK)
+        for table in STATS.values():
+            merged = self._merged(partial, table).persist(StorageLevel.MEMORY_AND_DISK)
+            merged.count()  # now, while the wide table is kept
+            merged.createOrReplaceTempView(table.name)
+            self._kept.append(merged)
+            self._views[table.name] = frozenset(table.columns)
+        partial.unpersist()
+
+    def _merged(self, partial: DataFrame, table: StatsTable) -> DataFrame:
+        columns = [f"{wide} AS {name}" for name, wide in wide_names(table).items()]
+        named = partial.where(f"kind = '{table.name}'").selectExpr(*columns)
+        return self._session.sql(table.merge_sql.format(source="{source}"), source=named)
+
+    @contextlib.contextmanager
+    def _watched(self, what: str) -> Iterator[None]:
+        """Show the progress of this thread's jobs until the block is left."""
+        context = self._session.sparkContext
+        group = f"trioha-{threading.get_ident()}-{id(what)}"
+        context.setJobGroup(group, what, interruptOnCancel=True)
+        over = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(group, what, over), daemon=True)
+        self._progress.begin(what, 0, "tasks")
+        watcher.start()
+        try:
+            yield
+        except KeyboardInterrupt:
+            with contextlib.suppress(Exception):
+                context.cancelJobGroup(group)
+            raise
+        finally:
+            over.set()
+            watcher.join()
+            self._progress.end()
+
+    def _watch(self, group: str, what: str, over: threading.Event) -> None:
+        tracker = self._session.sparkContext.statusTracker()
+        shown = idle_s = 0
+        # Not ideal: Spark tells nobody when a task ends, so it has to be asked.
+        while not over.wait(_LOOK_INTERVAL_S):
+            try:
+                done, active, total = _tasks(tracker, group)
+            except Exception:  # the session is going: whoever waits for the query hears of it
+                return
+            self._progress.resize(total)
+            self._progress.advance(done - shown)
+            shown = done
+            idle_s = 0 if active or done == total else idle_s + 1
+            if idle_s * _LOOK_INTERVAL_S == _IDLE_LIMIT_S:
+                self._inputs.note(
+                    f"no worker took a task for {_IDLE_LIMIT_S:.0f} s: are workers registered with"
+                    " the master, with free cores and memory?"
+                )
+                self._progress.begin(f"{what}: waiting for workers", total, "tasks")
+
+
+def _tasks(tracker: Any, group: str) -> tuple[int, int, int]:
+    """Tasks done, running, and known of, in all jobs of a group."""
+    done = active = total = 0
+    for job in tracker.getJobIdsForGroup(group):
+        info = tracker.getJobInfo(job)
+        for stage in info.stageIds if info is not None else ():
+            tasks = tracker.getStageInfo(stage)
+            if tasks is not None:
+                done += tasks.numCompletedTasks
+                active += tasks.numActiveTasks
+                total += tasks.numTasks
+    return done, active, total
+
+
+@contextlib.contextmanager
+def _explained(sql: str) -> Iterator[None]:
+    try:
+        yield
+    except PySparkException as error:
+        raise _sentence(error, sql) from error
+    except Exception as error:
+        if type(error).__module__.startswith("py4j"):
+            raise _sentence(error, sql) from error
+        raise
+
+
+def _sentence(error: Exception, sql: str) -> AnalysisError:
+    ours = _OUR_SENTENCE.search(str(error))
+    if ours is not None:
+        return AnalysisError(ours[1].strip())
+    return AnalysisError(f"Spark: {first_line(error)} ({' '.join(sql.split())[:200]})")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return bytes(value) if isinstance(value, bytearray) else value

@@ -1,0 +1,98 @@
+"""The data source behind the three statistics: counted in the workers, merged by Spark.
+
+A row of any statistic is a row of one wide table, so that one scan serves all three: its kind, its
+keys (texts by name, numbers as k0, k1), its measures as m0, m1, …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from trioha.analysis.scan import plan_splits, scan_split
+from trioha.analysis.spark.read_options import ReadOptions, read_options
+from trioha.analysis.stats import STATS, StatsTable, statistics_of
+from trioha.analysis.store_files import LogSplit, open_store
+
+_TEXTS = ("store", "topic", "born_host")
+_NUMBERS = tuple(
+    f"k{i}"
+    for i in range(max(sum(key not in _TEXTS for key in table.keys) for table in STATS.values()))
+)
+_MEASURES = tuple(f"m{i}" for i in range(max(len(table.measures) for table in STATS.values())))
+_COLUMNS = ("kind", *_TEXTS, *_NUMBERS, *_MEASURES)
+_ARROW = pa.schema(
+    [(name, pa.string() if name in ("kind", *_TEXTS) else pa.int64()) for name in _COLUMNS]
+)
+
+
+def wide_names(table: StatsTable) -> dict[str, str]:
+    """Columns of a statistic -> columns of the wide table."""
+    numbers = [key for key in table.keys if key not in _TEXTS]
+    names = {key: key for key in table.keys if key in _TEXTS}
+    names |= dict(zip(numbers, _NUMBERS, strict=False))
+    measures = [name for name, _ in table.measures]
+    return names | dict(zip(measures, _MEASURES, strict=False))
+
+
+class StatisticsSource(DataSource):
+    """`trioha_statistics`: options as `rocketmq_commitlog` has them."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "trioha_statistics"
+
+    def schema(self) -> str:
+        return ", ".join(
+            f"{field.name} {'STRING' if field.type == pa.string() else 'BIGINT'}"
+            for field in _ARROW
+        )
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _Reader(read_options(self.options))
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        stores = [open_store(path) for path in options.paths]
+        total = sum(store.data_bytes for store in stores)
+        split_bytes = max(1, min(options.split_bytes, -(-total // options.partitions_min)))
+        return [
+            InputPartition(split)
+            for store in stores
+            for split in plan_splits(store, options.filters, split_bytes)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        split: LogSplit | None = partition.value
+        if split is None:  # Spark asks once when there are no partitions
+            return
+        batches = scan_split(split, filters=self._options.filters)
+        for piece in statistics_of(split.store, batches):
+            for name, rows in piece.items():
+                if rows:
+                    yield _to_arrow(STATS[name], rows)
+
+
+def _to_arrow(table: StatsTable, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    places: Mapping[str, str] = wide_names(table)
+    columns = dict(
+        zip([places[name] for name in table.columns], zip(*rows, strict=True), strict=True)
+    )
+    arrays = []
+    for field in _ARROW:
+        if field.name == "kind":
+            arrays.append(pa.repeat(pa.scalar(table.name), len(rows)))
+        elif field.name in columns:
+            arrays.append(pa.array(columns[field.name], field.type))
+        else:
+            arrays.append(pa.nulls(len(rows), field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)

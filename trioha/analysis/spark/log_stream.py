@@ -110,7 +110,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if partition.value is None:
             return
         split, filters = partition.value
-        detail: Detail = "full" if self._table is COMMITLOG_FULL else "headers"
+        detail: Detail = "full" if self._table == COMMITLOG_FULL else "headers"
         for batch in scan_split(split, columns=detail, filters=filters):
             if batch.row_count:
                 yield to_arrow(batch, self._table, self._schema)

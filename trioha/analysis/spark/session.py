@@ -294,8 +294,8 @@ def first_line(error: BaseException) -> str:
 
     A task that failed in Python carries its traceback: the sentence is the end of that.
     """
-    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    text = str(java.toString() if hasattr(java, "toString") else error).strip()
+    java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    text = str(error if java is None else java.toString()).strip()
     _, traced, trace = text.partition("Traceback (most recent call last):")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if traced:

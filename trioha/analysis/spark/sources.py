@@ -151,7 +151,7 @@ class _LogReader(_FilteringReader):
         return _log_pieces(self.options)
 
     def read_piece(self, piece: LogSplit) -> Iterator[pa.RecordBatch]:
-        detail: Detail = "full" if self.table is tables.COMMITLOG_FULL else "headers"
+        detail: Detail = "full" if self.table == tables.COMMITLOG_FULL else "headers"
         for batch in scan_split(piece, columns=detail, filters=self.options.filters):
             if batch.row_count:
                 yield to_arrow(batch, self.table, self.schema)

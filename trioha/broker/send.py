@@ -15,6 +15,7 @@ Half messages are refused: stored as ordinary ones they would be consumed before
 from __future__ import annotations
 
 import zlib
+from binascii import hexlify
 from random import Random
 from typing import Final
 
@@ -33,6 +34,7 @@ from trioha.store.put_values import BatchEntry, PutBatch, PutMessage, PutResult
 from trioha.wire.batch import split_fields
 from trioha.wire.bodies import TopicConfig
 from trioha.wire.codes import VERSION_V3_4_9, Perm, RequestCode, ResponseCode, SysFlag
+from trioha.wire.fields_template import FieldsTemplate
 from trioha.wire.names import (
     RETRY_PREFIX,
     dlq_topic,
@@ -85,8 +87,12 @@ class SendProcessor:
         self._region = config.region_id
         self._trace_on = "true" if config.trace_on else "false"
         self._store_host_bit = int(SysFlag.STOREHOST_V6) if len(store_host) == 20 else 0
-        self._host_id = store_host.hex().upper()
+        self._host_id = store_host.hex().upper().encode()
         """What an offset id begins with; the offset follows as 16 digits."""
+        self._answer_fields = FieldsTemplate(
+            ("msgId", "queueId", "queueOffset"),
+            {"MSG_REGION": self._region, "TRACE_ON": self._trace_on},
+        )
         self._shapes = PropertyShapes(config.broker_cluster_name)
         self._element_shapes = PropertyShapes("")
 
@@ -162,7 +168,7 @@ class SendProcessor:
         """
         body = self._body_of(request)
         sys_flag = self._sys_flag(channel, header, topic)
-        raw = header.properties.encode("utf-8", "replace")
+        raw = header.properties
         at = raw.find(UNIQ_KEY_START)
         if at >= 0 and KEYS_START not in raw and not sys_flag & _TRANSACTION_MASK:
             begin = at + _UNIQ_KEY_SIZE
@@ -239,20 +245,16 @@ class SendProcessor:
     ) -> RemotingCommand:
         """The answer to a message or batch that is stored."""
         host = self._host_id
-        message_id = f"{host}{result.phy_offset:016X}"
+        message_id = host + hexlify(result.phy_offset.to_bytes(8, "big")).upper()
         if len(result.phy_offsets) > 1:
-            message_id = ",".join([f"{host}{offset:016X}" for offset in result.phy_offsets])
-        return request.response(
-            code,
-            remark_of(code) if code else None,
-            {
-                "msgId": message_id,
-                "queueId": str(queue_id),
-                "queueOffset": str(result.queue_offset),
-                "MSG_REGION": self._region,
-                "TRACE_ON": self._trace_on,
-            },
+            message_id = b",".join(
+                [host + hexlify(offset.to_bytes(8, "big")).upper() for offset in result.phy_offsets]
+            )
+        fields = self._answer_fields.fill(
+            request.serialize_type,
+            [message_id, str(queue_id).encode(), str(result.queue_offset).encode()],
         )
+        return request.response(code, remark_of(code) if code else None, encoded_fields=fields)
 
     def _body_of(self, request: RemotingCommand) -> Buffer:
         body = request.body

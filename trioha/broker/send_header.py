@@ -1,12 +1,22 @@
-"""The header of a send, long names or short (SendMessageRequestHeader, …HeaderV2.java)."""
+"""The header of a send, long names or short (SendMessageRequestHeader, …HeaderV2.java).
+
+A packed header with short names, which is what fast clients send, is read as it lies, without
+making a table of texts; what is unusual about one is left to the other way, which has the words
+for it. In plain Python that way is also the faster one.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trioha.errors import RemoteProtocolError
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+_IS_COMPILED: Final = not __file__.endswith(".py")
 
 _NAMES_V1: Final = (
     "topic",
@@ -58,7 +68,7 @@ class SendHeader:
         sys_flag: int,
         born_timestamp: int,
         flag: int,
-        properties: str,
+        properties: bytes,
         reconsume_times: int,
         is_batch: bool,
     ) -> None:
@@ -69,6 +79,7 @@ class SendHeader:
         self.born_timestamp = born_timestamp
         self.flag = flag
         self.properties = properties
+        """As they came, in UTF-8."""
         self.reconsume_times = reconsume_times
         self.is_batch = is_batch
         """The header says so, not the request code: C++ sends batches with code 310."""
@@ -79,6 +90,12 @@ def read_send_header(request: RemotingCommand) -> SendHeader:
 
     Errors: RemoteProtocolError when a field is missing, no number, or out of its Java type's range.
     """
+    if _IS_COMPILED and request.code in _V2_CODES:
+        packed = request.packed_fields
+        if packed is not None:
+            header = read_packed(packed)
+            if header is not None:
+                return header
     names = _NAMES_V2 if request.code in _V2_CODES else _NAMES_V1
     fields = request.ext_fields
     try:
@@ -113,10 +130,94 @@ def read_send_header(request: RemotingCommand) -> SendHeader:
         sys_flag,
         born_timestamp,
         flag,
-        properties if isinstance(properties, str) else request.ext_str(names[5]),
+        (properties if isinstance(properties, str) else request.ext_str(names[5])).encode(
+            "utf-8", "replace"
+        ),
         reconsume_times,
         batch is not None and batch != "false" and request.ext_bool(names[7]),
     )
+
+
+def read_packed(data: bytes) -> SendHeader | None:
+    """The header from a packed table with short names, or None if anything is odd about it. HOT."""
+    topic = properties = batch = b""
+    queue_id: i64 = -1
+    sys_flag: i64 = -1
+    born_timestamp: i64 = -1
+    flag: i64 = -1
+    reconsume_times: i64 = 0
+    position: i64 = 0
+    end: i64 = len(data)
+    while position < end:
+        # A name of one letter; a value of less than 64 KiB.
+        if (
+            end - position < 7
+            or data[position] != 0
+            or data[position + 1] != 1
+            or data[position + 3] != 0
+            or data[position + 4] != 0
+        ):
+            return None
+        letter: i64 = data[position + 2]
+        begin: i64 = position + 7
+        position = begin + (data[position + 5] << 8 | data[position + 6])
+        if position > end:
+            return None
+        if letter == 98:  # b
+            topic = data[begin:position]
+        elif letter == 101:  # e
+            queue_id = _number(data, begin, position)
+        elif letter == 102:  # f
+            sys_flag = _number(data, begin, position)
+        elif letter == 103:  # g
+            born_timestamp = _number(data, begin, position)
+        elif letter == 104:  # h
+            flag = _number(data, begin, position)
+        elif letter == 105:  # i
+            properties = data[begin:position]
+        elif letter == 106:  # j
+            reconsume_times = _number(data, begin, position)
+        elif letter == 109:  # m
+            batch = data[begin:position]
+    if (
+        queue_id < 0
+        or sys_flag < 0
+        or born_timestamp < 0
+        or flag < 0
+        or reconsume_times < 0
+        or queue_id | sys_flag | flag | reconsume_times > _I32_MAX
+        or not topic
+        or not topic.isascii()
+        or not properties.isascii()
+    ):
+        return None
+    is_batch = batch == b"true"
+    if not is_batch and batch and batch != b"false":
+        return None
+    return SendHeader(
+        topic.decode(),
+        queue_id,
+        sys_flag,
+        born_timestamp,
+        flag,
+        properties,
+        reconsume_times,
+        is_batch,
+    )
+
+
+def _number(data: bytes, begin: i64, end: i64) -> i64:
+    """The digits between the two as a number, or -1: none, too many, or something else."""
+    if end == begin or end - begin > 18:
+        return -1
+    number: i64 = 0
+    while begin < end:
+        digit: i64 = data[begin] - 48
+        if digit < 0 or digit > 9:
+            return -1
+        number = number * 10 + digit
+        begin += 1
+    return number
 
 
 def field(request: RemotingCommand, name: str) -> str:

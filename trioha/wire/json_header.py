@@ -33,7 +33,7 @@ class OutgoingJsonHeader(msgspec.Struct, gc=False):
     """A header that goes out, in this order."""
 
     code: int
-    extFields: Mapping[str, ExtValue] | msgspec.Raw
+    extFields: Mapping[str, ExtValue]
     flag: int
     language: str
     opaque: int

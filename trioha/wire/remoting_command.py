@@ -53,6 +53,10 @@ _FIXED: Final = struct.Struct(">hBhiiii")
 _FIXED_SIZE: Final = 17
 _HEAD: Final = struct.Struct(">IIhBhiiii")
 _HEAD_WITH_REMARK: Final = struct.Struct(">IIhBhiii")
+_JSON_HEADER: Final = (
+    b'{"code":%d,"extFields":%b,"flag":%d,"language":"%b","opaque":%d,"version":%d,'
+    b'"serializeTypeCurrentRPC":"JSON"}'
+)
 _LENGTH: Final = struct.Struct(">i")
 _LANGUAGES: Final[dict[object, LanguageCode]] = {code.name: code for code in LanguageCode} | {
     int(code): code for code in LanguageCode
@@ -144,6 +148,11 @@ class RemotingCommand:
             # Whoever changes the fields changes what is sent.
             self.encoded_fields = None
         return fields
+
+    @property
+    def packed_fields(self) -> bytes | None:
+        """The fields in packed form, if they are there in it."""
+        return self.encoded_fields if self.serialize_type == _ROCKETMQ else None
 
     @property
     def is_response(self) -> bool:
@@ -305,18 +314,29 @@ def _json_head(command: RemotingCommand, body_size: int) -> bytes:
     """Everything before the body."""
     remark = command.remark
     encoded = command.encoded_fields
-    header: bytes = encode_json_header(
-        OutgoingJsonHeader(
+    if encoded is not None and remark is None:
+        language = _LANGUAGE_NAMES[command.language]
+        header = _JSON_HEADER % (
             command.code,
-            # Always an object: the Java client dereferences it without looking (gotcha 6).
-            _texts(command.ext_fields) if encoded is None else msgspec.Raw(encoded),
+            encoded,
             command.flag,
-            _LANGUAGE_NAMES[command.language],
+            language.encode(),
             command.opaque,
             command.version,
-            msgspec.UNSET if remark is None else remark,
         )
-    )
+    else:
+        header = encode_json_header(
+            OutgoingJsonHeader(
+                command.code,
+                # Always an object: the Java client dereferences it without looking (gotcha 6).
+                _texts(command.ext_fields),
+                command.flag,
+                _LANGUAGE_NAMES[command.language],
+                command.opaque,
+                command.version,
+                msgspec.UNSET if remark is None else remark,
+            )
+        )
     return _PRELUDE.pack(4 + len(header) + body_size, len(header)) + header
 
 

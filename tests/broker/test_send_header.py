@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from trioha.broker.send_header import SendHeader, read_packed, read_send_header
+from trioha.errors import RemoteProtocolError
+from trioha.wire.codes import RequestCode
+from trioha.wire.remoting_command import RemotingCommand, pack_fields
+
+NUMBERS = ["0", "-1", "1x", " 7", "2147483648", "9" * 19]
+TEXT = st.sampled_from(["", "T", "true", "false", "ü", *NUMBERS])
+    ["", "T", "true", "false", "0", "-1", "1x", " 7", "2147483648", "ü", "9" * 19]
+)
+FIELDS = st.dictionaries(st.sampled_from("abcdefghijklm"), TEXT | st.integers(0, 2**40).map(str))
+USUAL = {"b": "T", "e": "1", "f": "0", "g": "17", "h": "0", "i": "k\x01v", "j": "2", "m": "true"}
+
+
+def parts(header: SendHeader) -> tuple[object, ...]:
+    return (
+        header.topic,
+        header.queue_id,
+        header.sys_flag,
+        header.born_timestamp,
+        header.flag,
+        header.properties,
+        header.reconsume_times,
+        header.is_batch,
+    )
+
+
+@given(FIELDS, st.booleans())
+@example({}, True)
+def test_a_packed_header_reads_like_its_fields(fields: dict[str, str], is_usual: bool) -> None:
+    texts = {**USUAL, **fields} if is_usual else fields
+    packed = read_packed(pack_fields(texts))
+    if packed is None:
+        return
+    # An empty text is null in packed form.
+    request = RemotingCommand(
+        RequestCode.SEND_MESSAGE_V2, {name: text for name, text in texts.items() if text}
+    )
+    assert parts(packed) == parts(read_send_header(request))
+
+
+def test_the_usual_header_takes_the_short_way() -> None:
+    header = read_packed(
+        pack_fields({"a": "group", "c": "TBW102", "d": "4", **USUAL, "k": "false"})
+    )
+    assert header is not None
+    assert parts(header) == ("T", 1, 0, 17, 0, b"k\x01v", 2, True)
+
+
+@given(st.binary(max_size=60), st.integers(0, 200), st.integers(0, 255))
+def test_bytes_that_are_no_table_are_left_to_the_other_way(
+    tail: bytes, at: int, value: int
+) -> None:
+    data = bytearray(pack_fields({**USUAL}) + tail)
+    data[at % len(data)] = value
+    header = read_packed(bytes(data))
+    request = RemotingCommand(
+        RequestCode.SEND_MESSAGE_V2, serialize_type=1, encoded_fields=bytes(data)
+    )
+    try:
+        expected = read_send_header(request)
+    except RemoteProtocolError:
+        # Fields that we do not read may hold anything.
+        return
+    if header is not None:
+        assert parts(header) == parts(expected)

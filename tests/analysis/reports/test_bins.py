@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -46,7 +47,7 @@ def test_powers_of_two_count_every_value_once(values: list[int]) -> None:
     assert sum(count for _, _, count in powers) == len(values)
     for low, high, count in powers:
         assert count == sum(low <= value < high for value in values)
-    for (_, high, _), (low, _, _) in zip(powers, powers[1:], strict=False):
+    for (_, high, _), (low, _, _) in pairwise(powers):
         assert high == low
 
 

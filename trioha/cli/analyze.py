@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import sys
 import time
@@ -122,6 +123,10 @@ def command(
         raise click.UsageError("name a STORE, or a journal with --journal DIR")
     if engine == "local" and (master or settings):
         raise click.UsageError("--master and --conf are Spark's; --engine local has none")
+    if master is not None and not master.startswith("local"):
+        # Workers stand in directories of their own.
+        stores = [os.path.abspath(path) for path in stores]
+        journals = [os.path.abspath(path) for path in journals]
     try:
         inputs = open_inputs(stores, journals, Window(from_ms, to_ms))
     except AnalysisError as error:

@@ -9,7 +9,7 @@ import click
 from trioha.analysis.page.formats import format_value
 from trioha.analysis.results import Column, Report, Table
 
-ROWS_SHOWN = 20
+ROWS_SHOWN = 10
 _WIDTH_MIN = 8
 """A text column is not squeezed below it."""
 _GAP = "  "
@@ -23,16 +23,14 @@ def report_lines(report: Report, width: int | None) -> Iterator[str]:
         mark = {"info": "-", "warning": "!", "error": "!!"}[finding.severity]
         yield click.style(f"{mark} {finding.text}", fg=_COLOURS.get(finding.severity))
     for table in report.tables:
-        yield ""
-        yield from table_lines(table, width)
+        if table.rows:
+            yield ""
+            yield from table_lines(table, width)
 
 
 def table_lines(table: Table, width: int | None) -> Iterator[str]:
     """Title, head and the first rows; numbers to the right."""
     yield click.style(table.title, underline=True)
-    if not table.rows:
-        yield "(no rows)"
-        return
     head = [_head(column) for column in table.columns]
     shown = [
         [format_value(value, column.kind) for value, column in zip(row, table.columns, strict=True)]

@@ -123,6 +123,7 @@ def open_session(
         stack.callback(_within, _STOP_LIMIT_S, context.stop)
         if submitted:
             context.setLogLevel("ERROR")
+        _silence_logger()
         session = SparkSession(context)
         partitions = max(2 * context.defaultParallelism, bytes_total // _SHUFFLE_BYTES)
         session.conf.set(
@@ -163,6 +164,13 @@ def _settings(master: str | None, scratch: Path, *, is_local: bool) -> dict[str,
             "spark.driver.memory": f"{_driver_memory() >> 20}m",
         }
     return settings
+
+
+def _silence_logger() -> None:
+    """pyspark writes every failed query, stack and all, to stderr; who asked gets the error."""
+    from pyspark.logger import PySparkLogger
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
 
 
 def _driver_memory() -> int:

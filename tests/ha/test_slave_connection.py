@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from trioha.errors import RemoteProtocolError
 from trioha.ha import auth
 from trioha.ha.events import NEED_DATA, LogTransferred, MasterHeartbeat
 from trioha.ha.slave_connection import CHALLENGE_PATIENCE_MS, FRAME_BYTES_MAX, SlaveConnection
+from trioha.wire import record
 from trioha.wire.ha_frames import REPORT, TRANSFER_HEADER
 
 CHALLENGE = auth.challenge(bytes(range(28)))
 
 
-def connection(max_phy_offset: int = 1000, *, secret: str = "") -> SlaveConnection:
-    return SlaveConnection(max_phy_offset, 0, report_interval_ms=5000, secret=secret)
+def connection(
+    max_phy_offset: int = 1000, *, secret: str = "", at_record: bool = False
+) -> SlaveConnection:
+    return SlaveConnection(
+        max_phy_offset, 0, report_interval_ms=5000, secret=secret, at_record=at_record
+    )
 
 
 def frame(phy_offset: int, body: bytes) -> bytes:
@@ -97,6 +104,29 @@ def test_c1_a_gap_before_the_master_s_log_ends_the_link_with_both_numbers(body: 
     conn.receive_data(frame(2048, body))
     with pytest.raises(RemoteProtocolError, match=r"goes on at offset 2048, ours ends at 1000"):
         conn.next_event()
+
+
+@pytest.mark.parametrize("cut", range(32))
+@pytest.mark.parametrize("magic", [record.MAGIC, record.BLANK_MAGIC])
+def test_behind_a_whole_record_another_one_begins_however_it_is_cut(magic: int, cut: int) -> None:
+    conn = connection(at_record=True)
+    body = struct.pack(">iI", 100, magic) + b"and the rest"
+    data = frame(1000, body)
+    assert log_of(received(conn, data[:cut]) + received(conn, data[cut:])) == body
+    # It is asked once: later frames may begin anywhere.
+    assert log_of(received(conn, frame(1020, b"go on"))) == b"go on"
+
+
+@pytest.mark.parametrize("body", [bytes(range(40)), b"tiny", bytes(8)])
+def test_a_log_that_meets_the_master_s_within_a_record_is_refused_and_kept(body: bytes) -> None:
+    conn = connection(at_record=True)
+    data = frame(1000, body)
+    events = []
+    with pytest.raises(RemoteProtocolError, match=r"no record begins at offset 1000 .* differ"):
+        for byte in data:
+            events += received(conn, bytes([byte]))
+    assert events == []
+    assert conn.max_phy_offset == 1000
 
 
 def test_an_empty_log_takes_any_start_but_reports_nothing_before_it_holds_it() -> None:

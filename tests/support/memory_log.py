@@ -24,6 +24,11 @@ class MemoryLog:
     def max_phy_offset(self) -> int:
         return self.base + len(self.data)
 
+    @property
+    def dispatched_offset(self) -> int:
+        """Nothing in here is a record."""
+        return -1
+
     def write(self, data: bytes) -> None:
         """A master's own append; no records, so it may cross segments."""
         self.data += data

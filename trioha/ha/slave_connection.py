@@ -10,19 +10,25 @@ is bytes, a record cut short is completed by the next read, and a link that brea
 a frame has lost nothing that arrived. So a link buffers at most one header.
 
 Every frame, an empty one too, must start where our log ends; only an empty log takes any start.
-Anything else means that the two logs differ, and the link ends with both numbers.
+Anything else means that the two logs differ, and the link ends with both numbers. Where our log
+ends with a whole record the first bytes to come must begin one: a log that was written by somebody
+else meets the master's in the middle of a record, and is refused before a byte is appended.
 """
 
 from __future__ import annotations
 
+import struct
+
 from trioha.errors import RemoteProtocolError
 from trioha.ha import auth
 from trioha.ha.events import NEED_DATA, LogTransferred, MasterHeartbeat, NeedData
+from trioha.wire import record
 from trioha.wire.ha_frames import REPORT, TRANSFER_HEADER
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024  # as for remoting frames; RocketMQ's slave takes 4 MiB at most
 CHALLENGE_PATIENCE_MS = 1000  # a master that has a challenge speaks at once
 _EMPTY = memoryview(b"")
+_RECORD_HEAD = struct.Struct(">iI")  # total size, magic
 
 
 class SlaveConnection:
@@ -33,8 +39,15 @@ class SlaveConnection:
     """
 
     def __init__(
-        self, max_phy_offset: int, now_ms: int, *, report_interval_ms: int, secret: str = ""
+        self,
+        max_phy_offset: int,
+        now_ms: int,
+        *,
+        report_interval_ms: int,
+        secret: str = "",
+        at_record: bool = False,
     ) -> None:
+        """`at_record`: our log is known to end with a whole record, or is empty."""
         self.max_phy_offset = max_phy_offset
         """End of our log, everything handed on included."""
         self.next_deadline_ms = now_ms + (CHALLENGE_PATIENCE_MS if secret else 0)
@@ -49,6 +62,9 @@ class SlaveConnection:
         self._answer = b""
         # Past the point where a challenge could come.
         self._begun = False
+        self._expects_record = at_record
+        # Less than a record's size and magic.
+        self._head = b""
         # Less than a challenge, later less than a header.
         self._header = b""
         self._data = _EMPTY
@@ -69,7 +85,8 @@ class SlaveConnection:
     def receive_data(self, data: bytes) -> None:
         """Take bytes from the master; handle every event before the next call."""
         assert not self._data, f"{len(self._data)} bytes of the last read are not handled"
-        self._data = memoryview(data)
+        self._data = memoryview(self._head + data if self._head else data)
+        self._head = b""
 
     def next_event(self) -> LogTransferred | MasterHeartbeat | NeedData:
         """The next frame, or what has come of it.
@@ -85,6 +102,11 @@ class SlaveConnection:
         if not data:
             return NEED_DATA
         offset, left = self._body_offset, self._body_left
+        if self._expects_record:
+            if len(data) < min(_RECORD_HEAD.size, left):
+                self._head, self._data = bytes(data), _EMPTY
+                return NEED_DATA
+            self._check_record(offset, data[:left])
         body = data if len(data) <= left else data[:left]
         size = len(body)
         self._data = data[size:]
@@ -143,6 +165,18 @@ class SlaveConnection:
         self._body_offset, self._body_left = phy_offset, size
         self._master_offset = phy_offset + size
         return True
+
+    def _check_record(self, phy_offset: int, body: memoryview) -> None:
+        self._expects_record = False
+        if len(body) >= _RECORD_HEAD.size:
+            _, magic = _RECORD_HEAD.unpack_from(body)
+            if magic in (record.MAGIC, record.BLANK_MAGIC):
+                return
+        raise RemoteProtocolError(
+            f"no record begins at offset {phy_offset} of the master's log, where ours ends with a "
+            "whole one: the two logs differ; compare with `trioha log diff`, then empty this "
+            "store, or make this node master"
+        )
 
     def _check_frame(self, phy_offset: int, size: int) -> None:
         ours = self.max_phy_offset

@@ -31,6 +31,8 @@ class LogSink(Protocol):
 
     @property
     def max_phy_offset(self) -> int: ...
+    @property
+    def dispatched_offset(self) -> int: ...
     def append_log(self, phy_offset: int, data: Buffer) -> None: ...
 
 
@@ -67,6 +69,8 @@ class HaClientLink:
             now_ms,
             report_interval_ms=config.ha_send_heartbeat_interval,
             secret=config.ha_secret,
+            # What a cut link left may end anywhere: nothing is known until it is dispatched.
+            at_record=store.dispatched_offset == store.max_phy_offset,
         )
         self._housekeeping_s = config.ha_housekeeping_interval / 1000
         self._late_after_ms = 2 * config.ha_send_heartbeat_interval

@@ -89,6 +89,7 @@ EVENTS: Mapping[str, EventKind] = {
     "ha_connected": _info("peer", "offset"),
     "ha_disconnected": _warning("peer", "reason"),
     "ha_refused": _warning("peer", "reason"),
+    "ha_doubtful": _warning("peer", "reason"),
     "ha_heartbeat_late": _warning("peer", "age_ms"),
     "ha_heartbeat_resumed": _info("peer", "gap_ms"),
     "ha_progress": _debug("peer", "ack_offset", "max_phy_offset", "gap_bytes"),

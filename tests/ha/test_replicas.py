@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.events import RecordedEvents
 
-from trioha.ha.replicas import REFUSALS_KEPT, Replica, Replicas
+from trioha.ha.replicas import HOSTS_KEPT, REFUSALS_KEPT, Replica, Replicas
 
 
 def registry(events: RecordedEvents | None = None) -> Replicas:
@@ -178,3 +178,36 @@ def test_refusals_are_told_kept_and_bounded() -> None:
     assert len(events.of("ha_refused")) == 20
     assert len(replicas.refusals) == REFUSALS_KEPT
     assert replicas.refusals[-1].peer == "10.0.0.19:1"
+
+
+def test_a_slave_that_comes_back_brings_the_story_of_its_host() -> None:
+    replicas = registry()
+    first = linked(replicas, 0, 0)
+    (row,) = replicas.statistics(0, 0)
+    assert (row.reconnects, row.last_error, row.last_error_age_s) == (0, "", None)
+    replicas.disconnect(first, 0)
+    replicas.lose(first.peer, "connection reset", 1000)
+    again = replicas.connect("10.0.0.2:4711", 3000)
+    (row,) = replicas.statistics(0, 3000)
+    assert (row.reconnects, row.last_error, row.last_error_age_s) == (0, "connection reset", 2.0)
+    replicas.acknowledge(again, 0, 0, 3000)
+    assert replicas.statistics(0, 3000)[0].reconnects == 1
+
+
+def test_hosts_are_remembered_up_to_a_limit_and_slaves_longer_than_strangers() -> None:
+    replicas = registry()
+    replica = linked(replicas, 0, 0)
+    for number in range(2 * HOSTS_KEPT):
+        replicas.refuse(f"10.0.1.{number}:1", "why", number)
+        replicas.lose(replica.peer, "again", number)
+    assert len(replicas._hosts) == HOSTS_KEPT
+    assert replicas.statistics(0, 0)[0].last_error == "again"
+
+
+def test_a_doubt_is_told_and_stays_with_the_link() -> None:
+    events = RecordedEvents()
+    replicas = registry(events)
+    replica = linked(replicas, 10, 0)
+    replicas.doubt(replica, "its log may differ")
+    assert replicas.statistics(10, 0)[0].doubt == "its log may differ"
+    assert len(events.of("ha_doubtful")) == 1

@@ -25,6 +25,7 @@ from trioha.journal import EventSink
 PROGRESS_INTERVAL_MS = 1000
 _FOREVER_MS = 1 << 62
 REFUSALS_KEPT = 8  # shown by `ha status`; the journal has them all
+HOSTS_KEPT = 64  # as many as there may be slaves; whoever was here last stays
 
 
 @attrs.frozen
@@ -41,6 +42,13 @@ class ReplicaStatistics:
     housekeeping_s: float
     transferred_bytes_per_s: int
     connected_s: float
+    reconnects: int
+    """Links from the same host before this one."""
+    last_error: str
+    """Why the last link or attempt from the same host ended; "" when none has."""
+    last_error_age_s: float | None
+    doubt: str
+    """What speaks against the slave's log being ours, though it may follow; mostly ""."""
 
 
 @attrs.frozen
@@ -50,6 +58,15 @@ class Refusal:
     peer: str
     reason: str
     at_ms: int
+
+
+@attrs.define(eq=False)
+class _Host:
+    """What is remembered of the links from one host. A slave's port changes with each of them."""
+
+    links: int = 0
+    last_error: str = ""
+    last_error_ms: int | None = None
 
 
 @attrs.define(eq=False)
@@ -72,6 +89,8 @@ class Replica:
     rate_since_ms: int = 0
     rate_bytes: int = 0
     rate_before: int = 0
+    links_before: int = 0
+    doubt: str = ""
 
 
 class Replicas:
@@ -95,6 +114,7 @@ class Replicas:
         self._housekeeping_ms = housekeeping_ms
         self._stall_ms = stall_ms
         self._replicas: list[Replica] = []
+        self._hosts: dict[str, _Host] = {}
         # Never later than it should be, sometimes earlier: traffic only ever brings it nearer.
         self._next_deadline_ms = _FOREVER_MS
 
@@ -128,7 +148,18 @@ class Replicas:
     def refuse(self, peer: str, reason: str, now_ms: int) -> None:
         """A peer was turned away: alarm, and show it in the status."""
         self.refusals.append(Refusal(peer, reason, now_ms))
+        self._note_end(peer, reason, now_ms)
         self._events.event("ha_refused", peer=peer, reason=reason)
+
+    def lose(self, peer: str, reason: str, now_ms: int) -> None:
+        """The link of a slave that had reported is down."""
+        self._note_end(peer, reason, now_ms)
+        self._events.event("ha_disconnected", peer=peer, reason=reason)
+
+    def doubt(self, replica: Replica, reason: str) -> None:
+        """The slave's log may not be ours; it is served all the same."""
+        replica.doubt = reason
+        self._events.event("ha_doubtful", peer=replica.peer, reason=reason)
 
     def acknowledge(self, replica: Replica, offset: int, max_phy_offset: int, now_ms: int) -> None:
         """A checked report arrived."""
@@ -137,6 +168,10 @@ class Replicas:
             gap_ms = now_ms - replica.last_ack_ms
             self._events.event("ha_heartbeat_resumed", peer=replica.peer, gap_ms=gap_ms)
         replica.last_ack_ms = now_ms
+        if replica.slave_ack_offset < 0:
+            host = self._host(replica.peer)
+            replica.links_before = host.links
+            host.links += 1
         if offset > replica.slave_ack_offset:
             replica.slave_ack_offset = offset
             if offset > self.push2slave_max_offset:
@@ -174,19 +209,41 @@ class Replicas:
 
     def statistics(self, max_phy_offset: int, now_ms: int) -> tuple[ReplicaStatistics, ...]:
         return tuple(
-            ReplicaStatistics(
-                peer=replica.peer,
-                slave_ack_offset=replica.slave_ack_offset,
-                gap_bytes=max_phy_offset - max(0, replica.slave_ack_offset),
-                in_sync=replica.in_sync and self._follows(replica, max_phy_offset),
-                last_ack_age_s=(now_ms - replica.last_ack_ms) / 1000,
-                heartbeat_interval_s=self._heartbeat_interval_ms / 1000,
-                housekeeping_s=self._housekeeping_ms / 1000,
-                transferred_bytes_per_s=self._rate(replica, now_ms),
-                connected_s=(now_ms - replica.connected_ms) / 1000,
-            )
-            for replica in self._replicas
+            self._statistics_of(replica, max_phy_offset, now_ms) for replica in self._replicas
         )
+
+    def _statistics_of(
+        self, replica: Replica, max_phy_offset: int, now_ms: int
+    ) -> ReplicaStatistics:
+        host = self._hosts.get(_host_of(replica.peer), _Host())
+        error_ms = host.last_error_ms
+        return ReplicaStatistics(
+            peer=replica.peer,
+            slave_ack_offset=replica.slave_ack_offset,
+            gap_bytes=max_phy_offset - max(0, replica.slave_ack_offset),
+            in_sync=replica.in_sync and self._follows(replica, max_phy_offset),
+            last_ack_age_s=(now_ms - replica.last_ack_ms) / 1000,
+            heartbeat_interval_s=self._heartbeat_interval_ms / 1000,
+            housekeeping_s=self._housekeeping_ms / 1000,
+            transferred_bytes_per_s=self._rate(replica, now_ms),
+            connected_s=(now_ms - replica.connected_ms) / 1000,
+            reconnects=replica.links_before,
+            last_error=host.last_error,
+            last_error_age_s=None if error_ms is None else (now_ms - error_ms) / 1000,
+            doubt=replica.doubt,
+        )
+
+    def _host(self, peer: str) -> _Host:
+        """What is remembered of a peer's host, from now on as the latest."""
+        name = _host_of(peer)
+        host = self._hosts[name] = self._hosts.pop(name, _Host())
+        if len(self._hosts) > HOSTS_KEPT:
+            del self._hosts[next(iter(self._hosts))]
+        return host
+
+    def _note_end(self, peer: str, reason: str, now_ms: int) -> None:
+        host = self._host(peer)
+        host.last_error, host.last_error_ms = reason, now_ms
 
     def _alarm_at(self, deadline_ms: int) -> None:
         if deadline_ms < self._next_deadline_ms:
@@ -259,3 +316,7 @@ class Replicas:
         if elapsed_ms >= PROGRESS_INTERVAL_MS:
             return replica.rate_bytes * 1000 // elapsed_ms
         return replica.rate_before
+
+
+def _host_of(peer: str) -> str:
+    return peer.rpartition(":")[0]

@@ -8,10 +8,15 @@ import attrs
 
 from trioha import __version__
 from trioha.config import BrokerRole
+from trioha.errors import OffsetOutOfRange
+from trioha.ha.replicas import ReplicaStatistics
 from trioha.remoting.channel import Instant
+from trioha.wire import record
 
 if TYPE_CHECKING:
     from trioha.services.broker_node import BrokerNode
+
+_HEAD_BYTES = 128  # a record's numbers, whatever its hosts
 
 
 def broker_status(node: BrokerNode, instant: Instant) -> dict[str, object]:
@@ -21,7 +26,10 @@ def broker_status(node: BrokerNode, instant: Instant) -> dict[str, object]:
     connections: list[dict[str, object]] = []
     refusals: list[dict[str, object]] = []
     if node.ha_master is not None:
-        connections = [attrs.asdict(row) for row in node.ha_master.statistics()]
+        connections = [
+            attrs.asdict(row) | {"gap_s": _gap_s(node, row, instant)}
+            for row in node.ha_master.statistics()
+        ]
         refusals = [
             {
                 "peer": refusal.peer,
@@ -30,7 +38,12 @@ def broker_status(node: BrokerNode, instant: Instant) -> dict[str, object]:
             }
             for refusal in node.replicas.refusals
         ]
-    slave = None if node.ha_client is None else attrs.asdict(node.ha_client.statistics())
+    slave: dict[str, object] | None = None
+    if node.ha_client is not None:
+        slave = attrs.asdict(node.ha_client.statistics()) | {
+            "heartbeat_interval_s": config.ha_send_heartbeat_interval / 1000,
+            "housekeeping_s": config.ha_housekeeping_interval / 1000,
+        }
     return {
         "name": config.broker_name,
         "cluster": config.broker_cluster_name,
@@ -54,3 +67,21 @@ def broker_status(node: BrokerNode, instant: Instant) -> dict[str, object]:
         "refusals": refusals,
         "slave": slave,
     }
+
+
+def _gap_s(node: BrokerNode, row: ReplicaStatistics, instant: Instant) -> float | None:
+    """How long ago the oldest message was stored that the slave lacks.
+
+    None when that is not known: the slave has not reported, or holds a part of it.
+    """
+    if row.slave_ack_offset < 0:
+        return None
+    if row.gap_bytes <= 0:
+        return 0.0
+    try:
+        found = record.peek(node.store.read_log(row.slave_ack_offset, _HEAD_BYTES), 0)
+    except (OffsetOutOfRange, record.RecordError):
+        return None
+    if found.phy_offset != row.slave_ack_offset:
+        return None
+    return max(0.0, (instant.wall_ms - found.store_timestamp) / 1000)

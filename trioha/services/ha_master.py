@@ -13,6 +13,7 @@ slave out.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -28,9 +29,11 @@ from trioha.services.alarm import Alarm
 from trioha.services.clock import Clock
 from trioha.services.ha_master_link import HaMasterLink, LinkOwner, LogSource
 from trioha.services.transport import Transport
+from trioha.wire import record
 
 SLAVES_MAX = 64  # RocketMQ layouts have one or two slaves to a master
 UNREPORTED_MAX = 64
+_HEAD_BYTES = 128  # a record's numbers, whatever its hosts
 
 
 class HaListener(Protocol):
@@ -101,6 +104,8 @@ class HaMaster:
         # Reported links, and the others in the order they came.
         self._slaves: list[HaMasterLink] = []
         self._unreported: list[HaMasterLink] = []
+        # What links that are down had acknowledged and been sent: between lies their slave's end.
+        self._left: deque[tuple[int, int]] = deque(maxlen=SLAVES_MAX)
         # There only while somebody waits: acks come thousands of times a second.
         self._moved: trio.Event | None = None
 
@@ -164,7 +169,10 @@ class HaMaster:
             if link in self._unreported:
                 self._unreported.remove(link)
             self._slaves.append(link)
-            self._events.event("ha_connected", peer=link.peer, offset=link.replica.slave_ack_offset)
+            offset = link.replica.slave_ack_offset
+            self._events.event("ha_connected", peer=link.peer, offset=offset)
+            if reason := self._doubt(offset):
+                self.replicas.doubt(link.replica, reason)
         self._on_ack(self.replicas.push2slave_max_offset)
         self._tell_moved()
         self.alarm.check()
@@ -177,14 +185,40 @@ class HaMaster:
         for table in (self._slaves, self._unreported):
             if link in table:
                 table.remove(link)
+        acknowledged = link.replica.slave_ack_offset
         self.replicas.disconnect(link.replica, self._store.max_phy_offset)
         if link.refused:
             self._refuse(link.peer, link.reason)
         elif link.reported:
             reason = link.reason or "this node stops serving slaves"
-            self._events.event("ha_disconnected", peer=link.peer, reason=reason)
+            self._left.append((acknowledged, link.replica.next_transfer_offset))
+            self.replicas.lose(link.peer, reason, self._clock.now_ms())
         # Who connects and goes without a word is a probe: no line for it.
         self._tell_moved()
+
+    def _doubt(self, offset: int) -> str:
+        """What speaks against a slave's log that ends at `offset`, if anything.
+
+        The classic protocol tells nothing of a log but its end. Where that lies within one of our
+        records, a link broke there that we do not remember, or the bytes before it are others.
+        """
+        store = self._store
+        if not store.min_phy_offset < offset < store.max_phy_offset:
+            return ""
+        try:
+            found = record.peek(store.read_log(offset, _HEAD_BYTES), 0)
+        except record.RecordError:
+            # Less than a header before the end of a segment: only a blank is that short.
+            return ""
+        if found.magic == record.BLANK_MAGIC or found.phy_offset == offset:
+            return ""
+        if any(begin <= offset <= end for begin, end in self._left):
+            return ""
+        return (
+            f"the slave's log ends at {offset}, within one of our records: either a link broke "
+            "there before this node started, or its log differs from ours; compare with "
+            "`trioha log diff`"
+        )
 
     def _refuse(self, peer: str, reason: str) -> None:
         self.replicas.refuse(peer, reason, self._clock.now_ms())

@@ -9,7 +9,7 @@ from trioha.broker import pull as pull_module
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.store.interface import GetResult, GetStatus
 from trioha.wire.bodies import SubscriptionGroupConfig, TopicConfig
-from trioha.wire.codes import FRAME_BYTES_MAX, ONEWAY_FLAG, RequestCode, ResponseCode
+from trioha.wire.codes import FRAME_BYTES_MAX, ONEWAY_FLAG, LanguageCode, RequestCode, ResponseCode
 from trioha.wire.heartbeat import MessageModel, SubscriptionData
 from trioha.wire.record import decode_records
 from trioha.wire.remoting_command import RemotingCommand, encode_buffers
@@ -587,3 +587,50 @@ def test_two_clients_wait_for_one_queue() -> None:
     side.put()
     side.pulls.answer_due(at(1))
     assert [len(one.sent), len(other.sent)] == [1, 1]
+
+
+# A C++ client that has plenty is held up.
+
+
+def cpp_pull(
+    offset: int, committed: int, flags: int = SUBSCRIPTION | COMMIT | SUSPEND
+) -> RemotingCommand:
+    request = pull(offset, flags=flags, commitOffset=str(committed))
+    request.language = LanguageCode.CPP
+    return request
+
+
+def long_side() -> ConsumeSide:
+    """There are messages, whatever is asked."""
+    side = ConsumeSide()
+    side.store.max_offset_in_queue = lambda *_: 5000  # type: ignore[method-assign]
+    finding(side, GetStatus.FOUND)
+    return side
+
+
+@pytest.mark.parametrize(("cached", "pace_ms"), [(528, 1), (768, 16), (1024, 32), (4000, 32)])
+def test_the_more_a_cpp_client_has_the_longer_it_waits(cached: int, pace_ms: int) -> None:
+    side = long_side()
+    assert side.handle(cpp_pull(4500, 4500 - cached)) is None
+    assert side.hold.next_deadline_ms == pace_ms
+    side.hold.on_dispatch("T", 0, 5001, [0])
+    assert not side.hold.has_due
+    side.pulls.answer_due(at(pace_ms))
+    (answer,) = side.channel.sent
+    assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (0, "7")
+    assert side.offsets.query("g", "T", 0) == 4500 - cached
+
+
+def test_a_cpp_client_that_has_little_is_answered_at_once() -> None:
+    side = long_side()
+    assert side.ask(cpp_pull(4500, 4000)).code == 0
+    assert side.ask(cpp_pull(4500, 0, SUBSCRIPTION | SUSPEND)).code == 0
+    assert side.ask(cpp_pull(4500, 1, SUBSCRIPTION | COMMIT)).code == 0
+    assert side.ask(pull(4500, flags=SUBSCRIPTION | COMMIT | SUSPEND)).code == 0
+
+
+def test_a_cpp_client_that_has_everything_waits_for_a_message() -> None:
+    side = long_side()
+    finding(side, GetStatus.OFFSET_OVERFLOW_ONE)
+    assert side.handle(cpp_pull(5000, 1)) is None
+    assert side.hold.next_deadline_ms == 15_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -35,6 +36,11 @@ LINK = {
     "housekeeping_s": 20.0,
     "transferred_bytes_per_s": 2048.0,
     "connected_s": 12.0,
+    "gap_s": 0.7,
+    "reconnects": 3,
+    "last_error": "",
+    "last_error_age_s": None,
+    "doubt": "",
 }
 
 
@@ -84,11 +90,36 @@ def test_nobody_registered_is_said() -> None:
         ),
         ([SLAVE], "! broker-a: no master is registered; nothing can be sent to it"),
         ([broker(connections=[])], "SYNC_MASTER without a slave in sync"),
-        ([broker(connections=[{**LINK, "in_sync": False}])], "10.0.0.2:40222 is 100 B behind"),
+        (
+            [broker(connections=[{**LINK, "in_sync": False, "gap_s": None}])],
+            "10.0.0.2:40222 is 100 B behind",
+        ),
         ([broker(connections=[{**LINK, "last_ack_age_s": 16}])], "has been quiet for 16.0 s"),
+        (
+            [broker(connections=[{**LINK, "in_sync": False, "gap_s": 42.0}])],
+            "10.0.0.2:40222 is 100 B, 42.0 s, behind",
+        ),
+        (
+            [broker(connections=[{**LINK, "doubt": "its log may differ"}])],
+            "slave 10.0.0.2:40222: its log may differ",
+        ),
         (
             [broker(), {**SLAVE, "slave": {"state": "PAUSED", "last_error": "refused"}}],
             "! broker-a 1 at 10.0.0.2:10911: follows nobody now (state PAUSED: refused)",
+        ),
+        (
+            [
+                broker(),
+                {
+                    **SLAVE,
+                    "slave": {"state": "PAUSED", "last_error": "no", "last_error_age_s": 3.0},
+                },
+            ],
+            "follows nobody now (state PAUSED, 3.0 s ago: no)",
+        ),
+        (
+            [broker(min_phy_offset=2000, max_phy_offset=9000), SLAVE],
+            "its log ends at 1000, its master's begins at 2000: what lies between is gone",
         ),
         (
             [broker(refusals=[{"peer": "p", "reason": "it is ahead of us", "age_s": 3}])],
@@ -100,6 +131,43 @@ def test_problems_are_told_in_plain_words(brokers: list[dict[str, Any]], says: s
     text = status_in_words(brokers)
     assert says in text
     assert "All is well." not in text
+
+
+def columns(text: str, head: str) -> dict[str, str]:
+    """The first line below a table's head, by column."""
+    lines = text.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith(head))
+    names, cells = (re.split(r"  +", line.strip()) for line in lines[at : at + 2])
+    return dict(zip(names, cells, strict=True))
+
+
+def test_a_link_has_gap_heartbeat_limit_and_reconnects() -> None:
+    link = columns(status_in_words([broker()]), "LINK TO SLAVE")
+    assert (link["GAP"], link["SECONDS"], link["RECONNECTS"]) == ("100 B", "0.7 s", "3")
+    assert (link["HEARD"], link["EVERY"], link["LIMIT"]) == ("0.4 s", "5.0 s", "20.0 s")
+
+
+def test_a_link_that_works_again_still_tells_why_the_last_one_ended() -> None:
+    link = {**LINK, "last_error": "connection reset " * 20, "last_error_age_s": 9.0}
+    slave = {**SLAVE["slave"], "last_error": "the master closed the link", "last_error_age_s": 8.0}
+    text = status_in_words([broker(connections=[link]), {**SLAVE, "slave": slave}])
+    assert "LAST ERROR OF" in text
+    assert "9.0 s  connection reset" in text
+    assert "8.0 s  the master closed the link" in text
+    assert max(map(len, text.splitlines())) < 160
+    assert "All is well." in text
+
+
+def test_a_slave_s_gap_is_what_both_ends_tell_whoever_is_its_master() -> None:
+    java = {"error": "not a trioha node (role and offsets from runtime info)"}
+    master = broker(**java, role="MASTER", version="RocketMQ V4_9_7", connections=[])
+    slave = {**SLAVE, "max_phy_offset": 400, "gap_bytes": 600}
+    text = status_in_words([master, slave])
+    assert columns(text, "SLAVE  ")["GAP"] == "600 B"
+    assert "RocketMQ V4_9_7" in text
+    assert "All is well." in text
+    java_slave = {**slave, **java, "slave": None}
+    assert columns(status_in_words([broker(), java_slave]), "SLAVE  ")["GAP"] == "600 B"
 
 
 Answer = Callable[[RemotingCommand], RemotingCommand]
@@ -137,7 +205,13 @@ async def test_each_kind_of_node_is_listed_for_what_it_is() -> None:
     trioha_node: dict[int, Answer] = {
         RequestCode.TRIOHA_NODE_STATUS: lambda r: r.response(body=msgpack.packb(status))
     }
-    runtime = {"table": {"commitLogMinOffset": "5", "commitLogMaxOffset": "77"}}
+    runtime = {
+        "table": {
+            "commitLogMinOffset": "5",
+            "commitLogMaxOffset": "77",
+            "brokerVersionDesc": "V4_9_7",
+        }
+    }
     java_node: dict[int, Answer] = {
         RequestCode.GET_BROKER_RUNTIME_INFO: lambda r: r.response(body=fastjson.dumps(runtime))
     }
@@ -159,6 +233,7 @@ async def test_each_kind_of_node_is_listed_for_what_it_is() -> None:
     assert "error" not in brokers[0]
     assert brokers[1]["error"] == "not a trioha node (role and offsets from runtime info)"
     assert (brokers[1]["role"], brokers[1]["max_phy_offset"]) == ("SLAVE", 77)
+    assert (brokers[1]["version"], brokers[1]["gap_bytes"]) == ("RocketMQ V4_9_7", 923)
     assert "undecodable status" in brokers[2]["error"]
     assert "Connection refused" in brokers[3]["error"]
     keys = set(brokers[0])

@@ -18,6 +18,7 @@ from trioha.wire.codes import ResponseCode
 Status = dict[str, Any]
 
 _NOT_TRIOHA = "not a trioha node (role and offsets from runtime info)"
+_ERROR_COLUMNS = 100
 _QUIET_INTERVALS = 3
 """Heartbeats missed before a link is called quiet; it is closed at its housekeeping limit."""
 
@@ -38,6 +39,11 @@ def status(ctx: click.Context, namesrv: str, timeout_s: float, output: str) -> N
     \b
     trioha ha status -n 127.0.0.1:9876
     trioha ha status -n 127.0.0.1:9876 -o json
+
+    A gap in seconds is the age of the oldest message that a slave lacks. HEARD is how long ago the
+    other end of a link spoke, EVERY how often it promises to, LIMIT when the link is given up. Of
+    a broker that is not trioha only role and offsets are known; its links are shown at the other
+    end.
 
     Exit code 0 when every registered broker answered, 4 when one did not.
     """
@@ -72,6 +78,7 @@ async def cluster_status(namesrv: str, timeout_s: float) -> tuple[list[Status], 
         async with trio.open_nursery() as nursery:
             for index in range(len(brokers)):
                 nursery.start_soon(ask, index, name=f"ha.status[{brokers[index]['address']}]")
+    _fill_gaps(brokers)
     return brokers, all(answered)
 
 
@@ -118,6 +125,8 @@ async def _ask(admin: Admin, broker: Status) -> bool:
 
 def _fill_from_runtime_info(broker: Status, runtime: Mapping[str, str]) -> None:
     broker["role"] = "SLAVE" if broker["id"] else "MASTER"
+    if version := runtime.get("brokerVersionDesc"):
+        broker["version"] = f"RocketMQ {version}"
     for key, name in (
         ("min_phy_offset", "commitLogMinOffset"),
         ("max_phy_offset", "commitLogMaxOffset"),
@@ -126,95 +135,190 @@ def _fill_from_runtime_info(broker: Status, runtime: Mapping[str, str]) -> None:
         broker[key] = int(text) if text.isdecimal() else None
 
 
+def _fill_gaps(brokers: Sequence[Status]) -> None:
+    """What a slave lacks of its master's log, when both have answered.
+
+    A link's own word goes no further than the last frame: a master that has nothing to send, or
+    will send nothing, looks the same to its slave.
+    """
+    ends = {broker["name"]: broker["max_phy_offset"] for broker in brokers if not broker["id"]}
+    for broker in brokers:
+        end, ours = ends.get(broker["name"]), broker["max_phy_offset"]
+        if broker["id"]:
+            broker["gap_bytes"] = None if None in (end, ours) else max(0, end - ours)
+
+
 def status_in_words(brokers: Sequence[Status]) -> str:
     """Tables for people, and a sentence for each problem."""
     if not brokers:
         return "No broker is registered with this name server."
-    parts = [
-        table(
-            ("BROKER", "ID", "ROLE", "ADDRESS", "LOG BEGINS", "LOG ENDS", "FLUSHED"),
-            [
-                (
-                    *(broker["name"], broker["id"], broker["role"], broker["address"]),
-                    *(broker["min_phy_offset"], broker["max_phy_offset"], broker["flushed_offset"]),
-                )
-                for broker in brokers
-            ],
-        )
-    ]
+    parts = [_broker_table(brokers)]
     links = [(broker, link) for broker in brokers for link in broker["connections"]]
     if links:
-        parts.append(
-            table(
-                ("LINK TO SLAVE", "ACKED", "GAP", "IN SYNC", "LAST ACK", "LIMIT", "RATE", "SINCE"),
-                [
-                    (
-                        f"{broker['name']} → {link.get('peer')}",
-                        link.get("slave_ack_offset"),
-                        size_in_words(link.get("gap_bytes")),
-                        link.get("in_sync"),
-                        age_in_words(link.get("last_ack_age_s")),
-                        age_in_words(link.get("housekeeping_s")),
-                        f"{size_in_words(link.get('transferred_bytes_per_s'))}/s",
-                        age_in_words(link.get("connected_s")),
-                    )
-                    for broker, link in links
-                ],
-            )
-        )
-    slaves = [(broker, broker["slave"]) for broker in brokers if broker["slave"]]
+        parts.append(_link_table(links))
+    slaves = [broker for broker in brokers if broker["role"] == "SLAVE" or broker["slave"]]
     if slaves:
-        parts.append(
-            table(
-                ("SLAVE", "FOLLOWS", "STATE", "LAST READ", "GAP"),
-                [
-                    (
-                        f"{broker['name']} {broker['id']}",
-                        slave.get("master"),
-                        slave.get("state"),
-                        age_in_words(slave.get("last_read_age_s")),
-                        size_in_words(slave.get("gap_bytes")),
-                    )
-                    for broker, slave in slaves
-                ],
-            )
-        )
+        parts.append(_slave_table(slaves))
+    if errors := list(_last_errors(links, slaves)):
+        parts.append(table(("LAST ERROR OF", "AGO", "WHY"), errors))
     problems = list(_problems(brokers))
     parts.append("\n".join(f"! {problem}" for problem in problems) or "All is well.")
     return "\n\n".join(parts)
 
 
+def _broker_table(brokers: Sequence[Status]) -> str:
+    return table(
+        ("BROKER", "ID", "ROLE", "VERSION", "ADDRESS", "LOG BEGINS", "LOG ENDS", "FLUSHED"),
+        [
+            (
+                *(broker["name"], broker["id"], broker["role"], _version(broker)),
+                *(broker["address"], broker["min_phy_offset"]),
+                *(broker["max_phy_offset"], broker["flushed_offset"]),
+            )
+            for broker in brokers
+        ],
+    )
+
+
+def _version(broker: Status) -> str | None:
+    version: str | None = broker.get("version")
+    return version if version is None or " " in version else f"trioha {version}"
+
+
+def _link_table(links: Sequence[tuple[Status, Status]]) -> str:
+    return table(
+        (
+            *("LINK TO SLAVE", "ACKED", "GAP", "SECONDS", "IN SYNC", "HEARD", "EVERY", "LIMIT"),
+            *("RATE", "UP FOR", "RECONNECTS"),
+        ),
+        [
+            (
+                f"{broker['name']} → {link.get('peer')}",
+                _offset_in_words(link.get("slave_ack_offset")),
+                size_in_words(link.get("gap_bytes")),
+                age_in_words(link.get("gap_s")),
+                link.get("in_sync"),
+                *_heard(link, "last_ack_age_s"),
+                f"{size_in_words(link.get('transferred_bytes_per_s'))}/s",
+                age_in_words(link.get("connected_s")),
+                link.get("reconnects"),
+            )
+            for broker, link in links
+        ],
+    )
+
+
+def _slave_table(slaves: Sequence[Status]) -> str:
+    rows = []
+    for broker in slaves:
+        slave = broker["slave"] or {}
+        rows.append(
+            (
+                f"{broker['name']} {broker['id']}",
+                slave.get("master"),
+                slave.get("state"),
+                size_in_words(_gap_bytes(broker)),
+                *_heard(slave, "last_read_age_s"),
+                slave.get("reconnects"),
+            )
+        )
+    return table(
+        ("SLAVE", "FOLLOWS", "STATE", "GAP", "HEARD", "EVERY", "LIMIT", "RECONNECTS"), rows
+    )
+
+
+def _heard(link: Mapping[str, Any], age: str) -> tuple[str, str, str]:
+    keys = (age, "heartbeat_interval_s", "housekeeping_s")
+    first, second, third = (age_in_words(link.get(key)) for key in keys)
+    return first, second, third
+
+
+def _offset_in_words(offset: int | None) -> object:
+    """-1 until the slave has reported."""
+    return None if offset is None or offset < 0 else offset
+
+
+def _gap_bytes(broker: Status) -> int | None:
+    """The larger of what the master's own end says and what the link announced."""
+    slave = broker["slave"] or {}
+    known = [gap for gap in (broker.get("gap_bytes"), slave.get("gap_bytes")) if gap is not None]
+    return max(known, default=None)
+
+
+def _last_errors(
+    links: Sequence[tuple[Status, Status]], slaves: Sequence[Status]
+) -> Iterator[tuple[str, str, str]]:
+    for broker, link in links:
+        if error := link.get("last_error"):
+            who = f"{broker['name']} → {link.get('peer')}"
+            yield who, age_in_words(link.get("last_error_age_s")), _shortened(error)
+    for broker in slaves:
+        slave = broker["slave"] or {}
+        # A slave that follows nobody has its error in full among the problems.
+        if slave.get("state") == "TRANSFER" and (error := slave.get("last_error")):
+            who = f"{broker['name']} {broker['id']}"
+            yield who, age_in_words(slave.get("last_error_age_s")), _shortened(error)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _ERROR_COLUMNS else f"{text[: _ERROR_COLUMNS - 1]}…"
+
+
 def _problems(brokers: Sequence[Status]) -> Iterator[str]:
-    masters = {broker["name"] for broker in brokers if broker["id"] == 0}
+    masters = {broker["name"]: broker for broker in brokers if broker["id"] == 0}
+    told: set[str] = set()
     for broker in brokers:
-        who = f"{broker['name']} {broker['id']} at {broker['address']}"
-        if "error" in broker:
+        name = broker["name"]
+        who = f"{name} {broker['id']} at {broker['address']}"
+        if broker.get("error") not in (None, _NOT_TRIOHA):
             yield f"{who}: {broker['error']}"
             continue
-        if broker["name"] not in masters:
-            masters.add(broker["name"])
-            yield f"{broker['name']}: no master is registered; nothing can be sent to it"
-        links = broker["connections"]
-        if broker["role"] == "SYNC_MASTER" and not any(link.get("in_sync") for link in links):
-            yield f"{who}: SYNC_MASTER without a slave in sync; sends get SLAVE_NOT_AVAILABLE"
-        for link in links:
-            age, interval = link.get("last_ack_age_s"), link.get("heartbeat_interval_s")
-            if age is not None and interval and age > _QUIET_INTERVALS * interval:
-                yield (
-                    f"{who}: slave {link.get('peer')} has been quiet for {age_in_words(age)};"
-                    f" the link closes at {age_in_words(link.get('housekeeping_s'))}"
-                )
-            elif link.get("in_sync") is False:
-                yield (
-                    f"{who}: slave {link.get('peer')} is"
-                    f" {size_in_words(link.get('gap_bytes'))} behind"
-                )
-        slave = broker["slave"]
-        if slave and slave.get("state") not in (None, "TRANSFER"):
-            state, error = slave["state"], slave.get("last_error")
-            yield f"{who}: follows nobody now (state {state}{f': {error}' if error else ''})"
-        for refusal in broker.get("refusals") or []:
+        if name not in masters and name not in told:
+            told.add(name)
+            yield f"{name}: no master is registered; nothing can be sent to it"
+        yield from _problems_of_master(broker, who)
+        yield from _problems_of_slave(broker, who, masters.get(name))
+
+
+def _problems_of_master(broker: Status, who: str) -> Iterator[str]:
+    links = broker["connections"]
+    if broker["role"] == "SYNC_MASTER" and not any(link.get("in_sync") for link in links):
+        yield f"{who}: SYNC_MASTER without a slave in sync; sends get SLAVE_NOT_AVAILABLE"
+    for link in links:
+        age, interval = link.get("last_ack_age_s"), link.get("heartbeat_interval_s")
+        if age is not None and interval and age > _QUIET_INTERVALS * interval:
             yield (
-                f"{who}: refused slave {refusal.get('peer')} {age_in_words(refusal.get('age_s'))}"
-                f" ago: {refusal.get('reason')}"
+                f"{who}: slave {link.get('peer')} has been quiet for {age_in_words(age)};"
+                f" the link closes at {age_in_words(link.get('housekeeping_s'))}"
             )
+        elif link.get("in_sync") is False:
+            seconds = link.get("gap_s")
+            yield (
+                f"{who}: slave {link.get('peer')} is {size_in_words(link.get('gap_bytes'))}"
+                f"{f', {age_in_words(seconds)},' if seconds else ''} behind"
+            )
+        if doubt := link.get("doubt"):
+            yield f"{who}: slave {link.get('peer')}: {doubt}"
+    for refusal in broker.get("refusals") or []:
+        yield (
+            f"{who}: refused slave {refusal.get('peer')} {age_in_words(refusal.get('age_s'))}"
+            f" ago: {refusal.get('reason')}"
+        )
+
+
+def _problems_of_slave(broker: Status, who: str, master: Status | None) -> Iterator[str]:
+    slave = broker["slave"]
+    if slave and slave.get("state") not in (None, "TRANSFER"):
+        state, error = slave["state"], slave.get("last_error")
+        age = slave.get("last_error_age_s")
+        since = f", {age_in_words(age)} ago" if error and age is not None else ""
+        yield f"{who}: follows nobody now (state {state}{since}{f': {error}' if error else ''})"
+    if not broker["id"] or master is None:
+        return
+    begins, ends = master["min_phy_offset"], broker["max_phy_offset"]
+    if begins and ends and ends < begins:
+        yield (
+            f"{who}: its log ends at {ends}, its master's begins at {begins}: what lies between is "
+            "gone from the master, and a Java master sends nothing and says nothing; empty this "
+            "slave's store to copy anew"
+        )

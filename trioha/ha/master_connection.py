@@ -17,6 +17,8 @@ last empty frame at the nearest offset we do hold, from which the slave learns t
 
 from __future__ import annotations
 
+import struct
+
 from trioha.errors import LocalProtocolError, RemoteProtocolError
 from trioha.ha import auth
 from trioha.ha.events import NEED_DATA, NeedData, SlaveReported
@@ -24,6 +26,10 @@ from trioha.wire.ha_frames import REPORT, TRANSFER_HEADER
 from trioha.wire.remoting_command import Buffer
 
 _pack_header = TRANSFER_HEADER.pack
+_HANDSHAKE = struct.Struct(">iHHi")
+"""State, two flags, length of the address behind: how a slave of RocketMQ 5 opens in controller
+mode (AutoSwitchHAClient.java)."""
+_STATE_HANDSHAKE = 1
 
 
 class MasterConnection:
@@ -59,6 +65,7 @@ class MasterConnection:
         self._challenge = challenge
         # Less than one report, or less than one answer.
         self._buffer = b""
+        self._of_controller_mode = False
 
     @property
     def authenticated(self) -> bool:
@@ -69,6 +76,8 @@ class MasterConnection:
         """Take bytes from the slave. Keeps at most the one report that counts and a rest."""
         buffer = self._buffer + data if self._buffer else data
         if not self._challenge and len(buffer) > REPORT.size:
+            if self.slave_request_offset < 0 and _is_handshake(buffer):
+                self._of_controller_mode = True
             last = (len(buffer) // REPORT.size - 1) * REPORT.size
             buffer = buffer[last:]
         self._buffer = buffer
@@ -82,6 +91,11 @@ class MasterConnection:
         """
         if self._challenge and not self._check_answer():
             return NEED_DATA
+        if self._of_controller_mode:
+            raise RemoteProtocolError(
+                "the slave opens with the handshake of RocketMQ 5 in controller mode, and this "
+                "master speaks the classic protocol only: set enableControllerMode=false there"
+            )
         if len(self._buffer) < REPORT.size:
             return NEED_DATA
         (offset,) = REPORT.unpack_from(self._buffer)
@@ -171,3 +185,16 @@ class MasterConnection:
         """Where a slave with an empty log begins: a segment's start, or it could not append."""
         offset = max_phy_offset if self._empty_slave_from_last else min_phy_offset
         return offset - offset % self._segment_bytes
+
+
+def _is_handshake(data: bytes) -> bool:
+    """Not true of reports: a second one would be far from the first, which is 4 GiB."""
+    if len(data) < _HANDSHAKE.size:
+        return False
+    state, from_last, learner, length = _HANDSHAKE.unpack_from(data)
+    return (
+        state == _STATE_HANDSHAKE
+        and from_last <= 1
+        and learner <= 1
+        and len(data) == _HANDSHAKE.size + length
+    )

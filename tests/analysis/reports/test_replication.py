@@ -45,10 +45,15 @@ def slave(tmp_path: Path) -> Diary:
 
 
 def connect(
-    master: Diary, slave: Diary, at_s: float, peer: str = SLAVE_PORT, offset: int = 0
+    master: Diary,
+    slave: Diary,
+    at_s: float,
+    peer: str = SLAVE_PORT,
+    offset: int = 0,
+    gap_bytes: int = 0,
 ) -> None:
     """As nodes write it: the first ack puts a slave in sync before its link is told of."""
-    master.tell(at_s, "ha_in_sync", peer=peer, in_sync=True, gap_bytes=0)
+    master.tell(at_s, "ha_in_sync", peer=peer, in_sync=True, gap_bytes=gap_bytes)
     master.tell(at_s, "ha_connected", peer=peer, offset=offset)
     slave.tell(at_s + 0.1, "ha_connected", peer=HA, offset=offset)
 
@@ -147,13 +152,21 @@ def test_catching_up_is_timed_until_the_slave_is_within_a_second(
     master.alive(5, "SYNC_MASTER", 1)
     for second in range(6, 10):
         master.alive(second, "SYNC_MASTER", (second - 5) * 10_000)
-    connect(master, slave, 10)
+    connect(master, slave, 10, gap_bytes=40_000)
     master.progress(11, SLAVE_PORT, 15_000, 40_000)
     master.progress(12, SLAVE_PORT, 30_000, 40_000)
     master.progress(13, SLAVE_PORT, 40_000, 40_000)
     (session,) = rows(report_of(master, slave), "sessions")
     assert session["catch_up_ms"] == 3000
     assert session["catch_up_rate"] == pytest.approx(40_000 / 3)
+
+
+def test_a_slave_that_came_level_has_nothing_to_catch_up(master: Diary, slave: Diary) -> None:
+    connect(master, slave, 10)
+    master.progress(11, SLAVE_PORT, 15_000, 40_000)
+    master.progress(12, SLAVE_PORT, 40_000, 40_000)
+    (session,) = rows(report_of(master, slave), "sessions")
+    assert session["catch_up_ms"] is None
 
 
 def test_silences_are_told_with_how_they_ended(master: Diary, slave: Diary) -> None:

@@ -93,7 +93,8 @@ footer{margin-top:36px;padding-top:10px;padding-bottom:28px;color:var(--dim);fon
   body{font-size:11px} nav,.toggle{display:none}
   main,header,footer{max-width:none;padding:0} h2{break-after:avoid} h3{break-after:avoid}
   tr{break-inside:avoid} thead{display:table-header-group}
-  .plot>svg{min-width:0} a{color:inherit;text-decoration:none}
+  .plot>svg{min-width:0} .scroll,.plot{overflow:visible} table{font-size:9.5px}
+  th{white-space:normal} a{color:inherit;text-decoration:none}
   .verdict,.partial,ul.findings li,figure.chart,svg{print-color-adjust:exact;
     -webkit-print-color-adjust:exact}
 }

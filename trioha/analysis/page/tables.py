@@ -9,6 +9,7 @@ from trioha.analysis.results import Column, Table, Value
 SHOWN_ROWS = 10
 ROWS_MAX = 1_000
 """Rows on the page; the data set has all."""
+_TEXT_LETTERS = 22
 _RIGHT = {"integer", "number", "duration", "bytes", "share"}
 
 
@@ -22,7 +23,13 @@ def render_table(table: Table, prefix: str) -> str:
             element("p", "No rows.", class_="note"),
             class_="table",
         )
-    head = element("tr", *(_head(column) for column in table.columns))
+    head = element(
+        "tr",
+        *(
+            _head(column, max(len(str(row[at])) for row in table.rows[:ROWS_MAX]))
+            for at, column in enumerate(table.columns)
+        ),
+    )
     rows = [
         element(
             "tr",
@@ -58,7 +65,8 @@ def render_table(table: Table, prefix: str) -> str:
     return element("section", title, toggle, body, note, class_="table")
 
 
-def _head(column: Column) -> str:
+def _head(column: Column, letters: int) -> str:
+    """A heading. Text may break anywhere, but not into columns of single letters."""
     words = column.name
     for suffix in ("_ms", "_bytes"):
         if column.kind in ("time", "duration", "bytes"):
@@ -68,7 +76,8 @@ def _head(column: Column) -> str:
     if column.kind in ("duration", "bytes", "share", "flag"):
         unit = ""
     shown = text(words) + (element("span", f" {text(unit)}", class_="unit") if unit else "")
-    return element("th", shown, scope="col", class_=_css(column))
+    width = f"min-width:{min(letters, _TEXT_LETTERS)}ch" if column.kind == "text" else None
+    return element("th", shown, scope="col", class_=_css(column), style=width)
 
 
 def _cell(column: Column, value: Value) -> str:

@@ -30,7 +30,7 @@ from trioha.analysis.reports.outages import (
 )
 from trioha.analysis.reports.tables import table
 from trioha.analysis.reports.words import count_of, say_ms, say_share, say_time
-from trioha.analysis.results import Chart, Finding, Report, ReportOptions, Series, Table
+from trioha.analysis.results import Chart, Finding, Report, ReportOptions, Series, Severity, Table
 
 NAME = "failovers"
 TITLE = REPORTS[NAME].title
@@ -56,13 +56,13 @@ def run(engine: Engine, options: ReportOptions) -> Report:
         name=NAME,
         title=TITLE,
         question=REPORTS[NAME].question,
-        findings=_findings(lives, outages, overlaps),
+        findings=_findings(lives, outages, overlaps, labels),
         charts=[
             chart for chart in (_timeline(lives, outages, labels), _lost(lives, outages)) if chart
         ],
         tables=[
             _brokers_table(lives, outages),
-            _outages_table(lives, everything),
+            _outages_table(lives, everything, labels),
             _lives_table(lives, labels),
             _refusals_table(engine, lives, labels),
         ],
@@ -103,7 +103,10 @@ def _checked(engine: Engine, lives: Lives, broker: str, outages: Sequence[Outage
 
 
 def _findings(
-    lives: Lives, outages: Mapping[str, Sequence[Outage]], overlaps: Sequence[Overlap]
+    lives: Lives,
+    outages: Mapping[str, Sequence[Outage]],
+    overlaps: Sequence[Overlap],
+    labels: Mapping[str, str],
 ) -> list[Finding]:
     found = [
         Finding(
@@ -119,7 +122,7 @@ def _findings(
         for each in overlaps
     ]
     for broker, all_of_it in outages.items():
-        found += [_outage_finding(outage) for outage in all_of_it]
+        found += [_outage_finding(outage, labels) for outage in all_of_it]
         span = observed_ms(lives, broker)
         if span is None:
             found.append(Finding("info", f"{broker}: no node served as a master in this window."))
@@ -139,20 +142,23 @@ def _findings(
     return found
 
 
-def _outage_finding(outage: Outage) -> Finding:
+def _outage_finding(outage: Outage, labels: Mapping[str, str]) -> Finding:
+    severity: Severity = "warning" if outage.is_planned else "error"
+    # A slave that was made the master has its master's name: only the store tells them apart.
+    before = f"{outage.before} in {labels[outage.before_journal]}: {outage.cause}"
     if outage.end_ms is None:
         return Finding(
-            "error",
+            severity,
             f"{outage.broker} has had nobody to write to since {say_time(outage.begin_ms)} "
-            f"({outage.before}: {outage.cause}).",
+            f"({before}).",
         )
     said = (
         f"{outage.broker} had nobody to write to for {say_ms(outage.end_ms - outage.begin_ms)} "
-        f"from {say_time(outage.begin_ms)} ({outage.before}: {outage.cause})"
+        f"from {say_time(outage.begin_ms)} ({before})"
     )
-    if outage.after and outage.after != outage.before:
-        said += f", then {outage.after} took over"
-    return Finding("warning" if outage.is_planned else "error", said + ".")
+    if outage.after and outage.after_journal != outage.before_journal:
+        said += f", then {outage.after} in {labels[outage.after_journal]} took over"
+    return Finding(severity, said + ".")
 
 
 def _timeline(
@@ -252,12 +258,14 @@ def _brokers_table(lives: Lives, outages: Mapping[str, Sequence[Outage]]) -> Tab
     )
 
 
-def _outages_table(lives: Lives, outages: Sequence[Outage]) -> Table:
+def _outages_table(lives: Lives, outages: Sequence[Outage], labels: Mapping[str, str]) -> Table:
     rows = [
         {
             **attrs.asdict(outage),
             "lasted_ms": (outage.end_ms or lives.heard_ms or outage.begin_ms) - outage.begin_ms,
             "is_over": outage.end_ms is not None,
+            "before_store": labels[outage.before_journal],
+            "after_store": labels.get(outage.after_journal, ""),
             "write_gap_ms": outage.write_gap_ms,
         }
         for outage in outages
@@ -266,7 +274,8 @@ def _outages_table(lives: Lives, outages: Sequence[Outage]) -> Table:
         "outages",
         "When nobody could write",
         "broker begin_ms:time end_ms:time lasted_ms:duration is_over:flag is_planned:flag cause "
-        "before after last_write_ms:time first_write_ms:time write_gap_ms:duration",
+        "before before_store after after_store last_write_ms:time first_write_ms:time "
+        "write_gap_ms:duration",
         rows,
     )
 

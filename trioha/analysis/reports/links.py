@@ -58,6 +58,8 @@ class Session:
     reason: str = ""
     in_sync: list[tuple[int, int | None]] = attrs.field(factory=list)
     """When the slave was near enough to wait for: from, until."""
+    first_gap: int | None = None
+    """Bytes that the slave lacked when it came, as far as the master told."""
     progress: Progress = attrs.field(factory=Progress)
     other: Session | None = None
     """The same link at its other end."""
@@ -121,7 +123,7 @@ class Links:
     """By journal: when its node's log had grown how far."""
     _open: dict[tuple[str, str], Session] = attrs.field(factory=dict)
     _silent: dict[tuple[str, str], Silence] = attrs.field(factory=dict)
-    _early: dict[tuple[str, str], int] = attrs.field(factory=dict)
+    _early: dict[tuple[str, str], JournalRow] = attrs.field(factory=dict)
     """In-sync from before the session's own event: the first ack does both."""
 
     def add(self, row: JournalRow) -> None:
@@ -154,11 +156,13 @@ class Links:
         elif row.name == "ha_progress":
             session = self._open.get(key)
             if session is not None:
+                if session.first_gap is None:
+                    session.first_gap = number(row, "gap_bytes")
                 session.progress.add(
                     at_ms, number(row, "ack_offset"), number(row, "max_phy_offset")
                 )
         elif row.name == "ha_in_sync":
-            self._in_sync(key, at_ms, row.fields.get("in_sync", "").lower() == "true")
+            self._in_sync(key, row)
         elif row.name == "sync_waits":
             self.waits.append(_waits_of(journal, row))
 
@@ -181,9 +185,10 @@ class Links:
 
     def _connect(self, key: tuple[str, str], row: JournalRow) -> None:
         session = Session(key[0], row.node, False, key[1], row.wall_ms, number(row, "offset"))
-        since_ms = self._early.pop(key, None)
-        if since_ms is not None:
-            session.in_sync.append((since_ms, None))
+        early = self._early.pop(key, None)
+        if early is not None:
+            session.in_sync.append((early.wall_ms, None))
+            session.first_gap = number(early, "gap_bytes")
         self._open[key] = session
         self.sessions.append(session)
 
@@ -202,11 +207,12 @@ class Links:
             silence.end = "the link ended"
         self._early.pop(key, None)
 
-    def _in_sync(self, key: tuple[str, str], at_ms: int, is_in_sync: bool) -> None:
-        session = self._open.get(key)
+    def _in_sync(self, key: tuple[str, str], row: JournalRow) -> None:
+        session, at_ms = self._open.get(key), row.wall_ms
+        is_in_sync = row.fields.get("in_sync", "").lower() == "true"
         if session is None:
             if is_in_sync:
-                self._early[key] = at_ms
+                self._early[key] = row
         elif is_in_sync:
             session.in_sync.append((at_ms, None))
         elif session.in_sync and session.in_sync[-1][1] is None:

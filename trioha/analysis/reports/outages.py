@@ -28,8 +28,10 @@ class Outage:
     cause: str
     before: str
     """The node that served before."""
+    before_journal: str
     after: str
     """The node that serves afterwards; empty while there is none."""
+    after_journal: str
     is_planned: bool
     last_write_ms: int | None = None
     first_write_ms: int | None = None
@@ -140,7 +142,9 @@ def _outage(broker: str, before: _Span, after: _Span | None) -> Outage:
         end_ms=None if after is None else after.begin_ms,
         cause=cause,
         before=life.node,
+        before_journal=life.journal,
         after="" if after is None else after.life.node,
+        after_journal="" if after is None else after.life.journal,
         is_planned=before.is_handed_over or life.ending in ("stopped", "open"),
     )
 
@@ -167,7 +171,9 @@ def _refusals(broker: str, spans: Sequence[_Span]) -> list[Outage]:
                         end_ms=over,
                         cause=f"writes refused: {reason}",
                         before=span.life.node,
+                        before_journal=span.life.journal,
                         after="" if over == span.end_ms else span.life.node,
+                        after_journal="" if over == span.end_ms else span.life.journal,
                         is_planned=False,
                     )
                 )

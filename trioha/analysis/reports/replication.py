@@ -14,9 +14,10 @@ import attrs
 
 from trioha.analysis.engine import Engine, bucket, literals
 from trioha.analysis.reports import REPORTS
-from trioha.analysis.reports.links import Links, Session, SyncWaits, links_of
+from trioha.analysis.reports.links import Links, Session, links_of
 from trioha.analysis.reports.lives import Life, stores_of_journals
 from trioha.analysis.reports.log_clock import LogClock
+from trioha.analysis.reports.sync_waits import wait_charts, waits_table
 from trioha.analysis.reports.tables import ratio, table
 from trioha.analysis.reports.time_buckets import bucket_width_ms, buckets
 from trioha.analysis.reports.words import MINUTE_MS, count_of, say_bytes, say_ms, say_share
@@ -59,7 +60,7 @@ def run(engine: Engine, options: ReportOptions) -> Report:
     charts = [
         *_gap_charts(by_link, until_ms),
         _sessions_chart(by_link),
-        *_wait_charts(links.waits),
+        *wait_charts(links.waits),
     ]
     return Report(
         name=NAME,
@@ -72,7 +73,7 @@ def run(engine: Engine, options: ReportOptions) -> Report:
             shares,
             _sessions_table(by_link, until_ms),
             _silences_table(links),
-            _waits_table(links.waits),
+            waits_table(links.waits),
             _refusals_table(links),
         ],
     )
@@ -182,46 +183,6 @@ def _sessions_chart(links: Sequence[_Link]) -> Chart | None:
     )
 
 
-def _wait_charts(waits: Sequence[SyncWaits]) -> Iterator[Chart]:
-    by_node: dict[str, list[SyncWaits]] = {}
-    for each in waits:
-        by_node.setdefault(each.node, []).append(each)
-    series = []
-    for node, of_node in by_node.items():
-        bins = _bins(of_node)
-        last = max((at for at, count in enumerate(bins) if count), default=-1)
-        points = [((1 << at) >> 1, 1 << at, count) for at, count in enumerate(bins[: last + 1])]
-        if points:
-            series.append(Series(node, points))
-    if series:
-        yield Chart(
-            title="What puts waited for a slave",
-            kind="histogram",
-            x_label="wait",
-            y_label="puts",
-            series=series,
-            note="Puts that one acknowledgement released count with the wait of their oldest.",
-            x_kind="duration",
-        )
-    if any(each.timeouts or each.unavailable for each in waits):
-        moments = [each.at_ms for each in waits]
-        width_ms = max(10_000, bucket_width_ms(min(moments), max(moments)))
-        counts: dict[str, dict[int, int]] = {"timed out": {}, "no slave": {}}
-        for each in waits:
-            at = each.at_ms - each.at_ms % width_ms
-            for label, count in (("timed out", each.timeouts), ("no slave", each.unavailable)):
-                counts[label][at] = counts[label].get(at, 0) + count
-        yield Chart(
-            title="Puts that no slave acknowledged in time",
-            kind="bar",
-            x_label="time",
-            y_label=f"puts in {say_ms(width_ms)}",
-            series=[Series(label, sorted(points.items())) for label, points in counts.items()],
-            note="They are stored on the master: what the client was told is that one copy exists.",
-            x_kind="time",
-        )
-
-
 def _links_table(links: Sequence[_Link], until_ms: int) -> Table:
     rows = []
     for link in links:
@@ -299,35 +260,6 @@ def _silences_table(links: Links) -> Table:
         "silences",
         "Heartbeats that came late or never",
         "node peer begin_ms:time gap_ms:duration beyond limit_ms:duration end",
-        rows,
-    )
-
-
-def _waits_table(waits: Sequence[SyncWaits]) -> Table:
-    by_node: dict[tuple[str, str], list[SyncWaits]] = {}
-    for each in waits:
-        by_node.setdefault((each.journal, each.node), []).append(each)
-    rows = []
-    for (_, node), of_node in by_node.items():
-        puts = sum(each.puts for each in of_node)
-        bins = _bins(of_node)
-        rows.append(
-            {
-                "node": node,
-                "puts": puts,
-                "average_ms": ratio(sum(each.waited_ms for each in of_node), puts),
-                "p50_below_ms": _below(bins, 0.50),
-                "p99_below_ms": _below(bins, 0.99),
-                "longest_ms": max(each.longest_ms for each in of_node),
-                "timeouts": sum(each.timeouts for each in of_node),
-                "unavailable": sum(each.unavailable for each in of_node),
-            }
-        )
-    return table(
-        "sync_waits",
-        "Puts of a SYNC_MASTER",
-        "node puts:integer average_ms:duration p50_below_ms:duration p99_below_ms:duration "
-        "longest_ms:duration timeouts:integer unavailable:integer",
         rows,
     )
 
@@ -434,8 +366,9 @@ def _findings(links: Links, by_link: Sequence[_Link], shares: Table) -> list[Fin
         found.append(
             Finding(
                 "warning",
-                f"{count_of(timeouts, 'put')} timed out waiting for a slave and "
-                f"{unavailable:,} found none to wait for: they were stored on one machine.",
+                f"{count_of(timeouts + unavailable, 'put')} were stored on one machine only: "
+                f"{timeouts:,} timed out waiting for a slave, {unavailable:,} found none to wait "
+                "for.",
             )
         )
     if links.refusals:
@@ -468,27 +401,9 @@ def _transferred(session: Session) -> int:
 def _catch_up(session: Session, samples: Sequence[tuple[int, int, int]]) -> _CatchUp | None:
     """How long a slave that came behind took to be level; None if it never was, or came level."""
     acks = session.progress.ack
-    if not samples or session.progress.end[0] <= session.offset:
+    if not samples or not session.first_gap:
         return None
     for at, (at_ms, _, behind_ms) in enumerate(samples):
         if behind_ms <= LEVEL_MS:
             return _CatchUp(at_ms - session.begin_ms, max(0, acks[at] - session.offset))
-    return None
-
-
-def _bins(waits: Sequence[SyncWaits]) -> list[int]:
-    bins = [0] * max((len(each.bins) for each in waits), default=0)
-    for each in waits:
-        for at, count in enumerate(each.bins):
-            bins[at] += count
-    return bins
-
-
-def _below(bins: Sequence[int], share: float) -> int | None:
-    """The bound below which a share of all lies."""
-    total, seen = sum(bins), 0
-    for at, count in enumerate(bins):
-        seen += count
-        if count and seen >= share * total:
-            return 1 << at
     return None

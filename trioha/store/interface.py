@@ -42,17 +42,40 @@ class GetStatus(Enum):
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
 
-@attrs.define(slots=True, eq=False)
 class GetResult:
-    status: GetStatus
-    next_begin_offset: int
-    min_offset: int
-    max_offset: int
-    buffers: list[memoryview] = attrs.Factory(list)
-    """Whole records, neighbours in the log merged into one view of the mapped segment."""
-    message_count: int = 0
-    size: int = 0
-    suggest_pulling_from_slave: bool = False
+    """What a pull found."""
+
+    __slots__ = (
+        "buffers",
+        "max_offset",
+        "message_count",
+        "min_offset",
+        "next_begin_offset",
+        "size",
+        "status",
+        "suggest_pulling_from_slave",
+    )
+
+    def __init__(
+        self,
+        status: GetStatus,
+        next_begin_offset: int,
+        min_offset: int,
+        max_offset: int,
+        buffers: list[memoryview] | None = None,
+        message_count: int = 0,
+        size: int = 0,
+        suggest_pulling_from_slave: bool = False,
+    ) -> None:
+        self.status = status
+        self.next_begin_offset = next_begin_offset
+        self.min_offset = min_offset
+        self.max_offset = max_offset
+        self.buffers = [] if buffers is None else buffers
+        """Whole records, neighbours in the log merged into one view of the mapped segment."""
+        self.message_count = message_count
+        self.size = size
+        self.suggest_pulling_from_slave = suggest_pulling_from_slave
 
 
 TagFilter = Callable[[int], bool]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import struct
+from functools import lru_cache
+
 from trioha.store.commitlog import CommitLog
 from trioha.store.consume_queue import ENTRY, PADDING_SIZE, ConsumeQueue
 from trioha.store.consume_queues import ConsumeQueues
@@ -11,6 +14,15 @@ from trioha.wire.record import peek
 
 _SCAN_BYTES_MIN = 16000
 """Queue bytes one pull may look through, or more if it wants more messages: RocketMQ's figure."""
+
+
+_NEIGHBOURS_MAX = 64
+
+
+@lru_cache(maxsize=_NEIGHBOURS_MAX)
+def _entries(count: int) -> struct.Struct:
+    """So many consume queue entries at once."""
+    return struct.Struct(">" + "qiq" * count)
 
 
 class Lookup:
@@ -46,7 +58,46 @@ class Lookup:
             per_file = queue.entries_per_file
             following = (offset // per_file + 1) * per_file
             return GetResult(GetStatus.OFFSET_FOUND_NULL, following, low, high)
+        if tag_filter is None:
+            result = self._take_neighbours(queue, entries, offset, count_max)
+            if result is not None:
+                return result
         return self._collect(queue, entries, offset, count_max, tag_filter)
+
+    def _take_neighbours(
+        self, queue: ConsumeQueue, entries: memoryview, offset: int, count_max: int
+    ) -> GetResult | None:
+        """As `_collect` when the records lie back to back in memory's reach, as batches do."""
+        config, log = self._config, self._log
+        count = min(count_max, config.memory_transfer_count_max, len(entries) // QUEUE_ENTRY_BYTES)
+        if not 0 < count <= _NEIGHBOURS_MAX:
+            return None
+        fields = _entries(count).unpack_from(entries)
+        begin: int = fields[0]
+        end: int = fields[-3] + fields[-2]
+        size = end - begin
+        # Offsets rise along a queue: as long as the records it is, so nothing lies between them.
+        if (
+            sum(fields[1::3]) != size
+            or size > config.memory_transfer_bytes_max
+            or begin < log.min_offset
+            or begin < log.end - config.memory_window_bytes
+        ):
+            return None
+        segment = log.files.find(begin)
+        if segment is None or end > segment.end_offset:
+            return None
+        self.get_total += count
+        self.get_bytes += size
+        return GetResult(
+            GetStatus.FOUND,
+            offset + count,
+            queue.min_index,
+            queue.next_index,
+            [segment.view[begin - segment.from_offset : end - segment.from_offset]],
+            count,
+            size,
+        )
 
     def _collect(
         self,
@@ -59,6 +110,8 @@ class Lookup:
         config, log = self._config, self._log
         files = log.files
         in_memory_from = log.end - config.memory_window_bytes
+        memory_count_max = min(count_max, config.memory_transfer_count_max)
+        memory_bytes_max = config.memory_transfer_bytes_max
         min_offset = log.min_offset
         status = GetStatus.NO_MATCHED_MESSAGE
         buffers: list[memoryview] = []
@@ -69,13 +122,14 @@ class Lookup:
         run_base = run_begin = run_end = run_limit = 0
         for phy_offset, size, tags_code in ENTRY.iter_unpack(entries):
             if count:
-                if phy_offset < in_memory_from:
-                    bytes_max = config.disk_transfer_bytes_max
-                    count_limit = config.disk_transfer_count_max
-                else:
-                    bytes_max = config.memory_transfer_bytes_max
-                    count_limit = config.memory_transfer_count_max
-                if count >= count_max or count >= count_limit or total + size > bytes_max:
+                if phy_offset >= in_memory_from:
+                    if count >= memory_count_max or total + size > memory_bytes_max:
+                        break
+                elif (
+                    count >= count_max
+                    or count >= config.disk_transfer_count_max
+                    or total + size > config.disk_transfer_bytes_max
+                ):
                     break
             scanned += 1
             if tag_filter is not None and not tag_filter(tags_code):

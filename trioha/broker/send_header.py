@@ -148,6 +148,8 @@ def read_packed(data: bytes) -> SendHeader | None:
     reconsume_times: i64 = 0
     position: i64 = 0
     end: i64 = len(data)
+    # Sizes from 128 on are no ASCII either: then each text is looked at.
+    is_ascii = data.isascii()
     while position < end:
         # A name of one letter; a value of less than 64 KiB.
         if (
@@ -162,6 +164,8 @@ def read_packed(data: bytes) -> SendHeader | None:
         begin: i64 = position + 7
         position = begin + (data[position + 5] << 8 | data[position + 6])
         if position > end:
+            return None
+        if not is_ascii and (letter > 127 or not data[begin:position].isascii()):
             return None
         if letter == 98:  # b
             topic = data[begin:position]
@@ -187,8 +191,6 @@ def read_packed(data: bytes) -> SendHeader | None:
         or reconsume_times < 0
         or queue_id | sys_flag | flag | reconsume_times > _I32_MAX
         or not topic
-        or not topic.isascii()
-        or not properties.isascii()
     ):
         return None
     is_batch = batch == b"true"

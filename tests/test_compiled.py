@@ -1,0 +1,72 @@
+"""A compiled build does what the sources say, to the byte."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from support.toolchain import unavailable
+
+from trioha.compiled import HOT_MODULES, ROOT, source_path, this_build
+
+COMPILE_S = 300
+RUN_S = 120
+
+
+def copy_of_sources(root: Path) -> Path:
+    """The package and what compiles it, without anything that was compiled before."""
+    ignored = shutil.ignore_patterns("*.so", "compiled_sources.json", "__pycache__")
+    shutil.copytree(ROOT / "trioha", root / "trioha", ignore=ignored)
+    shutil.copytree(ROOT / ".ci", root / ".ci", ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", root)
+    return root
+
+
+def transcript(package: Path, directory: Path) -> tuple[str, str]:
+    """What it prints, and which build it was, with the trioha below `package`."""
+    done = subprocess.run(
+        [sys.executable, "-m", "support.transcript", str(directory)],
+        env=os.environ | {"PYTHONPATH": f"{package}{os.pathsep}{ROOT / 'tests'}"},
+        cwd=directory.parent,
+        capture_output=True,
+        text=True,
+        timeout=RUN_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr.strip()
+
+
+def test_the_list_names_modules_that_are_there() -> None:
+    assert [name for name in HOT_MODULES if not source_path(name).is_file()] == []
+    assert list(HOT_MODULES) == list(dict.fromkeys(HOT_MODULES))
+
+
+def test_the_build_under_test_is_as_new_as_its_sources() -> None:
+    assert this_build().stale == (), str(this_build())
+
+
+@pytest.mark.slow
+def test_compiled_and_pure_builds_behave_alike(tmp_path: Path) -> None:
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    if shutil.which(os.environ.get("CC", compiler)) is None:
+        unavailable(f"no C compiler ({compiler})")
+    pytest.importorskip("mypyc", reason="mypyc is not installed")
+    pure = copy_of_sources(tmp_path / "pure")
+    compiled = copy_of_sources(tmp_path / "compiled")
+    subprocess.run(
+        [sys.executable, str(compiled / ".ci" / "compile.py")],
+        check=True,
+        capture_output=True,
+        timeout=COMPILE_S,
+    )
+    of_pure, pure_build = transcript(pure, tmp_path / "of_pure")
+    of_compiled, compiled_build = transcript(compiled, tmp_path / "of_compiled")
+    assert pure_build == "pure Python"
+    assert compiled_build == f"compiled with mypyc ({len(HOT_MODULES)} modules)"
+    for ours, theirs in zip(of_pure.splitlines(), of_compiled.splitlines(), strict=True):
+        assert ours == theirs

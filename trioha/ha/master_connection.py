@@ -191,7 +191,8 @@ def _is_handshake(data: bytes) -> bool:
     """Not true of reports: a second one would be far from the first, which is 4 GiB."""
     if len(data) < _HANDSHAKE.size:
         return False
-    state, from_last, learner, length = _HANDSHAKE.unpack_from(data)
+    fields: tuple[int, int, int, int] = _HANDSHAKE.unpack_from(data)
+    state, from_last, learner, length = fields
     return (
         state == _STATE_HANDSHAKE
         and from_last <= 1

@@ -191,11 +191,6 @@ def _is_handshake(data: bytes) -> bool:
     """Not true of reports: a second one would be far from the first, which is 4 GiB."""
     if len(data) < _HANDSHAKE.size:
         return False
-    fields: tuple[int, int, int, int] = _HANDSHAKE.unpack_from(data)
-    state, from_last, learner, length = fields
-    return (
-        state == _STATE_HANDSHAKE
-        and from_last <= 1
-        and learner <= 1
-        and len(data) == _HANDSHAKE.size + length
-    )
+    state, from_last, learner, length = _HANDSHAKE.unpack_from(data)
+    whole: bool = len(data) == _HANDSHAKE.size + length
+    return whole and (state, max(from_last, learner) <= 1) == (_STATE_HANDSHAKE, True)

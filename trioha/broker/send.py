@@ -338,19 +338,32 @@ class SendProcessor:
         ending = b"\x02" + suffix
         is_plain = len(shared) == 1 and len(suffix) < _SMALL_PROPERTIES
         known = self._element_shapes.known
+        begin = end = tags = 0
+        last_size = -1
+        before = after = end_of_own = b""
         for flag, text, own in _fields_of(body):
+            if len(own) == last_size and own.startswith(before) and own.endswith(after):
+                # As the one before it, but for its id.
+                key = own[begin:end]
+                if b"\x02" not in key:
+                    entries.append((flag, text, own + end_of_own, tags, (key,)))
+                    continue
             at = own.find(UNIQ_KEY_START) if is_plain else -1
             if at >= 0 and KEYS_START not in own and len(own) < _SMALL_PROPERTIES:
                 begin = at + _UNIQ_KEY_SIZE
                 end = own.find(b"\x02", begin)
-                before, after = own[:begin], b"" if end < 0 else own[end:]
-                key = own[begin:] if end < 0 else own[begin:end]
+                if end < 0:
+                    end = len(own)
+                before, after, key = own[:begin], own[end:], own[begin:end]
+                last_size = -1
                 shape = known.get(before + after)
                 if shape is None:
                     shape = self._element_shapes.learn(before, after)
                 if shape.is_plain and key:
-                    stored = own + (suffix if after.endswith(b"\x02") else ending)
-                    entries.append((flag, text, stored, shape.tags_code, (key,)))
+                    end_of_own = suffix if after.endswith(b"\x02") else ending
+                    tags = shape.tags_code
+                    entries.append((flag, text, own + end_of_own, tags, (key,)))
+                    last_size = len(own)
                     continue
             entries.append(_batch_entry(flag, text, own, shared, suffix))
         if not entries:

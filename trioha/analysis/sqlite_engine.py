@@ -10,37 +10,28 @@ when somebody names them. The time window is applied by the scanner. One thread.
 from __future__ import annotations
 
 import json
-import shutil
-import sqlite3
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from trioha.analysis.consume_queues import scan_queue
-from trioha.analysis.engine import ROWS_MAX, VIEWS, Window, mentioned_columns
+from trioha.analysis.database import Database
+from trioha.analysis.engine import VIEWS, Window, mentioned_columns
 from trioha.analysis.inputs import Inputs
 from trioha.analysis.journal_rows import JournalCorruptRow, JournalRow
 from trioha.analysis.progress import NoProgress, Progress
 from trioha.analysis.row_batch import RowBatch
 from trioha.analysis.scan import Detail, ScanFilter, scan_split
 from trioha.analysis.schema import (
-    COMMITLOG,
     COMMITLOG_CORRUPT,
-    COMMITLOG_FULL,
-    CONSUMEQUEUE,
-    JOURNAL,
-    JOURNAL_CORRUPT,
+    TABLES,
     AnalysisError,
     TableSchema,
 )
-from trioha.analysis.stats import STATS, host_of, statistics_of
+from trioha.analysis.stats import STATS, statistics_of
 from trioha.analysis.store_files import StoreFiles
 
-_CACHE_KIB = 65_536
-_STEPS_BETWEEN_SIGNALS = 200_000
-"""Steps of SQLite's machine (a few milliseconds) between two looks at a pending Ctrl-C."""
 _CORRUPT_COLUMNS = ("store", "segment", "phy_offset", "length", "reason")
 
 
@@ -64,10 +55,9 @@ class SqliteEngine:
         self.window: Window = inputs.window
         self._inputs = inputs
         self._progress = progress or NoProgress()
-        self._directory = Path(tempfile.mkdtemp(prefix="trioha-analyze-", dir=scratch))
         self._filled: dict[str, frozenset[str]] = {}
         self._mentioned: dict[str, frozenset[str]] = {}
-        self._db = self._open()
+        self._db = Database(scratch)
 
     def __enter__(self) -> SqliteEngine:
         return self
@@ -83,7 +73,6 @@ class SqliteEngine:
     def close(self) -> None:
         """Remove the database. Idempotent."""
         self._db.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
 
     def note(self, text: str) -> None:
         self._inputs.note(text)
@@ -98,42 +87,9 @@ class SqliteEngine:
         return f"JSON_EXTRACT({column}, '$.\"{key}\"')"
 
     def query(self, sql: str, *, views: Collection[str]) -> list[dict[str, Any]]:
-        try:
-            for view in views:
-                self._need(view, sql)
-            self._progress.begin("query", 0, "rows")
-            cursor = self._db.execute(sql)
-            rows = cursor.fetchmany(ROWS_MAX + 1)
-        except sqlite3.Error as error:
-            raise self._explained(error, sql) from error
-        finally:
-            self._progress.end()
-        if len(rows) > ROWS_MAX:
-            raise AnalysisError(f"a query has more than {ROWS_MAX} rows; aggregate in SQL: {sql}")
-        names = [column[0] for column in cursor.description]
-        return [dict(zip(names, row, strict=True)) for row in rows]
-
-    def _open(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self._directory / "views.sqlite", isolation_level=None)
-        # Nothing here outlives the process: no journal, no fsync.
-        db.execute("PRAGMA journal_mode = OFF")
-        db.execute("PRAGMA synchronous = OFF")
-        db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        db.create_function("HOST_OF", 1, _host_or_none, deterministic=True)
-        # SQLite runs without Python: only this call lets a pending Ctrl-C be seen, and stop it.
-        db.set_progress_handler(lambda: 0, _STEPS_BETWEEN_SIGNALS)
-        return db
-
-    def _explained(self, error: sqlite3.Error, sql: str) -> BaseException:
-        text = str(error)
-        if "interrupted" in text:
-            return KeyboardInterrupt()
-        if "full" in text or "disk I/O" in text:
-            return AnalysisError(
-                f"no room for the temporary database in {self._directory.parent};"
-                " set TMPDIR to a disk with more, or use --engine spark"
-            )
-        return AnalysisError(f"a query of a report failed: {text}: {' '.join(sql.split())}")
+        for view in views:
+            self._need(view, sql)
+        return self._db.query(sql)
 
     def _need(self, view: str, sql: str) -> None:
         if view not in VIEWS:
@@ -142,7 +98,7 @@ class SqliteEngine:
             if view not in self._filled:
                 self._fill_stats()
             return
-        schema = _SCHEMAS[view]
+        schema = TABLES[view]
         wanted = mentioned_columns(schema, sql) | self._mentioned.get(view, frozenset())
         self._mentioned[view] = wanted
         if view in self._filled and wanted <= self._filled[view]:
@@ -179,19 +135,13 @@ class SqliteEngine:
         self._insert(schema, list(_CORRUPT_COLUMNS), corrupt)
 
     def _fill_stats(self) -> None:
-        for table in STATS.values():
-            self._create(_partial(table.schema), list(table.columns))
+        self._db.create_statistics()
         for store in self.stores:
             for piece in statistics_of(store.label, self._scan("headers", [store])):
                 for name, rows in piece.items():
-                    self._add(_partial(STATS[name].schema), list(STATS[name].columns), rows)
+                    self._db.add_statistics(name, rows)
+        self._db.merge_statistics()
         for table in STATS.values():
-            source = _partial(table.schema).name
-            self._db.execute(f"DROP TABLE IF EXISTS {table.name}")
-            self._db.execute(
-                f"CREATE TABLE {table.name} AS {table.merge_sql.format(source=source)}"
-            )
-            self._db.execute(f"DROP TABLE {source}")
             self._filled[table.name] = frozenset(table.columns)
 
     def _fill_queues(self, schema: TableSchema, names: list[str]) -> None:
@@ -253,36 +203,9 @@ class SqliteEngine:
         self, schema: TableSchema, names: list[str], rows: Iterable[tuple[Any, ...]]
     ) -> None:
         self._filled.pop(schema.name, None)
-        self._create(schema, names)
-        self._add(schema, names, rows)
+        self._db.create(schema, names)
+        self._db.add(schema.name, len(names), rows)
         self._filled[schema.name] = frozenset(names)
-
-    def _create(self, schema: TableSchema, names: list[str]) -> None:
-        columns = ", ".join(f'"{name}" {schema.type_of(name).sqlite}' for name in names)
-        self._db.execute(f"DROP TABLE IF EXISTS {schema.name}")
-        self._db.execute(f"CREATE TABLE {schema.name} ({columns})")
-
-    def _add(self, schema: TableSchema, names: list[str], rows: Iterable[tuple[Any, ...]]) -> None:
-        places = ", ".join("?" * len(names))
-        self._db.execute("BEGIN")
-        try:
-            self._db.executemany(f"INSERT INTO {schema.name} VALUES ({places})", rows)
-        finally:
-            # There is no journal to roll back with; a table not noted as filled is made anew.
-            self._db.execute("COMMIT")
-
-
-_SCHEMAS = {
-    schema.name: schema
-    for schema in (
-        COMMITLOG,
-        COMMITLOG_FULL,
-        COMMITLOG_CORRUPT,
-        CONSUMEQUEUE,
-        JOURNAL,
-        JOURNAL_CORRUPT,
-    )
-}
 
 
 def _rows_of(batches: Iterable[RowBatch], names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
@@ -298,11 +221,3 @@ def _rows_of(batches: Iterable[RowBatch], names: Sequence[str]) -> Iterator[tupl
 def _corrupt_rows(batch: RowBatch) -> Iterator[tuple[Any, ...]]:
     for row in batch.corrupt:
         yield (row.store, row.segment, row.phy_offset, row.length, row.reason)
-
-
-def _partial(schema: TableSchema) -> TableSchema:
-    return TableSchema(f"{schema.name}_partial", schema.columns)
-
-
-def _host_or_none(address: str | None) -> str | None:
-    return None if address is None else host_of(address)

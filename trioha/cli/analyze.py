@@ -221,7 +221,8 @@ def _engine(
             "parallelism": info.parallelism,
             "java": info.java,
         }
-        yield SparkEngine(session, inputs, progress=progress)
+        with SparkEngine(session, inputs, scratch=directory.scratch, progress=progress) as on_spark:
+            yield on_spark
 
 
 def _settings(pairs: Sequence[str]) -> dict[str, str]:

@@ -1,10 +1,13 @@
 """The engine on Spark: the same views over our data sources, on any cluster.
 
 Theory of operation. A view is a temporary view over a data source that is told which columns the
-query mentions, since Spark prunes none of a Python source. Nothing is read until a query runs. The
-statistics are computed once, on first use, and kept by Spark: they are small. Only results come to
-the driver. While a query runs, a thread looks at Spark's status tracker, the one place where Spark
-tells how far its tasks are.
+query mentions, since Spark prunes none of a Python source. Nothing is read until a query runs, and
+only results come to the driver. While a query runs, a thread looks at Spark's status tracker, the
+one place where Spark tells how far its tasks are.
+
+Statistics are small: they are counted in the workers once, and live in SQLite on the driver. There
+a query over a day's minutes takes milliseconds; as a job of Spark's it takes a second, and reports
+ask dozens of them. A query that reads a statistic beside another view gets it as a view of Spark's.
 """
 
 from __future__ import annotations
@@ -16,9 +19,9 @@ from collections.abc import Collection, Iterator, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 
+from trioha.analysis.database import Database
 from trioha.analysis.engine import ROWS_MAX, VIEWS, Window, mentioned_columns
 from trioha.analysis.inputs import Inputs
 from trioha.analysis.journal_rows import JournalRow
@@ -26,11 +29,14 @@ from trioha.analysis.progress import NoProgress, Progress
 from trioha.analysis.schema import TABLES, AnalysisError
 from trioha.analysis.spark import register
 from trioha.analysis.spark.session import first_line
-from trioha.analysis.spark.statistics_source import StatisticsSource, wide_names
+from trioha.analysis.spark.statistics_source import StatisticsSource, rows_of_wide, wide_merge_sql
 from trioha.analysis.stats import STATS, StatsTable
 from trioha.analysis.store_files import StoreFiles
 
 if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
     from pyspark.sql import DataFrame, SparkSession
 
 _FORMATS = {
@@ -42,6 +48,7 @@ _FORMATS = {
     "journal_corrupt": "trioha_journal_corrupt",
 }
 _TIMED = frozenset({"commitlog", "commitlog_full", "commitlog_corrupt", "journal"})
+_WIDE = "trioha_statistics"
 _LOOK_INTERVAL_S = 0.25
 _IDLE_LIMIT_S = 20.0
 """Without one running task for so long, the user is told that nobody works."""
@@ -57,7 +64,12 @@ class SparkEngine:
     name = "spark"
 
     def __init__(
-        self, session: SparkSession, inputs: Inputs, *, progress: Progress | None = None
+        self,
+        session: SparkSession,
+        inputs: Inputs,
+        *,
+        scratch: Path | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self.stores: Sequence[StoreFiles] = inputs.stores
         self.journal_count = len(inputs.journals)
@@ -66,7 +78,8 @@ class SparkEngine:
         self._inputs = inputs
         self._progress = progress or NoProgress()
         self._views: dict[str, frozenset[str]] = {}
-        self._kept: list[DataFrame] = []
+        self._statistics: Database | None = None
+        self._scratch = scratch
         register(session)
         session.dataSource.register(StatisticsSource)
 
@@ -86,31 +99,46 @@ class SparkEngine:
         return f"ELEMENT_AT({column}, '{key}')"
 
     def query(self, sql: str, *, views: Collection[str]) -> list[dict[str, Any]]:
-        what = f"spark: {', '.join(views)}"
-        with _explained(sql), self._watched(what):
+        statistics = self._counted() if any(view in STATS for view in views) else None
+        if statistics is not None and all(view in STATS for view in views):
+            return statistics.query(sql)
+        with _explained(sql), self._watched(f"spark: {', '.join(views)}"):
             for view in views:
-                self._need(view, sql)
+                if view in STATS and statistics is not None:
+                    self._copy(statistics, STATS[view])
+                else:
+                    self._need(view, sql)
             rows = self._session.sql(sql).limit(ROWS_MAX + 1).collect()
         if len(rows) > ROWS_MAX:
             raise AnalysisError(f"a query has more than {ROWS_MAX} rows; aggregate in SQL: {sql}")
         return [{name: _plain(value) for name, value in row.asDict().items()} for row in rows]
 
     def close(self) -> None:
-        """Let go of what Spark keeps for this engine; the session stays."""
-        for frame in self._kept:
-            frame.unpersist()
-        self._kept.clear()
+        """Let go of what is kept for this engine; the session stays."""
+        if self._statistics is not None:
+            self._statistics.close()
+            self._statistics = None
         for view in self._views:
             self._session.catalog.dropTempView(view)
         self._views.clear()
 
+    def __enter__(self) -> SparkEngine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:  # else the session may be past answering
+            self.close()
+        elif self._statistics is not None:
+            self._statistics.close()
+
     def _need(self, view: str, sql: str) -> None:
         if view not in VIEWS:
             raise AnalysisError(f"{view} is no view; there are {', '.join(VIEWS)}")
-        if view in STATS:
-            if view not in self._views:
-                self._count_statistics()
-            return
         schema = TABLES[view]
         wanted = mentioned_columns(schema, sql)
         if self._views.get(view) == wanted:
@@ -142,26 +170,35 @@ class SparkEngine:
             reader = reader.option("to", str(self.window.to_ms))
         return reader.load(paths)
 
-    def _count_statistics(self) -> None:
-        if self.stores:
-            paths = [store.label for store in self.stores]
-            partial = self._read(StatisticsSource.name(), paths, timed=True)
-        else:
-            ddl = StatisticsSource({}).schema()
-            partial = self._session.createDataFrame([], ddl)
-        partial = partial.persist(StorageLevel.MEMORY_AND_DISK)
-        for table in STATS.values():
-            merged = self._merged(partial, table).persist(StorageLevel.MEMORY_AND_DISK)
-            merged.count()  # now, while the wide table is kept
-            merged.createOrReplaceTempView(table.name)
-            self._kept.append(merged)
-            self._views[table.name] = frozenset(table.columns)
-        partial.unpersist()
+    def _counted(self) -> Database:
+        """The statistics, counted on first use."""
+        if self._statistics is not None:
+            return self._statistics
+        database = Database(self._scratch)
+        database.create_statistics()
+        paths = [store.label for store in self.stores]
+        if paths:
+            what = "spark: headers"
+            with _explained(what), self._watched(what):
+                wide = self._read(StatisticsSource.name(), paths, timed=True)
+                wide.createOrReplaceTempView(_WIDE)
+                merged = self._session.sql(wide_merge_sql(_WIDE)).toArrow()
+            for name, rows in rows_of_wide(merged):
+                database.add_statistics(name, rows)
+        database.merge_statistics()
+        self._statistics = database
+        return database
 
-    def _merged(self, partial: DataFrame, table: StatsTable) -> DataFrame:
-        columns = [f"{wide} AS {name}" for name, wide in wide_names(table).items()]
-        named = partial.where(f"kind = '{table.name}'").selectExpr(*columns)
-        return self._session.sql(table.merge_sql.format(source="{source}"), source=named)
+    def _copy(self, statistics: Database, table: StatsTable) -> None:
+        if table.name in self._views:
+            return
+        rows = statistics.query(f"SELECT * FROM {table.name}")
+        columns = table.columns
+        frame = self._session.createDataFrame(
+            [tuple(row[name] for name in columns) for row in rows], table.schema.spark_ddl()
+        )
+        frame.createOrReplaceTempView(table.name)
+        self._views[table.name] = frozenset(columns)
 
     @contextlib.contextmanager
     def _watched(self, what: str) -> Iterator[None]:

@@ -1,15 +1,17 @@
 """The data source behind the three statistics: counted in the workers, merged by Spark.
 
-A row of any statistic is a row of one wide table, so that one scan serves all three: its kind, its
-keys (texts by name, numbers as k0, k1), its measures as m0, m1, …
+A row of any statistic is a row of one wide table, so that one scan and one merge serve all three:
+its kind, its keys (texts by name, numbers as k0, k1), its measures by how they merge: sum0, min0, …
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -18,25 +20,50 @@ from trioha.analysis.spark.read_options import ReadOptions, read_options
 from trioha.analysis.stats import STATS, StatsTable, statistics_of
 from trioha.analysis.store_files import LogSplit, open_store
 
+_ROWS = 65_536
 _TEXTS = ("store", "topic", "born_host")
-_NUMBERS = tuple(
-    f"k{i}"
-    for i in range(max(sum(key not in _TEXTS for key in table.keys) for table in STATS.values()))
-)
-_MEASURES = tuple(f"m{i}" for i in range(max(len(table.measures) for table in STATS.values())))
-_COLUMNS = ("kind", *_TEXTS, *_NUMBERS, *_MEASURES)
-_ARROW = pa.schema(
-    [(name, pa.string() if name in ("kind", *_TEXTS) else pa.int64()) for name in _COLUMNS]
-)
 
 
 def wide_names(table: StatsTable) -> dict[str, str]:
     """Columns of a statistic -> columns of the wide table."""
-    numbers = [key for key in table.keys if key not in _TEXTS]
-    names = {key: key for key in table.keys if key in _TEXTS}
-    names |= dict(zip(numbers, _NUMBERS, strict=False))
-    measures = [name for name, _ in table.measures]
-    return names | dict(zip(measures, _MEASURES, strict=False))
+    counts: Counter[str] = Counter()
+    names = {}
+    for name in table.keys:
+        names[name] = name if name in _TEXTS else f"k{counts['k']}"
+        counts["k"] += name not in _TEXTS
+    for name, merge in table.measures:
+        names[name] = f"{merge.lower()}{counts[merge]}"
+        counts[merge] += 1
+    return names
+
+
+_NUMBERS = sorted(
+    {wide for table in STATS.values() for wide in wide_names(table).values()} - set(_TEXTS)
+)
+_KEYS = ("kind", *_TEXTS, *(name for name in _NUMBERS if name.startswith("k")))
+_MEASURES = tuple(name for name in _NUMBERS if not name.startswith("k"))
+_ARROW = pa.schema(
+    [(name, pa.string() if name in ("kind", *_TEXTS) else pa.int64()) for name in _KEYS]
+    + [(name, pa.int64()) for name in _MEASURES]
+)
+
+
+def wide_merge_sql(source: str) -> str:
+    """SELECT that merges rows of equal keys, whatever their kind."""
+    keys = ", ".join(_KEYS)
+    measures = ", ".join(f"{name[:3]}({name}) AS {name}" for name in _MEASURES)
+    return f"SELECT {keys}, {measures} FROM {source} GROUP BY {keys}"
+
+
+def rows_of_wide(merged: pa.Table) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
+    """Rows of each statistic out of the wide table, in pieces."""
+    for batch in merged.to_batches(max_chunksize=_ROWS):
+        for table in STATS.values():
+            of_kind = batch.filter(pc.equal(batch["kind"], table.name))
+            if of_kind.num_rows:
+                names = wide_names(table)
+                columns = [of_kind[names[name]].to_pylist() for name in table.columns]
+                yield table.name, list(zip(*columns, strict=True))
 
 
 class StatisticsSource(DataSource):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ from trioha.store.consume_queue import ENTRY
 
 COUNT = 300
 PRIME = (1 << 31) - 1
+GOLDEN = Path(__file__).parents[2] / "store" / "golden"
 
 
 @pytest.fixture
@@ -269,3 +272,23 @@ def test_a_run_is_told_by_its_sums(low: int, steps: list[int]) -> None:
         ),
     }
     assert _is_run(row) == (sorted(values) == list(range(min(values), max(values) + 1)))
+
+
+@pytest.mark.parametrize("name", ["java-clean-stop", "java-killed"])
+def test_stores_of_a_java_broker_are_sound_and_known(tmp_path: Path, name: str) -> None:
+    with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    sent = json.loads((GOLDEN / f"{name}.json").read_text())
+    report = make_report("integrity", tmp_path)
+    assert report.exit_code == 0, texts_of(report, "error")
+    (row,) = rows_of(report, "index")
+    # What was delayed is indexed twice: when it was stored, and when it was delivered.
+    assert (
+        row["keys_checked"] == row["entries"] >= sum(1 + len(each["keys"].split()) for each in sent)
+    )
+    for each in (sent[0], sent[-1]):
+        key = each["keys"].split()[0]
+        hops = rows_of(make_report("trace", tmp_path, key=key), "hops")
+        assert each["phy_offset"] in [hop["phy_offset"] for hop in hops]
+        (hop,) = [hop for hop in hops if hop["phy_offset"] == each["phy_offset"]]
+        assert (hop["queue_id"], hop["queue_offset"]) == (each["queue_id"], each["queue_offset"])

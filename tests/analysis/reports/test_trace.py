@@ -136,7 +136,10 @@ def test_groups_have_consumed_up_to_somewhere(tmp_path: Path) -> None:
         ("%RETRY%g", "g"): True,
     }
     assert rows_of(report, "hops")[0]["consumed_by"] == ("g" if place < 16 else "")
-    assert any("Not consumed yet by late" in text for text in texts_of(report, "info"))
+    assert any(
+        "group late has not consumed 1 record of it in orders" in text
+        for text in texts_of(report, "info")
+    )
 
 
 def test_every_store_shows_what_it_has(tmp_path: Path) -> None:
@@ -161,6 +164,13 @@ def test_what_is_not_there_is_not_found(tmp_path: Path, key: str) -> None:
     report = make_report("trace", store.root, key=key)
     assert rows_of(report, "hops") == []
     assert "No record with" in texts_of(report, "warning")[0]
+
+
+def test_a_key_of_many_messages_is_told_to_be_that(tmp_path: Path) -> None:
+    store = write_journey(tmp_path / "s")
+    report = make_report("trace", store.root, key="all")
+    assert len(rows_of(report, "hops")) == len(store.told)
+    assert "These are 61 different messages" in texts_of(report, "warning")[0]
 
 
 def test_who_asks_for_nothing_is_told_how_to_ask(tmp_path: Path) -> None:

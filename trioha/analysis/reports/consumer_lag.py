@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from trioha.analysis.engine import Engine, bucket, literal
+from trioha.analysis.engine import Engine, bucket, literal, literals
 from trioha.analysis.reports.tables import table
 from trioha.analysis.reports.time_buckets import bucket_width_ms
 from trioha.analysis.reports.words import count_of, say_ms
@@ -102,7 +102,8 @@ def _find_ages(engine: Engine, lags: list[QueueLag]) -> None:
     )
     rows = engine.query(
         "SELECT store, topic, queue_id, queue_offset, MAX(store_ms) AS store_ms FROM commitlog "
-        f"WHERE {where} GROUP BY store, topic, queue_id, queue_offset",
+        f"WHERE topic IN {literals(sorted({lag.topic for lag in lags}))} AND ({where}) "
+        "GROUP BY store, topic, queue_id, queue_offset",
         views=["commitlog"],
     )
     times = {

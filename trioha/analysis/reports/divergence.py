@@ -34,7 +34,7 @@ from trioha.analysis.store_files import StoreFiles
 
 NAME = "divergence"
 TITLE = REPORTS[NAME].title
-NEEDS = frozenset({"commitlog", "commitlog_corrupt", "two stores"})
+NEEDS = frozenset({"commitlog", "commitlog_corrupt", "commitlog_stats", "two stores"})
 ENGINES = frozenset({"local", "spark"})
 
 RECORDS_MAX = 40
@@ -43,6 +43,8 @@ BYTES_MAX = 64 << 30
 """Of log compared byte by byte; at a gigabyte per second about a minute."""
 STRETCHES_MAX = 100
 JOURNAL_MARGIN_MS = 10 * MINUTE_MS
+_RECORD_BYTES_MAX = 16 << 20
+"""No record is larger: maxMessageSize is 4 MiB, and a scan may begin so far before a byte."""
 _JOURNAL_NAMES = (
     "role",
     "epoch",
@@ -165,7 +167,8 @@ def _compare_bytes(engine: Engine, pair: _Pair, a: StoreFiles, b: StoreFiles) ->
             "SELECT store, phy_offset, size, topic, queue_id, queue_offset, store_ms, store_host, "
             "body_crc, term, body_size, properties_size FROM commitlog "
             f"WHERE store IN {literals((a.label, b.label))} "
-            f"AND phy_offset <= {offset} AND phy_offset + size > {offset} ORDER BY store",
+            f"AND phy_offset <= {offset} AND phy_offset > {offset - _RECORD_BYTES_MAX} "
+            f"AND phy_offset + size > {offset} ORDER BY store",
             views=["commitlog"],
         )
         if rows:
@@ -302,9 +305,16 @@ def _divergence(pair: _Pair, found: Differences) -> Finding:
     return Finding(
         "error",
         f"{pair.a.store} and {pair.b.store} have diverged: the first is the {where}, topic "
-        f"{first[0]['topic']}, stored {say_time(when)}{told}. "
-        f"{count_of(found.count, 'offset')} differ up to {found.last_offset}: "
-        f"{found.only_a:,} only in the first store, {found.only_b:,} only in the second.",
+        f"{first[0]['topic']}, stored {say_time(when)}{told}. {_extent(found)}",
+    )
+
+
+def _extent(found: Differences) -> str:
+    if found.count == 1:
+        return "No other record differs."
+    return (
+        f"{found.count:,} records differ, the last at {found.last_offset}: {found.only_a:,} only "
+        f"the first store has, {found.only_b:,} only the second."
     )
 
 

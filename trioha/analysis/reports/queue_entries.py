@@ -34,34 +34,61 @@ MISSING, DANGLING, WRONG = "record without entry", "entry without record", "entr
 class Ends:
     """Of one store: what of the log and of its queues is to agree."""
 
+    store: str
     log_begin: int
-    log_end: int
+    log_last: int
+    """Where the last record begins."""
     newest_entry: int
     """phy_offset of the newest entry of all queues, within the log; -1 when there is none."""
     entries_beyond: int
-    """Entries at or behind `log_end`."""
+    """Entries behind `log_last`."""
     records_beyond: int
     """Records behind the newest entry."""
 
 
 def ends_of(engine: Engine) -> dict[str, Ends]:
     """By store; stores without records or queues are missing."""
-    rows = engine.query(
-        "WITH log_ends AS (SELECT store, MIN(phy_offset) AS log_begin, "
-        "MAX(phy_offset + size) AS log_end FROM commitlog GROUP BY store), "
-        "entries AS (SELECT consumequeue.store AS store, log_begin, log_end, "
-        "MAX(CASE WHEN phy_offset < log_end THEN phy_offset ELSE -1 END) AS newest_entry, "
-        "SUM(CASE WHEN phy_offset >= log_end THEN 1 ELSE 0 END) AS entries_beyond "
-        "FROM consumequeue JOIN log_ends ON log_ends.store = consumequeue.store "
-        "GROUP BY consumequeue.store, log_begin, log_end) "
-        "SELECT entries.store AS store, log_begin, log_end, newest_entry, entries_beyond, "
-        "COUNT(phy_offset) AS records_beyond FROM entries LEFT JOIN (SELECT store AS log_store, "
-        f"phy_offset FROM commitlog WHERE {QUEUED}) AS log "
-        "ON log_store = entries.store AND phy_offset > newest_entry "
-        "GROUP BY entries.store, log_begin, log_end, newest_entry, entries_beyond",
-        views=["commitlog", "consumequeue"],
+    log = {
+        row["store"]: row
+        for row in engine.query(
+            "SELECT store, MIN(phy_offset_min) AS log_begin, MAX(phy_offset_max) AS log_last "
+            "FROM commitlog_stats GROUP BY store",
+            views=["commitlog_stats"],
+        )
+    }
+    last = _by_store({store: row["log_last"] for store, row in log.items()}, -1)
+    entries = engine.query(
+        f"SELECT store, MAX(CASE WHEN phy_offset <= {last} THEN phy_offset ELSE -1 END) "
+        f"AS newest_entry, SUM(CASE WHEN phy_offset > {last} THEN 1 ELSE 0 END) "
+        "AS entries_beyond FROM consumequeue GROUP BY store",
+        views=["consumequeue"],
     )
-    return {row.pop("store"): Ends(**row) for row in rows}
+    newest = {row["store"]: row["newest_entry"] for row in entries if row["store"] in log}
+    beyond = {}
+    if any(newest[store] < log[store]["log_last"] for store in newest):
+        beyond = {
+            row["store"]: row["records"]
+            for row in engine.query(
+                f"SELECT store, COUNT(*) AS records FROM commitlog WHERE {QUEUED} "
+                f"AND phy_offset > {min(newest.values())} "
+                f"AND phy_offset > {_by_store(newest, 1 << 62)} GROUP BY store",
+                views=["commitlog"],
+            )
+        }
+    return {
+        row["store"]: Ends(
+            **log[row["store"]] | {"store": row["store"]} | row,
+            records_beyond=beyond.get(row["store"], 0),
+        )
+        for row in entries
+        if row["store"] in log
+    }
+
+
+def _by_store(values: Mapping[str, int], otherwise: int) -> str:
+    """SQL: a number by the row's store."""
+    cases = " ".join(f"WHEN {literal(store)} THEN {value}" for store, value in values.items())
+    return f"(CASE store {cases} ELSE {otherwise} END)" if cases else str(otherwise)
 
 
 def wrong_entries(
@@ -144,7 +171,7 @@ def _sides(engine: Engine, ends: Mapping[str, Ends]) -> str | None:
         label = literal(store.label)
         log.append(f"(store = {label} AND phy_offset <= {end.newest_entry})")
         queues.append(
-            f"(store = {label} AND phy_offset >= {end.log_begin} AND phy_offset < {end.log_end})"
+            f"(store = {label} AND phy_offset >= {end.log_begin} AND phy_offset <= {end.log_last})"
         )
     if not log:
         return None
@@ -162,21 +189,21 @@ def _sides(engine: Engine, ends: Mapping[str, Ends]) -> str | None:
 
 def wrong_tags(engine: Engine, ends: Mapping[str, Ends]) -> list[dict[str, Any]]:
     """Queues whose entries carry other tags codes than their records' tags make."""
-    low = " ".join(f"WHEN {literal(store)} THEN {end.log_begin}" for store, end in ends.items())
-    high = " ".join(f"WHEN {literal(store)} THEN {end.newest_entry}" for store, end in ends.items())
     if not ends:
         return []
+    low = _by_store({store: end.log_begin for store, end in ends.items()}, 0)
+    high = _by_store({store: end.newest_entry for store, end in ends.items()}, -1)
     of_log = engine.query(
         "SELECT store, topic, queue_id, COALESCE(tags, '') AS tags, COUNT(*) AS messages "
         f"FROM commitlog_full WHERE {QUEUED} AND topic <> {literal(SCHEDULE_TOPIC)} "
-        f"AND phy_offset <= CASE store {high} ELSE -1 END "
+        f"AND phy_offset <= {high} "
         f"GROUP BY store, topic, queue_id, COALESCE(tags, '') LIMIT {_TAGS_MAX + 1}",
         views=["commitlog_full"],
     )
     of_queues = engine.query(
         "SELECT store, topic, queue_id, tags_code, COUNT(*) AS messages FROM consumequeue "
-        f"WHERE topic <> {literal(SCHEDULE_TOPIC)} AND phy_offset >= CASE store {low} ELSE 0 END "
-        f"AND phy_offset <= CASE store {high} ELSE -1 END "
+        f"WHERE topic <> {literal(SCHEDULE_TOPIC)} AND phy_offset >= {low} "
+        f"AND phy_offset <= {high} "
         f"GROUP BY store, topic, queue_id, tags_code LIMIT {_TAGS_MAX + 1}",
         views=["consumequeue"],
     )

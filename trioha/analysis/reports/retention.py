@@ -37,6 +37,8 @@ LIMITS = (
 )
 SOON_DAYS = 14
 _SEGMENTS_MAX = 1000
+_FORECAST_DAYS_MAX = 3650
+"""Beyond, a date says nothing, and calendars end."""
 
 
 def run(engine: Engine, options: ReportOptions) -> Report:
@@ -180,7 +182,9 @@ def _forecast(row: dict[str, Any], name: str, line: Trend | None) -> list[dict[s
     made = []
     for limit, share in LIMITS:
         days = days_until(share * row["disk_bytes"], row["disk_used_bytes"], per_day)
-        at_ms = None if days is None else row["last_ms"] + int(days * DAY_MS)
+        at_ms = None
+        if days is not None and days <= _FORECAST_DAYS_MAX:
+            at_ms = row["last_ms"] + int(days * DAY_MS)
         made.append(
             {
                 "store": row["store"],

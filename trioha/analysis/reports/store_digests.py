@@ -22,6 +22,7 @@ BLOCK_BYTES = 1 << 20
 DIFFERING_BLOCKS_MAX = 2000
 """Beyond, everything from the first of them on is compared."""
 _RANGES_MAX = 64
+_SCANS_MAX = 8
 _PRIME = (1 << 31) - 1  # so that a product of two remainders fits 63 bits
 _FACTORS = (1_000_003, 1_234_567_891)
 _UNHASHED = frozenset({"store", "segment", "phy_offset", "topic", "born_host", "store_host"})
@@ -57,12 +58,34 @@ class Differences:
 def extents(engine: Engine) -> dict[str, Extent]:
     """What each store holds; stores without records in the window are missing."""
     rows = engine.query(
-        "SELECT store, MIN(phy_offset) AS begin_offset, MAX(phy_offset + size) AS end_offset, "
-        "COUNT(*) AS messages, MIN(store_ms) AS first_ms, MAX(store_ms) AS last_ms "
-        "FROM commitlog GROUP BY store",
-        views=["commitlog"],
+        "SELECT store, MIN(phy_offset_min) AS begin_offset, MAX(phy_offset_max) AS last_offset, "
+        "SUM(messages) AS messages, MIN(store_ms_min) AS first_ms, MAX(store_ms_max) AS last_ms "
+        "FROM commitlog_stats GROUP BY store",
+        views=["commitlog_stats"],
     )
-    return {row["store"]: Extent(*row.values()) for row in rows}
+    if not rows:
+        return {}
+    # How long the last record is, the statistics do not say; the bound spares the rest of the scan.
+    lowest = min(row["last_offset"] for row in rows)
+    ends = {
+        row["store"]: row["end_offset"]
+        for row in engine.query(
+            "SELECT store, MAX(phy_offset + size) AS end_offset FROM commitlog "
+            f"WHERE phy_offset >= {lowest} GROUP BY store",
+            views=["commitlog"],
+        )
+    }
+    return {
+        row["store"]: Extent(
+            row["store"],
+            row["begin_offset"],
+            ends[row["store"]],
+            row["messages"],
+            row["first_ms"],
+            row["last_ms"],
+        )
+        for row in rows
+    }
 
 
 def differing_blocks(engine: Engine, found: Sequence[Extent]) -> list[dict[str, Any]]:
@@ -168,9 +191,19 @@ def first_unequal(
 
 def _unequal(a: str, b: str, ranges: Sequence[tuple[int, int]]) -> str:
     columns = ", ".join(COMPARED)
-    where = " OR ".join(f"(phy_offset >= {low} AND phy_offset < {high})" for low, high in ranges)
+    stores = literals((a, b))
+    if len(ranges) > _SCANS_MAX:
+        within = [
+            " OR ".join(f"(phy_offset >= {low} AND phy_offset < {high})" for low, high in ranges)
+        ]
+    else:
+        # One scan per range: a source can use bounds to skip what lies outside, but no OR.
+        within = [f"phy_offset >= {low} AND phy_offset < {high}" for low, high in ranges]
+    rows = " UNION ALL ".join(
+        f"SELECT store, {columns} FROM commitlog WHERE store IN {stores} AND ({each})"
+        for each in within
+    )
     return (
-        f"SELECT MIN(store) AS store, {columns} FROM commitlog "
-        f"WHERE store IN {literals((a, b))} AND ({where}) GROUP BY {columns} "
+        f"SELECT MIN(store) AS store, {columns} FROM ({rows}) AS t GROUP BY {columns} "
         "HAVING COUNT(*) = 1"
     )

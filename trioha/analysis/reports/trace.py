@@ -37,6 +37,7 @@ NEEDS = frozenset({"commitlog_full", "key or id"})
 ENGINES = frozenset({"local", "spark"})
 
 HOPS_MAX = 1000
+_GROUPS_MAX = 10
 _COLUMNS = (
     "store, phy_offset, size, topic, queue_id, queue_offset, sys_flag, born_ms, born_host, "
     "store_ms, store_host, reconsume_times, prepared_offset, term, tags, keys, unique_key, "
@@ -165,6 +166,7 @@ def _hop(row: dict[str, Any]) -> dict[str, Any]:
         "goes_to": properties.get(Property.REAL_TOPIC, "") if is_waiting else "",
         "origin": properties.get(Property.RETRY_TOPIC, ""),
         "offset_id": _offset_id(row),
+        "origin_id": properties.get(Property.ORIGIN_MESSAGE_ID, ""),
         "crc_ok": bool(row["crc_ok"]),
     }
 
@@ -285,16 +287,28 @@ def _findings(
             findings.append(
                 Finding("error", f"{hop['store']}: its body at {hop['phy_offset']} is damaged.")
             )
-    left = sorted(
-        {
-            f"{row['consumer_group']} ({row['topic']} queue {row['queue_id']}, "
-            f"{row['consumer_offset']:,} of {row['queue_offset'] + 1:,}) in {row['store']}"
-            for row in progress
-            if not row["consumed"]
-        }
-    )
-    if left:
-        findings.append(Finding("info", f"Not consumed yet by {'; '.join(left[:10])}."))
+    left: dict[tuple[str, str, str], int] = {}
+    for row in progress:
+        if not row["consumed"]:
+            place = (row["consumer_group"], row["topic"], row["store"])
+            left[place] = left.get(place, 0) + 1
+    for (group, topic, store), count in sorted(left.items())[:_GROUPS_MAX]:
+        findings.append(
+            Finding(
+                "info",
+                f"{store}: group {group} has not consumed {count_of(count, 'record')} of it in "
+                f"{topic} yet.",
+            )
+        )
+    different = {hop["unique_key"] or hop["origin_id"] or hop["offset_id"] for hop in hops}
+    if len(different) > 1:
+        findings.insert(
+            1,
+            Finding(
+                "warning",
+                f"These are {len(different):,} different messages; a unique id names one of them.",
+            ),
+        )
     if len(hops) >= HOPS_MAX:
         findings.append(Finding("warning", f"Only the first {HOPS_MAX:,} records are shown."))
     return findings

@@ -37,15 +37,14 @@ messages = st.builds(
     is_noop=st.booleans(),
     store_ms=st.integers(1000, 2000),
 )
-logs = st.builds(
-    lambda some, is_dledger: (
-        make_log(some, segment_bytes=SEGMENT_BYTES, is_dledger=is_dledger),
-        is_dledger,
-    ),
-    st.lists(messages, max_size=12),
-    st.booleans(),
-)
+logs = st.tuples(st.lists(messages, max_size=12), st.booleans())
+"""Messages, and whether their log is a DLEDGER one."""
 windows = st.sampled_from([150, 1000, 1 << 20])
+
+
+def made(what: tuple[list[LogMessage], bool]) -> tuple[LogImage, bool]:
+    some, is_dledger = what
+    return make_log(some, segment_bytes=SEGMENT_BYTES, is_dledger=is_dledger), is_dledger
 
 
 def segment_of(data: bytes | bytearray, *, is_dledger: bool, is_tail: bool = True) -> Segment:
@@ -125,9 +124,9 @@ def expected_rows(log: LogImage, *, is_dledger: bool) -> list[tuple[Any, ...]]:
 @settings(max_examples=150, deadline=None)
 @given(logs, st.lists(st.integers(0, SEGMENT_BYTES), max_size=6), windows)
 def test_every_record_is_one_row_wherever_the_log_is_cut(
-    made: tuple[LogImage, bool], cuts: list[int], window: int
+    what: tuple[list[LogMessage], bool], cuts: list[int], window: int
 ) -> None:
-    log, is_dledger = made
+    log, is_dledger = made(what)
     data = log.segments.get(0, bytearray(SEGMENT_BYTES))
     rows, corrupt = scan_all(data, is_dledger=is_dledger, cuts=cuts, window=window)
     assert rows == expected_rows(log, is_dledger=is_dledger)
@@ -142,9 +141,9 @@ def test_every_record_is_one_row_wherever_the_log_is_cut(
     windows,
 )
 def test_flips_cost_no_whole_record_and_cuts_change_nothing(
-    made: tuple[LogImage, bool], flips: list[tuple[int, int]], cuts: list[int], window: int
+    what: tuple[list[LogMessage], bool], flips: list[tuple[int, int]], cuts: list[int], window: int
 ) -> None:
-    log, is_dledger = made
+    log, is_dledger = made(what)
     data = bytearray(log.segments.get(0, bytearray(SEGMENT_BYTES)))
     touched = set()
     for place, mask in flips:
@@ -174,11 +173,11 @@ def test_flips_cost_no_whole_record_and_cuts_change_nothing(
     st.lists(st.integers(0, 4000), max_size=4),
     windows,
 )
-@example((make_log([LogMessage()] * 9, segment_bytes=SEGMENT_BYTES), False), 200, 250, [210], 150)
+@example(([LogMessage()] * 9, False), 200, 250, [210], 150)
 def test_a_hole_of_zeros_costs_what_is_in_it(
-    made: tuple[LogImage, bool], begin: int, length: int, cuts: list[int], window: int
+    what: tuple[list[LogMessage], bool], begin: int, length: int, cuts: list[int], window: int
 ) -> None:
-    log, is_dledger = made
+    log, is_dledger = made(what)
     data = bytearray(log.segments.get(0, bytearray(SEGMENT_BYTES)))
     data[begin : begin + length] = bytes(length)
     rows, corrupt = scan_all(data, is_dledger=is_dledger)
@@ -291,9 +290,9 @@ def matches(record: Any, filters: ScanFilter) -> bool:
     st.sampled_from([64, 500, 1 << 20]),
 )
 def test_filters_are_exact(
-    made: tuple[LogImage, bool], filters: ScanFilter, split_bytes: int
+    what: tuple[list[LogMessage], bool], filters: ScanFilter, split_bytes: int
 ) -> None:
-    log, is_dledger = made
+    log, is_dledger = made(what)
     with Store(log, is_dledger) as directory:
         store = open_store(directory)
         splits = plan_splits(store, filters, split_bytes)

@@ -91,9 +91,13 @@ class LogWalk:
         if stated != self._base + position:
             return Unsound(f"entry says it begins at {stated}")
         end = position + size
-        if magic in _EMPTY_ENTRIES:
-            return Sound(end, -1)
         record = self._record(position + ENTRY_SIZE, end)
+        if magic in _EMPTY_ENTRIES:
+            # No record inside vouches for the entry, so its second length has to.
+            (body_size,) = _BODY_SIZE.unpack_from(head, ENTRY_SIZE - _BODY_SIZE.size)
+            if isinstance(record, Sound) or body_size != size - ENTRY_SIZE:
+                return Unsound(f"entry of kind {magic} and {size} bytes")
+            return Sound(end, -1)
         if isinstance(record, Sound) and record.end != end:
             return Unsound(f"entry of {size} bytes holds {record.end - position}")
         return record

@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import attrs
 import pytest
@@ -157,6 +158,25 @@ def test_a_slave_that_ends_within_a_record_is_served_and_doubted(
         wait_until("doubted", lambda: reasons(master, "ha_doubtful"))
         assert f"ends at {end - 10}, within one of our records" in reasons(master, "ha_doubtful")[0]
         assert "within one of our records" in words_of(namesrv)
+
+
+def test_a_gap_has_the_age_of_the_oldest_message_the_slave_lacks(master: Node) -> None:
+    end = send_some(master)
+    assert master.ha_address is not None
+    with FakeSlave(master.ha_address) as slave:
+        slave.report(0).read_frame()
+
+        def link() -> dict[str, Any]:
+            (link,) = node_status(master)["connections"] or [{}]
+            return dict(link)
+
+        wait_until("known", lambda: link().get("gap_bytes") == end)
+        first, second = link()["gap_s"], link()["gap_s"]
+        assert isinstance(first, float)
+        assert isinstance(second, float)
+        assert 0 < first < second < ANSWER_S
+        slave.report(end)
+        wait_until("level", lambda: link()["gap_s"] == 0.0)
 
 
 def test_a_link_that_broke_within_a_record_is_no_reason_to_doubt(master: Node) -> None:

@@ -18,8 +18,8 @@ import attrs
 from support.admin import create_topic
 from support.clients import Clients, Kind, Received, SendFailed, StockConsumer, StockProducer
 from support.cluster import SMALL_FILES, Cluster
-from support.processes import Node, Processes, ProcessFailed, trioha_broker
-from support.status import node_status, wait_in_sync, wait_level, wait_until
+from support.processes import Node, Processes, trioha_broker
+from support.status import wait_in_sync, wait_level, wait_until
 
 from trioha.store.inspect import diff_logs
 
@@ -56,8 +56,6 @@ class Incident:
     sends: list[Told] = attrs.field(factory=list)
     stored: dict[str, list[Received]] = attrs.field(factory=dict)
     """Topic -> every message in it, as the auditor was given them."""
-    late_received: int = 0
-    """What the group `late` consumed before it left."""
     serving_ms: int = 0
     killed_ms: tuple[int, int] = (0, 0)
     """Before and after the kill: it died in between."""
@@ -145,19 +143,13 @@ def live_through(processes: Processes, clients: Clients) -> Incident:
     wait_in_sync(master)
     for topic, queues in QUEUES.items():
         create_topic(master.address, cluster.namesrv, topic, queues)
-    late = clients.consumer("js", cluster.namesrv, "late", "events", wait=False)
     readers = clients.consumer("cpp", cluster.namesrv, "readers", "orders", wait=False)
     loads = [
         _Load(kind, clients.producer(kind, cluster.namesrv, timeout_ms=2000), incident.sends)
         for kind in TOPICS
     ]
-    late.wait_until_ready()
     readers.wait_until_ready()
     time.sleep(PHASE_S)
-    # It consumes a part, commits that, and leaves.
-    late.wait_for_count(50)
-    late.stop()
-    incident.late_received = len(late.messages)
     before_ms = now_ms()
     master.kill()
     incident.killed_ms = (before_ms, now_ms())
@@ -250,6 +242,3 @@ def _audit(clients: Clients, cluster: Cluster, incident: Incident, readers: Stoc
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-__all__ = ["QUEUES", "TOPICS", "Incident", "ProcessFailed", "Told", "live_through", "node_status"]

@@ -90,8 +90,8 @@ def test_the_timeline_has_a_lane_per_store_and_one_for_outages(a: Diary, b: Diar
     failover(a, b)
     chart = report_of(a, b).charts[0]
     assert [series.label for series in chart.series] == [
-        "broker-a:0, broker-a:1 (a)",
-        "broker-a:1, broker-a:0 (b)",
+        "a (broker-a:0, broker-a:1)",
+        "b (broker-a:1, broker-a:0)",
         "broker-a",
     ]
     assert list(chart.series[0].points) == [

@@ -76,7 +76,9 @@ def _head(column: Column, letters: int) -> str:
     if column.kind in ("duration", "bytes", "share", "flag"):
         unit = ""
     shown = text(words) + (element("span", f" {text(unit)}", class_="unit") if unit else "")
-    width = f"min-width:{min(letters, _TEXT_LETTERS)}ch" if column.kind == "text" else None
+    width = (
+        f"min-width:calc({min(letters, _TEXT_LETTERS)}ch + 14px)" if column.kind == "text" else None
+    )
     return element("th", shown, scope="col", class_=_css(column), style=width)
 
 

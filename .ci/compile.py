@@ -2,6 +2,7 @@
 
     python .ci/compile.py           build in place: `just compile`
     python .ci/compile.py --pure    back to plain Python: `just pure`
+    python .ci/compile.py --is-fresh    fails unless the build in place is as new as the sources
 
 `hatch_hook.py` beside it calls `compile_into` for a wheel. The list of modules is
 trioha/compiled.py's.
@@ -80,5 +81,8 @@ if __name__ == "__main__":
             print(f"compiled: {len(compile_into(ROOT)) - 2} modules in place")
         case ["--pure"]:
             remove(ROOT)
+        case ["--is-fresh"]:
+            build = _settings().this_build()
+            sys.exit(not build.compiled or bool(build.stale))
         case _:
             sys.exit(__doc__)

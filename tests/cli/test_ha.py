@@ -122,6 +122,10 @@ def test_nobody_registered_is_said() -> None:
             "its log ends at 1000, its master's begins at 2000: what lies between is gone",
         ),
         (
+            [broker(absent=[{"host": "10.0.0.9", "last_error": "reset", "last_error_age_s": 3.0}])],
+            "the slave at 10.0.0.9 is gone since 3.0 s: reset",
+        ),
+        (
             [broker(refusals=[{"peer": "p", "reason": "it is ahead of us", "age_s": 3}])],
             "refused slave p 3.0 s ago: it is ahead of us",
         ),

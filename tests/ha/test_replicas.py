@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.events import RecordedEvents
 
-from trioha.ha.replicas import HOSTS_KEPT, REFUSALS_KEPT, Replica, Replicas
+from trioha.ha.replicas import HOSTS_KEPT, REFUSALS_KEPT, AbsentHost, Replica, Replicas
 
 
 def registry(events: RecordedEvents | None = None) -> Replicas:
@@ -187,11 +187,13 @@ def test_a_slave_that_comes_back_brings_the_story_of_its_host() -> None:
     assert (row.reconnects, row.last_error, row.last_error_age_s) == (0, "", None)
     replicas.disconnect(first, 0)
     replicas.lose(first.peer, "connection reset", 1000)
+    assert replicas.absent(3000) == (AbsentHost("10.0.0.2", 1, "connection reset", 2.0),)
     again = replicas.connect("10.0.0.2:4711", 3000)
     (row,) = replicas.statistics(0, 3000)
     assert (row.reconnects, row.last_error, row.last_error_age_s) == (0, "connection reset", 2.0)
     replicas.acknowledge(again, 0, 0, 3000)
     assert replicas.statistics(0, 3000)[0].reconnects == 1
+    assert replicas.absent(3000) == ()
 
 
 def test_hosts_are_remembered_up_to_a_limit_and_slaves_longer_than_strangers() -> None:

@@ -299,6 +299,11 @@ def _problems_of_master(broker: Status, who: str) -> Iterator[str]:
             )
         if doubt := link.get("doubt"):
             yield f"{who}: slave {link.get('peer')}: {doubt}"
+    for absent in broker.get("absent") or []:
+        yield (
+            f"{who}: the slave at {absent.get('host')} is gone since"
+            f" {age_in_words(absent.get('last_error_age_s'))}: {absent.get('last_error')}"
+        )
     for refusal in broker.get("refusals") or []:
         yield (
             f"{who}: refused slave {refusal.get('peer')} {age_in_words(refusal.get('age_s'))}"

@@ -52,6 +52,16 @@ class ReplicaStatistics:
 
 
 @attrs.frozen
+class AbsentHost:
+    """Where a slave followed from once."""
+
+    host: str
+    links: int
+    last_error: str
+    last_error_age_s: float
+
+
+@attrs.frozen
 class Refusal:
     """A peer that we turned away, and why in words."""
 
@@ -210,6 +220,15 @@ class Replicas:
     def statistics(self, max_phy_offset: int, now_ms: int) -> tuple[ReplicaStatistics, ...]:
         return tuple(
             self._statistics_of(replica, max_phy_offset, now_ms) for replica in self._replicas
+        )
+
+    def absent(self, now_ms: int) -> tuple[AbsentHost, ...]:
+        """Hosts that slaves followed from and that no link is from now."""
+        present = {_host_of(replica.peer) for replica in self._replicas}
+        return tuple(
+            AbsentHost(name, host.links, host.last_error, (now_ms - host.last_error_ms) / 1000)
+            for name, host in self._hosts.items()
+            if host.links and host.last_error_ms is not None and name not in present
         )
 
     def _statistics_of(

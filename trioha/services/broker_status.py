@@ -25,11 +25,13 @@ def broker_status(node: BrokerNode, instant: Instant) -> dict[str, object]:
     store = node.store.statistics()
     connections: list[dict[str, object]] = []
     refusals: list[dict[str, object]] = []
+    absent: list[dict[str, object]] = []
     if node.ha_master is not None:
         connections = [
             attrs.asdict(row) | {"gap_s": _gap_s(node, row, instant)}
             for row in node.ha_master.statistics()
         ]
+        absent = [attrs.asdict(host) for host in node.replicas.absent(instant.now_ms)]
         refusals = [
             {
                 "peer": refusal.peer,
@@ -65,6 +67,7 @@ def broker_status(node: BrokerNode, instant: Instant) -> dict[str, object]:
         "puts_waiting": node.core.pipeline.waiter_count,
         "connections": connections,
         "refusals": refusals,
+        "absent": absent,
         "slave": slave,
     }
 

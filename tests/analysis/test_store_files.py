@@ -6,6 +6,7 @@ import json
 import os
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.logs import LogMessage, make_log
@@ -22,7 +23,7 @@ from trioha.wire.record import Record
 GOLDEN = Path(__file__).parent.parent / "store" / "golden"
 
 
-def rows_of(store: StoreFiles, *names: str) -> list[tuple[object, ...]]:
+def rows_of(store: StoreFiles, *names: str) -> list[tuple[Any, ...]]:
     return [
         row
         for split in store.splits()

@@ -10,6 +10,7 @@ import attrs
 
 from trioha.wire.codes import SysFlag
 from trioha.wire.record import BLANK_MAGIC, body_crc, encode_record
+from trioha.wire.remoting_command import Buffer
 
 HOST_V4 = b"\x0a\x00\x00\x07\x00\x00\x2a\x9f"
 HOST_V6 = bytes.fromhex("20010db8000000000000000000000001") + b"\x00\x00\x2a\x9f"
@@ -27,7 +28,7 @@ class LogMessage:
     born_timestamp: int = 500
     born_host: bytes = HOST_V4
     store_host: bytes = HOST_V4
-    body: bytes = b"hello"
+    body: Buffer = b"hello"
     properties: bytes = b"TAGS\x01a"
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0

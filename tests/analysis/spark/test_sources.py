@@ -1,0 +1,274 @@
+"""The sources in a user's own session, against what the decoder reads without Spark."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.logs import LogMessage, make_log
+
+from trioha.analysis.scan import ScanFilter, scan_split
+from trioha.analysis.schema import COMMITLOG, COMMITLOG_FULL, TABLES
+from trioha.analysis.spark import commitlog_from_binary_files, register
+from trioha.analysis.store_files import open_store
+from trioha.journal_file import JournalFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
+
+SWITCH = "spark.sql.python.filterPushdown.enabled"
+BASE_MS = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> SparkSession:
+    register(spark)
+    return spark
+
+
+@pytest.fixture
+def pushing(session: SparkSession) -> Iterator[SparkSession]:
+    session.conf.set(SWITCH, "true")
+    yield session
+    session.conf.unset(SWITCH)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("store"))
+
+
+def make_store(root: Path, *, is_dledger: bool = False, count: int = 3000) -> Path:
+    messages = [
+        LogMessage(
+            topic=f"T{n % 5}",
+            queue_id=n % 3,
+            store_ms=BASE_MS + n,
+            born_timestamp=BASE_MS + n - 7,
+            properties=f"TAGS\x01t{n % 2}\x02KEYS\x01k{n}".encode() if n % 4 else b"",
+            body=b"b" * (n % 50),
+            flag=-n,
+        )
+        for n in range(count)
+    ]
+    messages[17] = messages[17].with_v6_hosts()
+    log = make_log(messages, segment_bytes=1 << 16, is_dledger=is_dledger)
+    log.segments[65536][1000:1400] = bytes(400)
+    log.write(root / ("dledger-n0/data" if is_dledger else "commitlog"))
+    return root
+
+
+def rows_without_spark(root: Path, table: str = "commitlog") -> list[tuple[Any, ...]]:
+    return [
+        row
+        for split in open_store(root).splits()
+        for batch in scan_split(split, columns="full")
+        for row in batch.rows(TABLES[table].names)
+    ]
+
+
+def load(session: SparkSession, kind: str, path: Path | str, **options: str) -> DataFrame:
+    return session.read.format(kind).options(**options).load(str(path))
+
+
+@pytest.mark.parametrize("is_dledger", [False, True])
+def test_rows_are_those_of_the_decoder(
+    session: SparkSession, is_dledger: bool, tmp_path: Path
+) -> None:
+    root = make_store(tmp_path, is_dledger=is_dledger)
+    for kind, table in [
+        ("rocketmq_commitlog", COMMITLOG),
+        ("rocketmq_commitlog_full", COMMITLOG_FULL),
+    ]:
+        frame = load(session, kind, root, splitBytes="20000")
+        found = frame.orderBy("phy_offset").collect()
+        expected = rows_without_spark(root, table.name)
+        assert [tuple(row)[: len(table.names)] for row in found] == expected
+        assert frame.rdd.getNumPartitions() > 10
+        first = found[0]
+        born = datetime.fromtimestamp(first["born_ms"] / 1000, UTC).replace(tzinfo=None)
+        assert abs(first["born_time"] - born) < timedelta(milliseconds=1)
+
+
+def test_damage_is_a_table_of_its_own(session: SparkSession, store: Path) -> None:
+    (row,) = load(session, "rocketmq_commitlog_corrupt", store).collect()
+    assert row["segment"] == f"{65536:020d}"
+    assert 65536 < row["phy_offset"] <= 66536 < 66936 <= row["phy_offset"] + row["length"]
+
+
+CONDITIONS = [
+    "topic = 'T1'",
+    "topic IN ('T1', 'T2', NULL) AND queue_id = 2",
+    "topic <=> 'T3' AND topic <> 'T1'",
+    "topic = 'T1' AND topic = 'T2'",
+    "queue_id >= 1",
+    "queue_id IN (0, 2)",
+    f"store_ms >= {BASE_MS + 100} AND store_ms < {BASE_MS + 200}",
+    f"store_ms = {BASE_MS + 100} OR topic = 'T4'",
+    "store_time >= TIMESTAMP'2023-11-14 22:13:20.5' AND store_time < '2023-11-14 22:13:21.0005'",
+    "store_time > TIMESTAMP'2023-11-14 22:13:20.500' AND store_time <= '2023-11-14 22:13:21'",
+    "store_time = TIMESTAMP'2023-11-14 22:13:20.500'",
+    "store_time = TIMESTAMP'2023-11-14 22:13:20.5001'",
+    "phy_offset BETWEEN 70000 AND 90000",
+    "phy_offset > 1000 AND size > 110 AND flag IS NOT NULL",
+    "phy_offset < 0",
+    "term IS NULL AND born_host LIKE '2001%'",
+]
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_pushed_filters_change_no_answer(
+    session: SparkSession, store: Path, condition: str
+) -> None:
+    def answer() -> list[int]:
+        frame = load(session, "rocketmq_commitlog", store).where(condition)
+        return sorted(row["phy_offset"] for row in frame.select("phy_offset").collect())
+
+    plain = answer()
+    session.conf.set(SWITCH, "true")
+    try:
+        assert answer() == plain
+    finally:
+        session.conf.unset(SWITCH)
+
+
+def test_exact_filters_leave_the_plan_and_others_stay(pushing: SparkSession, store: Path) -> None:
+    frame = load(pushing, "rocketmq_commitlog", store)
+    assert "Filter" not in nodes(frame.where("topic = 'T1' AND phy_offset < 9000"))
+    assert "Filter" in nodes(frame.where("topic = 'T1' AND size > 9"))
+    assert "T1" not in nodes(frame.where("topic = 'T1' AND size > 9"))
+
+
+def nodes(frame: DataFrame) -> set[str]:
+    """Words of the physical plan."""
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    return set(re.findall(r"\w+", plan))
+
+
+def test_options_narrow_without_the_switch(session: SparkSession, store: Path) -> None:
+    expected = [
+        row
+        for row in rows_without_spark(store)
+        if row[4] in ("T1", "T2") and BASE_MS + 500 <= row[11] < BASE_MS + 1000
+    ]
+    frame = load(
+        session,
+        "rocketmq_commitlog",
+        store,
+        topic="T1, T2",
+        **{"from": "2023-11-14T22:13:20.500Z", "to": str(BASE_MS + 1000)},
+        columns="topic,phy_offset",
+        minPartitions="4",
+    )
+    assert frame.columns == ["topic", "phy_offset"]
+    assert sorted(row["phy_offset"] for row in frame.collect()) == [row[2] for row in expected]
+    by_schema = session.read.format("rocketmq_commitlog").schema("size INT, topic STRING")
+    assert by_schema.load(str(store)).columns == ["size", "topic"]
+    assert by_schema.load(str(store)).count() == len(rows_without_spark(store))
+
+
+def test_several_stores_come_by_list_and_by_pattern(session: SparkSession, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        make_store(tmp_path / name, count=10)
+    expected = {str(tmp_path / "a"): 10, str(tmp_path / "b"): 10}
+    reader = session.read.format("rocketmq_commitlog")
+    for frame in (
+        reader.load(f"{tmp_path}/*"),
+        reader.load([f"{tmp_path}/a", f"file://{tmp_path}/b"]),
+    ):
+        assert {
+            r["store"]: r["count"] for r in frame.groupBy("store").count().collect()
+        } == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "sentence"),
+    [
+        ("/nowhere", {}, "/nowhere does not exist; name a broker's storePathRootDir"),
+        ("", {"splitBytes": "many"}, "option splitBytes: 'many' is not a size above 0"),
+        ("", {"from": "yesterday"}, "option from: 'yesterday' is neither milliseconds"),
+        ("", {"columns": "topic,colour"}, "option columns: 'colour' is no column of commitlog"),
+    ],
+)
+def test_what_is_wrong_is_said_in_the_error(
+    session: SparkSession, store: Path, path: str, options: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(Exception, match=sentence.replace("(", r"\(")):
+        load(session, "rocketmq_commitlog", path or store, **options).collect()
+
+
+def test_an_empty_store_is_an_empty_table(session: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    for kind in ("rocketmq_commitlog", "rocketmq_commitlog_corrupt", "rocketmq_consumequeue"):
+        assert load(session, kind, tmp_path).count() == 0
+
+
+def test_impossible_times_are_null(session: SparkSession, tmp_path: Path) -> None:
+    make_log([LogMessage(store_ms=1 << 62), LogMessage(store_ms=5)]).write(tmp_path / "commitlog")
+    rows = load(session, "rocketmq_commitlog", tmp_path).orderBy("phy_offset").collect()
+    assert [row["store_time"] for row in rows] == [None, datetime(1970, 1, 1, 0, 0, 0, 5000)]
+
+
+def test_queue_entries_are_rows(session: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    for topic, queue_id in [("T", 0), ("T", 1), ("%DLQ%g", 0)]:
+        directory = tmp_path / "consumequeue" / topic / str(queue_id)
+        directory.mkdir(parents=True)
+        entries = [
+            (n * 100).to_bytes(8, "big") + (100).to_bytes(4, "big") + (n).to_bytes(8, "big")
+            for n in range(30)
+        ]
+        (directory / f"{0:020d}").write_bytes(b"".join(entries) + bytes(400))
+    frame = load(session, "rocketmq_consumequeue", tmp_path, topic="T")
+    rows = frame.orderBy("queue_id", "queue_offset").collect()
+    assert len(rows) == 60
+    assert tuple(rows[31]) == (str(tmp_path), "T", 1, 1, 100, 100, 1)
+
+
+def test_journals_are_rows_and_their_damage_too(session: SparkSession, tmp_path: Path) -> None:
+    sink = JournalFile(tmp_path / "journal", "b:0", lambda: BASE_MS, bytes_max=1 << 20)
+    for n in range(50):
+        sink.event("ha_progress", peer="p", gap_bytes=n)
+    sink.close()
+    (file,) = (tmp_path / "journal").glob("*.journal")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    rows = load(session, "trioha_journal", tmp_path).orderBy("sequence").collect()
+    assert len(rows) == 49
+    assert rows[1]["fields"] == {"peer": "p", "gap_bytes": "1"}
+    assert (rows[0]["node"], rows[0]["level"]) == ("b:0", "debug")
+    (damage,) = load(session, "trioha_journal_corrupt", tmp_path).collect()
+    assert damage["reason"] == "damaged record"
+    late = load(session, "trioha_journal", tmp_path, **{"from": str(BASE_MS + 1)})
+    assert late.count() == 0
+
+
+def test_files_that_spark_reads_itself_give_the_same_rows(
+    session: SparkSession, store: Path
+) -> None:
+    files = session.read.format("binaryFile").load(f"file://{store}/commitlog")
+    found = commitlog_from_binary_files(files).orderBy("phy_offset").collect()
+    assert [row[1:20] for row in found] == [row[1:] for row in rows_without_spark(store)]
+    damage = commitlog_from_binary_files(files, "corrupt").collect()
+    assert len(damage) == 1
+    few = commitlog_from_binary_files(
+        files, columns=["body"], filters=ScanFilter(topics=frozenset({"T1"})), table="full"
+    )
+    assert few.count() == sum(row[4] == "T1" for row in rows_without_spark(store))
+    with pytest.raises(ValueError, match="no column of commitlog"):
+        commitlog_from_binary_files(files, columns=["colour"])
+
+
+def test_splits_survive_the_way_to_a_worker(store: Path) -> None:
+    splits = open_store(store).splits()
+    assert pickle.loads(pickle.dumps(splits)) == splits
+    assert json.loads(json.dumps(splits[0].segment.name)) == "0" * 20

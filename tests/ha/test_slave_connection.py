@@ -51,6 +51,31 @@ def test_reports_at_once_then_every_five_seconds() -> None:
     assert conn.next_deadline_ms == 10_000
 
 
+def test_in_bulk_the_middle_of_a_frame_is_reported_every_four_mebibytes_only() -> None:
+    conn = connection()
+    conn.report(0)
+    part = bytes(1 << 20)
+    reports = []
+    data = TRANSFER_HEADER.pack(1000, FRAME_BYTES_MAX)
+    for _ in range(FRAME_BYTES_MAX // len(part)):
+        received(conn, data + part)
+        data = b""
+        reports.append(conn.report(1, in_bulk=True))
+    assert [bool(report) for report in reports] == [False, False, False, True] * 4
+    assert reports[-1] == REPORT.pack(1000 + FRAME_BYTES_MAX)
+
+
+def test_in_bulk_a_frame_s_end_is_reported_at_once_and_a_due_report_leaves() -> None:
+    conn = connection()
+    conn.report(0)
+    received(conn, frame(1000, bytes(10)) + TRANSFER_HEADER.pack(1010, 10))
+    # Nothing of the second frame is here, yet its rest is sure to come.
+    assert conn.report(1, in_bulk=True) == b""
+    assert conn.report(5000, in_bulk=True) == REPORT.pack(1010)
+    received(conn, bytes(10))
+    assert conn.report(5001, in_bulk=True) == REPORT.pack(1020)
+
+
 def test_one_report_follows_all_the_frames_of_a_read() -> None:
     conn = connection()
     conn.report(0)

@@ -2,8 +2,9 @@
 
 The slave reports the end of its log at once on connecting (Java waits five seconds; its master
 takes an early report), then every `haSendHeartbeatInterval`, and after every batch of frames that
-moved the end: one report however many frames a read brought. It never reports what it does not
-hold.
+moved the end: one report however many frames a read brought. In the middle of a frame whose rest
+is about to come a report would only cost the master's time, so in bulk it is left out, for
+`UNREPORTED_BYTES_MAX` at most. It never reports what it does not hold.
 
 Frames are not assembled. Whatever part of a body has arrived is handed on to be appended: the log
 is bytes, a record cut short is completed by the next read, and a link that breaks in the middle of
@@ -26,6 +27,7 @@ from trioha.wire import record
 from trioha.wire.ha_frames import REPORT, TRANSFER_HEADER
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024  # as for remoting frames; RocketMQ's slave takes 4 MiB at most
+UNREPORTED_BYTES_MAX = 4 * 1024 * 1024
 CHALLENGE_PATIENCE_MS = 1000  # a master that has a challenge speaks at once
 _EMPTY = memoryview(b"")
 _RECORD_HEAD = struct.Struct(">iI")  # total size, magic
@@ -114,12 +116,17 @@ class SlaveConnection:
         self.max_phy_offset = self._body_offset = offset + size
         return LogTransferred(offset, body)
 
-    def report(self, now_ms: int) -> bytes:
-        """What to send now: an answer to the challenge, then a report; b"" when none is due."""
-        if now_ms < self.next_deadline_ms and (
-            self._held_back or self.max_phy_offset <= self._reported_offset
-        ):
-            return b""
+    def report(self, now_ms: int, *, in_bulk: bool = False) -> bytes:
+        """What to send now: an answer to the challenge, then a report; b"" when none is due.
+
+        `in_bulk` says that bytes arrive faster than we read them.
+        """
+        if now_ms < self.next_deadline_ms:
+            unreported = self.max_phy_offset - self._reported_offset
+            if self._held_back or unreported <= 0:
+                return b""
+            if in_bulk and self._body_left and unreported < UNREPORTED_BYTES_MAX:
+                return b""
         # A classic master, or one that allows our address, has no challenge and waits for us.
         self._held_back = False
         answer, self._answer = self._answer, b""

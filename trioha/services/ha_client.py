@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from enum import Enum
+from functools import partial
 
 import attrs
 import trio
@@ -17,7 +18,7 @@ from trioha.config import BrokerConfig
 from trioha.errors import TriohaError
 from trioha.journal import EventSink
 from trioha.services.clock import Clock, sleep_until_ms
-from trioha.services.ha_client_link import HaClientLink, LogSink
+from trioha.services.ha_client_link import LINK_READ_BYTES_MAX, HaClientLink, LogSink
 from trioha.services.master_address import MasterAddress
 from trioha.services.transport import Transport, connect, parse_address
 
@@ -26,6 +27,8 @@ PAUSE_MAX_MS = 30_000
 _DOUBLINGS_MAX = 16
 
 Connect = Callable[[str, int], Awaitable[Transport]]
+
+_connect_link = partial(connect, read_bytes_max=LINK_READ_BYTES_MAX)
 
 
 class SlaveState(Enum):
@@ -63,7 +66,7 @@ async def replicate_from_master(
     clock: Clock,
     on_appended: Callable[[], None],
     *,
-    connect_to: Connect = connect,
+    connect_to: Connect = _connect_link,
     task_status: trio.TaskStatus[HaClient] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Follow whoever `master_address` names, until cancelled; starts with the `HaClient`.
@@ -86,7 +89,7 @@ class HaClient:
         events: EventSink,
         clock: Clock,
         on_appended: Callable[[], None],
-        connect_to: Connect = connect,
+        connect_to: Connect = _connect_link,
     ) -> None:
         self._master_address = master_address
         self._store = store

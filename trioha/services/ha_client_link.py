@@ -1,7 +1,7 @@
 """One connection from a slave to its master: a read task, a report task, and a lease on reads.
 
 Every read is appended and acknowledged in the scheduler pass that brought it, with one report for
-all its frames; then the dispatcher is told. The report task speaks when nothing arrives.
+all its frames; then whoever reads the log on is told. The report task speaks when nothing arrives.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from trioha.ha.events import NEED_DATA, LogTransferred
 from trioha.ha.slave_connection import SlaveConnection
 from trioha.journal import EventSink
 from trioha.services.clock import Clock, sleep_until_ms
-from trioha.services.transport import READ_BYTES_MAX, Transport
+from trioha.services.transport import Transport
 from trioha.wire.remoting_command import Buffer
 
-_FULL_READ_BYTES = READ_BYTES_MAX // 2  # after a read this long more lies in the kernel
+LINK_READ_BYTES_MAX = 1 << 20  # of one pass: half a millisecond; a pass costs as much as 30 KB
+FULL_READ_BYTES = 1 << 17  # after a read this long more lies in the kernel
 _LEASE_STEP_S = 0.1  # moving a deadline costs a heap operation: ten times a second is enough
 _PROGRESS_INTERVAL_MS = 1000
 
@@ -133,7 +134,7 @@ class HaClientLink:
             before = connection.heard
             connection.receive_data(data)
             self._take_events()
-            self.catching_up = len(data) >= _FULL_READ_BYTES
+            self.catching_up = len(data) >= FULL_READ_BYTES
             if connection.heard and not before:
                 self._events.event("ha_connected", peer=self.peer, offset=connection.max_phy_offset)
             await self._report(now_ms)
@@ -168,11 +169,12 @@ class HaClientLink:
         if self._reporting:
             return
         self._reporting = True
-        while report := self._connection.report(now_ms):
+        while report := self._connection.report(now_ms, in_bulk=self.catching_up):
             rest = self._transport.try_send([report])
-            if rest:
-                await self._transport.send_all(rest)
-                now_ms = self._clock.now_ms()
+            if not rest:
+                break
+            await self._transport.send_all(rest)
+            now_ms = self._clock.now_ms()
         self._reporting = False
         if now_ms - self._told_ms >= _PROGRESS_INTERVAL_MS:
             self._tell_progress(now_ms)

@@ -21,8 +21,10 @@ COMMANDS: Mapping[str, str] = {
     "ha": "Look at replication.",
     "log": "Read, verify and compare commitlogs without a running node.",
     "journal": "Read what a node recorded.",
+    "analyze": "Answer questions about the past from stores and journals.",
     "config": "Explain settings and where they come from.",
     "bench": "Measure.",
+    "doctor": "Say what this machine lacks, and the cure.",
     "version": "Say exactly what runs here.",
 }
 

@@ -7,6 +7,7 @@ Brokers journal `consumer_lag` every ten seconds for groups whose figures change
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -47,15 +48,23 @@ class QueueLag:
         return max(0, self.min_offset - self.consumer_offset)
 
 
-def queue_ends(engine: Engine) -> dict[tuple[str, str, int], tuple[int, int]]:
-    """(Store, topic, queue id) -> first queue offset that the log still has, and the end."""
+QueueEnds = Mapping[tuple[str, str, int], tuple[int, int]]
+"""(Store, topic, queue id) -> first queue offset that the log still has, and the end."""
+
+
+def queue_ends(engine: Engine) -> QueueEnds:
+    """Of every consume queue."""
+    begins = engine.query(
+        "SELECT store, MIN(phy_offset_min) AS log_begin FROM commitlog_stats GROUP BY store",
+        views=["commitlog_stats"],
+    )
+    cases = " ".join(f"WHEN {literal(row['store'])} THEN {row['log_begin']}" for row in begins)
+    log_begin = f"CASE store {cases} ELSE 0 END" if cases else "0"
     rows = engine.query(
-        "SELECT consumequeue.store AS store, topic, queue_id, "
-        "MIN(CASE WHEN phy_offset >= log_begin THEN queue_offset END) AS low, "
-        "MAX(queue_offset) + 1 AS end_offset FROM consumequeue LEFT JOIN ("
-        "SELECT store, MIN(phy_offset_min) AS log_begin FROM commitlog_stats GROUP BY store) AS l "
-        "ON l.store = consumequeue.store GROUP BY consumequeue.store, topic, queue_id",
-        views=["consumequeue", "commitlog_stats"],
+        "SELECT store, topic, queue_id, "
+        f"MIN(CASE WHEN phy_offset >= {log_begin} THEN queue_offset END) AS low, "
+        "MAX(queue_offset) + 1 AS end_offset FROM consumequeue GROUP BY store, topic, queue_id",
+        views=["consumequeue"],
     )
     return {
         (row["store"], row["topic"], row["queue_id"]): (
@@ -66,9 +75,8 @@ def queue_ends(engine: Engine) -> dict[tuple[str, str, int], tuple[int, int]]:
     }
 
 
-def lags_now(engine: Engine) -> list[QueueLag]:
+def lags_now(engine: Engine, ends: QueueEnds) -> list[QueueLag]:
     """Every committed offset of every store against the end of its queue."""
-    ends = queue_ends(engine)
     lags = []
     for store in engine.stores:
         try:

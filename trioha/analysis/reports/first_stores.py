@@ -23,6 +23,8 @@ from trioha.wire.names import (
 from trioha.wire.properties import Property
 
 VIEWS = ("latency_stats", "commitlog_full", "commitlog_stats")
+_INLINE_MAX = 2000
+"""Rows put into a query's text: at most a few hundred KiB; SQLite takes a million bytes."""
 _BROKERS_OWN = (TRANS_OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
 
 
@@ -67,22 +69,38 @@ def latencies(engine: Engine, width_ms: int) -> tuple[str, list[str]]:
 
     One row per key; `width_ms` is a whole number of hours.
     """
-    select = (
+    views = ["latency_stats"]
+    again = ""
+    if needs_properties(engine):
+        again = _again(engine, width_ms)
+        rows = engine.query(f"{again} LIMIT {_INLINE_MAX + 1}", views=["commitlog_full"])
+        if len(rows) <= _INLINE_MAX:
+            # As values in the query: the statistics are small, and are asked several times.
+            values = ", ".join(
+                f"({literal(row['store'])}, {literal(row['born_host'])}, {row['begin_ms']}, "
+                f"{row['latency_bin']}, {row['messages']})"
+                for row in rows
+            )
+            again = f"SELECT * FROM (VALUES {values}) AS v" if values else ""
+        else:
+            views.append("commitlog_full")
+    return (
+        "SELECT store, born_host, begin_ms, latency_bin, SUM(messages) AS messages FROM ("
         f"SELECT store, born_host, {bucket('hour_ms', width_ms)} AS begin_ms, latency_bin, "
         f"messages FROM latency_stats WHERE {topics_of_first_stores()}"
-    )
-    views = ["latency_stats"]
-    if needs_properties(engine):
-        select += (
-            f" UNION ALL SELECT store, {engine.host('born_host')} AS born_host, "
-            f"{bucket('store_ms', width_ms)} AS begin_ms, "
-            f"{bin_sql('(store_ms - born_ms)')} AS latency_bin, -1 AS messages "
-            f"FROM commitlog_full WHERE {topics_of_first_stores()} AND {stored_again(engine)}"
-        )
-        views.append("commitlog_full")
-    return (
-        "SELECT store, born_host, begin_ms, latency_bin, SUM(messages) AS messages "
-        f"FROM ({select}) AS t GROUP BY store, born_host, begin_ms, latency_bin "
-        "HAVING SUM(messages) > 0",
+        f"{' UNION ALL ' + again if again else ''}) AS t "
+        "GROUP BY store, born_host, begin_ms, latency_bin HAVING SUM(messages) > 0",
         views,
+    )
+
+
+def _again(engine: Engine, width_ms: int) -> str:
+    """SELECT of what `latency_stats` counts too much, as negative numbers of messages."""
+    return (
+        "SELECT store, born_host, begin_ms, latency_bin, -COUNT(*) AS messages FROM ("
+        f"SELECT store, {engine.host('born_host')} AS born_host, "
+        f"{bucket('store_ms', width_ms)} AS begin_ms, "
+        f"{bin_sql('(store_ms - born_ms)')} AS latency_bin FROM commitlog_full "
+        f"WHERE {topics_of_first_stores()} AND {stored_again(engine)}) AS a "
+        "GROUP BY store, born_host, begin_ms, latency_bin"
     )

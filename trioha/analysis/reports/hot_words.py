@@ -21,18 +21,22 @@ def hot_table(engine: Engine, column: str, top: int) -> Table:
         source, value = f"commitlog_full{each_word(engine, 'keys')}", "word.value"
     else:
         source, value = "commitlog_full", "tags"
-    # Unique keys are as many as messages: what stands on one message leaves before the ranking.
+    # Unique keys are as many as messages, so what stands on one message is summed up before the
+    # ranking; and every part is read once, since Spark would scan again for a second reading.
+    value_if_repeated = "CASE WHEN messages > 1 THEN value END"
     rows = engine.query(
         f"WITH words AS (SELECT store, topic, {value} AS value, COUNT(*) AS messages FROM {source} "
         f"WHERE {column} IS NOT NULL AND {value} <> '' GROUP BY store, topic, {value}), "
-        "totals AS (SELECT store, topic, SUM(messages) AS of_topic, COUNT(*) AS kinds "
-        "FROM words GROUP BY store, topic) "
-        "SELECT store, topic, value, messages, of_topic, kinds FROM ("
-        "SELECT words.store, words.topic, value, messages, of_topic, kinds, "
-        "ROW_NUMBER() OVER (PARTITION BY words.store "
-        "ORDER BY messages DESC, words.topic, value) AS place "
-        "FROM words JOIN totals ON totals.store = words.store AND totals.topic = words.topic "
-        f"WHERE messages > 1) AS t WHERE place <= {top} ORDER BY store, place",
+        f"repeated AS (SELECT store, topic, {value_if_repeated} AS value, "
+        "SUM(messages) AS messages, COUNT(*) AS kinds FROM words "
+        f"GROUP BY store, topic, {value_if_repeated}), "
+        "ranked AS (SELECT store, topic, value, messages, "
+        "SUM(messages) OVER (PARTITION BY store, topic) AS of_topic, "
+        "SUM(kinds) OVER (PARTITION BY store, topic) AS kinds, "
+        "ROW_NUMBER() OVER (PARTITION BY store ORDER BY CASE WHEN value IS NULL THEN 1 ELSE 0 END, "
+        "messages DESC, topic, value) AS place FROM repeated) "
+        "SELECT store, topic, value, messages, of_topic, kinds FROM ranked "
+        f"WHERE value IS NOT NULL AND place <= {top} ORDER BY store, place",
         views=["commitlog_full"],
     )
     name = column[:-1]

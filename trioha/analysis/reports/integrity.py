@@ -18,6 +18,7 @@ from trioha.analysis.reports.index_entries import IndexCheck, check_index
 from trioha.analysis.reports.queue_entries import (
     Ends,
     ends_of,
+    queued_topics,
     wrong_entries,
     wrong_tags,
 )
@@ -267,8 +268,7 @@ def _lost_topics(engine: Engine, ends: dict[str, Ends]) -> Iterator[Finding]:
         "FROM commitlog_stats GROUP BY store, topic ORDER BY store, topic",
         views=["commitlog_stats"],
     )
-    queues = engine.query("SELECT DISTINCT store, topic FROM consumequeue", views=["consumequeue"])
-    kept = {(row["store"], row["topic"]) for row in queues}
+    kept = {(store.label, topic) for store in engine.stores for topic in queued_topics(store)}
     known = {store.label: _topics(engine, store) for store in engine.stores}
     for row in rows:
         store, topic = row["store"], row["topic"]

@@ -15,14 +15,17 @@ from typing import Any
 
 import attrs
 
-from trioha.analysis.engine import Engine, bucket, literal
+from trioha.analysis.engine import Engine, bucket, literal, literals
 from trioha.analysis.reports.queue_offsets import QUEUED, Queue
+from trioha.analysis.store_files import StoreFiles
 from trioha.wire.java_hash import string_hash
 from trioha.wire.names import SCHEDULE_TOPIC
 
 BLOCK_ENTRIES = 4096
 WRONG_MAX = 200
 """Wrong entries listed; all are counted."""
+_BLOCKS_MAX = 500
+"""Blocks named in SQL; beyond, all are compared row by row."""
 _PRIME = (1 << 31) - 1
 _TAGS_MAX = 50_000
 """Tags per store and queue that are compared; more are no tags but ids."""
@@ -101,26 +104,73 @@ def wrong_entries(
     sides = _sides(engine, ends)
     if sides is None:
         return [], []
+    blocks = _bad_blocks(engine, sides)
+    if not blocks:
+        return [], []
+    columns = "store, topic, queue_id, queue_offset, phy_offset, size, side"
+    judged = _judged(f"SELECT {columns} FROM ({sides}) AS t WHERE {_within(blocks)}", restarts)
+    views = ["commitlog", "consumequeue"]
+    counts = engine.query(
+        f"{judged} SELECT store, topic, queue_id, kind, COUNT(*) AS places, "
+        "MIN(queue_offset) AS first_queue_offset FROM judged "
+        "GROUP BY store, topic, queue_id, kind ORDER BY store, topic, queue_id, kind",
+        views=views,
+    )
+    first = engine.query(
+        f"{judged} SELECT store, topic, queue_id, queue_offset, kind, record_offset, "
+        "entry_offset FROM judged ORDER BY store, topic, queue_id, queue_offset "
+        f"LIMIT {WRONG_MAX}",
+        views=views,
+    )
+    return counts, first
+
+
+def _bad_blocks(engine: Engine, sides: str) -> list[dict[str, Any]]:
+    """Blocks whose two sides differ; at most `_BLOCKS_MAX` + 1 of them."""
     keys = "store, topic, queue_id, block"
     sums = ", ".join(
         f"SUM((((queue_offset % {_PRIME}) * {factor} + phy_offset % {_PRIME}) % {_PRIME} "
         f"* {factor} + size) % {_PRIME}) AS sum_{i}"
         for i, factor in enumerate((1_000_003, 1_234_567_891))
     )
-    common = (
-        f"WITH sides AS ({sides}), "
-        f"digests AS (SELECT {keys}, side, COUNT(*) AS found, {sums} FROM sides "
-        f"GROUP BY {keys}, side), "
-        f"bad AS (SELECT {keys} FROM (SELECT {keys}, COUNT(*) AS found FROM "
-        f"(SELECT {keys}, found, sum_0, sum_1, COUNT(*) AS alike FROM digests "
-        f"GROUP BY {keys}, found, sum_0, sum_1) AS a WHERE alike = 1 GROUP BY {keys}) AS b), "
-        "pairs AS (SELECT sides.store AS store, sides.topic AS topic, "
-        "sides.queue_id AS queue_id, queue_offset, phy_offset, size, "
+    return engine.query(
+        f"SELECT DISTINCT {keys} FROM (SELECT {keys}, found, sum_0, sum_1 FROM ("
+        f"SELECT {keys}, side, COUNT(*) AS found, {sums} FROM ({sides}) AS s "
+        f"GROUP BY {keys}, side) AS d GROUP BY {keys}, found, sum_0, sum_1 "
+        f"HAVING COUNT(*) = 1) AS b ORDER BY {keys} LIMIT {_BLOCKS_MAX + 1}",
+        views=["commitlog", "consumequeue"],
+    )
+
+
+def _within(blocks: list[dict[str, Any]]) -> str:
+    """SQL: whether a row lies in one of the blocks; in any, when they are too many to name."""
+    if len(blocks) > _BLOCKS_MAX:
+        return "1 = 1"
+    named: dict[Queue, list[int]] = {}
+    for row in blocks:
+        named.setdefault((row["store"], row["topic"], row["queue_id"]), []).append(row["block"])
+    return (
+        "("
+        + " OR ".join(
+            f"(store = {literal(store)} AND topic = {literal(topic)} AND queue_id = {queue_id} "
+            f"AND block IN {literals(found)})"
+            for (store, topic, queue_id), found in named.items()
+        )
+        + ")"
+    )
+
+
+def _judged(sides: str, restarts: Mapping[Queue, int]) -> str:
+    """CTEs that end in `judged`: queue offsets whose record and entry are no pair, and why.
+
+    A place is right when its entry is that of the youngest record which has this queue offset.
+    """
+    return (
+        "WITH pairs AS (SELECT store, topic, queue_id, queue_offset, phy_offset, size, "
         "MAX(CASE WHEN side = 0 THEN 1 ELSE 0 END) AS in_log, "
         "MAX(CASE WHEN side = 1 THEN 1 ELSE 0 END) AS in_queue "
-        "FROM sides JOIN bad ON bad.store = sides.store AND bad.topic = sides.topic "
-        "AND bad.queue_id = sides.queue_id AND bad.block = sides.block "
-        "GROUP BY sides.store, sides.topic, sides.queue_id, queue_offset, phy_offset, size), "
+        f"FROM ({sides}) AS s "
+        "GROUP BY store, topic, queue_id, queue_offset, phy_offset, size), "
         "places AS (SELECT store, topic, queue_id, queue_offset, "
         "MAX(CASE WHEN in_log = 1 THEN phy_offset END) AS record_offset, "
         "MAX(CASE WHEN in_queue = 1 THEN phy_offset END) AS entry_offset, "
@@ -132,22 +182,6 @@ def wrong_entries(
         "FROM places WHERE (agree = 0 OR record_offset > entry_offset) "
         f"AND NOT (entry_offset IS NULL AND {_is_older(restarts)})) "
     )
-    views = ["commitlog", "consumequeue"]
-    counts = engine.query(
-        f"{common} SELECT store, topic, queue_id, kind, COUNT(*) AS places, "
-        "MIN(queue_offset) AS first_queue_offset FROM judged "
-        "GROUP BY store, topic, queue_id, kind ORDER BY store, topic, queue_id, kind",
-        views=views,
-    )
-    if not counts:
-        return [], []
-    first = engine.query(
-        f"{common} SELECT store, topic, queue_id, queue_offset, kind, record_offset, "
-        "entry_offset FROM judged ORDER BY store, topic, queue_id, queue_offset "
-        f"LIMIT {WRONG_MAX}",
-        views=views,
-    )
-    return counts, first
 
 
 def _is_older(restarts: Mapping[Queue, int]) -> str:
@@ -165,26 +199,31 @@ def _sides(engine: Engine, ends: Mapping[str, Ends]) -> str | None:
     log, queues = [], []
     for store in engine.stores:
         end = ends.get(store.label)
-        known = sorted({queue.topic for queue in store.consume_queues()})
-        if end is None or not known:
-            continue
-        label = literal(store.label)
-        log.append(f"(store = {label} AND phy_offset <= {end.newest_entry})")
-        queues.append(
-            f"(store = {label} AND phy_offset >= {end.log_begin} AND phy_offset <= {end.log_last})"
-        )
+        # Of a deleted topic the log still holds records; it has no queues any more.
+        topics = literals(sorted(queued_topics(store)))
+        if end is not None:
+            label = literal(store.label)
+            log.append(
+                f"(store = {label} AND phy_offset <= {end.newest_entry} AND topic IN {topics})"
+            )
+            queues.append(
+                f"(store = {label} AND phy_offset >= {end.log_begin} "
+                f"AND phy_offset <= {end.log_last})"
+            )
     if not log:
         return None
     block = bucket("queue_offset", BLOCK_ENTRIES)
     columns = f"store, topic, queue_id, queue_offset, phy_offset, size, {block} AS block"
-    # Of a deleted topic the log still holds records; it has no entry any more.
-    kept = "SELECT DISTINCT store AS kept_store, topic AS kept_topic FROM consumequeue"
     return (
-        f"SELECT {columns}, 0 AS side FROM commitlog JOIN ({kept}) AS kept "
-        "ON kept_store = store AND kept_topic = topic "
-        f"WHERE {QUEUED} AND ({' OR '.join(log)}) UNION ALL "
+        f"SELECT {columns}, 0 AS side FROM commitlog WHERE {QUEUED} AND ({' OR '.join(log)}) "
+        "UNION ALL "
         f"SELECT {columns}, 1 AS side FROM consumequeue WHERE {' OR '.join(queues)}"
     )
+
+
+def queued_topics(store: StoreFiles) -> frozenset[str]:
+    """Topics that have a consume queue."""
+    return frozenset(queue.topic for queue in store.consume_queues() if queue.files)
 
 
 def wrong_tags(engine: Engine, ends: Mapping[str, Ends]) -> list[dict[str, Any]]:

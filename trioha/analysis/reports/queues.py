@@ -9,6 +9,7 @@ from trioha.analysis.reports.consumer_lag import (
     lag_over_time,
     lag_tables,
     lags_now,
+    queue_ends,
 )
 from trioha.analysis.reports.queue_skew import skew_chart, skew_findings, skew_table
 from trioha.analysis.reports.redelivery import delays, redelivery, transactions
@@ -23,11 +24,12 @@ ENGINES = frozenset({"local", "spark"})
 def run(engine: Engine, options: ReportOptions) -> Report:
     """The report."""
     skew = skew_table(engine, options.top)
-    lags = lags_now(engine)
+    ends = queue_ends(engine)
+    lags = lags_now(engine, ends)
     by_group = lag_tables(lags, options.top)
     over_time, lag_charts = lag_over_time(engine)
     again, again_charts, again_findings = redelivery(engine, options.now_ms, options.top)
-    delayed, delay_findings = delays(engine)
+    delayed, delay_findings = delays(engine, ends)
     halves, half_findings = transactions(engine, options.now_ms)
     return Report(
         name=NAME,

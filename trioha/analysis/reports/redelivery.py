@@ -12,7 +12,7 @@ from collections import defaultdict
 from typing import Any
 
 from trioha.analysis.engine import Engine, literal, literals
-from trioha.analysis.reports.consumer_lag import queue_ends
+from trioha.analysis.reports.consumer_lag import QueueEnds
 from trioha.analysis.reports.dialect import text_of
 from trioha.analysis.reports.first_stores import has_prefix
 from trioha.analysis.reports.tables import table
@@ -149,9 +149,8 @@ def _attempts_chart(attempts: list[dict[str, Any]]) -> Chart:
     )
 
 
-def delays(engine: Engine) -> tuple[list[Table], list[Finding]]:
+def delays(engine: Engine, ends: QueueEnds) -> tuple[list[Table], list[Finding]]:
     """Delayed messages: delivered and waiting, per store and level."""
-    ends = queue_ends(engine)
     newest = {
         row["store"]: row["newest_ms"]
         for row in engine.query(

@@ -27,6 +27,7 @@ from trioha.services.master_address import MasterAddress
 from trioha.services.transport import open_listener
 from trioha.store.message_store import FileMessageStore
 from trioha.store.store_config import StoreConfig
+from trioha.wire.record import MAGIC, PRELUDE
 
 RECORD = bytes(228)  # a 128-byte body with its record around it
 BATCH = 64
@@ -66,7 +67,8 @@ async def serve_slave(address: str, root: Path) -> None:
 
 async def measure(root: Path, megabytes: int, puts: int) -> dict[str, float]:
     log, config, events, acks = open_store(root / "master"), BrokerConfig(), NullSink(), Acks()
-    block = bytes(range(256)) * 4096
+    # A slave looks at the first bytes it is sent: a record has to begin there.
+    block = PRELUDE.pack(1 << 20, MAGIC) + bytes(range(248)) + bytes(range(256)) * 4095
     for _ in range(megabytes):
         log.append_log(log.max_phy_offset, block)
     replicas, listener = open_replicas(config, events), open_listener("127.0.0.1", 0)
@@ -98,7 +100,7 @@ async def _measure_single_puts(
     for _ in range(puts):
         begin_s = time.perf_counter()
         log.append_log(log.max_phy_offset, RECORD)
-        master.on_log_grown()
+        master.on_log_grown(urgent=True)
         await acks.wait(log.max_phy_offset)
         times_us.append((acks.at_s - begin_s) * 1e6)
     times_us.sort()
@@ -116,7 +118,7 @@ async def _measure_batches(
     for _ in range(puts // BATCH):
         for _ in range(BATCH):
             log.append_log(log.max_phy_offset, RECORD)
-        master.on_log_grown()
+        master.on_log_grown(urgent=True)
         await acks.wait(log.max_phy_offset)
     elapsed_s = time.perf_counter() - begin_s
     return {"batched_puts_per_s": round(puts // BATCH * BATCH / elapsed_s)}

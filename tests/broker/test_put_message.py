@@ -136,6 +136,51 @@ def test_no_slave_near_is_slave_not_available_at_once() -> None:
     assert len(bench.store.messages) == 1
 
 
+def test_who_waits_for_a_slave_that_is_lost_is_told_at_once() -> None:
+    """RocketMQ lets them wait for slaveTimeout; the stock client has lost patience by then."""
+    bench = Bench(SYNC_MASTER)
+    bench.put()
+    bench.put()
+    bench.replicas.available = False
+    bench.pipeline.on_slave_lost()
+    assert bench.told == [NO_SLAVE, NO_SLAVE]
+    assert len(bench.store.messages) == 2
+    assert bench.pipeline.slave_unavailable_count == 2
+    assert bench.pipeline.next_deadline_ms is None
+    bench.ack()
+    assert bench.told == [NO_SLAVE, NO_SLAVE]
+
+
+def test_one_of_two_slaves_lost_leaves_puts_waiting_for_the_other() -> None:
+    bench = Bench(SYNC_MASTER)
+    bench.put()
+    bench.pipeline.on_slave_lost()
+    assert bench.told == []
+    bench.ack()
+    assert bench.told == [OK]
+
+
+def test_a_lost_slave_does_not_make_an_answer_run_ahead_of_the_disk() -> None:
+    bench = Bench(BOTH)
+    bench.put()
+    bench.replicas.available = False
+    bench.pipeline.on_slave_lost()
+    assert bench.told == []
+    bench.flush()
+    assert bench.told == [NO_SLAVE]
+
+
+def test_only_puts_that_wait_make_the_log_s_growth_urgent() -> None:
+    bench = Bench(SYNC_MASTER)
+    bench.put(wait=False)
+    urgent = [bench.pipeline.has_slave_waiters]
+    bench.put()
+    urgent.append(bench.pipeline.has_slave_waiters)
+    bench.ack()
+    urgent.append(bench.pipeline.has_slave_waiters)
+    assert urgent == [False, True, False]
+
+
 def test_wait_false_waits_for_nothing() -> None:
     bench = Bench(BOTH)
     bench.replicas.available = False

@@ -35,7 +35,7 @@ class Pair:
             fallbehind_max=1 << 20,
             heartbeat_interval_ms=5000,
             housekeeping_ms=20_000,
-            stall_ms=3000,
+            stall_ms_max=3000,
         )
         self.now_ms = 0
         self.connected = False

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from support.events import RecordedEvents
 
-from trioha.ha.replicas import HOSTS_KEPT, REFUSALS_KEPT, AbsentHost, Replica, Replicas
+from trioha.ha.replicas import (
+    HOSTS_KEPT,
+    LEVEL_BYTES,
+    REFUSALS_KEPT,
+    AbsentHost,
+    Replica,
+    Replicas,
+)
 
 
 def registry(events: RecordedEvents | None = None) -> Replicas:
@@ -13,7 +20,7 @@ def registry(events: RecordedEvents | None = None) -> Replicas:
         fallbehind_max=1000,
         heartbeat_interval_ms=5000,
         housekeeping_ms=20_000,
-        stall_ms=3000,
+        stall_ms_max=3000,
     )
 
 
@@ -123,16 +130,92 @@ def test_c8_a_slave_that_takes_bytes_and_acknowledges_none_leaves_the_in_sync_se
     replicas = registry(events)
     replica = linked(replicas, 100, 100)
     replicas.transferred(replica, 50, 150, 1000)
-    assert (replicas.next_deadline_ms or 0) <= 4000
-    replicas.on_time(150, 3999)
+    assert (replicas.next_deadline_ms or 0) <= 1900
+    replicas.on_time(150, 1899)
     assert replicas.slave_available(150)
-    replicas.acknowledge(replica, 100, 150, 3999)  # its five-second report: no progress
-    replicas.on_time(150, 4000)
+    replicas.acknowledge(replica, 100, 150, 1899)  # its five-second report: no progress
+    replicas.on_time(150, 1900)
     assert not replicas.slave_available(150)
     assert events.of("ha_in_sync")[-1]["in_sync"] is False
     replicas.acknowledge(replica, 150, 150, 9000)
     assert replicas.slave_available(160)
     assert events.of("ha_in_sync")[-1]["in_sync"] is True
+
+
+def answer_after(replicas: Replicas, replica: Replica, waited_ms: int, now_ms: int) -> int:
+    """One transfer and its ack; returns the time of the ack."""
+    end = replica.slave_ack_offset + 10
+    replicas.transferred(replica, 10, end, now_ms)
+    replicas.acknowledge(replica, end, end, now_ms + waited_ms)
+    return now_ms + waited_ms
+
+
+def stalls_after_ms(replicas: Replicas, replica: Replica, now_ms: int) -> int:
+    """How long the slave may answer nothing until puts no longer wait for it."""
+    end = replica.slave_ack_offset + 10
+    replicas.transferred(replica, 10, end, now_ms)
+    while not replica.stalled:
+        assert replicas.next_deadline_ms is not None
+        at_ms = replicas.next_deadline_ms
+        replicas.on_time(end, at_ms)
+    return at_ms - now_ms
+
+
+def test_a_slave_known_to_be_slow_gets_its_time_but_not_beyond_slave_timeout() -> None:
+    """A merely slow one is not given up on: it has shown how long it takes."""
+    replicas = registry()
+    quick, slow, slower = (linked(replicas, 100, 100) for _ in range(3))
+    answer_after(replicas, quick, 5, 1000)
+    answer_after(replicas, slow, 250, 1000)
+    answer_after(replicas, slower, 800, 1000)
+    assert stalls_after_ms(replicas, quick, 10_000) == 900
+    assert stalls_after_ms(replicas, slow, 20_000) == 2000
+    assert stalls_after_ms(replicas, slower, 30_000) == 3000
+
+
+def test_slowness_is_forgotten_after_two_minutes() -> None:
+    replicas = registry()
+    replica = linked(replicas, 100, 100)
+    now_ms = answer_after(replicas, replica, 2500, 1000)
+    for second in range(1, 130):
+        now_ms = answer_after(replicas, replica, 1, 10_000 + 1000 * second)
+        replicas.on_time(replica.slave_ack_offset, now_ms)
+        assert replica.stall_ms == (3000 if second < 110 else 900)
+
+
+def test_a_slave_timeout_below_the_least_patience_is_obeyed() -> None:
+    replicas = Replicas(
+        RecordedEvents(),
+        fallbehind_max=1000,
+        heartbeat_interval_ms=5000,
+        housekeeping_ms=20_000,
+        stall_ms_max=200,
+    )
+    replica = linked(replicas, 100, 100)
+    answer_after(replicas, replica, 150, 1000)
+    assert stalls_after_ms(replicas, replica, 2000) == 200
+
+
+def test_a_slave_that_comes_back_is_waited_for_only_once_it_is_level() -> None:
+    """RocketMQ lets sends wait for one that has only just connected: 5 s without an OK."""
+    replicas = Replicas(
+        RecordedEvents(),
+        fallbehind_max=256 << 20,
+        heartbeat_interval_ms=5000,
+        housekeeping_ms=20_000,
+        stall_ms_max=3000,
+    )
+    end = 100 << 20
+    replica = replicas.connect("10.0.0.2:4000", 0)
+    assert not replicas.slave_available(end)
+    for offset in (50 << 20, end - LEVEL_BYTES):
+        replicas.acknowledge(replica, offset, end, 0)
+        assert not replicas.slave_available(end)
+    replicas.acknowledge(replica, end - LEVEL_BYTES + 1, end, 0)
+    assert replicas.slave_available(end)
+    # Once in, it stays while it is less than haSlaveFallbehindMax behind.
+    replicas.on_time(end + (200 << 20), 1000)
+    assert replicas.slave_available(end + (200 << 20))
 
 
 def test_a_slave_that_is_far_behind_but_moves_is_not_stalled() -> None:

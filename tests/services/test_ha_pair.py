@@ -52,7 +52,7 @@ class Pair:
 
     def grow(self, data: bytes) -> None:
         self.master_log.write(data)
-        self.master.on_log_grown()
+        self.master.on_log_grown(urgent=True)
 
     async def wait(self, done: Callable[[], bool], within_s: float = 60) -> None:
         """Wait for what only an ack can bring about."""

@@ -125,6 +125,11 @@ class PutPipeline:
         return len(self._flush) > 0
 
     @property
+    def has_slave_waiters(self) -> bool:
+        """Somebody waits for a slave: what the log has gained must leave at once."""
+        return len(self._transfer) > 0
+
+    @property
     def waiter_count(self) -> int:
         return len(self._flush) + len(self._transfer)
 
@@ -208,6 +213,13 @@ class PutPipeline:
         """Everything below `offset` is on a slave."""
         for waiter in self._transfer.advance(offset):
             waiter.release()
+
+    def on_slave_lost(self) -> None:
+        """A slave has gone or stalled: answer everybody when no other one can be waited for."""
+        if len(self._transfer) and not self._replicas.slave_available(self._transfer.first_offset):
+            for waiter in self._transfer.drain():
+                self.slave_unavailable_count += 1
+                waiter.fail(ResponseCode.SLAVE_NOT_AVAILABLE)
 
     def expire(self, now_ms: int) -> None:
         """Answer everybody whose deadline has come."""

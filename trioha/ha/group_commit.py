@@ -42,6 +42,11 @@ class GroupCommit(Generic[T]):
             return self._waiting[0][1]
         return min(deadline_ms for _, deadline_ms, _ in self._waiting)
 
+    @property
+    def first_offset(self) -> int:
+        """The lowest offset that somebody waits for."""
+        return self._waiting[0][0]
+
     def add(self, offset: int, deadline_ms: int, waiter: T) -> None:
         """Wait until `offset` is safe, at most until `deadline_ms`."""
         waiting = self._waiting

@@ -5,10 +5,15 @@ is on a second machine. It never falls, since bytes that were copied stay copied
 by whatever number arrives; here only acks that `MasterConnection` has checked get in.
 
 Whether a put may wait for a slave at all is another question, and only links that are up answer it:
-a link is *in sync* while its slave has reported, is less than `haSlaveFallbehindMax` behind, and
-makes progress. A slave that is sent bytes and acknowledges none for `slaveTimeout` has a full disk,
-a stopped process or a dead cable: it leaves the in-sync set until its next ack, so that puts are
-refused at once instead of timing out one by one.
+a slave is *in sync* from the first report that has it level (less than `LEVEL_BYTES` behind: there
+at once), until it is `haSlaveFallbehindMax` behind, its link ends, or it stalls. RocketMQ lets puts
+wait for any connection, one that has just come to copy gigabytes as well.
+
+A slave that is sent bytes and acknowledges none has a full disk, a stopped process or a dead cable.
+It has *stalled*, and is out until its next ack, after `stall_ms_min`; or after eight times its
+slowest answer of the last minutes if that is longer, so that a slave known to be slow gets its
+time; in no case later than `slaveTimeout`. Nothing is lost by suspecting too soon: who waited is
+told the truth, and the link stays.
 
 Nothing ticks while links are idle: there is one deadline for what must be said or noticed next
 (progress once a second, a late report, a stall), and traffic or a slave that is behind creates it.
@@ -23,6 +28,10 @@ import attrs
 from trioha.journal import EventSink
 
 PROGRESS_INTERVAL_MS = 1000
+LEVEL_BYTES = 1 << 20
+STALL_MIN_MS = 900  # a put that meets a stopped slave is answered within a second
+STALL_PATIENCE = 8
+SLOWNESS_REMEMBERED_MS = 60_000  # and at most twice that
 _FOREVER_MS = 1 << 62
 REFUSALS_KEPT = 8  # shown by `ha status`; the journal has them all
 HOSTS_KEPT = 64  # as many as there may be slaves; whoever was here last stays
@@ -93,6 +102,12 @@ class Replica:
     late: bool = False
     waiting_since_ms: int | None = None
     """Since when bytes have been on their way without any ack."""
+    stall_ms: int = 0
+    """How long that may go on until it counts as stalled."""
+    slowest_ms: int = 0
+    """The longest it took since `slowest_since_ms`; `slowest_before_ms` in the time before."""
+    slowest_before_ms: int = 0
+    slowest_since_ms: int = 0
     told_ms: int = 0
     told_offsets: tuple[int, int] = (-1, -1)
     """(slave_ack_offset, max_phy_offset) of the last ha_progress."""
@@ -113,7 +128,8 @@ class Replicas:
         fallbehind_max: int,
         heartbeat_interval_ms: int,
         housekeeping_ms: int,
-        stall_ms: int,
+        stall_ms_max: int,
+        stall_ms_min: int = STALL_MIN_MS,
     ) -> None:
         self.push2slave_max_offset = 0
         """Highest acknowledged offset. Never falls."""
@@ -122,7 +138,9 @@ class Replicas:
         self._fallbehind_max = fallbehind_max
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._housekeeping_ms = housekeeping_ms
-        self._stall_ms = stall_ms
+        self._level_bytes = min(LEVEL_BYTES, fallbehind_max)
+        self._stall_ms_max = stall_ms_max
+        self._stall_ms_min = min(stall_ms_min, stall_ms_max)
         self._replicas: list[Replica] = []
         self._hosts: dict[str, _Host] = {}
         # Never later than it should be, sometimes earlier: traffic only ever brings it nearer.
@@ -140,13 +158,14 @@ class Replicas:
         """Is there a slave that can be expected to acknowledge `need_offset` soon?"""
         behind = need_offset - self._fallbehind_max
         for replica in self._replicas:
-            if 0 <= replica.slave_ack_offset > behind and not replica.stalled:
+            if replica.in_sync and replica.slave_ack_offset > behind:
                 return True
         return False
 
     def connect(self, peer: str, now_ms: int) -> Replica:
         replica = Replica(peer, connected_ms=now_ms, last_ack_ms=now_ms, told_ms=now_ms)
-        replica.rate_since_ms = now_ms
+        replica.rate_since_ms = replica.slowest_since_ms = now_ms
+        replica.stall_ms = self._stall_ms_min
         self._replicas.append(replica)
         return replica
 
@@ -186,6 +205,11 @@ class Replicas:
             replica.slave_ack_offset = offset
             if offset > self.push2slave_max_offset:
                 self.push2slave_max_offset = offset
+            if replica.waiting_since_ms is not None:
+                waited_ms = now_ms - replica.waiting_since_ms
+                if waited_ms > replica.slowest_ms:
+                    replica.slowest_ms = waited_ms
+                    self._set_stall_ms(replica)
             more = replica.next_transfer_offset > offset
             replica.waiting_since_ms = now_ms if more else None
             replica.stalled = False
@@ -202,7 +226,7 @@ class Replicas:
         replica.next_transfer_offset = next_transfer_offset
         if replica.waiting_since_ms is None:
             replica.waiting_since_ms = now_ms
-            self._alarm_at(now_ms + self._stall_ms)
+            self._alarm_at(now_ms + replica.stall_ms)
         self._alarm_at(replica.told_ms + PROGRESS_INTERVAL_MS)
         if now_ms - replica.rate_since_ms >= PROGRESS_INTERVAL_MS:
             self._roll_rate(replica, now_ms)
@@ -269,11 +293,19 @@ class Replicas:
             self._next_deadline_ms = deadline_ms
 
     def _notice_stall(self, replica: Replica, now_ms: int) -> None:
+        if now_ms - replica.slowest_since_ms >= SLOWNESS_REMEMBERED_MS:
+            replica.slowest_before_ms, replica.slowest_ms = replica.slowest_ms, 0
+            replica.slowest_since_ms = now_ms
+            self._set_stall_ms(replica)
         if replica.waiting_since_ms is not None and not replica.stalled:
-            due_ms = replica.waiting_since_ms + self._stall_ms
+            due_ms = replica.waiting_since_ms + replica.stall_ms
             replica.stalled = now_ms >= due_ms
             if not replica.stalled:
                 self._alarm_at(due_ms)
+
+    def _set_stall_ms(self, replica: Replica) -> None:
+        known_ms = STALL_PATIENCE * max(replica.slowest_ms, replica.slowest_before_ms)
+        replica.stall_ms = max(self._stall_ms_min, min(known_ms, self._stall_ms_max))
 
     def _notice_lateness(self, replica: Replica, now_ms: int) -> None:
         if replica.late:
@@ -307,10 +339,11 @@ class Replicas:
         )
 
     def _follows(self, replica: Replica, max_phy_offset: int) -> bool:
+        allowed_bytes = self._fallbehind_max if replica.in_sync else self._level_bytes
         return (
             replica.slave_ack_offset >= 0
             and not replica.stalled
-            and max_phy_offset - replica.slave_ack_offset < self._fallbehind_max
+            and max_phy_offset - replica.slave_ack_offset < allowed_bytes
         )
 
     def _judge(self, replica: Replica, max_phy_offset: int) -> None:

@@ -11,7 +11,7 @@
        ├─ watch_disk             deletes old segments, stops and resumes writes
        └─ replication
           ├─ SLAVE   ha.client, slave_synchronize
-          ├─ others  ha.accept → ha.conn[slave] → ha.read, ha.write;  group_transfer
+          ├─ others  ha.accept → ha.conn[slave] → ha.read, ha.write;  ha.push, group_transfer
           └─ connections         after shutdown: until slaves are level, at most a grace period;
              │               then who still waits for one is answered
              ├─ remoting.conn[client] → remoting.write;  pull_hold, client_expiry
@@ -143,6 +143,7 @@ async def _start_role(
             node.events,
             node.clock,
             node.on_acked,
+            node.on_slave_lost,
             name="ha.accept",
         )
         replication.start_soon(node.group_transfer.run, name="group_transfer")

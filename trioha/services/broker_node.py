@@ -1,8 +1,9 @@
 """What the tasks of one broker share, and what happens between them.
 
 The hooks here are plain calls within one scheduler pass. `after_batch` runs when the requests of
-one read were handled: first the log goes to the slaves, then parked pulls are answered, then the
-answers leave (the `Outboxes` block around it), and the tasks that only matter later are marked.
+one read were handled: first the log goes to the slaves if a put waits for one, then parked pulls
+are answered, then the answers leave (the `Outboxes` block around it), and the tasks that only
+matter later are marked.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ class BrokerNode:
         if end != self._seen_end:
             self._seen_end = end
             if self.ha_master is not None:
-                self.ha_master.on_log_grown()
+                self.ha_master.on_log_grown(urgent=core.pipeline.has_slave_waiters)
             self.flush.grown_nowait(urgent=core.pipeline.has_flush_waiters)
             self.reput.grown_nowait()
             self.group_transfer.check()
@@ -169,6 +170,11 @@ class BrokerNode:
         """A slave has acknowledged; called in the scheduler pass that read it. HOT."""
         with self.server.outboxes.batch():
             self.samples.on_acked(offset)
+
+    def on_slave_lost(self) -> None:
+        """A link to a slave has ended or stalled: who waits in vain is told now."""
+        with self.server.outboxes.batch():
+            self.core.pipeline.on_slave_lost()
 
     def on_appended(self) -> None:
         """A slave's log has grown."""

@@ -3,7 +3,12 @@
 Nobody here waits for acks: those who do (`trioha.broker.put_message`) are told by `on_ack` in the
 scheduler pass that read them, and the broker tells us by `on_log_grown`, once per batch of appends.
 So a replicated put needs no task switch on the master between its append, its transfer, its ack and
-its answer.
+its answer. Whether a put may still hope for its slave is asked again, by `on_slave_lost`, whenever
+a link has ended or stalled.
+
+While nobody waits for a slave, as in ASYNC_MASTER, each push would still wake one up, and its
+report us: at small batches that costs more than the puts. So what is appended within two
+milliseconds goes out together, behind the answers to the clients.
 
 What strangers may cost: a peer that has not reported holds one of a few places, and the oldest of
 them makes room for the next, so probes that connect and stay pile up nothing (R-8875) and keep no
@@ -33,6 +38,8 @@ from trioha.wire import record
 
 SLAVES_MAX = 64  # RocketMQ layouts have one or two slaves to a master
 UNREPORTED_MAX = 64
+GATHER_S = 0.002
+GATHER_BYTES_MAX = 65_536  # so much goes out at once: at high rates nothing is won by more
 _HEAD_BYTES = 128  # a record's numbers, whatever its hosts
 
 
@@ -42,6 +49,10 @@ class HaListener(Protocol):
     async def accept(self) -> Transport: ...
 
 
+def _nobody_waits() -> None:
+    pass
+
+
 def open_replicas(config: BrokerConfig, events: EventSink) -> Replicas:
     """The registry that a master with these settings keeps."""
     return Replicas(
@@ -49,7 +60,7 @@ def open_replicas(config: BrokerConfig, events: EventSink) -> Replicas:
         fallbehind_max=config.ha_slave_fallbehind_max,
         heartbeat_interval_ms=config.ha_send_heartbeat_interval,
         housekeeping_ms=config.ha_housekeeping_interval,
-        stall_ms=config.slave_timeout,
+        stall_ms_max=config.slave_timeout,
     )
 
 
@@ -61,17 +72,20 @@ async def serve_ha(
     events: EventSink,
     clock: Clock,
     on_ack: Callable[[int], None],
+    on_slave_lost: Callable[[], None] = _nobody_waits,
     *,
     task_status: trio.TaskStatus[HaMaster] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve slaves until cancelled; starts with the `HaMaster` that the broker talks to.
 
-    `on_ack` gets `push2slave_max_offset`, synchronously, after the acks of each read.
+    `on_ack` gets `push2slave_max_offset`, synchronously, after the acks of each read;
+    `on_slave_lost` is called when a link has ended, and when one may have stalled.
     Errors: ConfigError when haAllowedPeers is none.
     """
-    master = HaMaster(store, replicas, config, events, clock, on_ack)
+    master = HaMaster(store, replicas, config, events, clock, on_ack, on_slave_lost)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(master.alarm.run, name="ha.alarm")
+        nursery.start_soon(master.push_gathered, name="ha.push")
         task_status.started(master)
         while True:
             transport = await listener.accept()
@@ -89,6 +103,7 @@ class HaMaster:
         events: EventSink,
         clock: Clock,
         on_ack: Callable[[int], None],
+        on_slave_lost: Callable[[], None] = _nobody_waits,
     ) -> None:
         self.replicas = replicas
         self.alarm = Alarm(clock, lambda: replicas.next_deadline_ms, lambda _: self._on_time())
@@ -97,6 +112,7 @@ class HaMaster:
         self._events = events
         self._clock = clock
         self._on_ack = on_ack
+        self._on_slave_lost = on_slave_lost
         self._access = AccessPolicy.of(config.ha_secret, config.ha_allowed_peers)
         self._owner = LinkOwner(
             store, replicas, clock, config.ha_housekeeping_interval / 1000, self._on_report
@@ -106,16 +122,38 @@ class HaMaster:
         self._unreported: list[HaMasterLink] = []
         # What links that are down had acknowledged and been sent: between lies their slave's end.
         self._left: deque[tuple[int, int]] = deque(maxlen=SLAVES_MAX)
+        self._pushed_offset = 0
+        self._grown = trio.Event()
         # There only while somebody waits: acks come thousands of times a second.
         self._moved: trio.Event | None = None
 
-    def on_log_grown(self) -> None:
-        """The log has grown: ship it to every slave that had all before. Once per batch."""
-        if self._slaves:
-            now_ms = self._clock.now_ms()
-            for link in self._slaves:
-                link.push_nowait(now_ms)
-            self.alarm.check()
+    def on_log_grown(self, *, urgent: bool) -> None:
+        """The log has grown. Once per batch of appends. HOT.
+
+        `urgent` when a put waits for a slave: then all of it leaves at once.
+        """
+        if not self._slaves:
+            return
+        if urgent or self._store.max_phy_offset - self._pushed_offset >= GATHER_BYTES_MAX:
+            self._push()
+        else:
+            self._grown.set()
+
+    async def push_gathered(self) -> None:
+        """Send what nobody waits for, a little after the first byte of it."""
+        while True:
+            await self._grown.wait()
+            await trio.sleep(GATHER_S)
+            self._grown = trio.Event()
+            self._push()
+
+    def _push(self) -> None:
+        """Ship the log to every slave that had all before."""
+        now_ms = self._clock.now_ms()
+        self._pushed_offset = self._store.max_phy_offset
+        for link in self._slaves:
+            link.push_nowait(now_ms)
+        self.alarm.check()
 
     def statistics(self) -> tuple[ReplicaStatistics, ...]:
         return self.replicas.statistics(self._store.max_phy_offset, self._clock.now_ms())
@@ -179,6 +217,7 @@ class HaMaster:
 
     def _on_time(self) -> None:
         self.replicas.on_time(self._store.max_phy_offset, self._clock.now_ms())
+        self._on_slave_lost()
         self._tell_moved()
 
     def _forget(self, link: HaMasterLink) -> None:
@@ -194,6 +233,7 @@ class HaMaster:
             self._left.append((acknowledged, link.replica.next_transfer_offset))
             self.replicas.lose(link.peer, reason, self._clock.now_ms())
         # Who connects and goes without a word is a probe: no line for it.
+        self._on_slave_lost()
         self._tell_moved()
 
     def _doubt(self, offset: int) -> str:

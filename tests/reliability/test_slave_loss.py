@@ -1,0 +1,71 @@
+"""What senders of a SYNC_MASTER feel of a slave that is killed, comes back, or stops.
+
+RocketMQ holds one send for 3 s after the kill and goes 5 s without an OK after the return.
+"""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from support.admin import create_topic
+from support.cluster import Cluster
+from support.history import History
+from support.load import Load
+from support.status import wait_in_sync, wait_level, wait_until
+
+from trioha.wire.codes import ResponseCode
+
+pytestmark = pytest.mark.slow
+
+BLOCKED_S_MAX = 1.0
+OK, NO_SLAVE = ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE
+
+
+def start_load(cluster: Cluster) -> Load:
+    cluster.start("SYNC_MASTER", slave=True)
+    create_topic(cluster.master.address, cluster.namesrv, "T")
+    wait_in_sync(cluster.master)
+    load = Load(cluster.master.address, "T", seed=3, senders=2, window=2, pace_s=0.002).start()
+    load.wait_for_acked(100)
+    return load
+
+
+def wait_for_code(load: Load, code: ResponseCode) -> None:
+    def told() -> object:
+        last = {sent.code for sent in load.latest(100)}
+        return last == {code} or str(last)
+
+    wait_until(f"told {code.name}", told)
+
+
+def check(cluster: Cluster, load: Load) -> None:
+    """Every send was answered within a second, and what was answered OK is on both nodes."""
+    load.stop()
+    assert set(load.codes) == {OK, NO_SLAVE}, load
+    slowest_s = max(sent.elapsed_s for sent in load.sent)
+    assert slowest_s < BLOCKED_S_MAX, slowest_s
+    wait_level(cluster.master, cluster.slave)
+    history = History("T")
+    history.add(load.sent)
+    history.check(cluster.master.commitlog)
+    history.check_replica(cluster.slave.commitlog)
+
+
+def test_no_send_is_held_up_when_the_slave_is_killed_or_comes_back(cluster: Cluster) -> None:
+    load = start_load(cluster)
+    cluster.slave.kill()
+    wait_for_code(load, NO_SLAVE)
+    cluster.slave.start()
+    wait_for_code(load, OK)
+    check(cluster, load)
+
+
+def test_no_send_is_held_up_by_a_slave_that_stops_without_a_word(cluster: Cluster) -> None:
+    """slaveTimeout is 3 s: the link is alive, only nothing is acknowledged any more."""
+    load = start_load(cluster)
+    cluster.slave.process.signal(signal.SIGSTOP)
+    wait_for_code(load, NO_SLAVE)
+    cluster.slave.process.signal(signal.SIGCONT)
+    wait_for_code(load, OK)
+    check(cluster, load)

@@ -51,7 +51,9 @@ def main() -> int:
     if options.render:
         merged = merge_results([load_results(path) for path in options.render])
         save_results(merged, options.out / "merged.json")
-        write_report(merged, options, options.out)
+        measured = {sample.row for sample in merged.samples}
+        whole = all(row.name in measured for row in all_rows())
+        write_report(merged, options, options.out, complete=whole)
         return 0
     if options.list:
         print("\n".join(row.name for row in select_rows(all_rows(), options.rows)))
@@ -222,9 +224,15 @@ def processor() -> str:
 
 
 def commit(tree: Path) -> str:
-    command = ["git", "-C", str(tree), "rev-parse", "--short", "HEAD"]
+    """The last one that changed trioha's code: others are no reason not to go on with a run."""
+    text = _git(tree, "log", "-1", "--format=%h", "--", "trioha") or "unknown"
+    return f"{text} with changes" if _git(tree, "status", "--porcelain", "--", "trioha") else text
+
+
+def _git(tree: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(tree), *arguments]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
-    return run.stdout.strip() or "unknown"
+    return run.stdout.strip()
 
 
 def rocketmq_version() -> str:

@@ -174,7 +174,7 @@ def test_a_gap_has_the_age_of_the_oldest_message_the_slave_lacks(master: Node) -
         first, second = link()["gap_s"], link()["gap_s"]
         assert isinstance(first, float)
         assert isinstance(second, float)
-        assert 0 < first < second < ANSWER_S
+        assert 0 < first <= second < 60
         slave.report(end)
         wait_until("level", lambda: link()["gap_s"] == 0.0)
 

@@ -74,3 +74,7 @@ cluster layout="2m-2s-sync":
 # Pages that are made from the code.
 docs:
     trioha config keys -o markdown > docs/configuration.md
+
+# Pictures in the docs, of an incident that is lived through for them; needs Chromium.
+pictures:
+    PYTHONPATH=tests python tests/analysis/pictures.py

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 from support.status import run_trioha
 
-ANALYZE_S = 180.0
+ANALYZE_S = 400.0
 
 
 @attrs.frozen

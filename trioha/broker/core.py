@@ -151,8 +151,8 @@ class BrokerCore:
     def on_flushed(self, offset: int) -> None:
         self.pipeline.on_flushed(offset)
 
-    def on_acked(self, offset: int) -> None:
-        self.pipeline.on_acked(offset)
+    def on_acked(self, offset: int) -> int:
+        return self.pipeline.on_acked(offset)
 
     def expire_pulls(self, instant: Instant) -> None:
         self._pull.answer_due(instant)

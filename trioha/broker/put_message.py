@@ -134,10 +134,6 @@ class PutPipeline:
         return len(self._flush) + len(self._transfer)
 
     @property
-    def slave_waiter_count(self) -> int:
-        return len(self._transfer)
-
-    @property
     def slave_awaited_since_ms(self) -> int | None:
         """Since when the oldest of those who wait for a slave does, or None."""
         deadline_ms = self._transfer.next_deadline_ms
@@ -209,10 +205,12 @@ class PutPipeline:
         for waiter in self._flush.advance(offset):
             waiter.release()
 
-    def on_acked(self, offset: int) -> None:
-        """Everything below `offset` is on a slave."""
-        for waiter in self._transfer.advance(offset):
+    def on_acked(self, offset: int) -> int:
+        """Everything below `offset` is on a slave. Returns how many waited for that."""
+        released = self._transfer.advance(offset)
+        for waiter in released:
             waiter.release()
+        return len(released)
 
     def on_slave_lost(self) -> None:
         """A slave has gone or stalled: answer everybody when no other one can be waited for."""

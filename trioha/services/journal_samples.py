@@ -57,15 +57,9 @@ class JournalSamples:
 
     def on_acked(self, offset: int) -> None:
         """Release who waits for a slave, and note how long they did. HOT: once per read of acks."""
-        pipeline = self._pipeline
-        since_ms = pipeline.slave_awaited_since_ms
-        if since_ms is None:
-            self._core.on_acked(offset)
-            return
-        before = pipeline.slave_waiter_count
-        self._core.on_acked(offset)
-        released = before - pipeline.slave_waiter_count
-        if released:
+        since_ms = self._pipeline.slave_awaited_since_ms
+        released = self._core.on_acked(offset)
+        if released and since_ms is not None:
             waited_ms = self._clock.now_ms() - since_ms
             self._waited_ms += released * waited_ms
             if waited_ms > self._longest_ms:

@@ -20,8 +20,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-import attrs
-
 from trioha.remoting.channel import Channel
 from trioha.store.interface import TagFilter
 from trioha.wire.remoting_command import RemotingCommand
@@ -31,20 +29,29 @@ PARKED_PER_CHANNEL_MAX = 8_192  # a client parks one pull per queue it owns
 _HEAP_SLACK = 64
 
 
-@attrs.define(eq=False, slots=True)
 class ParkedPull:
     """One pull that waits, with what it needs to be run again."""
 
-    channel: Channel
-    request: RemotingCommand
-    topic: str
-    queue_id: int
-    offset: int
-    """It wants messages from here on."""
-    tag_filter: TagFilter | None
-    deadline_ms: int
-    is_parked: bool = attrs.field(default=False, init=False)
-    """Kept by PullHold: in the tables, neither due nor gone."""
+    def __init__(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        tag_filter: TagFilter | None,
+        deadline_ms: int,
+    ) -> None:
+        self.channel = channel
+        self.request = request
+        self.topic = topic
+        self.queue_id = queue_id
+        self.offset = offset
+        """It wants messages from here on."""
+        self.tag_filter = tag_filter
+        self.deadline_ms = deadline_ms
+        self.is_parked = False
+        """Kept by PullHold: in the tables, neither due nor gone."""
 
 
 class PullHold:

@@ -60,6 +60,11 @@ class RemotingConnection:
         return len(self._pending) >= self._pending_max
 
     @property
+    def requests_pending(self) -> int:
+        """How many requests of ours wait for their response."""
+        return len(self._pending)
+
+    @property
     def missing_bytes(self) -> int:
         """How many bytes the unfinished frame still lacks, as far as known."""
         return self._needed - self._chunks_size if self._chunks_size else 0

@@ -173,8 +173,14 @@ class RemotingLink:
 
     def expect_response(self, command: RemotingCommand, on_response: OnResponse) -> None:
         """Send a request; the response, or None when the connection ends, goes to `on_response`."""
+        is_alone = not self._machine.requests_pending
         self._machine.expect_response(command, on_response)
-        self.send_nowait(command)
+        if is_alone:
+            # Nobody to share a write with: now, rather than after a switch to the write task.
+            with self._outboxes.batch():
+                self.send_nowait(command)
+        else:
+            self.send_nowait(command)
 
     def forget(self, opaque: int) -> None:
         """The caller has lost patience with this request."""

@@ -145,8 +145,13 @@ class RowBatch:
             body_crc(body) == crc for body, crc in zip(self.contents.bodies, stored, strict=True)
         ]
 
+    @property
+    def fixed_sizes(self) -> list[int]:
+        """Bytes of a record besides body and properties, by topic code; hosts are IPv4."""
+        return [FIXED_SIZE + len(topic.encode()) for topic in self.topic_names]
+
     def _properties_sizes(self) -> list[int]:
-        fixed = [FIXED_SIZE + len(topic.encode()) for topic in self.topic_names]
+        fixed = self.fixed_sizes
         sizes = [
             size - body_size - fixed[code]
             for size, body_size, code in zip(

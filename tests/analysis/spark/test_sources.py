@@ -59,9 +59,10 @@ def make_store(root: Path, *, is_dledger: bool = False, count: int = 3000) -> Pa
         )
         for n in range(count)
     ]
-    messages[17] = messages[17].with_v6_hosts()
+    messages[7] = messages[7].with_v6_hosts()
     log = make_log(messages, segment_bytes=1 << 16, is_dledger=is_dledger)
-    log.segments[65536][1000:1400] = bytes(400)
+    if 65536 in log.segments:
+        log.segments[65536][1000:1400] = bytes(400)
     log.write(root / ("dledger-n0/data" if is_dledger else "commitlog"))
     return root
 

@@ -69,10 +69,13 @@ def _column(batch: RowBatch, name: str) -> pa.Array:
             text = batch.store if name == "store" else batch.segment
             return pa.repeat(pa.scalar(text, pa.string()), batch.row_count)
         case "topic":
-            codes = pa.array(batch.topic_codes, pa.int32())
-            return pa.array(batch.topic_names, pa.string()).take(codes)
+            return pa.array(batch.topic_names, pa.string()).take(_topic_codes(batch))
         case "born_host" | "store_host":
             return _hosts(batch, name)
+        case "properties_size" if not batch.odd_hosts:
+            fixed = pa.array(batch.fixed_sizes, pa.int32()).take(_topic_codes(batch))
+            contents = pc.subtract(_numbers(batch, "size"), _numbers(batch, "body_size"))
+            return pc.subtract(contents, fixed)
         case "properties_size":
             return pa.array(batch.column(name), pa.int32())
         case "properties":
@@ -95,6 +98,10 @@ def _numbers(batch: RowBatch, name: str) -> pa.Array:
 def _integers(column: bytearray, count: int) -> pa.Array:
     kind = pa.int64() if len(column) == 8 * count else pa.int32()
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(column)])
+
+
+def _topic_codes(batch: RowBatch) -> pa.Array:
+    return pa.array(batch.topic_codes, pa.int32())
 
 
 def _hosts(batch: RowBatch, name: str) -> pa.Array:

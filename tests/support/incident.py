@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 import attrs
-from support.admin import create_topic
+from support.admin import consumer_offset, create_topic
 from support.clients import Clients, Kind, Received, SendFailed, StockConsumer, StockProducer
 from support.cluster import SMALL_FILES, Cluster
 from support.processes import Node, Processes, trioha_broker
@@ -56,6 +56,8 @@ class Incident:
     sends: list[Told] = attrs.field(factory=list)
     stored: dict[str, list[Received]] = attrs.field(factory=dict)
     """Topic -> every message in it, as the auditor was given them."""
+    committed: dict[tuple[str, str], dict[int, int]] = attrs.field(factory=dict)
+    """(group, topic) -> queue -> the offset that the broker answers to a consumer of the group."""
     serving_ms: int = 0
     killed_ms: tuple[int, int] = (0, 0)
     """Before and after the kill: it died in between."""
@@ -163,7 +165,7 @@ def live_through(processes: Processes, clients: Clients) -> Incident:
         _goes_on(loads, 200)
     for load in loads:
         load.stop()
-    _audit(clients, cluster, incident, readers)
+    _audit(clients, cluster, new_master.address, incident, readers)
     if cluster.slave_node is not None and incident.slave_back_ms:
         wait_level(new_master, cluster.slave)
     before_ms = now_ms()
@@ -221,7 +223,9 @@ def _goes_on(loads: list[_Load], more: int) -> None:
     wait_until("the load to go on", on, GOES_ON_S)
 
 
-def _audit(clients: Clients, cluster: Cluster, incident: Incident, readers: StockConsumer) -> None:
+def _audit(
+    clients: Clients, cluster: Cluster, broker: str, incident: Incident, readers: StockConsumer
+) -> None:
     """Read everything from the start, each queue to the end that clients were told of."""
     acknowledged = {send.body for send in incident.sends if send.status}
     auditors = {
@@ -235,6 +239,13 @@ def _audit(clients: Clients, cluster: Cluster, incident: Incident, readers: Stoc
     time.sleep(1)
     for consumer in (*auditors.values(), readers):
         consumer.stop()
+    groups = [("readers", "orders"), *((f"audit-{topic}", topic) for topic in QUEUES)]
+    for group, topic in groups:
+        offsets = {
+            queue: consumer_offset(broker, group, topic, queue) for queue in range(QUEUES[topic])
+        }
+        # A queue that the group never committed to is answered with -1, or with 0.
+        incident.committed[group, topic] = {q: at for q, at in offsets.items() if at > 0}
     for topic, auditor in auditors.items():
         once = {(each.queue_id, each.queue_offset): each for each in auditor.messages}
         incident.stored[topic] = [once[place] for place in sorted(once)]

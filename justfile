@@ -10,7 +10,7 @@ list:
 # Make .venv with everything the checks need.
 setup:
     test -d .venv || python3 -m venv .venv
-    pip install -q -e '.[dev]' -c constraints.txt
+    pip install -q -e '.[dev,spark]' -c constraints.txt
 
 # Everything that must hold before a push.
 check: fmt lint types imports
@@ -62,6 +62,10 @@ bench-figures *options="":
 # Java's broker and trioha under the same loads, in turns: `just bench-peer --quick`, `--help`.
 bench-peer *options="":
     PYTHONPATH=tests python -m bench.peer {{ options }}
+
+# Big stores through `trioha analyze`, into docs/benchmarks.md; 20 minutes and 20 GB of disk.
+bench-analysis *options="":
+    PYTHONPATH=tests python tests/bench/bench_analysis.py {{ options }}
 
 # Tests with real Java or Go peers; the first run fetches them.
 interop *options="":

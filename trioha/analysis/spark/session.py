@@ -42,7 +42,7 @@ _ANSWER_LIMIT_S = 5.0
 _STOP_LIMIT_S = 15.0
 _SHUFFLE_BYTES = 128 << 20
 _SHUFFLE_PARTITIONS_MAX = 2000
-_DRIVER_MEMORY_MAX = 4 << 30
+_DRIVER_MEMORY_MAX = 2 << 30
 _MISSING = "pyspark is not installed; `pip install 'trioha[spark]'`"
 _NEEDED = ("attrs", "msgpack", "msgspec", "pyarrow")
 
@@ -174,7 +174,7 @@ def _silence_logger() -> None:
 
 
 def _driver_memory() -> int:
-    """With a local master the driver is the executor too: a quarter of the machine, 1 to 4 GiB."""
+    """With a local master the driver is the executor too: a quarter of the machine, 1 to 2 GiB."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(1 << 30, min(machine // 4, _DRIVER_MEMORY_MAX))
 

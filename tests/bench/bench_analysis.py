@@ -1,0 +1,301 @@
+"""What an analysis costs, by size of the store and cores: `just bench-analysis`.
+
+Stores are made once (`support.big_store`) and analysed in processes of their own. Measured are the
+decoder alone (a Python loop over the same bytes, one core), the header scan on Spark (every column
+of `rocketmq_commitlog` into the JVM, rows dropped there, Spark's start not counted) and the whole
+of `trioha analyze` (start and all). A sampler watches the largest resident memory of any Python
+worker and of the JVM. The page gets one section between markers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "benchmarks.md"
+BEGIN = "<!-- bench-analysis: begin. Made by `just bench-analysis`. -->"
+END = "<!-- bench-analysis: end -->"
+MIB = 1 << 20
+GIB = 1 << 30
+SAMPLE_INTERVAL_S = 0.2
+WARM_BYTES = 64 * MIB
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@attrs.frozen
+class Row:
+    log_bytes: int
+    messages: int
+    cores: int
+    bare_s: float
+    scan_s: float
+    full_s: float
+    reports: dict[str, float]
+    worker_bytes: int
+    jvm_bytes: int
+
+
+@attrs.define
+class Peaks:
+    """Largest resident memory of one Python worker, and of the JVM."""
+
+    worker_bytes: int = 0
+    jvm_bytes: int = 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--sizes", default="1g,2g,4g,8g", help="of log, like 256m,1g")
+    parser.add_argument("--cores", default="1,2")
+    parser.add_argument("--directory", type=Path, help="where the stores are made and kept")
+    parser.add_argument("--dry-run", action="store_true", help="print, and leave the page alone")
+    parser.add_argument("--scan", nargs=2, metavar=("STORE", "CORES"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.scan:
+        print(json.dumps(_scan(Path(options.scan[0]), int(options.scan[1]))))
+        return
+    sizes = [_size(text) for text in options.sizes.split(",")]
+    cores = [int(text) for text in options.cores.split(",")]
+    if options.directory is not None:
+        rows = _rows(options.directory, sizes, cores)
+    else:
+        with tempfile.TemporaryDirectory(prefix="trioha-bench-") as directory:
+            rows = _rows(Path(directory), sizes, cores)
+    section = _section(rows)
+    print(section)
+    if not options.dry_run:
+        PAGE.write_text(_merged(PAGE.read_text(), section))
+
+
+def _rows(directory: Path, sizes: Sequence[int], cores: Sequence[int]) -> list[Row]:
+    rows = []
+    for size in sizes:
+        store, messages = _store(directory, size)
+        bare_s = _bare(store)
+        for count in cores:
+            began = time.monotonic()
+            peaks = Peaks()
+            scan = json.loads(_watched([__file__, "--scan", str(store), str(count)], peaks))
+            full_s, reports = _full(directory, store, count, peaks)
+            rows.append(
+                Row(
+                    size,
+                    messages,
+                    count,
+                    bare_s,
+                    scan["seconds"],
+                    full_s,
+                    reports,
+                    peaks.worker_bytes,
+                    peaks.jvm_bytes,
+                )
+            )
+            assert scan["rows"] == messages, (scan, messages)
+            _say(f"{_words(size)}, {count} cores: {time.monotonic() - began:.0f} s; {rows[-1]}")
+        if directory.name.startswith("trioha-bench-"):
+            shutil.rmtree(store)
+    return rows
+
+
+def _store(directory: Path, size: int) -> tuple[Path, int]:
+    from support.big_store import write_big_store
+
+    store = directory / f"store-{size // MIB}m"
+    note = store / "messages"
+    if not note.exists():
+        shutil.rmtree(store, ignore_errors=True)
+        began = time.monotonic()
+        made = write_big_store(store, size)
+        note.write_text(str(made.messages))
+        _say(f"{_words(size)}: made in {time.monotonic() - began:.0f} s")
+    return store, int(note.read_text())
+
+
+def _bare(store: Path) -> float:
+    """Seconds of the decoder alone, every numeric column made, in one process."""
+    from trioha.analysis.scan import scan_split
+    from trioha.analysis.store_files import open_store
+
+    began = time.perf_counter()
+    rows = 0
+    for split in open_store(store).splits():
+        for batch in scan_split(split):
+            rows += batch.row_count
+    assert rows
+    return time.perf_counter() - began
+
+
+def _scan(store: Path, cores: int) -> dict[str, Any]:
+    from trioha.analysis.spark import register
+    from trioha.analysis.spark.session import open_session
+
+    with tempfile.TemporaryDirectory() as directory:
+        scratch = Path(directory)
+        with open_session(master=f"local[{cores}]", scratch=scratch, log=scratch / "spark.log") as (
+            session,
+            _,
+        ):
+            register(session)
+            read = session.read.format("rocketmq_commitlog")
+            warm = read.load(str(store)).where(f"phy_offset < {WARM_BYTES}")
+            warm.write.format("noop").mode("overwrite").save()
+            began = time.perf_counter()
+            read.load(str(store)).write.format("noop").mode("overwrite").save()
+            seconds = time.perf_counter() - began
+            rows = read.option("columns", "size").load(str(store)).count()
+    return {"seconds": seconds, "rows": rows}
+
+
+def _full(directory: Path, store: Path, cores: int, peaks: Peaks) -> tuple[float, dict[str, float]]:
+    out = directory / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    began = time.perf_counter()
+    _watched(
+        [
+            *("-m", "trioha", "analyze", str(store), "--out", str(out)),
+            *("--engine", "spark", "--master", f"local[{cores}]", "-o", "json"),
+        ],
+        peaks,
+    )
+    seconds = time.perf_counter() - began
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert not manifest["partial"], manifest["reason"]
+    shutil.rmtree(out)
+    return seconds, {
+        report["name"]: report["seconds"]
+        for report in manifest["reports"]
+        if "skipped" not in report
+    }
+
+
+def _watched(arguments: Sequence[str], peaks: Peaks) -> str:
+    """Run Python on this and return its stdout; note the largest of its descendants."""
+    path = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(
+            [sys.executable, *arguments], stdout=output, env={**os.environ, "PYTHONPATH": path}
+        )
+        over = threading.Event()
+        sampler = threading.Thread(target=_sample, args=(process.pid, peaks, over))
+        sampler.start()
+        code = process.wait()
+        over.set()
+        sampler.join()
+        output.seek(0)
+        text = output.read()
+    assert code == 0, (arguments, code)
+    return text
+
+
+def _sample(root: int, peaks: Peaks, over: threading.Event) -> None:
+    while not over.wait(SAMPLE_INTERVAL_S):
+        for pid in _descendants(root):
+            try:
+                name = Path(f"/proc/{pid}/comm").read_text().strip()
+                resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
+            except (OSError, IndexError):
+                continue
+            if name == "java":
+                peaks.jvm_bytes = max(peaks.jvm_bytes, resident)
+            elif name.startswith("python"):
+                peaks.worker_bytes = max(peaks.worker_bytes, resident)
+
+
+def _descendants(root: int) -> list[int]:
+    parents: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except (OSError, IndexError):
+                continue
+            parents.setdefault(parent, []).append(int(entry.name))
+    found: list[int] = []
+    waiting = list(parents.get(root, ()))
+    while waiting:
+        pid = waiting.pop()
+        found.append(pid)
+        waiting += parents.get(pid, ())
+    return found
+
+
+def _section(rows: Sequence[Row]) -> str:
+    lines = [
+        BEGIN,
+        "",
+        "## What an analysis costs",
+        "",
+        f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {os.cpu_count()} cores,"
+        f" load average {os.getloadavg()[2]:.1f} over the last quarter of an hour; Spark on"
+        " `local[cores]`. Stores by `tests/support/big_store.py`: 46 queues of 8 topics, a day,"
+        f" {rows[0].log_bytes // rows[0].messages} bytes a record, warm in the page cache. Bare:"
+        " the decoder in one Python loop. Header scan: every column of every record into the JVM,"
+        " Spark's start not counted; of bare: rows per second and core, as a share of the bare"
+        " loop's. Full report: `trioha analyze` with every report that one store without a journal"
+        " allows, start and all. Memory: the largest any one process had.",
+        "",
+        "| log | messages | cores | bare | header scan | of bare | M msg/s | full report |"
+        " s per GiB | Python worker | JVM |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        share = row.bare_s / row.scan_s / row.cores
+        lines.append(
+            f"| {_words(row.log_bytes)} | {row.messages:,} | {row.cores} | {row.bare_s:.1f} s"
+            f" | {row.scan_s:.1f} s | {share:.2f} | {row.messages / row.scan_s / 1e6:.2f}"
+            f" | **{row.full_s:.0f} s** | {row.full_s / (row.log_bytes / GIB):.0f}"
+            f" | {row.worker_bytes // MIB} MiB | {row.jvm_bytes // MIB} MiB |"
+        )
+    names = list(rows[-1].reports)
+    lines += [
+        "",
+        "Seconds by report, in the order they are made; the first pays for the statistics that"
+        " all share, and for the JVM's warming up:",
+        "",
+        "| log | cores | " + " | ".join(names) + " |",
+        "|---" * (2 + len(names)) + "|",
+    ]
+    for row in rows:
+        figures = " | ".join(f"{row.reports.get(name, 0):.1f}" for name in names)
+        lines.append(f"| {_words(row.log_bytes)} | {row.cores} | {figures} |")
+    lines += ["", "Regenerate with `just bench-analysis`.", "", END]
+    return "\n".join(lines)
+
+
+def _merged(page: str, section: str) -> str:
+    """The page with `section` between the markers, at its end when it has none yet."""
+    if BEGIN not in page:
+        return f"{page.rstrip()}\n\n{section}\n"
+    head, _, rest = page.partition(BEGIN)
+    return head + section + rest.partition(END)[2]
+
+
+def _size(text: str) -> int:
+    units = {"m": MIB, "g": GIB}
+    return int(float(text[:-1]) * units[text[-1].lower()])
+
+
+def _words(size: int) -> str:
+    return f"{size // GIB} GiB" if size % GIB == 0 else f"{size // MIB} MiB"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -629,6 +629,14 @@ class Disk:
         """Paths whose directory was synced while they were in it."""
         monkeypatch.setattr(os, "fdatasync", self.fdatasync)
         monkeypatch.setattr(os, "fsync", self.fsync)
+        self._unlink = os.unlink
+        monkeypatch.setattr(os, "unlink", self.unlink)
+
+    def unlink(self, path: Path, *, dir_fd: int | None = None) -> None:
+        # What is made anew under this name has none of the old file's pages.
+        if path.is_relative_to(self.root):
+            self.files.pop(str(path.relative_to(self.root)), None)
+        self._unlink(path, dir_fd=dir_fd)
 
     def fdatasync(self, fd: int) -> None:
         path = Path(os.readlink(f"/proc/self/fd/{fd}"))

@@ -123,7 +123,7 @@ def command(
         raise click.UsageError("name a STORE, or a journal with --journal DIR")
     if engine == "local" and (master or settings):
         raise click.UsageError("--master and --conf are Spark's; --engine local has none")
-    if master is not None and not master.startswith("local"):
+    if is_submitted() or (master is not None and not master.startswith("local")):
         # Workers stand in directories of their own.
         stores = [os.path.abspath(path) for path in stores]
         journals = [os.path.abspath(path) for path in journals]

@@ -101,6 +101,46 @@ def test_a_cluster_local_spark_and_no_spark_agree(
             assert found[table] == rows, (name, table)
 
 
+def test_spark_submit_runs_the_same_command(
+    stores: tuple[Path, Path], cluster: str, tmp_path: Path
+) -> None:
+    """As docs/analysis.md shows it."""
+    import pyspark
+
+    import trioha
+    from trioha.analysis.spark.java import find_java
+
+    done = subprocess.run(
+        [
+            *(str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", cluster),
+            *(
+                "--conf",
+                "spark.ui.enabled=false",
+                str(Path(trioha.__file__).parent / "__main__.py"),
+            ),
+            *("analyze", os.path.relpath(stores[0], tmp_path), "--out", "out"),
+            *("--report", "latency", "-o", "json"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "JAVA_HOME": str(find_java().home),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    made = manifest(tmp_path / "out")
+    assert made["engine"]["master"] == cluster
+    assert made["stores"][0]["label"] == str(stores[0])
+    assert analyze(stores[0], "--out", tmp_path / "alone", "--report", "latency").returncode == 0
+    assert answers(tmp_path / "out") == answers(tmp_path / "alone")
+
+
 def test_workers_that_do_not_see_a_store_are_told(cluster: str, tmp_path: Path) -> None:
     """The store is one that only this process sees: it lies behind a file of our own."""
     write_big_store(tmp_path / "store", 50_000, segment_bytes=1 << 16)

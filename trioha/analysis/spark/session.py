@@ -185,6 +185,7 @@ def _launch(conf: Any, java: Java | None, log: Path, *, is_local: bool) -> Any:
     launch: Any = java_gateway.launch_gateway
 
     if java is None:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         return launch(conf)
     python = python_of_workers(os.environ, is_local=is_local)
     changes = {

@@ -11,11 +11,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import attrs
 
 from trioha.analysis.store_files import CorruptRow
+from trioha.wire.codes import SysFlag
 from trioha.wire.message_id import unpack_host
 from trioha.wire.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
 from trioha.wire.record import FIXED_SIZE, SCAN_SIZE, body_crc
@@ -108,6 +110,25 @@ class RowBatch:
         """The same as tuples."""
         return zip(*[self.column(name) for name in names], strict=True)
 
+    def only(self, mask: Sequence[bool]) -> RowBatch:
+        """The rows that are marked; damage stays."""
+        heads, stride = self.heads, self.stride
+        places = list(compress(range(self.row_count), mask))
+        contents = self.contents
+        return attrs.evolve(
+            self,
+            row_count=len(places),
+            heads=b"".join([heads[row * stride : (row + 1) * stride] for row in places]),
+            topic_codes=list(compress(self.topic_codes, mask)),
+            odd_hosts={
+                new: self.odd_hosts[old] for new, old in enumerate(places) if old in self.odd_hosts
+            },
+            contents=contents
+            and Contents(
+                list(compress(contents.bodies, mask)), list(compress(contents.properties, mask))
+            ),
+        )
+
     def has_numbers(self, name: str) -> bool:
         """False for a DLEDGER entry's numbers in another log: they are NULL."""
         return name not in _ENTRY_NUMBERS or self.stride > SCAN_SIZE
@@ -174,6 +195,21 @@ class RowBatch:
         return column
 
 
+def as_ipv4(head: bytes, lead: int) -> tuple[bytes, tuple[str, str]]:
+    """A header with IPv6 hosts, `lead` bytes of an entry before it, and its hosts as text.
+
+    The header comes back in the layout of one with IPv4 hosts, and these zeros.
+    """
+    born_size = 20 if head[lead + 39] & SysFlag.BORNHOST_V6 else 8
+    store_size = 20 if head[lead + 39] & SysFlag.STOREHOST_V6 else 8
+    born_at = lead + 48
+    time_at = born_at + born_size
+    store_at = time_at + 8
+    rest_at = store_at + store_size
+    hosts = (_host_text(head[born_at:time_at]), _host_text(head[store_at:rest_at]))
+    return head[:born_at] + bytes(8) + head[time_at:store_at] + bytes(8) + head[rest_at:], hosts
+
+
 def _odd_code(row: int) -> bytes:
     """A host no IPv4 record can have: its port is negative."""
     return (-1 - row).to_bytes(8, sys.byteorder, signed=True)
@@ -184,10 +220,9 @@ def _integer(code: bytes) -> int:
 
 
 def _text_of(code: int) -> str:
-    return host_text(code.to_bytes(8, "big", signed=True))
+    return _host_text(code.to_bytes(8, "big", signed=True))
 
 
-def host_text(packed: bytes) -> str:
-    """``host:port`` of a host as records hold it."""
+def _host_text(packed: bytes) -> str:
     host, port = unpack_host(packed)
     return f"{host}:{port}"

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from itertools import compress
 from typing import Literal
 
 import attrs
 
 from trioha.analysis.log_source import FileSource, LogSource
 from trioha.analysis.log_walk import ENTRY, ENTRY_SIZE, LogWalk, Sound, Unsound, topic_text
-from trioha.analysis.row_batch import Contents, host_text
+from trioha.analysis.row_batch import Contents, as_ipv4
 from trioha.analysis.row_batch import RowBatch as RowBatch  # of the same interface
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.store_files import SPLIT_BYTES, CorruptRow, LogSplit, StoreFiles
-from trioha.wire.codes import SysFlag
 from trioha.wire.record import MAGIC, SCAN, SCAN_SIZE
 
 Detail = Literal["headers", "full"]
@@ -286,7 +284,7 @@ class _Scan:
             return
         head = self._source.read(position, record.body_at - position)
         if record.body_at - record.record_at > SCAN_SIZE:
-            head, hosts = _as_ipv4(head, self._lead)
+            head, hosts = as_ipv4(head, self._lead)
             self._odd_hosts[len(self._heads)] = hosts
         self._heads.append(head)
         self._codes.append(code)
@@ -369,22 +367,7 @@ def _filtered(batch: RowBatch, filters: ScanFilter) -> RowBatch:
         mask = in_time if mask is None else [a and b for a, b in zip(mask, in_time, strict=True)]
     if mask is None or all(mask):
         return batch
-    heads, stride = batch.heads, batch.stride
-    places = list(compress(range(batch.row_count), mask))
-    contents = batch.contents
-    return attrs.evolve(
-        batch,
-        row_count=len(places),
-        heads=b"".join([heads[row * stride : (row + 1) * stride] for row in places]),
-        topic_codes=list(compress(batch.topic_codes, mask)),
-        odd_hosts={
-            new: batch.odd_hosts[old] for new, old in enumerate(places) if old in batch.odd_hosts
-        },
-        contents=contents
-        and Contents(
-            list(compress(contents.bodies, mask)), list(compress(contents.properties, mask))
-        ),
-    )
+    return batch.only(mask)
 
 
 def _report_checksums(batch: RowBatch) -> None:
@@ -395,18 +378,6 @@ def _report_checksums(batch: RowBatch) -> None:
         if not is_ok
     )
     batch.corrupt.sort(key=lambda row: row.phy_offset)
-
-
-def _as_ipv4(head: bytes, lead: int) -> tuple[bytes, tuple[str, str]]:
-    """A header with IPv6 hosts in the layout of one without, and its hosts."""
-    born_size = 20 if head[lead + 39] & SysFlag.BORNHOST_V6 else 8
-    store_size = 20 if head[lead + 39] & SysFlag.STOREHOST_V6 else 8
-    born_at = lead + 48
-    time_at = born_at + born_size
-    store_at = time_at + 8
-    rest_at = store_at + store_size
-    hosts = (host_text(head[born_at:time_at]), host_text(head[store_at:rest_at]))
-    return head[:born_at] + bytes(8) + head[time_at:store_at] + bytes(8) + head[rest_at:], hosts
 
 
 def _cut(split: LogSplit, filters: ScanFilter) -> LogSplit | None:

@@ -65,18 +65,18 @@ class OutputDirectory:
         self.scratch.mkdir()
 
     def write_report(self, report: Report, notes: list[str]) -> None:
-        """Errors: OSError: no room."""
-        directory = self.partial / report.name
+        """All files of a report, or none. Errors: OSError: no room."""
+        directory = self.scratch / f"report-{report.name}"
         directory.mkdir()
         with (directory / "report.json").open("w") as file:
             json.dump(report_as_json(report), file, indent=1)
             file.write("\n")
-        if importlib.util.find_spec("pyarrow") is None:
-            if _NO_PARQUET not in notes:
-                notes.append(_NO_PARQUET)
-            return
-        for table in report.tables:
-            _write_parquet(table, directory / f"{table.name}.parquet")
+        if importlib.util.find_spec("pyarrow") is not None:
+            for table in report.tables:
+                _write_parquet(table, directory / f"{table.name}.parquet")
+        elif _NO_PARQUET not in notes:
+            notes.append(_NO_PARQUET)
+        os.rename(directory, self.partial / report.name)
 
     def write_page(self, manifest: Manifest) -> None:
         """The HTML page over all reports that have an answer. Errors: OSError: no room."""

@@ -91,6 +91,13 @@ def test_an_open_loop_keeps_its_schedule() -> None:
     assert report.seconds >= 0.049
 
 
+def test_a_schedule_that_the_broker_cannot_keep_waits_for_its_answers() -> None:
+    options = ProduceOptions(concurrency=2, rate=10_000_000, count=200, warm_up_s=0.0)
+    with peer(acknowledge) as address:
+        report = ProduceLoad([(QUEUE, address)], options).run()
+    assert 200 <= report.messages < 202
+
+
 def test_refusals_are_reported_by_code() -> None:
     options = ProduceOptions(concurrency=2, count=10, warm_up_s=0.0)
     with peer(lambda command: command.response(ResponseCode.SYSTEM_BUSY, "no")) as address:

@@ -66,6 +66,7 @@ class ProduceLoad:
         self._cpu_s = 0.0
         self._begin_ns = self._measure_from_ns = self._end_ns = self._next_second_ns = 0
         self._due_ns = 0
+        self._held_up = False
         body = body or bytes(65 + index % 26 for index in range(options.size))
         self._frames: list[SendFrame] = []
         self._sent_ns: list[int] = []
@@ -97,6 +98,8 @@ class ProduceLoad:
             self._loop.stopped = self._outstanding == 0
         elif self._options.rate:
             sender.idle.extend(slots)
+            if self._held_up:
+                self._loop.hurry()
         else:
             self._send(sender, slots, now_ns)
 
@@ -185,9 +188,8 @@ class ProduceLoad:
         due = min(self._next_second_ns, self._end_ns)
         if not self._measuring:
             due = min(due, self._measure_from_ns)
-        if self._options.rate:
-            self._send_due(now_ns)
-            due = min(due, max(self._due_ns, now_ns + 1))
+        if self._options.rate and self._send_due(now_ns):
+            due = min(due, self._due_ns)
         return due
 
     def _begin(self, now_ns: int) -> None:
@@ -201,17 +203,21 @@ class ProduceLoad:
             for sender in self._senders:
                 self._send(sender, list(sender.idle), now_ns)
 
-    def _send_due(self, now_ns: int) -> None:
-        """Send what the schedule has made due, each stamped with its own due time."""
+    def _send_due(self, now_ns: int) -> bool:
+        """Send what the schedule has made due, each stamped with its own due time.
+
+        False when every slot is outstanding: the schedule waits for an answer, latency does not.
+        """
         interval_ns = _NS / self._options.rate
         while self._due_ns <= now_ns:
             sender = max(self._senders, key=lambda candidate: len(candidate.idle))
             if not sender.idle:
-                # Every slot is outstanding: the schedule waits for the broker, latency does not.
-                self._due_ns = min(self._due_ns, now_ns)
-                return
+                self._held_up = True
+                return False
             self._send(sender, (sender.idle.popleft(),), int(self._due_ns))
             self._due_ns = int(self._due_ns + interval_ns)
+        self._held_up = False
+        return True
 
     def _end_measuring(self, now_ns: int) -> None:
         self._measuring = False

@@ -64,9 +64,7 @@ EVENTS: Mapping[str, EventKind] = {
     "node_stopping": _info("reason"),
     "node_stopped": _info("reason"),
     "role": _info("role", "broker_id", "version", "heartbeat_interval_ms", "heartbeat_limit_ms"),
-    "broker_progress": _debug(
-        "role", "max_phy_offset", "put_total", "get_total", "refused_total"
-    ),
+    "broker_progress": _debug("role", "max_phy_offset", "put_total", "get_total", "refused_total"),
     "task_failed": _error("task", "error"),
     "journal_dropped": _warning("count", "reason"),
     # The store.

@@ -30,7 +30,6 @@ ENGINES = frozenset({"local", "spark"})
 
 LINES_MAX = 8
 """Topics that get a line of their own."""
-_COMPRESSED = 1  # MessageSysFlag.COMPRESSED_FLAG
 
 
 @attrs.frozen
@@ -194,9 +193,9 @@ def _topics(engine: Engine, extents: list[_Extent], top: int) -> Table:
 
 def _compressed(engine: Engine) -> dict[tuple[str, str], int]:
     rows = engine.query(
-        "SELECT store, topic, COUNT(*) AS messages FROM commitlog "
-        f"WHERE sys_flag % {2 * _COMPRESSED} = {_COMPRESSED} GROUP BY store, topic",
-        views=["commitlog"],
+        "SELECT store, topic, SUM(compressed) AS messages FROM commitlog_stats "
+        "GROUP BY store, topic",
+        views=["commitlog_stats"],
     )
     return {(row["store"], row["topic"]): row["messages"] for row in rows}
 

@@ -43,7 +43,8 @@ class Row:
     cores: int
     bare_s: float
     scan_s: float
-    full_s: float
+    full_s: float | None
+    """None: not measured."""
     reports: dict[str, float]
     worker_bytes: int
     jvm_bytes: int
@@ -61,6 +62,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--sizes", default="1g,2g,4g,8g", help="of log, like 256m,1g")
     parser.add_argument("--cores", default="1,2")
+    parser.add_argument(
+        "--one-core-max",
+        default="2g",
+        help="the largest log whose full report one core makes as well; 8g takes ten minutes more",
+    )
     parser.add_argument("--directory", type=Path, help="where the stores are made and kept")
     parser.add_argument("--dry-run", action="store_true", help="print, and leave the page alone")
     parser.add_argument("--scan", nargs=2, metavar=("STORE", "CORES"), help=argparse.SUPPRESS)
@@ -70,18 +76,21 @@ def main() -> None:
         return
     sizes = [_size(text) for text in options.sizes.split(",")]
     cores = [int(text) for text in options.cores.split(",")]
+    one_core_max = _size(options.one_core_max)
     if options.directory is not None:
-        rows = _rows(options.directory, sizes, cores)
+        rows = _rows(options.directory, sizes, cores, one_core_max)
     else:
         with tempfile.TemporaryDirectory(prefix="trioha-bench-") as directory:
-            rows = _rows(Path(directory), sizes, cores)
+            rows = _rows(Path(directory), sizes, cores, one_core_max)
     section = _section(rows)
     print(section)
     if not options.dry_run:
         PAGE.write_text(_merged(PAGE.read_text(), section))
 
 
-def _rows(directory: Path, sizes: Sequence[int], cores: Sequence[int]) -> list[Row]:
+def _rows(
+    directory: Path, sizes: Sequence[int], cores: Sequence[int], one_core_max: int
+) -> list[Row]:
     rows = []
     for size in sizes:
         store, messages = _store(directory, size)
@@ -90,7 +99,10 @@ def _rows(directory: Path, sizes: Sequence[int], cores: Sequence[int]) -> list[R
             began = time.monotonic()
             peaks = Peaks()
             scan = json.loads(_watched([__file__, "--scan", str(store), str(count)], peaks))
-            full_s, reports = _full(directory, store, count, peaks)
+            full_s: float | None = None
+            reports: dict[str, float] = {}
+            if count > 1 or size <= one_core_max:
+                full_s, reports = _full(directory, store, count, peaks)
             rows.append(
                 Row(
                     size,
@@ -254,10 +266,14 @@ def _section(rows: Sequence[Row]) -> str:
     ]
     for row in rows:
         share = row.bare_s / row.scan_s / row.cores
+        full = per_gib = "-"
+        if row.full_s is not None:
+            full = f"**{row.full_s:.0f} s**"
+            per_gib = f"{row.full_s / (row.log_bytes / GIB):.0f}"
         lines.append(
             f"| {_words(row.log_bytes)} | {row.messages:,} | {row.cores} | {row.bare_s:.1f} s"
             f" | {row.scan_s:.1f} s | {share:.2f} | {row.messages / row.scan_s / 1e6:.2f}"
-            f" | **{row.full_s:.0f} s** | {row.full_s / (row.log_bytes / GIB):.0f}"
+            f" | {full} | {per_gib}"
             f" | {row.worker_bytes // MIB} MiB | {row.jvm_bytes // MIB} MiB |"
         )
     names = list(rows[-1].reports)
@@ -270,6 +286,8 @@ def _section(rows: Sequence[Row]) -> str:
         "|---" * (2 + len(names)) + "|",
     ]
     for row in rows:
+        if row.full_s is None:
+            continue
         figures = " | ".join(f"{row.reports.get(name, 0):.1f}" for name in names)
         lines.append(f"| {_words(row.log_bytes)} | {row.cores} | {figures} |")
     lines += ["", "Regenerate with `just bench-analysis`.", "", END]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.big_store import BEGIN_MS, write_big_store
+from support.journals import Diary
 
 from trioha.analysis.results import Finding, Report
 from trioha.cli import run
@@ -257,7 +258,7 @@ def test_a_disk_that_is_full_leaves_what_was_made_and_says_so(
 
     def full(self: OutputDirectory, report: Report, notes: list[str]) -> None:
         if report.name == "latency":
-            raise OSError(28, "No space left on device", str(out))
+            raise OSError(28, "No space left on device")
         write(self, report, notes)
 
     monkeypatch.setattr(OutputDirectory, "write_report", full)
@@ -318,6 +319,33 @@ def test_a_finding_of_a_report_is_the_exit_code(
     code, shown, _ = say(store, "--out", out, "--report", "throughput")
     assert code == ExitCode.FAILED
     assert "!! It burns." in shown
+
+
+def test_a_journal_cut_short_is_read_up_to_there_and_told(say: Say, store: Path, out: Path) -> None:
+    diary = Diary(store, "broker-a:0")
+    diary.start(0, "SYNC_MASTER")
+    diary.stop(60)
+    diary.close()
+    [file] = (store / "journal").glob("*.journal")
+    file.write_bytes(file.read_bytes()[:-5])
+    code, _, notes = say(store, "--out", out, "--report", "failovers")
+    assert code == ExitCode.OK, notes
+    assert f"{file}: torn tail at " in notes
+    made = manifest(out)
+    assert made["journals"] == [str(store / "journal")]
+    assert any("torn tail" in note for note in made["notes"])
+
+
+def test_a_journal_alone_is_enough_for_its_reports(say: Say, tmp_path: Path, out: Path) -> None:
+    diary = Diary(tmp_path / "a", "broker-a:0")
+    diary.start(0, "SYNC_MASTER")
+    diary.stop(60)
+    diary.close()
+    code, _, notes = say("--journal", diary.directory, "--out", out)
+    assert code == ExitCode.OK, notes
+    assert "throughput: left out, it needs a store" in notes
+    made = {entry["name"] for entry in manifest(out)["reports"] if "tables" in entry}
+    assert "failovers" in made
 
 
 def test_no_pyspark_is_one_sentence(

@@ -244,6 +244,8 @@ def _kept(
         yield
     except BaseException as error:
         progress.end()
+        if isinstance(error, OSError) and error.errno and error.filename is None:
+            error.filename = str(directory.final)  # a write does not say where it went
         if not any(record.report is not None for record in manifest.records):
             directory.discard()
             raise

@@ -45,6 +45,8 @@ class ReadOptions:
     filters: ScanFilter
     split_bytes: int = SPLIT_BYTES
     partitions_min: int = 1
+    pushes_filters: bool = False
+    """Take filters of the query over: safe only when the DataFrame is scanned once."""
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
@@ -63,6 +65,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         ),
         split_bytes=max(_SPLIT_BYTES_MIN, size_option(options, "splitBytes", SPLIT_BYTES)),
         partitions_min=size_option(options, "minPartitions", 1),
+        pushes_filters=options.get("pushFilters", "").strip().lower() == "true",
     )
 
 

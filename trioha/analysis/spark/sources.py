@@ -5,8 +5,9 @@ or journal files. Workers open the files themselves, so every worker must see th
 same path. Rows travel as Arrow batches. Spark prunes no columns of a Python source, and each one
 costs on its way into the JVM; the option `columns` (or a schema) leaves out what is not needed.
 
-Filters come by options or, where ``spark.sql.python.filterPushdown.enabled`` is on, from the query;
-`PushedFilters` takes exactly those that the scan applies to the last row.
+Filters come by options or, where ``spark.sql.python.filterPushdown.enabled`` and the option
+`pushFilters` are on, from the query; `PushedFilters` takes exactly those that the scan applies to
+the last row.
 """
 
 from __future__ import annotations
@@ -137,7 +138,14 @@ class _FilteringReader(_Reader):
         return _Pushing(self)
 
     def push(self, filters: list[Filter]) -> list[Filter]:
-        """Take what can be applied exactly; what is returned Spark applies itself."""
+        """Take what can be applied exactly; what is returned Spark applies itself.
+
+        Not ideal: Spark (4.1 to 4.3, `PythonScanBuilder.pushFilters`) keeps the narrowed reader in
+        the DataFrame and uses it for its other scans too, those without filters and those of the
+        same query. So nothing is taken unless the option says that there is one scan.
+        """
+        if not self.options.pushes_filters:
+            return filters
         pushed = PushedFilters(self.options.filters, self.table, self.attributes)
         handed_back = [condition for condition in filters if not pushed.take(condition)]
         self.options = attrs.evolve(self.options, filters=pushed.filters)

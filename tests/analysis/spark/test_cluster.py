@@ -77,28 +77,39 @@ def manifest(out: Path) -> dict[str, Any]:
     return made
 
 
-def test_a_cluster_local_spark_and_no_spark_agree(
-    stores: tuple[Path, Path], cluster: str, tmp_path: Path
+@pytest.fixture(scope="module")
+def expected(stores: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the engine without a JVM says."""
+    out = tmp_path_factory.mktemp("alone") / "out"
+    done = analyze(*stores, "--out", out, "--engine", "local")
+    assert done.returncode == 1, done.stderr  # the copy is damaged
+    found = answers(out)
+    assert len(found) > 20
+    [pair] = found["divergence/pairs"]
+    assert pair["verdict"] == "diverged"
+    assert pair["only_a"] > 0
+    return found
+
+
+@pytest.mark.parametrize("where", ["local[*]", "cluster"])
+def test_spark_says_what_is_said_without_it(
+    stores: tuple[Path, Path],
+    expected: dict[str, Any],
+    where: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
 ) -> None:
-    runs = {
-        "alone": ("--engine", "local"),
-        "local": ("--master", "local[*]"),
-        "cluster": ("--master", cluster),
-    }
-    for name, options in runs.items():
-        done = analyze(*stores, "--out", tmp_path / name, *options, "-o", "json")
-        assert done.returncode == 1, (name, done.stderr)  # the copy is damaged
-        assert "Traceback" not in done.stderr, name
-        assert not re.search(r"WARN|ERROR|log4j", done.stderr), name
-        assert json.loads(done.stdout)["manifest"]["partial"] is False, done.stderr
-    assert manifest(tmp_path / "cluster")["engine"]["master"] == cluster
-    expected = answers(tmp_path / "alone")
-    assert len(expected) > 20
-    for name in ("local", "cluster"):
-        found = answers(tmp_path / name)
-        assert found.keys() == expected.keys(), name
-        for table, rows in expected.items():
-            assert found[table] == rows, (name, table)
+    master = request.getfixturevalue("cluster") if where == "cluster" else where
+    done = analyze(*stores, "--out", tmp_path / "out", "--master", master, "-o", "json")
+    assert done.returncode == 1, done.stderr
+    assert not re.search(r"Traceback|WARN|ERROR|log4j", done.stderr), done.stderr
+    document = json.loads(done.stdout)
+    assert document["manifest"]["partial"] is False, done.stderr
+    assert document["manifest"]["engine"]["master"] == master
+    found = answers(tmp_path / "out")
+    assert found.keys() == expected.keys()
+    for table, rows in expected.items():
+        assert found[table] == rows, table
 
 
 def test_spark_submit_runs_the_same_command(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -312,13 +312,10 @@ def test_trace(incident: Incident, tmp_path: Path, kind: str, by: str) -> None:
         assert hop["tags"] == send.tags
 
 
-def test_the_page_of_it_is_drawn(
-    answers: Answers, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+def test_the_page_of_it_is_drawn(answers: Answers, tmp_path: Path) -> None:
     drawn = render(answers.page, tmp_path / "browser", height=4000)
     assert drawn.console == []
     assert len(drawn.picture) > 100_000
-    record_property("page_bytes", answers.page.stat().st_size)
 
 
 def _stored(incident: Incident) -> list[Received]:

@@ -179,7 +179,7 @@ def _full(directory: Path, store: Path, cores: int, peaks: Peaks) -> tuple[float
     _watched(
         [
             *("-m", "trioha", "analyze", str(store), "--out", str(out)),
-            *("--engine", "spark", "--master", f"local[{cores}]", "-o", "json"),
+            *("--engine", "spark", "--master", f"local[{cores}]", "-o", "json", "--overwrite"),
         ],
         peaks,
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+from support.admin import wait_for_progress
 from support.clients import Clients, Sent, StockConsumer, StockProducer
 from support.cluster import Make
 from support.java_tools import QUICK_CONSUMER, MqAdmin
@@ -51,6 +52,9 @@ def scene(meeting: Meeting, producers: dict[Make, StockProducer], shared_clients
         for number in range(COUNT)
     ]
     late.wait_for_count(COUNT)
+    # A consumer that is stopped tells of what its listener had returned from, not of the rest.
+    for make in BOTH:
+        wait_for_progress(address(meeting, make), "late", TOPIC, QUEUES, PROGRESS_S)
     late.stop()
     producer.send_all(TOPIC, [f"unseen {number}" for number in range(UNSEEN * 2 * QUEUES)])
     live.wait_for_count(COUNT + UNSEEN * 2 * QUEUES)

@@ -54,6 +54,7 @@ def finished(out: Path, *, overwrite: bool = False) -> OutputDirectory:
 
 
 def test_a_whole_result_has_its_name_and_no_scratch(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="Parquet needs the extra spark")
     finished(tmp_path / "out")
     names = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
     assert names == [

@@ -202,7 +202,6 @@ def _engine(
         with SqliteEngine(inputs, scratch=directory.scratch, progress=progress) as local:
             yield local
         return
-    from trioha.analysis.spark.engine import SparkEngine
     from trioha.analysis.spark.session import open_session
 
     progress.say("trioha: starting Spark")
@@ -221,6 +220,9 @@ def _engine(
             "parallelism": info.parallelism,
             "java": info.java,
         }
+        # Only here: it cannot be imported without pyspark, which `open_session` tells in a sentence.
+        from trioha.analysis.spark.engine import SparkEngine
+
         with SparkEngine(session, inputs, scratch=directory.scratch, progress=progress) as on_spark:
             yield on_spark
 

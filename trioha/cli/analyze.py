@@ -220,7 +220,7 @@ def _engine(
             "parallelism": info.parallelism,
             "java": info.java,
         }
-        # Only here: it cannot be imported without pyspark, which `open_session` tells in a sentence.
+        # Only here: it needs pyspark, whose absence `open_session` tells in a sentence.
         from trioha.analysis.spark.engine import SparkEngine
 
         with SparkEngine(session, inputs, scratch=directory.scratch, progress=progress) as on_spark:

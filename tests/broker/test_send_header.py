@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from trioha.broker.send_header import SendHeader, read_packed, read_send_header
 from trioha.errors import RemoteProtocolError
 from trioha.wire.codes import RequestCode
-from trioha.wire.remoting_command import RemotingCommand, pack_fields
+from trioha.wire.packed_fields import pack_fields
+from trioha.wire.remoting_command import RemotingCommand
 
 NUMBERS = ["0", "-1", "1x", " 7", "2147483648", "9" * 19]
 TEXT = st.sampled_from(["", "T", "true", "false", "ü", *NUMBERS])

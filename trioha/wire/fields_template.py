@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from trioha.wire.remoting_command import pack_fields
+from trioha.wire.packed_fields import pack_fields
 
 _ROCKETMQ: Final = 1
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -31,9 +31,7 @@ from trioha.wire.json_header import (
     decode_json_header,
     encode_json_header,
 )
-
-if TYPE_CHECKING:
-    from mypy_extensions import i64
+from trioha.wire.packed_fields import ext_text, pack_fields, text_of, too_long, unpack_fields
 
 Buffer = bytes | bytearray | memoryview
 
@@ -45,7 +43,6 @@ __all__ = [
     "decode_frame",
     "encode",
     "encode_buffers",
-    "pack_fields",
 ]
 
 _PRELUDE: Final = struct.Struct(">II")
@@ -141,7 +138,7 @@ class RemotingCommand:
             if encoded is None:
                 fields = {}
             elif self.serialize_type == _ROCKETMQ:
-                fields = _unpack_fields(encoded)
+                fields = unpack_fields(encoded)
             else:
                 fields = decode_json_fields(encoded)
             self._ext_fields = fields
@@ -171,7 +168,7 @@ class RemotingCommand:
             if default is None:
                 raise RemoteProtocolError(f"request {self.code}: field {name} is missing")
             return default
-        return _ext_text(value)
+        return ext_text(value)
 
     def ext_int(self, name: str, default: int | None = None) -> int:
         """The field as a Java long, whether it came as number or text.
@@ -302,14 +299,6 @@ def decode_at(data: bytes, begin: int, end: int) -> RemotingCommand:
     raise RemoteProtocolError(f"unknown header serialization {serialize_type}")
 
 
-def _ext_text(value: ExtValue) -> str:
-    if value is True:
-        return "true"
-    if value is False:
-        return "false"
-    return str(value)
-
-
 def _json_head(command: RemotingCommand, body_size: int) -> bytes:
     """Everything before the body."""
     remark = command.remark
@@ -348,7 +337,7 @@ def _texts(ext_fields: dict[str, ExtValue]) -> Mapping[str, ExtValue]:
     else:
         return ext_fields
     return {
-        name: value if isinstance(value, str) else _ext_text(value)
+        name: value if isinstance(value, str) else ext_text(value)
         for name, value in ext_fields.items()
         if value is not None
     }
@@ -393,21 +382,6 @@ def _rocketmq_head(command: RemotingCommand, body_size: int) -> bytes:
     return b"".join((head, remark, len(fields).to_bytes(4, "big"), fields))
 
 
-def pack_fields(ext_fields: Mapping[str, ExtValue]) -> bytes:
-    """``(i16+n name, i32+n value)*``; fields that are None are left out."""
-    parts: list[bytes] = []
-    for name, value in ext_fields.items():
-        if value is None:
-            continue
-        key = name.encode()
-        text = value.encode() if isinstance(value, str) else _ext_text(value).encode()
-        parts.append(len(key).to_bytes(2, "big"))
-        parts.append(key)
-        parts.append(len(text).to_bytes(4, "big"))
-        parts.append(text)
-    return b"".join(parts)
-
-
 def _decode_json(header: bytes, body: Buffer) -> RemotingCommand:
     try:
         fields: JsonHeader = decode_json_header(header)
@@ -449,12 +423,12 @@ def _decode_rocketmq(data: bytes, start: int, end: int, body: Buffer) -> Remotin
         remark_at = position
         position += remark_size
         if remark_size < 0 or position > end - 4:
-            raise _too_long(remark_size)
-        remark = _text(data[remark_at:position])
+            raise too_long(remark_size)
+        remark = text_of(data[remark_at:position])
         fields_size = _LENGTH.unpack_from(data, position)[0]
     position += 4
     if fields_size < 0 or position + fields_size > end:
-        raise _too_long(fields_size)
+        raise too_long(fields_size)
     return RemotingCommand(
         code,
         None,
@@ -467,42 +441,3 @@ def _decode_rocketmq(data: bytes, start: int, end: int, body: Buffer) -> Remotin
         _ROCKETMQ,
         data[position : position + fields_size],
     )
-
-
-def _unpack_fields(data: bytes) -> dict[str, ExtValue]:
-    """The reverse of `pack_fields`. Errors: RemoteProtocolError."""
-    fields: dict[str, ExtValue] = {}
-    position: i64 = 0
-    end: i64 = len(data)
-    while position < end:
-        if end - position < 6:
-            raise _too_long(end - position)
-        name_at: i64 = position + 2
-        name_end: i64 = name_at + (data[position] << 8 | data[position + 1])
-        value_at: i64 = name_end + 4
-        if value_at > end:
-            raise _too_long(name_end - name_at)
-        position = value_at + (
-            data[name_end] << 24
-            | data[name_end + 1] << 16
-            | data[name_end + 2] << 8
-            | data[name_end + 3]
-        )
-        if position > end:
-            raise _too_long(position - value_at)
-        # A zero-length string decodes to null in Java.
-        fields[_text(data[name_at:name_end])] = (
-            _text(data[value_at:position]) if position > value_at else None
-        )
-    return fields
-
-
-def _text(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise RemoteProtocolError(f"undecodable ROCKETMQ header: {error}") from None
-
-
-def _too_long(size: int) -> RemoteProtocolError:
-    return RemoteProtocolError(f"string or table of {size} bytes exceeds the ROCKETMQ header")

@@ -19,7 +19,7 @@ TERM = 3
 
 @attrs.define
 class LogMessage:
-    """What `pack_record` asks for."""
+    """What `encode_record` asks for."""
 
     topic: str = "T"
     queue_id: int = 0

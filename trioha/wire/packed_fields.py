@@ -1,4 +1,4 @@
-"""The packed table of a ROCKETMQ header: names and values, back to back (RocketMQSerializable.java).
+"""The packed table of a ROCKETMQ header: names and values, back to back (RocketMQSerializable).
 
 ``(name length u16 | name | value length i32 | value)*``, all of it UTF-8. What came in is checked
 length by length, so that a table which lies about itself is refused before anything is read.

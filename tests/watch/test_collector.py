@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import msgpack
+
+from trioha.remoting.channel import Instant
+from trioha.watch.collector import Collector, Interest
+from trioha.watch.questions import Question
+from trioha.wire.codes import ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+from trioha.wire.route import BrokerData, ClusterInfo
+
+NAMESRV = "10.0.0.9:9876"
+MASTER, SLAVE = "10.0.1.1:10911", "10.0.1.2:10911"
+
+
+def at(now_ms: int) -> Instant:
+    return Instant(now_ms, 1_760_000_000_000 + now_ms)
+
+
+def cluster_of(addresses: dict[int, str]) -> RemotingCommand:
+    data = BrokerData("C", "broker-a", addresses)
+    return RemotingCommand(0, body=ClusterInfo({"broker-a": data}, {"C": ("broker-a",)}).encode())
+
+
+def status(**fields: object) -> RemotingCommand:
+    return RemotingCommand(0, body=msgpack.packb(fields))
+
+
+def keys(questions: list[Question]) -> set[tuple[str, str]]:
+    return {(one.address, one.key) for one in questions}
+
+
+def knowing_both(collector: Collector) -> None:
+    (question,) = collector.due(at(0))
+    collector.answered(question, cluster_of({0: MASTER, 1: SLAVE}), at(0))
+
+
+def test_name_servers_are_asked_first_then_whom_they_name() -> None:
+    collector = Collector([NAMESRV])
+    (question,) = collector.due(at(0))
+    assert keys([question]) == {(NAMESRV, "cluster")}
+    assert collector.due(at(0)) == []
+    collector.answered(question, cluster_of({0: MASTER, 1: SLAVE}), at(3))
+    assert keys(collector.due(at(3))) == {(MASTER, "status"), (SLAVE, "status")}
+
+
+def test_a_question_that_is_out_is_not_asked_again() -> None:
+    collector = Collector([NAMESRV])
+    knowing_both(collector)
+    questions = {one.address: one for one in collector.due(at(0))}
+    collector.answered(questions[MASTER], status(epoch=1), at(5))
+    assert keys(collector.due(at(1000))) == {(NAMESRV, "cluster"), (MASTER, "status")}
+    collector.failed(questions[SLAVE], "too slow", at(3000))
+    assert (SLAVE, "status") in keys(collector.due(at(3000)))
+
+
+def test_the_last_answer_is_kept_beside_the_reason_why_there_is_no_newer_one() -> None:
+    collector = Collector([NAMESRV])
+    knowing_both(collector)
+    for now_ms, answers in ((0, True), (1000, False), (2000, False)):
+        for question in collector.due(at(now_ms)):
+            if question.address != SLAVE:
+                continue
+            if answers:
+                collector.answered(question, status(epoch=7), at(now_ms))
+            else:
+                collector.failed(question, "connection refused", at(now_ms))
+    answer = collector.raw(at(2500).wall_ms)["answers"][SLAVE]["status"]
+    assert answer["value"] == {"epoch": 7}
+    assert answer["wall_ms"] == at(0).wall_ms
+    assert answer["error"] == "connection refused"
+    assert answer["error_wall_ms"] == at(1000).wall_ms
+
+
+def test_a_replica_that_is_no_longer_registered_is_remembered_and_asked_on() -> None:
+    collector = Collector([NAMESRV])
+    knowing_both(collector)
+    for question in collector.due(at(0)):
+        collector.answered(question, status(), at(0))
+    question, *others = collector.due(at(1000))
+    collector.answered(question, cluster_of({0: MASTER}), at(1000))
+    members = collector.raw(at(1000).wall_ms)["members"]
+    assert not members[SLAVE]["registered"]
+    assert members[SLAVE]["seen_wall_ms"] == at(0).wall_ms
+    assert members[MASTER]["registered"]
+    for question in others:
+        collector.failed(question, "gone", at(1000))
+    assert (SLAVE, "status") in keys(collector.due(at(2000)))
+
+
+def test_a_node_that_does_not_know_our_requests_is_asked_what_every_broker_knows() -> None:
+    collector = Collector([NAMESRV])
+    knowing_both(collector)
+    refusal = RemotingCommand(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="not supported")
+    for question in collector.due(at(0)):
+        collector.answered(question, refusal, at(0))
+    assert keys(collector.due(at(0))) == {(MASTER, "runtime"), (SLAVE, "runtime")}
+    # It may be replaced by one of ours, so it is asked again, ten times less often.
+    assert (MASTER, "status") not in keys(collector.due(at(1000)))
+    assert (MASTER, "status") in keys(collector.due(at(10_000)))
+
+
+def test_an_answer_that_cannot_be_read_is_a_failure_in_words() -> None:
+    collector = Collector([NAMESRV])
+    knowing_both(collector)
+    for question in collector.due(at(0)):
+        collector.answered(question, RemotingCommand(0, body=b"\xc1"), at(0))
+    answer = collector.raw(0)["answers"][MASTER]["status"]
+    assert answer["value"] is None
+    assert "undecodable answer" in answer["error"]
+
+
+def test_tables_are_asked_for_when_somebody_wants_them_and_of_masters_only() -> None:
+    collector = Collector([NAMESRV])
+    knowing_both(collector)
+    collector.interest = Interest(topics=True, members_of=frozenset({"G"}))
+    asked = {key for address, key in keys(collector.due(at(0))) if address == MASTER}
+    assert asked == {"status", "topics", "groups", "progress", "members/G"}
+    assert {key for address, key in keys(collector.due(at(0))) if address == SLAVE} == set()
+
+
+def test_what_raw_gave_away_does_not_change_later() -> None:
+    collector = Collector([NAMESRV])
+    knowing_both(collector)
+    before = collector.raw(at(0).wall_ms)
+    packed = msgpack.packb(before)
+    for question in collector.due(at(0)):
+        collector.answered(question, status(epoch=1), at(0))
+    for question in collector.due(at(1000)):
+        collector.failed(question, "gone", at(1000))
+    assert msgpack.packb(before) == packed

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+from support.raw_answers import RawCluster
+
+from trioha.watch.history import History, Series
+from trioha.watch.snapshot import ClusterSnapshot
+
+
+def test_a_rate_is_between_points_of_the_window() -> None:
+    series = Series()
+    for second in range(10):
+        series.add(second * 1000, second * second)
+    assert series.per_second(2000) == pytest.approx((81 - 49) / 2)
+
+
+def test_steps_without_a_point_are_holes() -> None:
+    series = Series()
+    series.add(1000, 1)
+    series.add(4000, 4)
+    assert series.last(4, 1000, 4000) == [1, None, None, 4]
+
+
+def test_a_point_no_later_than_the_last_is_left_out() -> None:
+    series = Series()
+    series.add(1000, 1)
+    series.add(1000, 2)
+    series.add(2000, None)
+    assert list(series.points) == [(1000, 1)]
+    assert series.per_second() is None
+
+
+def test_a_gap_that_closes_has_a_time_to_catch_up_and_one_that_grows_has_none() -> None:
+    cluster = RawCluster()
+    master, slave = cluster.add_set("broker-a")
+    history = History()
+    for gap in (4000, 3000, 2000):
+        cluster.link(master)["gap_bytes"] = gap
+        cluster.tick()
+        history.add(ClusterSnapshot.of(cluster.raw()))
+    assert history.of(slave).eta_s == pytest.approx(2.0)
+    cluster.link(master)["gap_bytes"] = 9000
+    cluster.tick()
+    history.add(ClusterSnapshot.of(cluster.raw()))
+    assert history.of(slave).eta_s is None
+
+
+def test_the_rate_of_puts_is_that_of_its_counter_and_a_restart_is_no_rate() -> None:
+    cluster = RawCluster()
+    master, _ = cluster.add_set("broker-a")
+    history = History()
+    history.add(ClusterSnapshot.of(cluster.raw()))
+    for total in (1500, 10, 30):
+        cluster.statuses[master]["put_total"] = total
+        cluster.tick()
+        history.add(ClusterSnapshot.of(cluster.raw()))
+    rates = [value for _, value in history.of(master).put_rate.points]
+    assert rates == [500.0, 20.0]
+
+
+def test_a_change_of_state_is_dated_only_if_it_was_seen() -> None:
+    cluster = RawCluster()
+    master, slave = cluster.add_set("broker-a")
+    history = History()
+    history.add(ClusterSnapshot.of(cluster.raw()))
+    assert history.of(slave).state_since_ms is None
+    cluster.silent[slave] = "gone"
+    cluster.tick()
+    history.add(ClusterSnapshot.of(cluster.raw()))
+    assert history.of(slave).state_since_ms == cluster.wall_ms
+    assert history.of(master).state_since_ms is None

@@ -1,0 +1,230 @@
+"""What to ask whom, and when: one collector for the console, the recorder and the checks.
+
+Theory of operation. The shell calls `due(instant)`, sends each question that comes out on a
+connection of its own making, and reports each back exactly once: `answered` or `failed`. A question
+that is out is not asked again, so a node that answers late is asked less often, not twice at a
+time. `raw` is what is known now; the shell takes it at its own pace.
+
+Name servers are asked who is registered; whoever they name is asked for itself. A replica that has
+been seen once is remembered and asked on, registered or not, for an absent replica is the one that
+matters. When a node fails to answer, its last answer is kept beside the reason: old numbers have an
+age, and none is made up.
+
+To ask once: call `due` again after each batch until it yields nothing.
+
+    raw = {
+      "version": 1, "at_wall_ms": …, "namesrvs": [address, …],
+      "members": {address: {"name", "cluster", "id", "registered": bool, "seen_wall_ms"}},
+      "answers": {address: {key: {
+          "value": plain or None,  "wall_ms": when that came or None,  "took_ms": …,
+          "error": "" or why the newest attempt failed,  "error_wall_ms": since when or None,
+          "code": the node's refusal or None,  "period_ms": …}}},
+    }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import attrs
+
+from trioha.errors import CommandError, RemoteProtocolError
+from trioha.remoting.channel import Instant
+from trioha.watch.questions import (
+    CLIENT,
+    CLUSTER,
+    GROUPS,
+    MEMBERS,
+    PROGRESS,
+    RUNTIME,
+    STATUS,
+    TOPIC_STATS,
+    TOPICS,
+    Question,
+)
+from trioha.wire.codes import ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+
+RAW_VERSION = 1
+Raw = dict[str, Any]
+"""Plain values, shared with the collector: read, pack, never change."""
+
+MEMBERS_MAX = 4_096
+"""Replicas remembered; the one seen longest ago makes room."""
+_TABLES_FACTOR = 10
+"""Tables of topics and groups change by an operator's hand: asked ten times less often."""
+_QUEUES_FACTOR = 5
+"""A queue table costs a broker a millisecond per hundred queues."""
+
+
+@attrs.frozen(kw_only=True)
+class Interest:
+    """What is wanted beyond the brokers themselves."""
+
+    topics: bool = False
+    """The tables of topics and groups, and where each group is."""
+    stats_of: frozenset[str] = frozenset()
+    """Topics whose queues' ends are wanted."""
+    stats_of_all: bool = False
+    """Of every topic, in turn and more slowly."""
+    members_of: frozenset[str] = frozenset()
+    """Groups whose members, and the queues of each, are wanted."""
+
+
+EVERYTHING = Interest(topics=True, stats_of_all=True)
+
+
+class Collector:
+    """The answers so far, and the questions that are due."""
+
+    def __init__(
+        self, namesrvs: Iterable[str], *, period_ms: int = 1000, interest: Interest | None = None
+    ) -> None:
+        self.interest = interest or Interest()
+        """Set it to what is being looked at; the next `due` follows."""
+        self._namesrvs = tuple(namesrvs)
+        self._period_ms = period_ms
+        self._members: dict[str, dict[str, Any]] = {}
+        self._answers: dict[str, dict[str, dict[str, Any]]] = {}
+        self._asked: dict[tuple[str, str], int] = {}
+        self._out: set[tuple[str, str]] = set()
+
+    def due(self, instant: Instant) -> list[Question]:
+        """What to ask now. Each is out until it is reported back."""
+        questions = [one for one in self._wanted() if self._is_due(one, instant.now_ms)]
+        for question in questions:
+            self._asked[question.address, question.key] = instant.now_ms
+            self._out.add((question.address, question.key))
+        return questions
+
+    def answered(self, question: Question, response: RemotingCommand, instant: Instant) -> None:
+        """The node has answered, with yes or no."""
+        try:
+            value = question.read(response)
+        except (CommandError, RemoteProtocolError) as error:
+            self.failed(question, str(error), instant)
+            if isinstance(error, CommandError):
+                self._answers[question.address][question.key]["code"] = error.code
+            return
+        self._out.discard((question.address, question.key))
+        self._answers.setdefault(question.address, {})[question.key] = {
+            "value": value,
+            "wall_ms": instant.wall_ms,
+            "took_ms": instant.now_ms - self._asked[question.address, question.key],
+            "error": "",
+            "error_wall_ms": None,
+            "code": None,
+            "period_ms": question.period_ms,
+        }
+        if question.key == CLUSTER:
+            self._note_members(instant.wall_ms)
+
+    def failed(self, question: Question, reason: str, instant: Instant) -> None:
+        """No answer came, and why in words. The last one is kept."""
+        self._out.discard((question.address, question.key))
+        answers = self._answers.setdefault(question.address, {})
+        last = answers.get(question.key, _NOTHING)
+        since = last["error_wall_ms"] if last["error"] else None
+        # A new dict each time: what `raw` has given away does not change.
+        answers[question.key] = {
+            **last,
+            "error": reason or "no answer",
+            "error_wall_ms": instant.wall_ms if since is None else since,
+            "code": None,
+            "period_ms": question.period_ms,
+        }
+
+    def raw(self, wall_ms: int) -> Raw:
+        """All that is known, as plain values."""
+        return {
+            "version": RAW_VERSION,
+            "at_wall_ms": wall_ms,
+            "namesrvs": list(self._namesrvs),
+            "members": {address: dict(member) for address, member in self._members.items()},
+            "answers": {address: dict(answers) for address, answers in self._answers.items()},
+        }
+
+    def _is_due(self, question: Question, now_ms: int) -> bool:
+        key = question.address, question.key
+        if key in self._out:
+            return False
+        asked = self._asked.get(key)
+        return asked is None or now_ms - asked >= question.period_ms
+
+    def _wanted(self) -> Iterator[Question]:
+        period_ms = self._period_ms
+        for address in self._namesrvs:
+            yield Question(address, CLUSTER, period_ms)
+        for address, member in self._members.items():
+            foreign = self._code(address, STATUS) == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            # A broker that is not trioha may be replaced by one that is.
+            yield Question(address, STATUS, period_ms * (_TABLES_FACTOR if foreign else 1))
+            if foreign:
+                yield Question(address, RUNTIME, period_ms)
+            if member["id"] == 0 and member["registered"]:
+                yield from self._wanted_of_master(address)
+
+    def _wanted_of_master(self, address: str) -> Iterator[Question]:
+        interest, period_ms = self.interest, self._period_ms
+        if interest.topics:
+            yield Question(address, TOPICS, period_ms * _TABLES_FACTOR)
+            yield Question(address, GROUPS, period_ms * _TABLES_FACTOR)
+            yield Question(address, PROGRESS, period_ms * _QUEUES_FACTOR)
+        known = self._value(address, TOPICS) or {}
+        for topic in known if interest.stats_of_all else interest.stats_of:
+            if topic in known:
+                factor = 1 if topic in interest.stats_of else _QUEUES_FACTOR
+                yield Question(address, f"{TOPIC_STATS}{topic}", period_ms * factor)
+        for group in interest.members_of:
+            yield Question(address, f"{MEMBERS}{group}", period_ms)
+            for client in (self._value(address, f"{MEMBERS}{group}") or {}).get("clients", ()):
+                key = f"{CLIENT}{group}/{client['client_id']}"
+                yield Question(address, key, period_ms * _QUEUES_FACTOR)
+
+    def _note_members(self, wall_ms: int) -> None:
+        """Whom the name servers name; of two that differ about an id, the newest answer counts."""
+        told = [self._answers.get(address, {}).get(CLUSTER) for address in self._namesrvs]
+        answers = [one for one in told if one is not None and one["value"] is not None]
+        registered: set[str] = set()
+        for answer in sorted(answers, key=_answered_ms):
+            for name, broker in answer["value"].items():
+                for broker_id, address in broker["addresses"]:
+                    registered.add(address)
+                    # Out and in again: what is remembered is ordered by when it was seen.
+                    self._members.pop(address, None)
+                    self._members[address] = {
+                        "name": name,
+                        "cluster": broker["cluster"],
+                        "id": broker_id,
+                        "registered": True,
+                        "seen_wall_ms": wall_ms,
+                    }
+        for address, member in self._members.items():
+            if address not in registered:
+                member["registered"] = False
+        while len(self._members) > MEMBERS_MAX:
+            del self._members[next(iter(self._members))]
+
+    def _value(self, address: str, key: str) -> Any:
+        answer = self._answers.get(address, {}).get(key)
+        return None if answer is None else answer["value"]
+
+    def _code(self, address: str, key: str) -> int | None:
+        answer = self._answers.get(address, {}).get(key)
+        return None if answer is None else answer["code"]
+
+
+def _answered_ms(answer: dict[str, Any]) -> int:
+    return int(answer["wall_ms"])
+
+
+_NOTHING: dict[str, Any] = {
+    "value": None,
+    "wall_ms": None,
+    "took_ms": None,
+    "error": "",
+    "error_wall_ms": None,
+    "code": None,
+    "period_ms": 0,
+}

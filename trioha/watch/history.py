@@ -1,0 +1,135 @@
+"""What was, for as long as somebody looks: series for sparklines, rates and time to catch up.
+
+Series are bounded: fifteen minutes at one point a second. A node that said nothing adds no point,
+so a line has a hole where nothing was known, not a zero.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import attrs
+
+from trioha.watch.snapshot import ClusterSnapshot
+
+POINTS_MAX = 900
+_RATE_WINDOW_MS = 5_000
+_ETA_MIN_BYTES_PER_S = 1.0
+
+
+@attrs.define(eq=False)
+class Series:
+    """One number over time."""
+
+    points: deque[tuple[int, float]] = attrs.field(factory=lambda: deque(maxlen=POINTS_MAX))
+    """(wall ms, value), oldest first."""
+
+    def add(self, wall_ms: int, value: float | None) -> None:
+        """Take a point; one that is no later than the last, or None, is left out."""
+        if value is not None and (not self.points or wall_ms > self.points[-1][0]):
+            self.points.append((wall_ms, value))
+
+    def per_second(self, window_ms: int = _RATE_WINDOW_MS) -> float | None:
+        """How fast it changes: between the newest point and the first within the window."""
+        if len(self.points) < 2:
+            return None
+        end_ms, end = self.points[-1]
+        start_ms, start = self.points[-2]
+        for wall_ms, value in reversed(self.points):
+            if end_ms - wall_ms > window_ms:
+                break
+            start_ms, start = wall_ms, value
+        return (end - start) * 1000 / (end_ms - start_ms) if end_ms > start_ms else None
+
+    def last(self, count: int, step_ms: int, at_wall_ms: int) -> list[float | None]:
+        """The newest value of each of the last `count` steps; None where there was none."""
+        values: list[float | None] = [None] * count
+        start_ms = at_wall_ms - count * step_ms
+        for wall_ms, value in reversed(self.points):
+            if wall_ms <= start_ms:
+                break
+            index = min(count - 1, (wall_ms - start_ms - 1) // step_ms)
+            if values[index] is None:
+                values[index] = value
+        return values
+
+
+@attrs.define(eq=False)
+class ReplicaHistory:
+    """One node, and its link if it is a slave."""
+
+    end: Series = attrs.field(factory=Series)
+    """max_phy_offset"""
+    puts: Series = attrs.field(factory=Series)
+    gets: Series = attrs.field(factory=Series)
+    put_rate: Series = attrs.field(factory=Series)
+    get_rate: Series = attrs.field(factory=Series)
+    gap: Series = attrs.field(factory=Series)
+    """Bytes that a slave lacks."""
+    heard: Series = attrs.field(factory=Series)
+    """Seconds since the other end spoke."""
+    state: str = ""
+    """What it was last seen as; a change of it starts `state_since_ms` anew."""
+    state_since_ms: int | None = None
+    """None while nothing has changed under our eyes: since when is then not known."""
+
+    @property
+    def eta_s(self) -> float | None:
+        """When the gap will be closed at the present pace; 0 when it is, None when never."""
+        if not self.gap.points:
+            return None
+        gap = self.gap.points[-1][1]
+        if gap <= 0:
+            return 0.0
+        closing = -(self.gap.per_second() or 0.0)
+        return gap / closing if closing >= _ETA_MIN_BYTES_PER_S else None
+
+
+class History:
+    """The series of every replica, by address."""
+
+    def __init__(self) -> None:
+        self._replicas: dict[str, ReplicaHistory] = {}
+        self._at_wall_ms: int | None = None
+
+    def of(self, address: str) -> ReplicaHistory:
+        """Of one replica; an empty one if nothing is known."""
+        return self._replicas.setdefault(address, ReplicaHistory())
+
+    def clear(self) -> None:
+        """Forget all: a replay has jumped."""
+        self._replicas.clear()
+        self._at_wall_ms = None
+
+    def add(self, snapshot: ClusterSnapshot) -> None:
+        """Take what a newer snapshot tells. An older one is left out."""
+        if self._at_wall_ms is not None and snapshot.at_wall_ms <= self._at_wall_ms:
+            return
+        self._at_wall_ms = snapshot.at_wall_ms
+        for replica in snapshot.replicas:
+            history = self.of(replica.address)
+            told_ms = replica.answer.wall_ms
+            if told_ms is not None:
+                history.end.add(told_ms, replica.max_phy_offset)
+                _add_rate(history.puts, history.put_rate, told_ms, replica.put_total)
+                _add_rate(history.gets, history.get_rate, told_ms, replica.get_total)
+            history.gap.add(snapshot.at_wall_ms, replica.gap_bytes)
+            history.heard.add(snapshot.at_wall_ms, replica.heard_age_s)
+            state = _state(replica.standing or replica.role, bool(replica.answer.error))
+            if history.state != state:
+                history.state_since_ms = snapshot.at_wall_ms if history.state else None
+                history.state = state
+
+
+def _add_rate(totals: Series, rates: Series, wall_ms: int, total: int | None) -> None:
+    before = totals.points[-1] if totals.points else None
+    if total is None or (before is not None and wall_ms <= before[0]):
+        return
+    totals.add(wall_ms, total)
+    if before is not None and total >= before[1]:
+        # A counter that fell has started anew: that is no rate.
+        rates.add(wall_ms, (total - before[1]) * 1000 / (wall_ms - before[0]))
+
+
+def _state(standing: str | None, silent: bool) -> str:
+    return f"{standing or 'unknown'}{', silent' if silent else ''}"

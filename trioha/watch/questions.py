@@ -1,0 +1,225 @@
+"""The questions that watching asks, each with how its answer becomes plain values.
+
+Plain means: what msgpack can carry, so that an answer may go into a recording as it is. Answers
+are kept close to what the node said; `watch.snapshot` gives them their meaning, and so a recording
+of today can be read with the understanding of tomorrow. Only queue tables are made smaller, into
+rows of numbers: RocketMQ's JSON names each queue anew in 60 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import msgpack
+
+from trioha.errors import CommandError, RemoteProtocolError
+from trioha.wire import fastjson
+from trioha.wire.bodies import MessageQueue, decode_kv_table
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.json_fields import integer, list_of, object_of, text
+from trioha.wire.remoting_command import RemotingCommand
+from trioha.wire.route import ClusterInfo
+
+Plain = object
+"""None, bool, int, float, str, bytes, or lists and dicts of them."""
+
+CLUSTER = "cluster"
+"""Of a name server: who is registered."""
+STATUS = "status"
+"""Of a trioha node: all that it says of itself."""
+RUNTIME = "runtime"
+"""Of any broker: RocketMQ's table of texts."""
+TOPICS = "topics"
+GROUPS = "groups"
+PROGRESS = "progress"
+"""Of a broker: where each group is in each queue."""
+TOPIC_STATS = "topic_stats/"
+"""And a topic: both ends of each of its queues."""
+MEMBERS = "members/"
+"""And a group: who is connected."""
+CLIENT = "client/"
+"""And ``group/client id``: which queues that client has."""
+
+
+@attrs.frozen
+class Question:
+    """One request to one node; `key` names the answer's place in the raw answers."""
+
+    address: str
+    key: str
+    period_ms: int
+    """How often it is asked: an answer much older than that is stale."""
+
+    def command(self) -> RemotingCommand:
+        """A new command each time: connections write their opaque into it."""
+        kind, _, rest = self.key.partition("/")
+        return _COMMANDS[kind](rest)
+
+    def read(self, response: RemotingCommand) -> Plain:
+        """The answer as plain values.
+
+        Errors: CommandError when the node answers no, RemoteProtocolError when what it says
+        cannot be read.
+        """
+        if response.code != ResponseCode.SUCCESS:
+            raise CommandError(response.code, response.remark or "refused without a remark")
+        kind = self.key.partition("/")[0]
+        return _READERS[kind](response.body_bytes())
+
+
+def _simple(code: RequestCode) -> Callable[[str], RemotingCommand]:
+    return lambda _: RemotingCommand(code)
+
+
+def _progress(_: str) -> RemotingCommand:
+    return RemotingCommand(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": False})
+
+
+def _topic_stats(topic: str) -> RemotingCommand:
+    return RemotingCommand(RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+
+
+def _members(group: str) -> RemotingCommand:
+    return RemotingCommand(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
+
+
+def _client(names: str) -> RemotingCommand:
+    group, _, client_id = names.partition("/")
+    return RemotingCommand(
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        {"consumerGroup": group, "clientId": client_id, "jstackEnable": False},
+    )
+
+
+def _read_cluster(body: bytes) -> Plain:
+    """``{broker name: {"cluster": …, "addresses": [[id, address], …]}}``."""
+    info = ClusterInfo.decode(body)
+    return {
+        name: {
+            "cluster": broker.cluster,
+            "addresses": [[number, address] for number, address in broker.broker_addrs.items()],
+        }
+        for name, broker in info.broker_addr_table.items()
+    }
+
+
+def _read_msgpack(body: bytes) -> Plain:
+    try:
+        told = msgpack.unpackb(body, strict_map_key=False)
+    except (ValueError, msgpack.exceptions.UnpackException) as error:
+        raise RemoteProtocolError(f"undecodable answer: {error}") from error
+    if not isinstance(told, dict):
+        raise RemoteProtocolError("the answer is not a map")
+    return told
+
+
+def _read_runtime(body: bytes) -> Plain:
+    return decode_kv_table(body)
+
+
+def _read_topics(body: bytes) -> Plain:
+    table = object_of(fastjson.loads(body), "topics").get("topicConfigTable")
+    return {name: dict(object_of(one, name)) for name, one in object_of(table, "topics").items()}
+
+
+def _read_groups(body: bytes) -> Plain:
+    table = object_of(fastjson.loads(body), "groups").get("subscriptionGroupTable")
+    return {name: dict(object_of(one, name)) for name, one in object_of(table, "groups").items()}
+
+
+def _read_progress(body: bytes) -> Plain:
+    """``{group: {topic: [[queue id, broker offset, consumer offset, last consumed ms], …]}}``."""
+    groups: dict[str, dict[str, list[list[int]]]] = {}
+    fields = object_of(fastjson.loads(body), "consume stats")
+    for entry in list_of(fields.get("consumeStatsList"), "consumeStatsList"):
+        for group, parts in object_of(entry, "group").items():
+            topics = groups.setdefault(group, {})
+            for part in list_of(parts, group):
+                for queue, offsets in _pairs(object_of(part, group).get("offsetTable")):
+                    one = object_of(offsets, group)
+                    row = [
+                        queue.queue_id,
+                        integer(one, "brokerOffset"),
+                        integer(one, "consumerOffset"),
+                        integer(one, "lastTimestamp"),
+                    ]
+                    topics.setdefault(queue.topic, []).append(row)
+    return groups
+
+
+def _read_topic_stats(body: bytes) -> Plain:
+    """``[[queue id, min offset, max offset, last update ms], …]``."""
+    table = object_of(fastjson.loads(body), "topic stats").get("offsetTable")
+    return [
+        [
+            queue.queue_id,
+            integer(one, "minOffset"),
+            integer(one, "maxOffset"),
+            integer(one, "lastUpdateTimestamp"),
+        ]
+        for queue, one in ((queue, object_of(value, "queue")) for queue, value in _pairs(table))
+    ]
+
+
+def _read_members(body: bytes) -> Plain:
+    fields = object_of(fastjson.loads(body), "connections")
+    return {
+        "consume_type": text(fields, "consumeType"),
+        "message_model": text(fields, "messageModel"),
+        "from_where": text(fields, "consumeFromWhere"),
+        "subscriptions": {
+            topic: text(object_of(one, topic), "subString")
+            for topic, one in object_of(fields.get("subscriptionTable"), "subscriptions").items()
+        },
+        "clients": [
+            {
+                "client_id": text(one, "clientId"),
+                "address": text(one, "clientAddr"),
+                "language": text(one, "language"),
+                "version": integer(one, "version"),
+            }
+            for one in (
+                object_of(value, "connection")
+                for value in list_of(fields.get("connectionSet"), "connectionSet")
+            )
+        ],
+    }
+
+
+def _read_client(body: bytes) -> Plain:
+    """``{"queues": [[topic, broker, queue id], …]}``: what the client has taken."""
+    table = object_of(fastjson.loads(body), "running info").get("mqTable")
+    return {
+        "queues": [[queue.topic, queue.broker_name, queue.queue_id] for queue, _ in _pairs(table)]
+    }
+
+
+def _pairs(table: object) -> list[tuple[MessageQueue, object]]:
+    if not isinstance(table, fastjson.ObjectKeyMap):
+        return []  # an empty table reads as a plain object
+    return [(MessageQueue.from_dict(key), value) for key, value in table.items()]
+
+
+_COMMANDS: dict[str, Callable[[str], RemotingCommand]] = {
+    "cluster": _simple(RequestCode.GET_BROKER_CLUSTER_INFO),
+    "status": _simple(RequestCode.TRIOHA_NODE_STATUS),
+    "runtime": _simple(RequestCode.GET_BROKER_RUNTIME_INFO),
+    "topics": _simple(RequestCode.GET_ALL_TOPIC_CONFIG),
+    "groups": _simple(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
+    "progress": _progress,
+    "topic_stats": _topic_stats,
+    "members": _members,
+    "client": _client,
+}
+_READERS: dict[str, Callable[[bytes], Plain]] = {
+    "cluster": _read_cluster,
+    "status": _read_msgpack,
+    "runtime": _read_runtime,
+    "topics": _read_topics,
+    "groups": _read_groups,
+    "progress": _read_progress,
+    "topic_stats": _read_topic_stats,
+    "members": _read_members,
+    "client": _read_client,
+}

@@ -1,0 +1,361 @@
+"""One member of a replica set, and both ends of its replication link."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import attrs
+
+from trioha.watch.readings import Fields, fields_of, number, rows_of, truth, whole, words
+
+STALE_PERIODS = 3
+"""An answer this many periods old is stale."""
+NOT_TRIOHA_CODE = 3
+"""REQUEST_CODE_NOT_SUPPORTED: how a Java broker answers our own requests."""
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """What a node last said to one question, and how fresh that is."""
+
+    value: Any = attrs.field(default=None, repr=False)
+    wall_ms: int | None = None
+    """When it came; None if none ever did."""
+    age_s: float | None = None
+    """At the moment of the snapshot."""
+    took_ms: int | None = None
+    error: str = ""
+    """Why the newest attempt brought nothing; "" when it did, or when none is through yet."""
+    error_age_s: float | None = None
+    """For how long that has been so."""
+    code: int | None = None
+    """The node's own refusal."""
+    period_ms: int | None = None
+
+    @property
+    def is_stale(self) -> bool:
+        """Older than its place in the rhythm allows."""
+        if self.age_s is None or not self.period_ms:
+            return self.age_s is None
+        return self.age_s * 1000 > STALE_PERIODS * self.period_ms
+
+
+def answer_of(entry: object, at_wall_ms: int) -> Answer:
+    """From one entry of the raw answers; `Answer()` when the question was never asked."""
+    fields = fields_of(entry)
+    wall_ms, error_ms = whole(fields, "wall_ms"), whole(fields, "error_wall_ms")
+    return Answer(
+        value=fields.get("value"),
+        wall_ms=wall_ms,
+        age_s=_age_s(wall_ms, at_wall_ms),
+        took_ms=whole(fields, "took_ms"),
+        error=words(fields, "error") or "",
+        error_age_s=_age_s(error_ms, at_wall_ms),
+        code=whole(fields, "code"),
+        period_ms=whole(fields, "period_ms"),
+    )
+
+
+@attrs.frozen(kw_only=True)
+class MasterEnd:
+    """A link as its master sees it. Ages are of the snapshot's moment."""
+
+    peer: str
+    """Where the slave's end is: host and a port of the moment."""
+    address: str | None
+    """The slave's own address, from a master that knows it."""
+    slave_ack_offset: int | None
+    gap_bytes: int | None
+    gap_s: float | None
+    """How old the oldest message is that the slave lacks."""
+    in_sync: bool | None
+    heard_age_s: float | None
+    heartbeat_interval_s: float | None
+    housekeeping_s: float | None
+    """The link is given up after so much silence."""
+    rate_bytes_per_s: float | None
+    connected_s: float | None
+    reconnects: int | None
+    last_error: str | None
+    last_error_age_s: float | None
+    doubt: str | None
+    epoch: int | None
+    extended: bool | None
+    """Speaks trioha's own form of the link."""
+
+    @classmethod
+    def of(cls, row: Fields, age_s: float) -> Self:
+        ack = whole(row, "slave_ack_offset")
+        has_reported = ack is not None and ack >= 0
+        return cls(
+            peer=words(row, "peer") or "?",
+            address=words(row, "address"),
+            slave_ack_offset=ack if has_reported else None,
+            gap_bytes=whole(row, "gap_bytes") if has_reported else None,
+            gap_s=number(row, "gap_s"),
+            in_sync=truth(row, "in_sync"),
+            heard_age_s=_later(number(row, "last_ack_age_s"), age_s),
+            heartbeat_interval_s=number(row, "heartbeat_interval_s"),
+            housekeeping_s=number(row, "housekeeping_s"),
+            rate_bytes_per_s=number(row, "transferred_bytes_per_s"),
+            connected_s=_later(number(row, "connected_s"), age_s),
+            reconnects=whole(row, "reconnects"),
+            last_error=words(row, "last_error"),
+            last_error_age_s=_later(number(row, "last_error_age_s"), age_s),
+            doubt=words(row, "doubt"),
+            epoch=whole(row, "epoch"),
+            extended=truth(row, "extended"),
+        )
+
+
+@attrs.frozen(kw_only=True)
+class SlaveEnd:
+    """A link as its slave sees it. Ages are of the snapshot's moment."""
+
+    master: str | None
+    """The HA address that it follows."""
+    local: str | None
+    """Its own end, as the master's `peer` names it."""
+    state: str | None
+    """``TRANSFER`` when the link is up."""
+    heard_age_s: float | None
+    heartbeat_interval_s: float | None
+    housekeeping_s: float | None
+    gap_bytes: int | None
+    reconnects: int | None
+    last_error: str | None
+    last_error_age_s: float | None
+
+    @classmethod
+    def of(cls, row: Fields, age_s: float) -> Self:
+        return cls(
+            master=words(row, "master"),
+            local=words(row, "local"),
+            state=words(row, "state"),
+            heard_age_s=_later(number(row, "last_read_age_s"), age_s),
+            heartbeat_interval_s=number(row, "heartbeat_interval_s"),
+            housekeeping_s=number(row, "housekeeping_s"),
+            gap_bytes=whole(row, "gap_bytes"),
+            reconnects=whole(row, "reconnects"),
+            last_error=words(row, "last_error"),
+            last_error_age_s=_later(number(row, "last_error_age_s"), age_s),
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Absent:
+    """A host that a slave followed from once, as its master remembers it."""
+
+    host: str
+    links: int | None
+    last_error: str | None
+    last_error_age_s: float | None
+
+
+@attrs.frozen(kw_only=True)
+class LinkRefusal:
+    """A peer that a master turned away."""
+
+    peer: str
+    reason: str
+    age_s: float | None
+
+
+@attrs.frozen(kw_only=True)
+class Replica:
+    """One member, by what it says of itself and by what others say of it."""
+
+    name: str
+    address: str
+    registered: bool
+    """A name server knows it now. One that is not was there once: expected, but absent."""
+    registered_id: int
+    """The id of its newest registration."""
+    seen_wall_ms: int | None
+    """When a name server last named it."""
+    answer: Answer
+    """To the question about its state: of status, or of a Java broker's runtime."""
+    is_trioha: bool | None
+    home_id: int | None
+    role: str | None
+    """As configured: ASYNC_MASTER, SYNC_MASTER or SLAVE."""
+    standing: str | None
+    """What it takes itself for: MASTER, SLAVE, FENCED."""
+    is_master: bool
+    epoch: int | None
+    log_epoch: int | None
+    fenced_by: str | None
+    follows_address: str | None
+    version: str | None
+    uptime_s: float | None
+    ha_address: str | None
+    min_phy_offset: int | None
+    max_phy_offset: int | None
+    flushed_offset: int | None
+    dispatched_offset: int | None
+    disk_ratio: float | None
+    writable: bool | None
+    put_total: int | None
+    get_total: int | None
+    client_connections: int | None
+    puts_waiting: int | None
+    links: tuple[MasterEnd, ...]
+    """Its slaves' links, of a master."""
+    absent: tuple[Absent, ...]
+    refusals: tuple[LinkRefusal, ...]
+    follows: SlaveEnd | None
+    """Its own end of its link, of a slave."""
+    link: MasterEnd | None = None
+    """The master's end of the same link."""
+    master: Replica | None = attrs.field(default=None, repr=False, eq=False)
+    """Whose end that is; without a link, whom it should follow."""
+
+    @property
+    def in_sync(self) -> bool | None:
+        """By its master's word. None for a master, and while nobody says."""
+        if self.is_master or self.link is None:
+            return None
+        return self.link.in_sync
+
+    @property
+    def gap_bytes(self) -> int | None:
+        """What it lacks of its master's log: the largest that anybody says."""
+        if self.is_master:
+            return None
+        ends = [self.link.gap_bytes if self.link else None]
+        ends.append(self.follows.gap_bytes if self.follows else None)
+        above = self.master.max_phy_offset if self.master is not None else None
+        if above is not None and self.max_phy_offset is not None:
+            ends.append(max(0, above - self.max_phy_offset))
+        return max((gap for gap in ends if gap is not None), default=None)
+
+    @property
+    def gap_s(self) -> float | None:
+        return self.link.gap_s if self.link is not None else None
+
+    @property
+    def heard_age_s(self) -> float | None:
+        """How long ago the other end spoke: the master's word if there is a link, else its own."""
+        end = self._heard_by
+        return None if end is None else end.heard_age_s
+
+    @property
+    def heartbeat_interval_s(self) -> float | None:
+        end = self._heard_by
+        return None if end is None else end.heartbeat_interval_s
+
+    @property
+    def housekeeping_s(self) -> float | None:
+        end = self._heard_by
+        return None if end is None else end.housekeeping_s
+
+    @property
+    def _heard_by(self) -> MasterEnd | SlaveEnd | None:
+        return self.link if self.link is not None else self.follows
+
+
+def replica_of(address: str, member: Fields, answers: Fields, at_wall_ms: int) -> Replica:
+    """What is known of the node at `address`."""
+    status = answer_of(answers.get("status"), at_wall_ms)
+    is_trioha = None
+    if status.value is not None:
+        is_trioha = True
+    elif status.code == NOT_TRIOHA_CODE:
+        is_trioha = False
+    foreign = status.code == NOT_TRIOHA_CODE
+    answer = answer_of(answers.get("runtime"), at_wall_ms) if foreign else status
+    told = _from_runtime(fields_of(answer.value)) if foreign else fields_of(answer.value)
+    age_s = answer.age_s or 0.0
+    registered_id = whole(member, "id") or 0
+    standing, role = words(told, "standing"), words(told, "role")
+    return Replica(
+        name=words(member, "name") or "?",
+        address=address,
+        registered=truth(member, "registered") is not False,
+        registered_id=registered_id,
+        seen_wall_ms=whole(member, "seen_wall_ms"),
+        answer=answer,
+        is_trioha=is_trioha,
+        home_id=whole(told, "home_id"),
+        role=role,
+        standing=standing,
+        is_master=_is_master(standing, role, registered_id),
+        epoch=whole(told, "epoch"),
+        log_epoch=whole(told, "log_epoch"),
+        fenced_by=words(told, "fenced_by"),
+        follows_address=words(told, "follows"),
+        version=words(told, "version"),
+        uptime_s=_later(number(told, "uptime_s"), age_s),
+        ha_address=words(told, "ha_address"),
+        min_phy_offset=whole(told, "min_phy_offset"),
+        max_phy_offset=whole(told, "max_phy_offset"),
+        flushed_offset=whole(told, "flushed_offset"),
+        dispatched_offset=whole(told, "dispatched_offset"),
+        disk_ratio=number(told, "disk_ratio"),
+        writable=truth(told, "writable"),
+        put_total=whole(told, "put_total"),
+        get_total=whole(told, "get_total"),
+        client_connections=whole(told, "client_connections"),
+        puts_waiting=whole(told, "puts_waiting"),
+        links=tuple(MasterEnd.of(row, age_s) for row in rows_of(told.get("connections"))),
+        absent=tuple(
+            Absent(
+                host=words(row, "host") or "?",
+                links=whole(row, "links"),
+                last_error=words(row, "last_error"),
+                last_error_age_s=_later(number(row, "last_error_age_s"), age_s),
+            )
+            for row in rows_of(told.get("absent"))
+        ),
+        refusals=tuple(
+            LinkRefusal(
+                peer=words(row, "peer") or "?",
+                reason=words(row, "reason") or "",
+                age_s=_later(number(row, "age_s"), age_s),
+            )
+            for row in rows_of(told.get("refusals"))
+        ),
+        follows=_slave_end(told, age_s),
+    )
+
+
+def _slave_end(told: Fields, age_s: float) -> SlaveEnd | None:
+    row = told.get("slave")
+    return SlaveEnd.of(row, age_s) if isinstance(row, dict) else None
+
+
+def _is_master(standing: str | None, role: str | None, registered_id: int) -> bool:
+    """By its own word, else by its registration."""
+    if standing is not None:
+        return standing == "MASTER"
+    if role is not None:
+        return role != "SLAVE"
+    return registered_id == 0
+
+
+def _from_runtime(table: Fields) -> Mapping[str, Any]:
+    """RocketMQ's table of texts, under the names of our own status."""
+    if not table:
+        return {}
+    version = words(table, "brokerVersionDesc")
+    end, behind = whole(table, "commitLogMaxOffset"), whole(table, "dispatchBehindBytes")
+    return {
+        "version": f"RocketMQ {version}" if version else None,
+        "min_phy_offset": table.get("commitLogMinOffset"),
+        "max_phy_offset": end,
+        "dispatched_offset": None if end is None or behind is None else end - behind,
+        "disk_ratio": table.get("commitLogDiskRatio"),
+        "put_total": table.get("msgPutTotalTodayNow"),
+        "get_total": table.get("msgGetTotalTodayNow"),
+    }
+
+
+def _age_s(wall_ms: int | None, at_wall_ms: int) -> float | None:
+    # Clocks are set back now and then; nothing is younger than now.
+    return None if wall_ms is None else max(0.0, (at_wall_ms - wall_ms) / 1000)
+
+
+def _later(seconds: float | None, age_s: float) -> float | None:
+    """An age that was told `age_s` ago, now."""
+    return None if seconds is None else seconds + age_s

@@ -64,6 +64,8 @@ EVENTS: Mapping[str, EventKind] = {
     "node_stopping": _info("reason"),
     "node_stopped": _info("reason"),
     "role": _info("role", "broker_id", "version", "heartbeat_interval_ms", "heartbeat_limit_ms"),
+    "epoch_began": _info("epoch", "start_offset", "sync"),
+    "fenced": _warning("epoch", "reason"),
     "broker_progress": _debug("role", "max_phy_offset", "put_total", "get_total", "refused_total"),
     "task_failed": _error("task", "error"),
     "journal_dropped": _warning("count", "reason"),

@@ -3,9 +3,10 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from trioha.failover.facts import Make, NamesrvFacts, ReplicaFacts, SetFacts, Standing, Ticket
+from trioha.failover.facts import Make, NamesrvFacts, ReplicaFacts, SetFacts, Ticket
 from trioha.failover.plan import Kind, Plan, make_plan
 from trioha.failover.ranking import LossWindow
+from trioha.ha.mastership import Standing
 
 MASTER = ReplicaFacts(
     home_id=0,

@@ -133,6 +133,7 @@ def test_a_deposed_master_is_refused_and_told_who_took_its_place() -> None:
     assert refused.code == ResponseCode.FENCED_MASTER_EPOCH
     assert refused.ext_fields == {
         "epoch": 2,
+        "epochNonce": "bb",
         "masterAddr": successor.address,
         "haServerAddr": "10.0.0.2:10912",
     }

@@ -4,20 +4,26 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
 import msgpack
 import pytest
 import trio
 from support.events import RecordedEvents
+from support.sending import FakeChannel
 
 from trioha.config import BrokerConfig, BrokerRole
-from trioha.errors import StoreLocked, TriohaError
+from trioha.errors import CommandError, StoreLocked, TriohaError
+from trioha.ha.mastership import Mastership, Standing
 from trioha.services.broker import serve_broker
 from trioha.services.broker_listeners import BrokerAddresses
+from trioha.services.broker_node import open_broker_node
 from trioha.services.clock import Clock
+from trioha.services.namesrv_registration import Refutation
 from trioha.services.remoting_client import open_remoting_client, parse_address
 from trioha.services.transport import open_listener
+from trioha.store.two_slot_file import TwoSlotFile
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
@@ -148,3 +154,70 @@ async def test_a_missing_vip_port_is_a_journal_line_only(tmp_path: Path) -> None
             assert "vip_port_unavailable" in broker.events.names()
     finally:
         holder.close()
+
+
+async def status_of(broker: Running) -> dict[str, Any]:
+    async with open_remoting_client(*parse_address(broker.addresses.listen), Clock()) as client:
+        answer = await client.request(RemotingCommand(RequestCode.TRIOHA_NODE_STATUS))
+    status: dict[str, Any] = msgpack.unpackb(answer.body_bytes())
+    return status
+
+
+async def test_a_master_begins_its_first_epoch_once_and_tells_of_it(tmp_path: Path) -> None:
+    config = config_in(tmp_path, broker_role=BrokerRole.SYNC_MASTER)
+    async with running(config) as broker:
+        first = await status_of(broker)
+    assert (first["standing"], first["epoch"], first["log_epoch"]) == ("MASTER", 1, 1)
+    assert (first["home_id"], first["sync"], first["follows"], first["ticket"]) == (
+        *(0, True, "", None),
+    )
+    assert broker.events.of("epoch_began") == [{"epoch": 1, "start_offset": 0, "sync": True}]
+    async with running(config) as broker:
+        again = await status_of(broker)
+    assert again["epochs"] == first["epochs"]
+    assert broker.events.of("epoch_began") == []
+
+
+async def test_a_classic_slave_knows_no_epoch(tmp_path: Path) -> None:
+    config = config_in(tmp_path, broker_role=BrokerRole.SLAVE, broker_id=1)
+    async with running(config) as broker:
+        status = await status_of(broker)
+    assert (status["standing"], status["epoch"], status["epochs"]) == ("SLAVE", 0, [])
+    assert not list((tmp_path / "store").glob("epochs*"))
+
+
+async def test_a_master_that_was_failed_over_comes_up_fenced_and_takes_no_writes(
+    tmp_path: Path,
+) -> None:
+    config = config_in(tmp_path)
+    async with running(config):
+        pass
+    file = TwoSlotFile(tmp_path / "store" / "epochs")
+    it = Mastership(0, file.save, file.payload)
+    it.begin_term(2, 0, nonce=bytes(8), sync=False, wall_ms=0)
+    async with (
+        running(config) as broker,
+        open_remoting_client(*parse_address(broker.addresses.listen), Clock()) as client,
+    ):
+        status = await status_of(broker)
+        assert (status["standing"], status["role"]) == ("FENCED", "SLAVE")
+        assert (await client.request(send())).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert broker.events.of("fenced") == [{"epoch": 2, "reason": status["fenced_by"]}]
+
+
+async def test_a_refused_claim_fences_a_master_in_the_same_pass(tmp_path: Path) -> None:
+    config = config_in(tmp_path, broker_ip1="127.0.0.1", ha_listen_port=2)
+    addresses = BrokerAddresses(listen="127.0.0.1:1", ha_listen="127.0.0.1:2", vip_listen="")
+    events = RecordedEvents()
+    node = await open_broker_node(config, addresses, Clock(), events)
+    try:
+        found = Refutation("ns:9876", 2, b"\x02" * 8, "10.0.0.2:10911", "10.0.0.2:10912")
+        assert node.registration.on_refuted is not None
+        node.registration.on_refuted(found)
+        assert node.mastership.standing is Standing.FENCED
+        handler = node.core.handlers[RequestCode.SEND_MESSAGE_V2]
+        with pytest.raises(CommandError, match=r"10\.0\.0\.2:10911, says name server ns:9876"):
+            handler(FakeChannel(), send(), Clock().instant())
+        assert events.of("fenced")[0]["epoch"] == 2
+    finally:
+        await node.close()

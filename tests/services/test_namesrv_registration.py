@@ -20,6 +20,7 @@ from trioha.services.clock import Clock
 from trioha.services.namesrv_registration import (
     BrokerIdentity,
     NamesrvRegistration,
+    Refutation,
     namesrv_addresses,
 )
 from trioha.services.transport import Transport
@@ -351,3 +352,35 @@ def test_an_address_that_is_none_is_refused() -> None:
             Clock.virtual(),
             RecordedEvents(),
         )
+
+
+async def test_a_claim_carries_its_epoch_and_hears_who_stands_against_it(
+    autojump_clock: MockClock,
+) -> None:
+    namesrv = MemoryNamesrv()
+    claim = attrs.evolve(IDENTITY, epoch=2, epoch_nonce="00ff")
+    refuted: list[Refutation] = []
+
+    def listen(broker: Broker) -> None:
+        broker.registration.on_refuted = refuted.append
+
+    async with running(Broker(namesrv, identity=claim), listen) as broker:
+        fields = namesrv.requests[0].ext_fields
+        assert (fields["epoch"], fields["epochNonce"]) == ("2", "00ff")
+        successor = attrs.evolve(
+            claim, address="10.0.0.2:10911", ha_address="10.0.0.2:10912", epoch=3, epoch_nonce="aa"
+        )
+        async with running(Broker(namesrv, identity=successor)):
+            broker.registration.topics_changed()
+            await wait_all_tasks_blocked()
+            expected = Refutation("ns0:9876", 3, b"\xaa", "10.0.0.2:10911", "10.0.0.2:10912")
+            assert refuted == [expected]
+            assert broker.masters[-1] == ("10.0.0.2:10911", "10.0.0.2:10912")
+            assert broker.registration.registered == []
+
+
+async def test_a_slaves_registration_claims_nothing(autojump_clock: MockClock) -> None:
+    namesrv = MemoryNamesrv()
+    identity = attrs.evolve(IDENTITY, broker_id=1, epoch=2, epoch_nonce="aa")
+    async with running(Broker(namesrv, identity=identity)):
+        assert "epoch" not in namesrv.requests[0].ext_fields

@@ -188,13 +188,11 @@ class BrokerCore:
         self.consumers.config = config
         self.producers.config = config
 
-    def stop_writes(self) -> None:
+    def stop_writes(self, reason: str) -> None:
         """From now on sends are refused with a code that sends clients to another broker."""
+
+        def refuse(channel: Channel, request: RemotingCommand, _: Instant) -> RemotingCommand:
+            raise CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, f"{reason}: send to another")
+
         for code in _WRITES:
-            self.handlers[code] = _refuse_write
-
-
-def _refuse_write(channel: Channel, request: RemotingCommand, _: Instant) -> RemotingCommand:
-    raise CommandError(
-        ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is shutting down: send to another"
-    )
+            self.handlers[code] = refuse

@@ -9,6 +9,8 @@ import enum
 
 import attrs
 
+from trioha.ha.mastership import Standing
+
 
 class Make(enum.Enum):
     """Whose broker it is. Only our own can be promoted or stepped down."""
@@ -16,15 +18,6 @@ class Make(enum.Enum):
     TRIOHA = "trioha"
     JAVA = "java"
     UNKNOWN = "unknown"
-
-
-class Standing(enum.Enum):
-    """What a node takes itself for."""
-
-    MASTER = "MASTER"
-    SLAVE = "SLAVE"
-    FENCED = "FENCED"
-    """Was master, has heard of a newer epoch or handed over, and takes no writes."""
 
 
 @attrs.frozen(kw_only=True)

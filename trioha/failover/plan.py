@@ -10,7 +10,7 @@ import enum
 
 import attrs
 
-from trioha.failover.facts import Make, ReplicaFacts, SetFacts, Standing
+from trioha.failover.facts import Make, ReplicaFacts, SetFacts
 from trioha.failover.ranking import (
     Candidate,
     LossWindow,
@@ -19,6 +19,7 @@ from trioha.failover.ranking import (
     loss_of,
     rank_candidates,
 )
+from trioha.ha.mastership import Standing
 
 
 class Kind(enum.Enum):

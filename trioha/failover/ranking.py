@@ -15,7 +15,8 @@ from collections.abc import Sequence
 
 import attrs
 
-from trioha.failover.facts import Make, ReplicaFacts, SetFacts, Standing
+from trioha.failover.facts import Make, ReplicaFacts, SetFacts
+from trioha.ha.mastership import Standing
 
 
 @attrs.frozen

@@ -223,6 +223,7 @@ class NamesrvProcessor:
             f"epoch {claim.epoch} is over; follow it as a slave",
             {
                 "epoch": newest.epoch,
+                "epochNonce": newest.nonce,
                 "masterAddr": newest.address,
                 "haServerAddr": newest.ha_server_addr,
             },

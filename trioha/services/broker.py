@@ -99,7 +99,7 @@ async def _serve_store(
                     await shutdown.wait()
                     node.events.event("node_stopping", reason="asked to")
                     node.stopping = True
-                    node.core.stop_writes()
+                    node.core.stop_writes("the broker is shutting down")
                     services.cancel_scope.cancel()
                 with trio.move_on_after(node.config.shutdown_grace / 1000):
                     await node.wait_level()

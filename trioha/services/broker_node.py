@@ -19,6 +19,7 @@ import trio
 from trioha.broker.core import BrokerCore
 from trioha.config import BrokerConfig
 from trioha.errors import RemoteProtocolError, StoreError
+from trioha.ha.mastership import Mastership
 from trioha.journal import EventSink
 from trioha.remoting.channel import Instant
 from trioha.services.alarm import Alarm
@@ -35,7 +36,12 @@ from trioha.services.http_admin import OnGet
 from trioha.services.journal_samples import JournalSamples
 from trioha.services.master_address import MasterAddress
 from trioha.services.metrics import broker_metrics
-from trioha.services.namesrv_registration import BrokerIdentity, NamesrvRegistration
+from trioha.services.namesrv_registration import (
+    BrokerIdentity,
+    NamesrvRegistration,
+    Refutation,
+)
+from trioha.services.open_mastership import config_of_role, open_mastership
 from trioha.services.remoting_link import LinkLimits
 from trioha.services.remoting_server import RemotingServer
 from trioha.services.reput import Reput
@@ -59,7 +65,9 @@ class BrokerNode:
         clock: Clock,
         events: EventSink,
         started_wall_ms: int,
+        mastership: Mastership,
     ) -> None:
+        self.mastership = mastership
         self.config = config
         self.addresses = addresses
         self.store: MessageStore = store
@@ -118,11 +126,12 @@ class BrokerNode:
         )
         self.registration = NamesrvRegistration(
             config,
-            BrokerIdentity.of(config),
+            BrokerIdentity.of(config, mastership.epoch, mastership.nonce.hex()),
             lambda: (core.topics.data_version, core.topics.topics),
             clock,
             events,
             on_master=self._on_master,
+            on_refuted=self._on_refuted,
         )
         core.topics.on_change = self.registration.topics_changed
         self._seen_end = store.max_phy_offset
@@ -182,6 +191,12 @@ class BrokerNode:
         self.flush.grown_nowait(urgent=False)
         self.reput.grown_nowait()
 
+    def on_fenced(self, reason: str) -> None:
+        """Somebody holds a newer epoch: from this very pass on nothing is written here."""
+        self.events.event("fenced", epoch=self.mastership.known_epoch, reason=reason)
+        self.core.stop_writes(f"this broker is not master any more: {reason}")
+        self.give_up_waiting()
+
     def status(self, instant: Instant) -> dict[str, object]:
         """What `trioha ha status` and the console show of this node."""
         return broker_status(self, instant)
@@ -219,6 +234,12 @@ class BrokerNode:
         self.master_remoting_address.set(address)
         if not self.config.ha_master_address:
             self.master_address.set(ha_address)
+
+    def _on_refuted(self, found: Refutation) -> None:
+        """A name server has refused our claim to be master."""
+        holder = f"{found.address}, says name server {found.namesrv},"
+        if self.mastership.hear(found.epoch, found.nonce, holder, decided=True):
+            self.on_fenced(self.mastership.fenced_by)
 
     def _on_flushed(self, offset: int) -> None:
         with self.server.outboxes.batch():
@@ -287,7 +308,9 @@ async def open_broker_node(
         lambda: FileMessageStore.open(StoreConfig.of(config), events, wall_ms=wall_ms)
     )
     try:
-        node = BrokerNode(config, addresses, store, clock, events, wall_ms)
+        mastership = open_mastership(config, store.max_phy_offset, events, wall_ms)
+        config = config_of_role(config, mastership)
+        node = BrokerNode(config, addresses, store, clock, events, wall_ms, mastership)
         node.load_tables()
     except BaseException:
         store.close()

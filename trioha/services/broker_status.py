@@ -9,6 +9,7 @@ import attrs
 from trioha import __version__
 from trioha.config import BrokerRole
 from trioha.errors import OffsetOutOfRange
+from trioha.ha.epochs import EpochRecord
 from trioha.ha.replicas import ReplicaStatistics
 from trioha.remoting.channel import Instant
 from trioha.wire import record
@@ -46,6 +47,7 @@ def broker_status(node: BrokerNode, instant: Instant) -> dict[str, object]:
             "heartbeat_interval_s": config.ha_send_heartbeat_interval / 1000,
             "housekeeping_s": config.ha_housekeeping_interval / 1000,
         }
+    mastership = node.mastership
     return {
         "name": config.broker_name,
         "cluster": config.broker_cluster_name,
@@ -69,7 +71,21 @@ def broker_status(node: BrokerNode, instant: Instant) -> dict[str, object]:
         "refusals": refusals,
         "absent": absent,
         "slave": slave,
+        "standing": mastership.standing.value,
+        "epoch": mastership.known_epoch,
+        "log_epoch": mastership.history.epoch_at(store.max_phy_offset),
+        "home_id": mastership.home_id,
+        "epochs": [_epoch(record) for record in mastership.history],
+        "follows": node.master_remoting_address.value if node.role is BrokerRole.SLAVE else "",
+        "ticket": None,
+        "fenced_by": mastership.fenced_by,
+        "members": {str(home): address for home, address in mastership.members.items()},
+        "sync": mastership.newest.sync if mastership.newest is not None else None,
     }
+
+
+def _epoch(record: EpochRecord) -> dict[str, object]:
+    return attrs.asdict(record) | {"nonce": record.nonce.hex()}
 
 
 def _gap_s(node: BrokerNode, row: ReplicaStatistics, instant: Instant) -> float | None:

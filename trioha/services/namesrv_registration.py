@@ -42,6 +42,17 @@ Topics = Callable[[], tuple[DataVersion, Mapping[str, TopicConfig]]]
 
 
 @attrs.frozen
+class Refutation:
+    """A name server's word that somebody else is master."""
+
+    namesrv: str
+    epoch: int
+    nonce: bytes
+    address: str
+    ha_address: str
+
+
+@attrs.frozen
 class BrokerIdentity:
     """What a registration says of the broker itself."""
 
@@ -51,9 +62,12 @@ class BrokerIdentity:
     address: str
     ha_address: str
     permission: int = 6
+    epoch: int = 0
+    """Of a master's claim; 0 for who knows no epochs."""
+    epoch_nonce: str = ""
 
     @classmethod
-    def of(cls, config: BrokerConfig) -> BrokerIdentity:
+    def of(cls, config: BrokerConfig, epoch: int = 0, epoch_nonce: str = "") -> BrokerIdentity:
         """From a configuration that names real addresses and ports."""
         ip2 = config.broker_ip2 or config.broker_ip1
         return cls(
@@ -63,6 +77,8 @@ class BrokerIdentity:
             format_address(config.broker_ip1, config.listen_port),
             format_address(ip2, config.ha_listen_port),
             config.broker_permission,
+            epoch,
+            epoch_nonce,
         )
 
     def ext_fields(self) -> dict[str, ExtValue]:
@@ -79,7 +95,7 @@ class NamesrvRegistration:
 
     `identity` may be replaced (a role changes); say `topics_changed()` then. `on_master` is called
     with masterAddr and haServerAddr when the first name server in the list that knows a master
-    for us names another one than before.
+    for us names another one than before; `on_refuted` when one of them refuses our claim to be it.
 
     Errors: TriohaError when the list holds what is no address.
     """
@@ -93,9 +109,11 @@ class NamesrvRegistration:
         events: EventSink,
         *,
         on_master: Callable[[str, str], None] | None = None,
+        on_refuted: Callable[[Refutation], None] | None = None,
         connect: Connect = connect,
     ) -> None:
         self.identity = identity
+        self.on_refuted = on_refuted
         self.clock = clock
         self.events = events
         self.connect = connect
@@ -158,6 +176,9 @@ class NamesrvRegistration:
             body, compressed = await self._whole_table(version, topics)
         ext_fields = self.identity.ext_fields()
         ext_fields["haServerAddr"] = self.identity.ha_address
+        if self.identity.epoch and self.identity.broker_id == 0:
+            ext_fields["epoch"] = self.identity.epoch
+            ext_fields["epochNonce"] = self.identity.epoch_nonce
         ext_fields["compressed"] = compressed
         ext_fields["bodyCrc32"] = crc32(body) & 0x7FFFFFFF
         return RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields, body)
@@ -301,6 +322,9 @@ class _NamesrvLink:
         except Unreachable as error:
             self._lost(str(error))
             return False
+        if response.code == ResponseCode.FENCED_MASTER_EPOCH:
+            self._refuted(response)
+            return False
         if response.code != ResponseCode.SUCCESS:
             self._lost(f"refused with code {response.code}: {response.remark}")
             return False
@@ -331,15 +355,36 @@ class _NamesrvLink:
         self.master = (master_addr, ha_server_addr) if ha_server_addr else None
         self._owner.master_learned()
 
-    def _lost(self, reason: str) -> None:
+    def _refuted(self, response: RemotingCommand) -> None:
+        """Our claim to be master is refused: by whom it is held is as good as an answer."""
+        found = Refutation(
+            self.address,
+            response.ext_int("epoch", 0),
+            _nonce(response.ext_str("epochNonce", "")),
+            response.ext_str("masterAddr", ""),
+            response.ext_str("haServerAddr", ""),
+        )
+        held = (found.address, found.ha_address) if found.ha_address else None
+        self._lost(f"refused with code {response.code}: {response.remark}", held)
+        if self._owner.on_refuted is not None:
+            self._owner.on_refuted(found)
+
+    def _lost(self, reason: str, master: tuple[str, str] | None = None) -> None:
         """Not registered, as far as we know; one journal line for each new reason."""
         self.attempted.set()
         self.registered = False
-        self.master = None
+        self.master = master
         self._owner.master_learned()
         if reason != self._failure and not self._owner.stopping.is_set():
             self._failure = reason
             self._owner.events.event("namesrv_failed", namesrv=self.address, reason=reason)
+
+
+def _nonce(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return b""
 
 
 def namesrv_addresses(text: str) -> list[str]:

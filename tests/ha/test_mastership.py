@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import pytest
+
+from trioha.errors import LocalProtocolError, StoreError
+from trioha.ha.epochs import EpochHistory
+from trioha.ha.mastership import MEMBERS_MAX, Mastership, Standing
+
+MASTER, SLAVE, FENCED = Standing.MASTER, Standing.SLAVE, Standing.FENCED
+
+
+class Node:
+    """A mastership whose disk survives its crashes."""
+
+    def __init__(self, home_id: int = 0, *, master: bool = True, log_end: int = 0) -> None:
+        self.home_id = home_id
+        self.disk: bytes | None = None
+        self.saves = 0
+        self.starts = 0
+        self.full = False
+        self.start(master=master, log_end=log_end)
+
+    def save(self, data: bytes) -> None:
+        if self.full:
+            raise StoreError("no space left")
+        self.disk = data
+        self.saves += 1
+
+    def start(self, *, master: bool, log_end: int = 0) -> Mastership:
+        self.starts += 1
+        self.it = Mastership(self.home_id, self.save, self.disk)
+        self.it.start(
+            configured_master=master,
+            log_end=log_end,
+            nonce=bytes([self.home_id, self.starts, 0, 0, 0, 0, 0, 0]),
+            sync=True,
+            wall_ms=1000,
+        )
+        return self.it
+
+
+def nonce(number: int) -> bytes:
+    return number.to_bytes(8, "big")
+
+
+def promoted(node: Node, epoch: int, log_end: int = 100) -> None:
+    node.it.begin_term(epoch, log_end, nonce=nonce(epoch), sync=True, wall_ms=2000)
+
+
+def successor_of(node: Node, epoch: int, log_end: int = 100) -> EpochHistory:
+    """What the history of a slave of this node is after its promotion."""
+    other = Node(1, master=False)
+    other.it.adopt(node.it.history)
+    promoted(other, epoch, log_end)
+    return other.it.history
+
+
+def test_a_master_begins_epoch_1_on_its_first_start_and_keeps_it() -> None:
+    node = Node(log_end=500)
+    newest = node.it.newest
+    assert newest is not None
+    assert (node.it.standing, newest.epoch, newest.start_offset) == (MASTER, 1, 500)
+    node.start(master=True, log_end=900)
+    assert (node.it.standing, node.it.newest) == (MASTER, newest)
+    assert (node.it.broker_id, node.saves) == (0, 1)
+
+
+def test_a_slave_begins_nothing_and_has_nothing_to_keep() -> None:
+    node = Node(1, master=False)
+    assert (node.it.standing, node.it.epoch, node.saves) == (SLAVE, 0, 0)
+
+
+def test_a_slave_made_master_by_its_configuration_begins_a_term_of_its_own() -> None:
+    old = Node()
+    node = Node(1, master=False)
+    node.it.adopt(old.it.history)
+    node.home_id = 0
+    node.start(master=True, log_end=700)
+    assert (node.it.standing, node.it.epoch) == (MASTER, 2)
+    assert [record.start_offset for record in node.it.history] == [0, 700]
+
+
+def test_a_deposed_master_comes_back_as_a_slave_whatever_its_configuration_says() -> None:
+    node = Node()
+    node.it.adopt(successor_of(node, 2))
+    node.start(master=True)
+    assert (node.it.standing, node.it.broker_id) == (SLAVE, 1), "it takes its master's home id"
+
+
+def test_a_promoted_node_comes_back_fenced_until_somebody_confirms() -> None:
+    node = Node(1, master=False)
+    node.it.adopt(Node().it.history)
+    promoted(node, 2)
+    assert (node.it.standing, node.it.broker_id) == (MASTER, 0)
+    node.start(master=False)
+    assert (node.it.standing, node.it.unconfirmed) == (FENCED, True)
+    assert "nobody has confirmed" in node.it.fenced_by
+    assert node.it.confirm()
+    assert (node.it.standing, node.it.epoch, node.it.fenced_by) == (MASTER, 2, "")
+    assert not node.it.confirm(), "once"
+
+
+def test_what_is_heard_before_the_confirmation_fences_for_good() -> None:
+    node = Node()
+    promoted(node, 3)
+    node.start(master=True)
+    assert node.it.hear(4, nonce(4), "10.0.0.2:10911")
+    assert not node.it.confirm()
+    node.start(master=True)
+    assert (node.it.standing, node.it.unconfirmed) == (FENCED, False)
+    assert node.it.fenced_by == "10.0.0.2:10911 holds epoch 4"
+
+
+def test_a_newer_epoch_fences_a_master_at_once_and_through_a_crash() -> None:
+    node = Node()
+    assert node.it.hear(2, nonce(2), "10.0.0.2:10911")
+    assert (node.it.standing, node.it.known_epoch, node.it.epoch) == (FENCED, 2, 1)
+    assert not node.it.hear(2, nonce(2), "10.0.0.2:10911"), "already"
+    node.start(master=True)
+    assert node.it.standing is FENCED
+
+
+def test_a_master_is_fenced_even_if_the_disk_does_not_take_it() -> None:
+    node = Node()
+    node.full = True
+    with pytest.raises(StoreError, match="no space"):
+        node.it.hear(2, nonce(2), "10.0.0.2:10911")
+    assert node.it.standing is FENCED
+
+
+def test_older_epochs_and_its_own_leave_a_master_alone() -> None:
+    node = Node()
+    promoted(node, 5)
+    for epoch in (0, 1, 4):
+        assert not node.it.hear(epoch, nonce(99), "somebody")
+    assert not node.it.hear(5, nonce(5), "an echo", decided=True)
+    assert node.it.standing is MASTER
+
+
+def test_for_an_equal_number_only_the_one_who_decides_is_believed() -> None:
+    node = Node()
+    promoted(node, 2)
+    assert not node.it.hear(2, nonce(77), "a slave of another")
+    assert node.it.hear(2, nonce(77), "10.0.0.2:10911, says name server n,", decided=True)
+    node.start(master=True)
+    assert (node.it.standing, node.it.unconfirmed) == (FENCED, False)
+
+
+def test_a_term_must_be_newer_than_all_that_is_known() -> None:
+    node = Node(1, master=False)
+    node.it.hear(4, nonce(4), "somebody")
+    with pytest.raises(LocalProtocolError, match="epoch 3 is not newer than 4"):
+        promoted(node, 3)
+    with pytest.raises(LocalProtocolError, match="epoch 4 is not newer than 4"):
+        node.it.begin_term(4, 100, nonce=nonce(99), sync=False, wall_ms=0)
+    promoted(node, 5)
+    assert node.it.epoch == 5
+
+
+def test_the_number_that_was_handed_over_may_be_begun_by_whoever_gets_it() -> None:
+    old, target = Node(), Node(1, master=False)
+    target.it.adopt(old.it.history)
+    old.it.fence("handed over to 1", epoch=2)
+    assert (old.it.standing, old.it.known_epoch) == (FENCED, 2)
+    target.it.hear(2, b"", "the ticket")
+    promoted(target, 2)
+    assert target.it.standing is MASTER
+
+
+def test_a_void_ticket_gives_mastership_back_and_a_real_successor_does_not() -> None:
+    node = Node()
+    node.it.fence("handed over to 1", epoch=2)
+    assert node.it.resume()
+    assert (node.it.standing, node.it.known_epoch, node.it.fenced_by) == (MASTER, 1, "")
+    node.it.fence("handed over to 1", epoch=2)
+    node.it.hear(2, nonce(2), "10.0.0.2:10911")
+    assert not node.it.resume()
+    assert node.it.standing is FENCED
+
+
+def test_a_hand_over_is_remembered_by_a_master_that_was_never_failed_over() -> None:
+    node = Node()
+    node.it.fence("handed over to 1", epoch=2)
+    node.start(master=True)
+    assert (node.it.standing, node.it.fenced_by) == (FENCED, "handed over to 1")
+
+
+def test_a_slave_refuses_a_history_older_than_what_it_knows() -> None:
+    node = Node(1, master=False)
+    node.it.hear(3, nonce(3), "somebody")
+    with pytest.raises(LocalProtocolError, match="while 3 is known"):
+        node.it.adopt(Node().it.history)
+
+
+def test_adopting_the_same_history_again_costs_no_write() -> None:
+    node = Node(1, master=False)
+    history = Node().it.history
+    node.it.adopt(history)
+    node.it.adopt(history)
+    assert node.saves == 1
+
+
+def test_members_are_remembered_and_bounded() -> None:
+    node = Node()
+    node.it.meet_members({1: "10.0.0.2:10911", 0: "ourselves"})
+    node.start(master=True)
+    assert dict(node.it.members) == {1: "10.0.0.2:10911"}
+    node.it.meet_members({home: "x:1" for home in range(2, MEMBERS_MAX + 5)})
+    assert dict(node.it.members) == {1: "10.0.0.2:10911"}
+
+
+@pytest.mark.parametrize("data", [b"", b"\x80", b"\x81\xa7version\x02", b"\xc1", b"nonsense"])
+def test_bytes_that_are_no_mastership_are_refused_with_a_cure(data: bytes) -> None:
+    with pytest.raises(StoreError, match=r"epochs file cannot be understood .* move the whole"):
+        Mastership(0, lambda _: None, data)

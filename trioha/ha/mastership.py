@@ -1,0 +1,295 @@
+"""Who a node is in which term of mastership: the one owner of its epoch history.
+
+Theory of operation. A node is MASTER of the newest epoch that it knows, SLAVE of whoever is, or
+FENCED: it was master, and either somebody holds a newer epoch or nobody has told it yet that there
+is none. Only a MASTER takes writes.
+
+Everything that another node may have been promised is on disk before it is acted on: the history,
+the newest epoch heard of, and which record is of our own making (its nonce). So a node that has
+been fenced stays so through a crash, and one that has handed over does not come back as master.
+
+On its start a node that was never failed over, its own epoch at most 1, takes the role of its
+configuration, as in RocketMQ. One configured as master whose newest record is another node's first
+term has been made master by an edited configuration: that is a new term, and it says so. Every
+other node goes by its history. If the newest record is its own it was master, and for all it knows
+somebody was promoted while it was away: it comes up FENCED and *unconfirmed*, until a name server
+that remembers its claim or every member of the set says that nothing is newer. Members are who it
+ever shook hands with, and whom those knew; a newer term can have begun on one of them only.
+
+The number alone does not tell two terms apart that two operators began at once. Which of the two
+stands is the name server's word (`namesrv.masterships`), so only that fences for an equal number.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+import msgpack
+
+from trioha.errors import LocalProtocolError, RemoteProtocolError, StoreError
+from trioha.ha.epochs import NONCE_BYTES, EpochHistory, EpochRecord
+
+MEMBERS_MAX = 64
+"""As many as there may be slaves of one master."""
+_VERSION = 1
+_UNCONTESTED_EPOCH_MAX = 1
+_UNCONFIRMED = "nobody has confirmed yet that no newer epoch has begun while this node was away"
+
+
+class Standing(enum.Enum):
+    """What a node takes itself for."""
+
+    MASTER = "MASTER"
+    SLAVE = "SLAVE"
+    FENCED = "FENCED"
+    """Was master, has heard of a newer epoch or handed over, and takes no writes."""
+
+
+@attrs.frozen
+class _Kept:
+    """What is on disk."""
+
+    history: EpochHistory = EpochHistory()
+    known_epoch: int = 0
+    known_nonce: bytes = b""
+    """Of the newest epoch heard of, where that was told; tells two of one number apart."""
+    own_nonce: bytes = b""
+    """Of the newest term that this node began itself."""
+    fenced_by: str = ""
+    members: Mapping[int, str] = MappingProxyType({})
+
+    def encode(self) -> bytes:
+        return bytes(
+            msgpack.packb(
+                {
+                    "version": _VERSION,
+                    "history": self.history.encode(),
+                    "known_epoch": self.known_epoch,
+                    "known_nonce": self.known_nonce,
+                    "own_nonce": self.own_nonce,
+                    "fenced_by": self.fenced_by,
+                    "members": dict(self.members),
+                }
+            )
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> _Kept:
+        try:
+            fields: dict[str, Any] = msgpack.unpackb(data, strict_map_key=False)
+            if fields.pop("version") != _VERSION:
+                raise ValueError("a newer trioha wrote it")
+            fields["history"] = EpochHistory.decode(fields["history"])
+            return cls(**fields)
+        except (
+            *(ValueError, KeyError, TypeError, AttributeError),
+            *(msgpack.UnpackException, RemoteProtocolError),
+        ) as error:
+            raise StoreError(
+                f"the store's epochs file cannot be understood ({error}); restore it from a "
+                "backup, or move the whole store away and let this node start as an empty slave"
+            ) from error
+
+
+class Mastership:
+    """Changed by its methods only, each durable before it returns.
+
+    `save` brings bytes to disk, `saved` is what it was given last.
+    Errors: StoreError for bytes that are no mastership, and whatever `save` raises.
+    """
+
+    def __init__(
+        self, home_id: int, save: Callable[[bytes], None], saved: bytes | None = None
+    ) -> None:
+        self.home_id = home_id
+        """brokerId as configured."""
+        self.standing = Standing.SLAVE
+        self.unconfirmed = False
+        """FENCED for no other reason than that it is not known whether anything is newer."""
+        self._save = save
+        self._kept = _Kept() if saved is None else _Kept.decode(saved)
+
+    @property
+    def history(self) -> EpochHistory:
+        return self._kept.history
+
+    @property
+    def newest(self) -> EpochRecord | None:
+        return self._kept.history.newest
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch whose record we have."""
+        return self._kept.history.epoch
+
+    @property
+    def nonce(self) -> bytes:
+        newest = self.newest
+        return newest.nonce if newest is not None else b""
+
+    @property
+    def known_epoch(self) -> int:
+        """The newest epoch that anybody told of; never less than `epoch`."""
+        return max(self._kept.known_epoch, self.epoch)
+
+    @property
+    def fenced_by(self) -> str:
+        """Who holds the newer epoch, or what else keeps writes out; "" for nothing."""
+        return _UNCONFIRMED if self.unconfirmed else self._kept.fenced_by
+
+    @property
+    def is_own(self) -> bool:
+        """Did this node begin the newest term it has a record of?"""
+        newest = self.newest
+        return newest is not None and newest.nonce == self._kept.own_nonce
+
+    @property
+    def members(self) -> Mapping[int, str]:
+        """Remoting addresses of the other nodes of the set by home id, as far as we know."""
+        return self._kept.members
+
+    @property
+    def broker_id(self) -> int:
+        """What this node registers as: ids follow the role and stay unique."""
+        if self.standing is Standing.MASTER or self.unconfirmed:
+            return 0
+        if self.home_id or self.newest is None:
+            return self.home_id
+        return self.newest.home_id
+
+    def start(
+        self, *, configured_master: bool, log_end: int, nonce: bytes, sync: bool, wall_ms: int
+    ) -> None:
+        """Find out, on the node's start, what it is; begins a term where the configuration does."""
+        if configured_master and not self._has_master():
+            epoch = self.known_epoch + 1
+            self.begin_term(epoch, log_end, nonce=nonce, sync=sync, wall_ms=wall_ms)
+        elif not self.is_own:
+            self.standing = Standing.SLAVE
+        elif self._kept.known_epoch > self.epoch or self._kept.fenced_by:
+            self.standing = Standing.FENCED
+        elif configured_master and self.epoch <= _UNCONTESTED_EPOCH_MAX:
+            self.standing = Standing.MASTER
+        else:
+            self.standing, self.unconfirmed = Standing.FENCED, True
+
+    def begin_term(
+        self, epoch: int, log_end: int, *, nonce: bytes, sync: bool, wall_ms: int
+    ) -> EpochRecord:
+        """Become MASTER of a new epoch, whose log begins at `log_end`.
+
+        Errors: LocalProtocolError when the epoch is not newer than all that is known.
+        """
+        if len(nonce) != NONCE_BYTES:
+            raise LocalProtocolError(f"a nonce of {len(nonce)} bytes, not {NONCE_BYTES}")
+        kept = self._kept
+        if epoch < kept.known_epoch or (
+            epoch == kept.known_epoch and kept.known_nonce not in (b"", nonce)
+        ):
+            raise LocalProtocolError(f"epoch {epoch} is not newer than {kept.known_epoch}")
+        record = EpochRecord(epoch, log_end, self.home_id, nonce, sync, wall_ms)
+        history = kept.history.begin(record, log_end)
+        self._keep(
+            history=history, known_epoch=epoch, known_nonce=nonce, own_nonce=nonce, fenced_by=""
+        )
+        self.standing, self.unconfirmed = Standing.MASTER, False
+        return record
+
+    def adopt(self, history: EpochHistory) -> None:
+        """A slave takes over its master's history.
+
+        Errors: LocalProtocolError when we know of a newer epoch.
+        """
+        if history.epoch < self._kept.known_epoch:
+            raise LocalProtocolError(
+                f"a history up to epoch {history.epoch}, while {self.known_epoch} is known"
+            )
+        if history != self._kept.history or self._kept.fenced_by:
+            newest = history.newest
+            self._keep(
+                history=history,
+                known_epoch=history.epoch,
+                known_nonce=newest.nonce if newest is not None else b"",
+                fenced_by="",
+            )
+        self.standing, self.unconfirmed = Standing.SLAVE, False
+
+    def hear(self, epoch: int, nonce: bytes, holder: str, *, decided: bool = False) -> bool:
+        """Somebody holds `epoch`. True if this has just fenced us.
+
+        `decided`: by the word of who decides between two holders of one number.
+        """
+        newer = epoch > self.epoch or (decided and epoch == self.epoch and nonce != self.nonce)
+        if not newer or epoch < self.known_epoch:
+            return False
+        fences = self.standing is Standing.MASTER or self.unconfirmed
+        words = f"{holder} holds epoch {epoch}"
+        if fences:
+            # First of all: whatever the disk does, nothing is written from here on.
+            self.standing, self.unconfirmed = Standing.FENCED, False
+        known = (epoch, nonce or self._known_nonce_of(epoch))
+        if (self._kept.known_epoch, self._kept.known_nonce) != known or fences:
+            fenced_by = words if self.standing is Standing.FENCED else self._kept.fenced_by
+            self._keep(known_epoch=epoch, known_nonce=known[1], fenced_by=fenced_by)
+        return fences
+
+    def fence(self, reason: str, *, epoch: int = 0) -> None:
+        """Take no more writes: mastership is handed over, for `epoch` if that is known."""
+        self.standing, self.unconfirmed = Standing.FENCED, False
+        known = max(epoch, self.known_epoch)
+        self._keep(known_epoch=known, known_nonce=self._known_nonce_of(known), fenced_by=reason)
+
+    def confirm(self) -> bool:
+        """Nobody holds a newer epoch: True if this makes us MASTER again."""
+        if not self.unconfirmed:
+            return False
+        self.standing, self.unconfirmed = Standing.MASTER, False
+        return True
+
+    def resume(self) -> bool:
+        """What was handed over comes back, void: True if that makes us MASTER of our epoch again.
+
+        Not when somebody is known to hold a newer one.
+        """
+        if self.standing is not Standing.FENCED or self.unconfirmed or not self.is_own:
+            return False
+        if self._kept.known_nonce not in (b"", self.nonce):
+            return False
+        self._keep(known_epoch=self.epoch, known_nonce=self.nonce, fenced_by="")
+        self.standing, self.unconfirmed = Standing.MASTER, False
+        return True
+
+    def become_slave(self) -> None:
+        """Follow from now on; what we know stays known."""
+        self.standing, self.unconfirmed = Standing.SLAVE, False
+
+    def meet_members(self, members: Mapping[int, str]) -> None:
+        """Remember other nodes of the set."""
+        merged = {**self._kept.members, **members}
+        merged.pop(self.home_id, None)
+        if merged != self._kept.members and len(merged) <= MEMBERS_MAX:
+            self._keep(members=merged)
+
+    def _has_master(self) -> bool:
+        """Has the set a master by the history, this node or another?
+
+        No at the very beginning; and of a first term of somebody else's, when the configuration
+        now names us: so a set is failed over where there is nothing but configuration.
+        """
+        if self.known_epoch > _UNCONTESTED_EPOCH_MAX:
+            return True
+        return self.is_own
+
+    def _known_nonce_of(self, epoch: int) -> bytes:
+        if epoch == self._kept.known_epoch:
+            return self._kept.known_nonce
+        return self.nonce if epoch == self.epoch else b""
+
+    def _keep(self, **changes: Any) -> None:
+        kept = attrs.evolve(self._kept, **changes)
+        self._save(kept.encode())
+        self._kept = kept

@@ -1,0 +1,57 @@
+"""A node's mastership: from the file `epochs` in its store, and what the node is by it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import attrs
+
+from trioha.config import BrokerConfig, BrokerRole
+from trioha.ha.epochs import NONCE_BYTES
+from trioha.ha.mastership import Mastership, Standing
+from trioha.journal import EventSink
+from trioha.store.two_slot_file import TwoSlotFile
+
+FILE_NAME = "epochs"
+
+
+def open_mastership(
+    config: BrokerConfig, log_end: int, events: EventSink, wall_ms: int
+) -> Mastership:
+    """What this node is, the log ending at `log_end`, which must be on disk. Blocks for fsyncs.
+
+    Errors: StoreError when the file cannot be read or written.
+    """
+    file = TwoSlotFile(Path(os.path.expanduser(config.store_path_root_dir)) / FILE_NAME)
+    mastership = Mastership(config.broker_id, file.save, file.payload)
+    known = mastership.epoch
+    mastership.start(
+        configured_master=config.broker_role is not BrokerRole.SLAVE,
+        log_end=log_end,
+        nonce=os.urandom(NONCE_BYTES),
+        sync=config.broker_role is BrokerRole.SYNC_MASTER,
+        wall_ms=wall_ms,
+    )
+    if mastership.epoch > known:
+        events.event(
+            "epoch_began",
+            epoch=mastership.epoch,
+            start_offset=log_end,
+            sync=config.broker_role is BrokerRole.SYNC_MASTER,
+        )
+    if mastership.standing is Standing.FENCED:
+        events.event("fenced", epoch=mastership.known_epoch, reason=mastership.fenced_by)
+    return mastership
+
+
+def config_of_role(config: BrokerConfig, mastership: Mastership) -> BrokerConfig:
+    """The configuration with the role and the brokerId that the node has by its history."""
+    role = config.broker_role
+    if mastership.standing is not Standing.MASTER:
+        role = BrokerRole.SLAVE
+    elif role is BrokerRole.SLAVE:
+        newest = mastership.newest
+        sync = newest is not None and newest.sync
+        role = BrokerRole.SYNC_MASTER if sync else BrokerRole.ASYNC_MASTER
+    return attrs.evolve(config, broker_role=role, broker_id=mastership.broker_id)

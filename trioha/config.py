@@ -6,6 +6,7 @@ A field is the RocketMQ key in snake_case; `key_of` gives the key back. Where a 
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Any
 
@@ -35,6 +36,14 @@ def key_of(field: attrs.Attribute[Any]) -> str:
         return str(key)
     head, *tail = field.name.split("_")
     return head + "".join(word[:1].upper() + word[1:] for word in tail)
+
+
+_SECRET = re.compile(r"secret|password|passwd|token|accesskey|credential", re.IGNORECASE)
+
+
+def is_secret(key: str) -> bool:
+    """Whether a setting of this key must be shown to nobody."""
+    return _SECRET.search(key) is not None
 
 
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"

@@ -31,6 +31,7 @@ import attrs
 import msgpack
 
 from trioha.errors import StoreLocked
+from trioha.journal_tail import JournalTail
 
 MAGIC = b"TRIOHAJ1"
 FORMAT_VERSION = 1
@@ -71,7 +72,8 @@ class JournalFile:
 
     `on_dirty` is called when the buffer turns from empty to not empty, by the thread whose event
     did it (recovery and flush report from theirs). Whoever serves the journal then calls
-    `flush_nowait` within `FLUSH_INTERVAL_S`. A full buffer is written at once.
+    `flush_nowait` within `FLUSH_INTERVAL_S`, and `on_served` after it. A full buffer is written at
+    once. `tail` has the newest events, those of the run before included.
 
     Errors: StoreLocked when another process writes this journal; OSError from opening only.
     """
@@ -88,7 +90,9 @@ class JournalFile:
     ) -> None:
         self.directory = directory
         self.on_dirty = on_dirty
+        self.on_served: Callable[[], None] = lambda: None
         self.dropped_count = 0
+        self.tail = JournalTail()
         self._node = node
         self._wall_ms = wall_ms
         self._complain = complain
@@ -101,7 +105,8 @@ class JournalFile:
         self._unreported_count = 0
         directory.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(directory)
-        self._sequence = _next_sequence(directory)
+        self._sequence = _next_sequence(directory, self.tail)
+        self.tail.skip_to(self._sequence)
 
     def event(self, name: str, **fields: object) -> None:
         with self._mutex:
@@ -150,6 +155,7 @@ class JournalFile:
         sequence = self._sequence
         self._sequence += 1
         payload = _payload(sequence, self._wall_ms(), name, fields)
+        self.tail.add(sequence, name, payload)
         self._buffer += FRAME.pack(len(payload), zlib.crc32(payload))
         self._buffer += payload
         self._buffered_count += 1
@@ -233,7 +239,7 @@ def read_journal_file(path: Path) -> tuple[Mapping[str, Any], Iterator[Event | D
     Errors: OSError when it cannot be read.
     """
     data = path.read_bytes()
-    head = _payload_at(data, len(MAGIC)) if data.startswith(MAGIC) else None
+    head = payload_at(data, len(MAGIC)) if data.startswith(MAGIC) else None
     writer: object = None
     if head is not None:
         with contextlib.suppress(ValueError, msgpack.UnpackException):
@@ -252,13 +258,13 @@ def _events(path: Path, data: bytes) -> Iterator[Event | Damage]:
     position = 0
     if data.startswith(MAGIC):
         position = len(MAGIC)
-        head = _payload_at(data, position)
+        head = payload_at(data, position)
         if head is not None:
             position += FRAME.size + len(head)
     while position < len(data):
-        event = _event_at(data, position)
+        event = event_at(data, position)
         if event is None:
-            end = _resume(data, position + 1)
+            end = resume_at(data, position + 1)
             reason = "torn tail" if end == len(data) else "damaged record"
             yield Damage(path, position, end - position, reason)
             position = end
@@ -267,8 +273,9 @@ def _events(path: Path, data: bytes) -> Iterator[Event | Damage]:
         position = event[1]
 
 
-def _event_at(data: bytes, position: int) -> tuple[Event, int] | None:
-    payload = _payload_at(data, position)
+def event_at(data: bytes, position: int) -> tuple[Event, int] | None:
+    """The event whose record begins here, and where the next one does; None if it is none."""
+    payload = payload_at(data, position)
     if payload is None or payload[:1] != b"\x94":
         return None
     try:
@@ -279,7 +286,8 @@ def _event_at(data: bytes, position: int) -> tuple[Event, int] | None:
     return event, position + FRAME.size + len(payload)
 
 
-def _payload_at(data: bytes, position: int) -> bytes | None:
+def payload_at(data: bytes, position: int) -> bytes | None:
+    """The sound payload of the record that begins here."""
     start = position + FRAME.size
     if start > len(data):
         return None
@@ -291,14 +299,14 @@ def _payload_at(data: bytes, position: int) -> bytes | None:
     return payload if zlib.crc32(payload) == crc else None
 
 
-def _resume(data: bytes, position: int) -> int:
+def resume_at(data: bytes, position: int) -> int:
     """Where the next sound record begins, or the end of the file.
 
     An event's payload begins with one known byte, so only positions before that byte are tried.
     """
     while (found := data.find(_ARRAY_OF_4, position + FRAME.size)) >= 0:
         start = found - FRAME.size
-        if _event_at(data, start) is not None:
+        if event_at(data, start) is not None:
             return start
         position = start + 1
     return len(data)
@@ -329,8 +337,11 @@ def _lock(directory: Path) -> int:
     return lock
 
 
-def _next_sequence(directory: Path) -> int:
-    """One more than any number used so far; more than that if the last file is damaged."""
+def _next_sequence(directory: Path, tail: JournalTail) -> int:
+    """One more than any number used so far; more than that if the last file is damaged.
+
+    What is read on the way goes into `tail`.
+    """
     files = journal_files(directory)
     if not files:
         return 0
@@ -339,6 +350,8 @@ def _next_sequence(directory: Path) -> int:
     for item in _events(files[-1], data):
         if isinstance(item, Event):
             following = max(following, item.sequence + 1)
+            payload = _payload(item.sequence, item.wall_ms, item.name, item.fields)
+            tail.add(item.sequence, item.name, payload)
         else:
             # What stood there may have been events, the smallest of them 13 bytes long.
             following += item.length // 13

@@ -71,6 +71,13 @@ class Tee:
             sink.event(name, **fields)
 
 
+def event_line(
+    line_format: LineFormat, wall_ms: int, level: Level, name: str, fields: Mapping[str, object]
+) -> str:
+    """One event as one line, without its node's name."""
+    return _RENDERERS[line_format](wall_ms, level, name, "", fields)
+
+
 def rfc3339(wall_ms: int) -> str:
     """Milliseconds since 1970 as ``2026-11-20T09:31:07.512Z``."""
     seconds, millis = divmod(wall_ms, 1000)

@@ -66,6 +66,11 @@ class AdminProcessor:
         self._config_admin = ConfigAdminProcessor(config, apply_config)
         self._relay = ClientRelay(config, store, topics, consumers, offsets)
 
+    @property
+    def config(self) -> BrokerConfig:
+        """With what has been changed over the wire."""
+        return self._config_admin.config
+
     def handlers(self) -> dict[int, Handler]:
         return {
             **self._topic_admin.handlers(),

@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from trioha.config import BrokerConfig, key_of
+from trioha.config import BrokerConfig, is_secret, key_of
 from trioha.config_files import Entry, Syntax, parse_properties
 from trioha.config_values import convert
 from trioha.errors import CommandError, ConfigError
@@ -32,7 +32,6 @@ REMOTE_KEYS = frozenset(
         "slaveReadEnable",
     }
 )
-SECRET_KEYS = frozenset({"haSecret"})
 BODY_BYTES_MAX = 65_536
 
 _FIELDS = {key_of(field): field for field in attrs.fields(BrokerConfig)}
@@ -99,7 +98,7 @@ class ConfigAdminProcessor:
 
 
 def _shown(key: str, value: object) -> str:
-    if key in SECRET_KEYS:
+    if is_secret(key):
         return "******" if value else ""
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -125,6 +125,11 @@ class BrokerCore:
         for processor in processors:
             self.handlers.update(processor.handlers())
 
+    @property
+    def config(self) -> BrokerConfig:
+        """As it is now: some of it can be changed over the wire."""
+        return self._admin.config
+
     def on_dispatch(
         self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]
     ) -> None:

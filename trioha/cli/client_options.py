@@ -35,3 +35,23 @@ def timeout_option(function: F) -> F:
         metavar="SECONDS",
         help="How long to wait for each node.",
     )(function)
+
+
+class Address(click.ParamType[str]):
+    """``HOST:PORT`` of a node, checked before anything is tried."""
+
+    name = "host:port"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from trioha.config_values import split_address
+
+        try:
+            split_address(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return str(value).strip()
+
+
+def address_argument(function: F) -> F:
+    """A node's ``HOST:PORT`` as the argument `address`."""
+    return click.argument("address", type=Address(), metavar="ADDRESS")(function)

@@ -1,187 +1,95 @@
-"""Runs one node in this process: journal, log lines, signals, ready line, systemd, exit."""
+"""`trioha node tasks|config`: what a running node says of its own inside."""
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import os
-import resource
-import sys
-import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any
 
-import attrs
 import click
 import trio
 
-from trioha import __version__
-from trioha.errors import StoreLocked
-from trioha.journal import EventSink, Level
-from trioha.journal_file import JournalFile
-from trioha.log_lines import LineFormat, LogLines, Tee
-from trioha.ready_line import ready_line
-from trioha.services.journal_flush import serve_journal
-from trioha.services.sd_notify import notify_ready, notify_stopping
-from trioha.services.signals import watch_signals
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-Serve = Callable[..., Awaitable[None]]
-"""``serve(shutdown, events, *, task_status)``: started with the node's facts, returns when down."""
+from trioha.cli.client_options import address_argument, timeout_option
+from trioha.cli.output import output_option, print_json, table
+from trioha.client import ClusterConfig
+from trioha.client.node_admin import NodeAdmin, open_node_admin
 
 
-@attrs.frozen
-class ProcessOptions:
-    """How a node behaves as a process."""
-
-    ready_json: bool = False
-    until_stdin_ends: bool = False
-    line_format: LineFormat = LineFormat.AUTO
-    level: Level = Level.INFO
+@click.group("node")
+def command() -> None:
+    """Look into one running node."""
 
 
-def process_options(function: F) -> F:
-    """The flags of every `run` command that are no settings."""
-    for option in (
-        click.option("--until-stdin-ends", is_flag=True, hidden=True),
-        click.option("--ready-json", is_flag=True, help="Print the ready line as JSON."),
-        click.option(
-            "--log-level",
-            type=click.Choice([level.name.lower() for level in Level]),
-            default="info",
-            show_default=True,
-        ),
-        click.option(
-            "--log-format",
-            type=click.Choice([line_format.value for line_format in LineFormat]),
-            default="auto",
-            help="auto: console on a terminal, else logfmt.",
-        ),
-    ):
-        function = option(function)
-    return function
+@command.command("tasks")
+@address_argument
+@timeout_option
+@output_option
+def tasks(address: str, timeout_s: float, output: str) -> None:
+    """Print a node's nursery tree with its task names.
 
+    ADDRESS is a broker's or a name server's HOST:PORT. Behind each task stands the line of trioha
+    that it has come to.
 
-def process_options_from(flags: dict[str, Any]) -> ProcessOptions:
-    """Take the process flags out of a command's keyword arguments."""
-    return ProcessOptions(
-        ready_json=flags.pop("ready_json"),
-        until_stdin_ends=flags.pop("until_stdin_ends"),
-        line_format=LineFormat(flags.pop("log_format")),
-        level=Level[flags.pop("log_level").upper()],
-    )
-
-
-def run_node(
-    serve: Serve,
-    *,
-    node: str,
-    journal_directory: Path,
-    journal_bytes_max: int,
-    journal_required: bool,
-    notes: Iterable[str],
-    options: ProcessOptions,
-) -> None:
-    """Run a node until it is told to stop.
-
-    A broker must own its journal, for it lies in its store. A name server without one goes on
-    without: several may run on one host with RocketMQ's default paths.
-
-    Errors: TriohaError, OSError; groups of them.
+    \b
+    trioha node tasks 127.0.0.1:10911
+    trioha node tasks 127.0.0.1:9876 -o json
     """
-    log = LogLines(_wall_ms, node=node, line_format=options.line_format, level=options.level)
-    for note in notes:
-        log.write(f"trioha: note: {note}")
-    journal: JournalFile | None = None
-    try:
-        journal = JournalFile(
-            journal_directory,
-            node,
-            _wall_ms,
-            bytes_max=journal_bytes_max,
-            complain=lambda line: log.write(f"trioha: {line}"),
+    told = _ask(address, timeout_s, NodeAdmin.tasks)
+    if output == "json":
+        print_json(told)
+    else:
+        for line in tree_lines(told["root"]):
+            click.echo(line)
+
+
+@command.command("config")
+@address_argument
+@click.option("--changed", is_flag=True, help="Only what is not a default.")
+@timeout_option
+@output_option
+def config(address: str, changed: bool, timeout_s: float, output: str) -> None:
+    """Print the settings a running node has, and where each comes from. Secrets are not told.
+
+    \b
+    trioha node config 127.0.0.1:10911 --changed
+    trioha node config 127.0.0.1:9876 -o json
+    """
+    settings = _ask(address, timeout_s, NodeAdmin.config)["settings"]
+    if changed:
+        settings = [row for row in settings if row["origin"] != "default"]
+    if output == "json":
+        print_json(
+            {row["key"]: {"value": row["value"], "origin": row["origin"]} for row in settings}
         )
-    except (StoreLocked, OSError) as error:
-        if journal_required:
-            raise
-        log.write(f"trioha: note: no journal: {error}")
-    events: EventSink = log if journal is None else Tee(journal, log)
-    _raise_descriptor_limit()
-    events.event("node_started", node=node, version=__version__, pid=os.getpid())
-    reason = "stopped in order"
-    try:
-        trio.run(_main, serve, events, journal, options)
-    except BaseException as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise
-    finally:
-        events.event("node_stopped", reason=reason)
-        if journal is not None:
-            journal.close()
+    else:
+        rows = [(row["key"], _text(row["value"]), row["origin"]) for row in settings]
+        click.echo(table(("KEY", "VALUE", "ORIGIN"), rows))
 
 
-async def _main(
-    serve: Serve, events: EventSink, journal: JournalFile | None, options: ProcessOptions
-) -> None:
-    shutdown = trio.Event()
-    async with trio.open_nursery() as background:
-        await background.start(watch_signals, shutdown, name="signals")
-        if options.until_stdin_ends:
-            background.start_soon(_watch_stdin, shutdown, name="stdin")
-        if journal is not None:
-            background.start_soon(serve_journal, journal, name="journal")
-        background.start_soon(_tell_stopping, shutdown, name="sd_notify")
-        async with trio.open_nursery() as foreground:
-            facts: Mapping[str, object] = await foreground.start(
-                serve, shutdown, events, name="node"
-            )
-            _announce(facts, as_json=options.ready_json)
-            _tune_garbage_collector()
-        background.cancel_scope.cancel()
+def tree_lines(task: Mapping[str, Any], *, indent: str = "") -> Iterator[str]:
+    """A task and what is below it, a line each; a nursery of its own is told by its indent."""
+    place = f"   {task['waits_in']}" if task["waits_in"] else ""
+    yield f"{indent}{task['name']}{place}"
+    for number, nursery in enumerate(task["nurseries"]):
+        # A task's nurseries lie within each other: the later ones end first.
+        inner = indent + "  " * (number + 1)
+        for child in nursery["tasks"]:
+            yield from tree_lines(child, indent=inner)
+        if nursery["left_out"]:
+            yield f"{inner}and {nursery['left_out']} more"
 
 
-async def _watch_stdin(shutdown: trio.Event) -> None:
-    """A supervisor holds the other end: when it is gone, so are we."""
-    async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stream:
-        while await stream.receive_some():
-            pass
-    shutdown.set()
+def _ask(
+    address: str,
+    timeout_s: float,
+    question: Callable[[NodeAdmin], Awaitable[Mapping[str, Any]]],
+) -> Mapping[str, Any]:
+    async def ask() -> Mapping[str, Any]:
+        patience = ClusterConfig(connect_timeout_s=timeout_s, request_timeout_s=timeout_s)
+        async with open_node_admin(address, cluster_config=patience) as node:
+            return await question(node)
+
+    return trio.run(ask)
 
 
-async def _tell_stopping(shutdown: trio.Event) -> None:
-    await shutdown.wait()
-    notify_stopping()
-
-
-def _announce(facts: Mapping[str, object], *, as_json: bool) -> None:
-    try:
-        sys.stdout.write(ready_line(facts, as_json=as_json) + "\n")
-        sys.stdout.flush()
-    except OSError:
-        pass  # nobody waits for the line
-    notify_ready(f"serving on {facts['listen']}")
-
-
-def _raise_descriptor_limit() -> None:
-    """Connections and mapped files take a descriptor each: take what the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _tune_garbage_collector() -> None:
-    """Look for cycles rarely, and never at what was there before the first request.
-
-    Handling a request makes no cycles, so reference counting frees all of it; what the collector
-    looks through again and again are modules, tables and connections.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
-
-
-def _wall_ms() -> int:
-    return int(time.time() * 1000)
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

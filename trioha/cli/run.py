@@ -10,7 +10,6 @@ from typing import Any
 import click
 import trio
 
-from trioha.cli.node import process_options, process_options_from, run_node
 from trioha.cli.node_options import (
     address_option,
     broker_from,
@@ -18,6 +17,8 @@ from trioha.cli.node_options import (
     common_options,
     namesrv_from,
 )
+from trioha.cli.node_process import process_options, process_options_from, run_node
+from trioha.journal_file import JournalFile
 from trioha.ready_line import broker_facts, namesrv_facts
 
 
@@ -40,15 +41,21 @@ def namesrv(**flags: Any) -> None:
     trioha run namesrv
     trioha run namesrv --listen 127.0.0.1:0 --set kvConfigPath=/tmp/kv.json
     """
+    from trioha.services.introspection import NodeProcess
     from trioha.services.namesrv import serve_namesrv
 
     options = process_options_from(flags)
     loaded = namesrv_from(**flags)
     config = loaded.config
 
-    async def serve(shutdown: trio.Event, events: Any, *, task_status: Any) -> None:
+    async def serve(
+        shutdown: trio.Event, events: Any, journal: JournalFile | None, *, task_status: Any
+    ) -> None:
+        process = NodeProcess(journal, loaded.origins)
         async with trio.open_nursery() as nursery:
-            addresses = await nursery.start(partial(serve_namesrv, config, shutdown, events))
+            addresses = await nursery.start(
+                partial(serve_namesrv, config, shutdown, events, process=process)
+            )
             task_status.started(namesrv_facts(addresses.listen, addresses.admin_http))
 
     run_node(
@@ -79,14 +86,20 @@ def broker(**flags: Any) -> None:
     trioha run broker --config broker.conf --set flushDiskType=SYNC_FLUSH
     """
     from trioha.services.broker import serve_broker
+    from trioha.services.introspection import NodeProcess
 
     options = process_options_from(flags)
     loaded = broker_from(**flags)
     config = loaded.config
 
-    async def serve(shutdown: trio.Event, events: Any, *, task_status: Any) -> None:
+    async def serve(
+        shutdown: trio.Event, events: Any, journal: JournalFile | None, *, task_status: Any
+    ) -> None:
+        process = NodeProcess(journal, loaded.origins)
         async with trio.open_nursery() as nursery:
-            addresses = await nursery.start(partial(serve_broker, config, shutdown, events))
+            addresses = await nursery.start(
+                partial(serve_broker, config, shutdown, events, process=process)
+            )
             task_status.started(
                 broker_facts(
                     config,

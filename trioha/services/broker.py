@@ -15,6 +15,7 @@
           └─ connections         after shutdown: until slaves are level, at most a grace period;
              │               then who still waits for one is answered
              ├─ remoting.conn[client] → remoting.write;  pull_hold, client_expiry
+             ├─ journal_stream       answers who follows the journal
              ├─ admin_http → admin.conn[peer]   /metrics, /livez, /readyz
              └─ services         cancelled first
                 ├─ accept, accept.vip, schedule_message
@@ -38,6 +39,7 @@ from trioha.services.clock import Clock
 from trioha.services.ha_client import replicate_from_master
 from trioha.services.ha_master import serve_ha
 from trioha.services.http_admin import serve_http
+from trioha.services.introspection import NodeProcess
 from trioha.services.slave_synchronize import synchronize_slave
 
 _FINAL_FLUSH_S = 30.0
@@ -49,6 +51,7 @@ async def serve_broker(
     events: EventSink,
     *,
     clock: Clock | None = None,
+    process: NodeProcess | None = None,
     task_status: trio.TaskStatus[BrokerAddresses] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until `shutdown`, then stop in order.
@@ -59,7 +62,7 @@ async def serve_broker(
     """
     clock = clock or Clock()
     with open_broker_listeners(config, events) as listeners:
-        node = await open_broker_node(listeners.config, listeners.addresses, clock, events)
+        node = await open_broker_node(listeners.config, listeners.addresses, clock, events, process)
         try:
             await _serve_store(node, listeners, shutdown, task_status)
         finally:
@@ -84,6 +87,7 @@ async def _serve_store(
             async with trio.open_nursery() as connections:
                 connections.start_soon(node.pull_hold.run, name="pull_hold")
                 connections.start_soon(node.client_expiry.run, name="client_expiry")
+                connections.start_soon(node.introspection.run, name="journal_stream")
                 if listeners.admin is not None:
                     connections.start_soon(
                         serve_http, listeners.admin, node.pages, name="admin_http"

@@ -33,6 +33,7 @@ from trioha.services.ha_client import HaClient
 from trioha.services.ha_master import HaMaster, open_replicas
 from trioha.services.health import alive, broker_checks, ready
 from trioha.services.http_admin import OnGet
+from trioha.services.introspection import Introspection, NodeProcess
 from trioha.services.journal_samples import JournalSamples
 from trioha.services.master_address import MasterAddress
 from trioha.services.metrics import broker_metrics
@@ -66,6 +67,7 @@ class BrokerNode:
         events: EventSink,
         started_wall_ms: int,
         mastership: Mastership,
+        process: NodeProcess | None = None,
     ) -> None:
         self.mastership = mastership
         self.config = config
@@ -92,6 +94,8 @@ class BrokerNode:
             config, store, self.replicas, events, Random(), clock.instant(), self.status
         )
         core = self.core
+        self.introspection = Introspection(process or NodeProcess(), lambda: core.config, clock)
+        core.handlers.update(self.introspection.handlers())
         store.on_dispatch = core.on_dispatch
         self.server = RemotingServer(
             core.handlers,
@@ -297,7 +301,11 @@ class BrokerNode:
 
 
 async def open_broker_node(
-    config: BrokerConfig, addresses: BrokerAddresses, clock: Clock, events: EventSink
+    config: BrokerConfig,
+    addresses: BrokerAddresses,
+    clock: Clock,
+    events: EventSink,
+    process: NodeProcess | None = None,
 ) -> BrokerNode:
     """Open the store, recovering it if need be, and read the tables.
 
@@ -310,7 +318,7 @@ async def open_broker_node(
     try:
         mastership = open_mastership(config, store.max_phy_offset, events, wall_ms)
         config = config_of_role(config, mastership)
-        node = BrokerNode(config, addresses, store, clock, events, wall_ms, mastership)
+        node = BrokerNode(config, addresses, store, clock, events, wall_ms, mastership, process)
         node.load_tables()
     except BaseException:
         store.close()

@@ -20,5 +20,6 @@ async def serve_journal(journal: JournalFile) -> None:
             dirty = trio.Event()
             await trio.sleep(FLUSH_INTERVAL_S)
             journal.flush_nowait()
+            journal.on_served()
     finally:
         journal.on_dirty = lambda: None

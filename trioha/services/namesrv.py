@@ -17,6 +17,7 @@ from trioha.services.alarm import Alarm
 from trioha.services.clock import Clock
 from trioha.services.health import alive, namesrv_checks, ready
 from trioha.services.http_admin import open_admin_listener, serve_http
+from trioha.services.introspection import Introspection, NodeProcess
 from trioha.services.metrics import namesrv_metrics
 from trioha.services.own_address import own_address
 from trioha.services.remoting_link import LinkLimits
@@ -42,6 +43,7 @@ async def serve_namesrv(
     events: EventSink,
     *,
     clock: Clock | None = None,
+    process: NodeProcess | None = None,
     task_status: trio.TaskStatus[NamesrvAddresses] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until `shutdown` is set; `task_status` gets the addresses once it accepts connections.
@@ -54,6 +56,7 @@ async def serve_namesrv(
     kv = await trio.to_thread.run_sync(_load, path)
     processor = NamesrvProcessor(config, kv, events)
     keeper = _KvKeeper(path, processor, events)
+    introspection = Introspection(process or NodeProcess(), lambda: config, clock)
     alarm = Alarm(clock, lambda: processor.next_deadline_ms, processor.on_time)
 
     def on_batch() -> None:
@@ -66,7 +69,7 @@ async def serve_namesrv(
             processor.channel_closed(channel)
 
     server = RemotingServer(
-        processor.handlers(),
+        processor.handlers() | introspection.handlers(),
         clock,
         events,
         limits=LinkLimits(
@@ -89,6 +92,7 @@ async def serve_namesrv(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keeper.run, name="namesrv.kv_config_persist")
             nursery.start_soon(alarm.run, name="namesrv.scan_not_active_broker")
+            nursery.start_soon(introspection.run, name="namesrv.journal_stream")
             nursery.start_soon(server.accept, listener, nursery, name="namesrv.accept")
             own_ip = own_address(listener.host)
             address = NamesrvAddresses(format_address(own_ip, listener.port))

@@ -91,6 +91,9 @@ class RequestCode(IntEnum):
     LITE_PULL_MESSAGE = 361
     # trioha's own range: msgpack bodies (decision 3 of the design).
     TRIOHA_NODE_STATUS = 30001
+    TRIOHA_JOURNAL_STREAM = 30002
+    TRIOHA_NODE_TASKS = 30004
+    TRIOHA_NODE_CONFIG = 30005
 
 
 class ResponseCode(IntEnum):

@@ -1,0 +1,188 @@
+"""Runs one node in this process: journal, log lines, signals, ready line, systemd, exit."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import resource
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+import click
+import trio
+
+from trioha import __version__
+from trioha.errors import StoreLocked
+from trioha.journal import EventSink, Level
+from trioha.journal_file import JournalFile
+from trioha.log_lines import LineFormat, LogLines, Tee
+from trioha.ready_line import ready_line
+from trioha.services.journal_flush import serve_journal
+from trioha.services.sd_notify import notify_ready, notify_stopping
+from trioha.services.signals import watch_signals
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Serve = Callable[..., Awaitable[None]]
+"""``serve(shutdown, events, journal, *, task_status)``: started with the node's facts, returns when
+down; the journal is None when there is none."""
+
+
+@attrs.frozen
+class ProcessOptions:
+    """How a node behaves as a process."""
+
+    ready_json: bool = False
+    until_stdin_ends: bool = False
+    line_format: LineFormat = LineFormat.AUTO
+    level: Level = Level.INFO
+
+
+def process_options(function: F) -> F:
+    """The flags of every `run` command that are no settings."""
+    for option in (
+        click.option("--until-stdin-ends", is_flag=True, hidden=True),
+        click.option("--ready-json", is_flag=True, help="Print the ready line as JSON."),
+        click.option(
+            "--log-level",
+            type=click.Choice([level.name.lower() for level in Level]),
+            default="info",
+            show_default=True,
+        ),
+        click.option(
+            "--log-format",
+            type=click.Choice([line_format.value for line_format in LineFormat]),
+            default="auto",
+            help="auto: console on a terminal, else logfmt.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def process_options_from(flags: dict[str, Any]) -> ProcessOptions:
+    """Take the process flags out of a command's keyword arguments."""
+    return ProcessOptions(
+        ready_json=flags.pop("ready_json"),
+        until_stdin_ends=flags.pop("until_stdin_ends"),
+        line_format=LineFormat(flags.pop("log_format")),
+        level=Level[flags.pop("log_level").upper()],
+    )
+
+
+def run_node(
+    serve: Serve,
+    *,
+    node: str,
+    journal_directory: Path,
+    journal_bytes_max: int,
+    journal_required: bool,
+    notes: Iterable[str],
+    options: ProcessOptions,
+) -> None:
+    """Run a node until it is told to stop.
+
+    A broker must own its journal, for it lies in its store. A name server without one goes on
+    without: several may run on one host with RocketMQ's default paths.
+
+    Errors: TriohaError, OSError; groups of them.
+    """
+    log = LogLines(_wall_ms, node=node, line_format=options.line_format, level=options.level)
+    for note in notes:
+        log.write(f"trioha: note: {note}")
+    journal: JournalFile | None = None
+    try:
+        journal = JournalFile(
+            journal_directory,
+            node,
+            _wall_ms,
+            bytes_max=journal_bytes_max,
+            complain=lambda line: log.write(f"trioha: {line}"),
+        )
+    except (StoreLocked, OSError) as error:
+        if journal_required:
+            raise
+        log.write(f"trioha: note: no journal: {error}")
+    events: EventSink = log if journal is None else Tee(journal, log)
+    _raise_descriptor_limit()
+    events.event("node_started", node=node, version=__version__, pid=os.getpid())
+    reason = "stopped in order"
+    try:
+        trio.run(_main, serve, events, journal, options)
+    except BaseException as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        events.event("node_stopped", reason=reason)
+        if journal is not None:
+            journal.close()
+
+
+async def _main(
+    serve: Serve, events: EventSink, journal: JournalFile | None, options: ProcessOptions
+) -> None:
+    shutdown = trio.Event()
+    async with trio.open_nursery() as background:
+        await background.start(watch_signals, shutdown, name="signals")
+        if options.until_stdin_ends:
+            background.start_soon(_watch_stdin, shutdown, name="stdin")
+        if journal is not None:
+            background.start_soon(serve_journal, journal, name="journal")
+        background.start_soon(_tell_stopping, shutdown, name="sd_notify")
+        async with trio.open_nursery() as foreground:
+            facts: Mapping[str, object] = await foreground.start(
+                serve, shutdown, events, journal, name="node"
+            )
+            _announce(facts, as_json=options.ready_json)
+            _tune_garbage_collector()
+        background.cancel_scope.cancel()
+
+
+async def _watch_stdin(shutdown: trio.Event) -> None:
+    """A supervisor holds the other end: when it is gone, so are we."""
+    async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as stream:
+        while await stream.receive_some():
+            pass
+    shutdown.set()
+
+
+async def _tell_stopping(shutdown: trio.Event) -> None:
+    await shutdown.wait()
+    notify_stopping()
+
+
+def _announce(facts: Mapping[str, object], *, as_json: bool) -> None:
+    try:
+        sys.stdout.write(ready_line(facts, as_json=as_json) + "\n")
+        sys.stdout.flush()
+    except OSError:
+        pass  # nobody waits for the line
+    notify_ready(f"serving on {facts['listen']}")
+
+
+def _raise_descriptor_limit() -> None:
+    """Connections and mapped files take a descriptor each: take what the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _tune_garbage_collector() -> None:
+    """Look for cycles rarely, and never at what was there before the first request.
+
+    Handling a request makes no cycles, so reference counting frees all of it; what the collector
+    looks through again and again are modules, tables and connections.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def _wall_ms() -> int:
+    return int(time.time() * 1000)

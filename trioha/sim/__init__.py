@@ -1,0 +1,1 @@
+"""Whole clusters in one heap: pure cores, a hostile network, a hostile disk, one seed."""

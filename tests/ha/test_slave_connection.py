@@ -8,7 +8,7 @@ import pytest
 
 from trioha.errors import RemoteProtocolError
 from trioha.ha import auth
-from trioha.ha.events import NEED_DATA, LogTransferred, MasterHeartbeat
+from trioha.ha.events import NEED_DATA, LogTransferred, MasterHeartbeat, MetadataTransferred
 from trioha.ha.slave_connection import CHALLENGE_PATIENCE_MS, FRAME_BYTES_MAX, SlaveConnection
 from trioha.wire import record
 from trioha.wire.ha_frames import REPORT, TRANSFER_HEADER
@@ -24,13 +24,16 @@ def connection(
     )
 
 
+Event = LogTransferred | MetadataTransferred | MasterHeartbeat
+
+
 def frame(phy_offset: int, body: bytes) -> bytes:
     return TRANSFER_HEADER.pack(phy_offset, len(body)) + body
 
 
-def received(conn: SlaveConnection, data: bytes) -> list[LogTransferred | MasterHeartbeat]:
+def received(conn: SlaveConnection, data: bytes) -> list[Event]:
     conn.receive_data(data)
-    events: list[LogTransferred | MasterHeartbeat] = []
+    events: list[Event] = []
     while True:
         event = conn.next_event()
         if event is NEED_DATA:
@@ -38,7 +41,7 @@ def received(conn: SlaveConnection, data: bytes) -> list[LogTransferred | Master
         events.append(event)
 
 
-def log_of(events: list[LogTransferred | MasterHeartbeat]) -> bytes:
+def log_of(events: list[Event]) -> bytes:
     return b"".join(event.body for event in events if isinstance(event, LogTransferred))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import attrs
@@ -16,12 +17,15 @@ from support.links import MemoryListener
 from support.memory_log import MemoryLog
 
 from trioha.config import BrokerConfig
+from trioha.ha.events import Term
 from trioha.ha.replicas import Replicas
+from trioha.services import ha_master_link
 from trioha.services.clock import Clock
 from trioha.services.ha_client import HaClient, replicate_from_master
+from trioha.services.ha_client_link import HaClientLink
 from trioha.services.ha_master import HaMaster, open_replicas, serve_ha
 from trioha.services.master_address import MasterAddress
-from trioha.services.transport import connect, open_listener
+from trioha.services.transport import Transport, connect, open_listener
 
 SEGMENT = 4096
 
@@ -244,3 +248,132 @@ async def test_leaving_the_block_ends_every_task(autojump_clock: trio.testing.Mo
         await pair.wait_equal()
     assert trio.lowlevel.current_statistics().tasks_living == before
     assert len(pair.replicas) == 0
+
+
+TERM = Term(2, b"\x02" * 8)
+
+
+@attrs.define(eq=False)
+class ExtendedPair:
+    master_log: MemoryLog
+    slave_log: MemoryLog
+    replicas: Replicas
+    master: HaMaster
+    acks: Acks
+    told: list[tuple[int, bytes, int]]
+    """Position and body of each piece of metadata, and where the slave's log ended then."""
+
+    async def wait(self, done: Callable[[], bool]) -> None:
+        with trio.fail_after(60):
+            while not done():
+                await self.acks.came.wait()
+
+
+@asynccontextmanager
+async def extended(*, loopback: bool, master_data: bytes = b"") -> AsyncIterator[ExtendedPair]:
+    config = BrokerConfig(mapped_file_size_commit_log=SEGMENT)
+    master_log, slave_log = MemoryLog(SEGMENT), MemoryLog(SEGMENT)
+    master_log.write(master_data)
+    acks, events = Acks(), RecordedEvents()
+    replicas = open_replicas(config, events)
+    memory = MemoryListener()
+    socket = open_listener("127.0.0.1", 0) if loopback else None
+    clock = Clock() if loopback else Clock.virtual()
+    told: list[tuple[int, bytes, int]] = []
+
+    def on_metadata(position: int, body: bytes) -> None:
+        told.append((position, body, slave_log.max_phy_offset))
+
+    async def follow(transport: Transport) -> None:
+        link = HaClientLink(
+            transport,
+            slave_log,
+            config,
+            events,
+            clock,
+            lambda: None,
+            term=TERM,
+            home_id=1,
+            on_metadata=on_metadata,
+        )
+        try:
+            await link.serve()
+        finally:
+            transport.close()
+
+    async with trio.open_nursery() as nursery:
+        serve = partial(
+            serve_ha,
+            *(socket or memory, master_log, replicas, config, events, clock, acks.add),
+            term=TERM,
+            metadata_snapshot=lambda: (10, b"snapshot"),
+        )
+        master = await nursery.start(serve)
+        if socket is not None:
+            transport: Transport = await connect(socket.host, socket.port)
+        else:
+            transport = await memory.connect("master", 10912)
+        nursery.start_soon(follow, transport)
+        yield ExtendedPair(master_log, slave_log, replicas, master, acks, told)
+        nursery.cancel_scope.cancel()
+    if socket is not None:
+        socket.close()
+
+
+@pytest.mark.parametrize("loopback", [False, True])
+async def test_metadata_reaches_the_slave_between_the_bytes_it_was_made_between(
+    loopback: bool,
+) -> None:
+    rng = random.Random(3)
+    async with extended(loopback=loopback, master_data=rng.randbytes(3 * SEGMENT)) as pair:
+        await pair.wait(lambda: pair.replicas.push2slave_max_metadata == 10)
+        assert pair.told[0] == (10, b"snapshot", 0), "before the log"
+        expected = []
+        for position in range(11, 200):
+            pair.master_log.write(rng.randbytes(rng.randrange(500)))
+            if rng.random() < 0.5:
+                pair.master.on_log_grown(urgent=rng.random() < 0.5)
+            body = rng.randbytes(rng.randrange(40))
+            expected.append((position, body, pair.master_log.max_phy_offset))
+            pair.master.send_metadata_nowait(position, body)
+        await pair.wait(lambda: pair.replicas.push2slave_max_metadata == 199)
+        assert pair.told[1:] == expected
+        assert pair.slave_log.data == pair.master_log.data
+        (link,) = pair.master.statistics()
+        assert (link.home_id, link.epoch, link.metadata_ack_position) == (1, 2, 199)
+
+
+async def test_metadata_on_an_idle_link_leaves_in_the_pass_that_made_it() -> None:
+    async with extended(loopback=True) as pair:
+        await pair.wait(lambda: pair.replicas.push2slave_max_metadata == 10)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        (link,) = pair.master._slaves
+        pair.master.send_metadata_nowait(11, b"commit")
+        assert not link._metadata
+        assert link._connection.metadata_sent_position == 11
+
+
+async def test_a_slave_far_behind_gets_a_snapshot_instead_of_all_that_waited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ha_master_link, "METADATA_WAITING_BYTES_MAX", 100)
+    async with extended(loopback=False) as pair:
+        await pair.wait(lambda: pair.replicas.push2slave_max_metadata == 10)
+        pair.master_log.write(bytes(5 * SEGMENT))
+        for _ in range(20):
+            pair.master.send_metadata_nowait(10, b"x" * 20)
+        pair.master.on_log_grown(urgent=True)
+        await pair.wait(lambda: len(pair.told) == 2)
+        assert pair.told[1] == (10, b"snapshot", 5 * SEGMENT)
+
+
+async def test_a_link_that_ends_with_the_role_acknowledges_nothing_more() -> None:
+    async with extended(loopback=False) as pair:
+        await pair.wait(lambda: pair.replicas.push2slave_max_metadata == 10)
+        count = len(pair.acks.offsets)
+        pair.master_log.write(b"x" * 100)
+        pair.master.on_log_grown(urgent=True)
+        pair.master.end_nowait("another node is master")
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(pair.acks.offsets) == count
+        assert pair.master.statistics() == ()

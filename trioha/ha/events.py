@@ -18,12 +18,22 @@ NEED_DATA = NeedData.NEED_DATA
 
 
 @attrs.frozen
+class Term:
+    """The epoch that an extended link belongs to; the nonce tells two of one number apart."""
+
+    epoch: int
+    nonce: bytes
+
+
+@attrs.frozen
 class SlaveReported:
     """A slave holds the log up to `offset`."""
 
     offset: int
     first: bool
     """Its first report on this link: where it wants to be served from."""
+    metadata_position: int = -1
+    """Of the last metadata frame that it took; -1 for none, and on a classic link."""
 
 
 @attrs.frozen
@@ -32,6 +42,14 @@ class LogTransferred:
 
     phy_offset: int
     body: memoryview
+
+
+@attrs.frozen
+class MetadataTransferred:
+    """What changed outside the log, as the master's broker put it; a whole frame."""
+
+    position: int
+    body: bytes
 
 
 @attrs.frozen

@@ -1,8 +1,10 @@
 """What a master knows of the links that follow it (HAService.java, its connectionList).
 
 `push2slave_max_offset` is the highest offset that any slave has acknowledged: a put at or below it
-is on a second machine. It never falls, since bytes that were copied stay copied. RocketMQ raises it
-by whatever number arrives; here only acks that `MasterConnection` has checked get in.
+is on a second machine. It never falls in a term of mastership, since bytes that were copied stay
+copied; a new term starts from nothing, and links of an older one are gone by then. RocketMQ raises
+it by whatever number arrives; here only acks that `MasterConnection` has checked get in.
+`push2slave_max_metadata` is the same for what is not in the log, on extended links.
 
 Whether a put may wait for a slave at all is another question, and only links that are up answer it:
 a slave is *in sync* from the first report that has it level (less than `LEVEL_BYTES` behind: there
@@ -58,6 +60,11 @@ class ReplicaStatistics:
     last_error_age_s: float | None
     doubt: str
     """What speaks against the slave's log being ours, though it may follow; mostly ""."""
+    home_id: int | None = None
+    """Of the slave, on an extended link."""
+    epoch: int = 0
+    """Of an extended link; 0 for a classic one."""
+    metadata_ack_position: int = -1
 
 
 @attrs.frozen
@@ -116,6 +123,9 @@ class Replica:
     rate_before: int = 0
     links_before: int = 0
     doubt: str = ""
+    epoch: int = 0
+    home_id: int | None = None
+    metadata_ack_position: int = -1
 
 
 class Replicas:
@@ -132,7 +142,9 @@ class Replicas:
         stall_ms_min: int = STALL_MIN_MS,
     ) -> None:
         self.push2slave_max_offset = 0
-        """Highest acknowledged offset. Never falls."""
+        """Highest acknowledged offset. Never falls within a term."""
+        self.push2slave_max_metadata = -1
+        """Highest acknowledged position of metadata; -1 for none."""
         self.refusals: deque[Refusal] = deque(maxlen=REFUSALS_KEPT)
         self._events = events
         self._fallbehind_max = fallbehind_max
@@ -162,6 +174,11 @@ class Replicas:
                 return True
         return False
 
+    def begin_term(self) -> None:
+        """This node has become master: what slaves of an older term acknowledged says nothing."""
+        assert not self._replicas, f"{len(self._replicas)} links of an older term"
+        self.push2slave_max_offset, self.push2slave_max_metadata = 0, -1
+
     def connect(self, peer: str, now_ms: int) -> Replica:
         replica = Replica(peer, connected_ms=now_ms, last_ack_ms=now_ms, told_ms=now_ms)
         replica.rate_since_ms = replica.slowest_since_ms = now_ms
@@ -190,7 +207,18 @@ class Replicas:
         replica.doubt = reason
         self._events.event("ha_doubtful", peer=replica.peer, reason=reason)
 
-    def acknowledge(self, replica: Replica, offset: int, max_phy_offset: int, now_ms: int) -> None:
+    def open_extended(self, replica: Replica, epoch: int, home_id: int) -> None:
+        """The slave has opened an extended link."""
+        replica.epoch, replica.home_id = epoch, home_id
+
+    def acknowledge(
+        self,
+        replica: Replica,
+        offset: int,
+        max_phy_offset: int,
+        now_ms: int,
+        metadata_position: int = -1,
+    ) -> None:
         """A checked report arrived."""
         if replica.late:
             replica.late = False
@@ -201,6 +229,10 @@ class Replicas:
             host = self._host(replica.peer)
             replica.links_before = host.links
             host.links += 1
+        if metadata_position > replica.metadata_ack_position:
+            replica.metadata_ack_position = metadata_position
+            if metadata_position > self.push2slave_max_metadata:
+                self.push2slave_max_metadata = metadata_position
         if offset > replica.slave_ack_offset:
             replica.slave_ack_offset = offset
             if offset > self.push2slave_max_offset:
@@ -274,6 +306,9 @@ class Replicas:
             last_error=host.last_error,
             last_error_age_s=None if error_ms is None else (now_ms - error_ms) / 1000,
             doubt=replica.doubt,
+            home_id=replica.home_id,
+            epoch=replica.epoch,
+            metadata_ack_position=replica.metadata_ack_position,
         )
 
     def _host(self, peer: str) -> _Host:

@@ -6,6 +6,11 @@ moved the end: one report however many frames a read brought. In the middle of a
 is about to come a report would only cost the master's time, so in bulk it is left out, for
 `UNREPORTED_BYTES_MAX` at most. It never reports what it does not hold.
 
+With the epoch that it shook hands on (`trioha.ha.hello`) it opens an extended link: every frame
+then names its kind and its epoch, and one of another epoch ends the link. Metadata frames, which it
+does assemble, are handed on between the bytes of log between which they came; a report says how far
+it got with either.
+
 Frames are not assembled. Whatever part of a body has arrived is handed on to be appended: the log
 is bytes, a record cut short is completed by the next read, and a link that breaks in the middle of
 a frame has lost nothing that arrived. So a link buffers at most one header.
@@ -22,9 +27,27 @@ import struct
 
 from trioha.errors import RemoteProtocolError
 from trioha.ha import auth
-from trioha.ha.events import NEED_DATA, LogTransferred, MasterHeartbeat, NeedData
+from trioha.ha.events import (
+    NEED_DATA,
+    LogTransferred,
+    MasterHeartbeat,
+    MetadataTransferred,
+    NeedData,
+    Term,
+)
 from trioha.wire import record
-from trioha.wire.ha_frames import REPORT, TRANSFER_HEADER
+from trioha.wire.ha_frames import (
+    EXTENDED_HEADER,
+    EXTENDED_MAGIC,
+    EXTENDED_OPENING,
+    EXTENDED_REPORT,
+    KIND_HEARTBEAT,
+    KIND_LOG,
+    KIND_METADATA,
+    METADATA_BYTES_MAX,
+    REPORT,
+    TRANSFER_HEADER,
+)
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024  # as for remoting frames; RocketMQ's slave takes 4 MiB at most
 UNREPORTED_BYTES_MAX = 4 * 1024 * 1024
@@ -48,8 +71,13 @@ class SlaveConnection:
         report_interval_ms: int,
         secret: str = "",
         at_record: bool = False,
+        term: Term | None = None,
+        home_id: int = 0,
     ) -> None:
-        """`at_record`: our log is known to end with a whole record, or is empty."""
+        """`at_record`: our log is known to end with a whole record, or is empty. `term`: what the
+        master is known to speak for; the link is an extended one then, of the slave `home_id`."""
+        self.metadata_position = -1
+        """Of the last metadata handed on; -1 for none on this link."""
         self.max_phy_offset = max_phy_offset
         """End of our log, everything handed on included."""
         self.next_deadline_ms = now_ms + (CHALLENGE_PATIENCE_MS if secret else 0)
@@ -73,6 +101,14 @@ class SlaveConnection:
         self._body_offset = 0
         self._body_left = 0
         self._master_offset = 0
+        self._term = term
+        self._header_struct = TRANSFER_HEADER if term is None else EXTENDED_HEADER
+        self._opening = b""
+        if term is not None:
+            self._opening = EXTENDED_OPENING.pack(EXTENDED_MAGIC, term.epoch, term.nonce, home_id)
+        self._reported_position = -1
+        # What has come of a metadata frame; None while the frame is no such one.
+        self._metadata: bytearray | None = None
 
     @property
     def gap_bytes(self) -> int:
@@ -90,7 +126,7 @@ class SlaveConnection:
         self._data = memoryview(self._head + data if self._head else data)
         self._head = b""
 
-    def next_event(self) -> LogTransferred | MasterHeartbeat | NeedData:
+    def next_event(self) -> LogTransferred | MetadataTransferred | MasterHeartbeat | NeedData:
         """The next frame, or what has come of it.
 
         Errors: RemoteProtocolError when the master's log does not continue ours.
@@ -98,8 +134,10 @@ class SlaveConnection:
         if not self._body_left:
             if not (self._begun or self._pass_challenge()) or not self._take_header():
                 return NEED_DATA
-            if not self._body_left:
+            if self._metadata is None and not self._body_left:
                 return MasterHeartbeat(self._body_offset)
+        if self._metadata is not None:
+            return self._take_metadata(self._metadata)
         data = self._data
         if not data:
             return NEED_DATA
@@ -123,16 +161,20 @@ class SlaveConnection:
         """
         if now_ms < self.next_deadline_ms:
             unreported = self.max_phy_offset - self._reported_offset
-            if self._held_back or unreported <= 0:
+            news = unreported > 0 or self.metadata_position > self._reported_position
+            if self._held_back or not news:
                 return b""
             if in_bulk and self._body_left and unreported < UNREPORTED_BYTES_MAX:
                 return b""
         # A classic master, or one that allows our address, has no challenge and waits for us.
         self._held_back = False
-        answer, self._answer = self._answer, b""
+        start, self._answer, self._opening = self._answer + self._opening, b"", b""
         self._reported_offset = self.max_phy_offset
         self.next_deadline_ms = now_ms + self._report_interval_ms
-        return answer + REPORT.pack(self.max_phy_offset)
+        if self._term is None:
+            return start + REPORT.pack(self.max_phy_offset)
+        self._reported_position = self.metadata_position
+        return start + EXTENDED_REPORT.pack(self.max_phy_offset, self.metadata_position)
 
     def _pass_challenge(self) -> bool:
         """Answer the challenge if the master opens with one; False while that is not known."""
@@ -160,18 +202,53 @@ class SlaveConnection:
     def _take_header(self) -> bool:
         """Take one header off the data; False while it is incomplete."""
         data, before = self._data, self._header
-        wanted = TRANSFER_HEADER.size - len(before)
+        wanted = self._header_struct.size - len(before)
         if len(data) < wanted:
             self._header, self._data = before + bytes(data), _EMPTY
             return False
         header = before + bytes(data[:wanted]) if before else data[:wanted]
-        phy_offset, size = TRANSFER_HEADER.unpack(header)
         self._header, self._data = b"", data[wanted:]
+        if self._term is None:
+            phy_offset, size = TRANSFER_HEADER.unpack(header)
+        else:
+            kind, epoch, phy_offset, size = EXTENDED_HEADER.unpack(header)
+            self._check_kind(kind, epoch, phy_offset, size)
+            if kind == KIND_METADATA:
+                self.heard = True
+                self._metadata = bytearray()
+                self._body_offset, self._body_left = phy_offset, size
+                return True
         self._check_frame(phy_offset, size)
         self.heard = True
         self._body_offset, self._body_left = phy_offset, size
         self._master_offset = phy_offset + size
         return True
+
+    def _take_metadata(self, body: bytearray) -> MetadataTransferred | NeedData:
+        data, left = self._data, self._body_left
+        part = data[:left]
+        body += part
+        self._data, self._body_left = data[len(part) :], left - len(part)
+        if self._body_left:
+            return NEED_DATA
+        self._metadata = None
+        self.metadata_position = self._body_offset
+        return MetadataTransferred(self._body_offset, bytes(body))
+
+    def _check_kind(self, kind: int, epoch: int, offset: int, size: int) -> None:
+        assert self._term is not None
+        if epoch != self._term.epoch:
+            raise RemoteProtocolError(
+                f"the master sends a frame of epoch {epoch} on a link of epoch {self._term.epoch}"
+            )
+        if kind == KIND_METADATA:
+            if size > METADATA_BYTES_MAX or size < 0 or offset < self.metadata_position:
+                raise RemoteProtocolError(
+                    f"metadata of {size} bytes at position {offset}, after "
+                    f"{self.metadata_position}; at most {METADATA_BYTES_MAX} are allowed"
+                )
+        elif kind != KIND_LOG and (kind != KIND_HEARTBEAT or size):
+            raise RemoteProtocolError(f"the master sends a frame of kind {kind}, {size} bytes")
 
     def _check_record(self, phy_offset: int, body: memoryview) -> None:
         self._expects_record = False

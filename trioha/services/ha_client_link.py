@@ -14,7 +14,7 @@ import trio
 
 from trioha.config import BrokerConfig
 from trioha.errors import RemoteProtocolError, StoreError
-from trioha.ha.events import NEED_DATA, LogTransferred
+from trioha.ha.events import NEED_DATA, LogTransferred, MetadataTransferred, Term
 from trioha.ha.slave_connection import SlaveConnection
 from trioha.journal import EventSink
 from trioha.services.clock import Clock, sleep_until_ms
@@ -48,7 +48,13 @@ class HaClientLink:
         events: EventSink,
         clock: Clock,
         on_appended: Callable[[], None],
+        *,
+        term: Term | None = None,
+        home_id: int = 0,
+        on_metadata: Callable[[int, bytes], None] | None = None,
     ) -> None:
+        """`term`: what was shaken hands on, for an extended link; `on_metadata` gets what comes on
+        it beside the log, synchronously and in order with `append_log`."""
         self.peer = transport.peer
         self.reason = ""
         """Why the link ended; "" while it lives, and when this node itself ends it."""
@@ -64,6 +70,9 @@ class HaClientLink:
         self._events = events
         self._clock = clock
         self._on_appended = on_appended
+        self._on_metadata = on_metadata
+        self.epoch = 0 if term is None else term.epoch
+        """Of an extended link; 0 for a classic one."""
         self._connected_ms = now_ms = clock.now_ms()
         self._connection = SlaveConnection(
             store.max_phy_offset,
@@ -72,6 +81,8 @@ class HaClientLink:
             secret=config.ha_secret,
             # What a cut link left may end anywhere: nothing is known until it is dispatched.
             at_record=store.dispatched_offset == store.max_phy_offset,
+            term=term,
+            home_id=home_id,
         )
         self._housekeeping_s = config.ha_housekeeping_interval / 1000
         self._late_after_ms = 2 * config.ha_send_heartbeat_interval
@@ -160,6 +171,8 @@ class HaClientLink:
                 if isinstance(event, LogTransferred):
                     append_log(event.phy_offset, event.body)
                     appended = True
+                elif isinstance(event, MetadataTransferred) and self._on_metadata is not None:
+                    self._on_metadata(event.position, event.body)
         finally:
             if appended:
                 self._on_appended()

@@ -27,6 +27,7 @@ import trio
 from trioha.config import BrokerConfig
 from trioha.ha import auth
 from trioha.ha.auth import AccessPolicy, Admission
+from trioha.ha.events import Term
 from trioha.ha.master_connection import MasterConnection
 from trioha.ha.replicas import Replicas, ReplicaStatistics
 from trioha.journal import EventSink
@@ -74,15 +75,23 @@ async def serve_ha(
     on_ack: Callable[[int], None],
     on_slave_lost: Callable[[], None] = _nobody_waits,
     *,
+    term: Term | None = None,
+    metadata_snapshot: Callable[[], tuple[int, bytes]] | None = None,
     task_status: trio.TaskStatus[HaMaster] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve slaves until cancelled; starts with the `HaMaster` that the broker talks to.
 
     `on_ack` gets `push2slave_max_offset`, synchronously, after the acks of each read;
-    `on_slave_lost` is called when a link has ended, and when one may have stalled.
+    `on_slave_lost` is called when a link has ended, and when one may have stalled. With our `term`
+    slaves may follow on extended links, each of which begins with `metadata_snapshot`, if given.
     Errors: ConfigError when haAllowedPeers is none.
     """
-    master = HaMaster(store, replicas, config, events, clock, on_ack, on_slave_lost)
+    replicas.begin_term()
+    master = HaMaster(
+        *(store, replicas, config, events, clock, on_ack, on_slave_lost),
+        term=term,
+        metadata_snapshot=metadata_snapshot,
+    )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(master.alarm.run, name="ha.alarm")
         nursery.start_soon(master.push_gathered, name="ha.push")
@@ -104,8 +113,12 @@ class HaMaster:
         clock: Clock,
         on_ack: Callable[[int], None],
         on_slave_lost: Callable[[], None] = _nobody_waits,
+        *,
+        term: Term | None = None,
+        metadata_snapshot: Callable[[], tuple[int, bytes]] | None = None,
     ) -> None:
         self.replicas = replicas
+        self._term = term
         self.alarm = Alarm(clock, lambda: replicas.next_deadline_ms, lambda _: self._on_time())
         self._store = store
         self._config = config
@@ -115,13 +128,15 @@ class HaMaster:
         self._on_slave_lost = on_slave_lost
         self._access = AccessPolicy.of(config.ha_secret, config.ha_allowed_peers)
         self._owner = LinkOwner(
-            store, replicas, clock, config.ha_housekeeping_interval / 1000, self._on_report
+            *(store, replicas, clock, config.ha_housekeeping_interval / 1000, self._on_report),
+            metadata_snapshot=metadata_snapshot,
         )
         # Reported links, and the others in the order they came.
         self._slaves: list[HaMasterLink] = []
         self._unreported: list[HaMasterLink] = []
         # What links that are down had acknowledged and been sent: between lies their slave's end.
         self._left: deque[tuple[int, int]] = deque(maxlen=SLAVES_MAX)
+        self._ended = ""
         self._pushed_offset = 0
         self._grown = trio.Event()
         # There only while somebody waits: acks come thousands of times a second.
@@ -138,6 +153,18 @@ class HaMaster:
             self._push()
         else:
             self._grown.set()
+
+    def send_metadata_nowait(self, position: int, body: bytes) -> None:
+        """Tell every extended slave what has changed outside the log, behind the log so far."""
+        now_ms = self._clock.now_ms()
+        for link in self._slaves:
+            link.send_metadata_nowait(position, body, now_ms)
+
+    def end_nowait(self, reason: str) -> None:
+        """This node is not master any more: end every link, and take no ack from here on."""
+        self._ended = reason
+        for link in [*self._slaves, *self._unreported]:
+            link.end_nowait(reason)
 
     async def push_gathered(self) -> None:
         """Send what nobody waits for, a little after the first byte of it."""
@@ -171,6 +198,8 @@ class HaMaster:
             admission = self._access.admission(transport.peer)
             if admission is Admission.REFUSED:
                 self._refuse(transport.peer, "not in haAllowedPeers, and there is no haSecret")
+            elif self._ended:
+                self._refuse(transport.peer, self._ended)
             elif len(self._slaves) >= SLAVES_MAX:
                 self._refuse(transport.peer, f"{SLAVES_MAX} slaves follow already")
             else:
@@ -190,6 +219,7 @@ class HaMaster:
             empty_slave_from_last=config.ha_empty_slave_from == "last",
             secret=config.ha_secret,
             challenge=challenge,
+            term=self._term,
         )
         replica = self.replicas.connect(transport.peer, self._clock.now_ms())
         link = HaMasterLink(self._owner, transport, connection, replica)
@@ -203,6 +233,8 @@ class HaMaster:
             self._forget(link)
 
     def _on_report(self, link: HaMasterLink, first: bool) -> None:
+        if self._ended:
+            return
         if first:
             if link in self._unreported:
                 self._unreported.remove(link)

@@ -5,13 +5,19 @@ A link whose slave has all there is sits *idle*: its write task sleeps until the
 the kernel does not take at once, and a backlog, go through the write task. The two never write at a
 time: `push_nowait` does nothing unless the link is idle, and every await of the write task, but for
 its sleep, happens while it is not.
+
+Metadata of an extended link goes between the same bytes of log as it came between: each piece waits
+for the log up to where that ended when the piece was handed in. A link begins with a snapshot. If
+more waits than `METADATA_WAITING_BYTES_MAX`, its slave being far behind, all of it is dropped for
+another snapshot once the slave is level.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import attrs
 import trio
@@ -22,11 +28,13 @@ from trioha.ha.master_connection import MasterConnection
 from trioha.ha.replicas import Replica, Replicas
 from trioha.services.clock import Clock, wake_time_s
 from trioha.services.transport import Transport
+from trioha.wire.ha_frames import METADATA_BYTES_MAX
 from trioha.wire.remoting_command import Buffer
 
 BACKLOG_BYTES_MAX = 1 << 20  # of one sendmsg; views on the segment are held no longer than it takes
 PROOF_PATIENCE_S = 5.0  # an honest slave answers the challenge at once
 _LAST_WORDS_PATIENCE_S = 1.0
+METADATA_WAITING_BYTES_MAX = 8 << 20  # of one link: some 50,000 commits
 _LEASE_STEP_S = 0.1  # moving a deadline costs a heap operation: ten times a second is enough
 
 
@@ -40,6 +48,14 @@ class LogSource(Protocol):
     def read_log(self, phy_offset: int, size_max: int) -> memoryview: ...
 
 
+class _Metadata(NamedTuple):
+    """One piece that waits for the log before it."""
+
+    log_end: int
+    position: int
+    body: bytes
+
+
 @attrs.frozen
 class LinkOwner:
     """What all the links of a master share."""
@@ -50,6 +66,8 @@ class LinkOwner:
     housekeeping_s: float
     on_report: Callable[[HaMasterLink, bool], None]
     """Called synchronously after the reports of one read: the link, and is it its first?"""
+    metadata_snapshot: Callable[[], tuple[int, bytes]] | None = None
+    """Everything that metadata frames told so far, as one: its position and its bytes."""
 
 
 class HaMasterLink:
@@ -71,6 +89,9 @@ class HaMasterLink:
         self._wake = trio.Event()
         self._reported = trio.Event()
         self._unsent: list[Buffer] = []
+        self._metadata: deque[_Metadata] = deque()
+        self._metadata_bytes = 0
+        self._snapshot_due = False
         self._nursery: trio.Nursery | None = None
         self._lease_renewed_s = -math.inf
 
@@ -114,18 +135,69 @@ class HaMasterLink:
             self._idle = False
             self._wake.set()
 
+    def send_metadata_nowait(self, position: int, body: bytes, now_ms: int) -> None:
+        """Hand in what has changed outside the log, behind all of the log there is now.
+
+        Nothing happens on a classic link. Positions never fall.
+        """
+        if not self._connection.epoch or not self.reported or self._snapshot_due:
+            return
+        self._metadata.append(_Metadata(self._owner.store.max_phy_offset, position, body))
+        self._metadata_bytes += len(body)
+        if self._metadata_bytes > METADATA_WAITING_BYTES_MAX:
+            self._metadata.clear()
+            self._metadata_bytes, self._snapshot_due = 0, True
+        self.push_nowait(now_ms)
+
     def _ship(self, now_ms: int) -> bool:
-        """Give the kernel up to one backlog of log; True if the log goes on behind it."""
+        """Give the kernel up to one backlog of log; True if there is more behind it."""
         connection, store = self._connection, self._owner.store
         offset = connection.next_transfer_offset
+        metadata = self._metadata
+        if metadata and metadata[0].log_end <= offset:
+            return self._ship_metadata(now_ms)
         body = store.read_log(offset, BACKLOG_BYTES_MAX)
         if not body:
-            return False
+            return self._snapshot_due and self._take_snapshot()
+        if metadata:
+            body = body[: metadata[0].log_end - offset]
         buffers = connection.send_transfer(body, now_ms)
         end = connection.next_transfer_offset
         self._owner.replicas.transferred(self.replica, end - offset, end, now_ms)
+        if metadata and metadata[0].log_end <= end:
+            buffers += self._due_metadata(now_ms)
         self._unsent = self._transport.try_send(buffers)
-        return end < store.max_phy_offset
+        return end < store.max_phy_offset or bool(metadata) or self._snapshot_due
+
+    def _ship_metadata(self, now_ms: int) -> bool:
+        self._unsent = self._transport.try_send(self._due_metadata(now_ms))
+        end = self._connection.next_transfer_offset
+        return end < self._owner.store.max_phy_offset or bool(self._metadata)
+
+    def _due_metadata(self, now_ms: int) -> list[Buffer]:
+        """Frames of all that waits for no more log than has been sent."""
+        buffers: list[Buffer] = []
+        metadata, offset = self._metadata, self._connection.next_transfer_offset
+        while metadata and metadata[0].log_end <= offset:
+            piece = metadata.popleft()
+            self._metadata_bytes -= len(piece.body)
+            buffers += self._connection.send_metadata(piece.position, piece.body, now_ms)
+        return buffers
+
+    def _take_snapshot(self) -> bool:
+        """All that the slave may lack, to be sent next."""
+        assert self._owner.metadata_snapshot is not None, "metadata without a snapshot"
+        self._snapshot_due = False
+        position, body = self._owner.metadata_snapshot()
+        if len(body) > METADATA_BYTES_MAX:
+            self.end_nowait(
+                f"{len(body)} bytes of topics, groups and offsets, at most {METADATA_BYTES_MAX} "
+                "can be sent: delete what is not used any more"
+            )
+            return False
+        self._metadata.append(_Metadata(self._connection.next_transfer_offset, position, body))
+        self._metadata_bytes += len(body)
+        return True
 
     async def _run(self, half: Callable[..., Awaitable[str]], *args: object) -> None:
         """Run one half; when it ends, the link ends."""
@@ -159,7 +231,14 @@ class HaMasterLink:
                 self._renew_lease()
             if event is NEED_DATA:
                 continue
-            replicas.acknowledge(self.replica, event.offset, store.max_phy_offset, now_ms)
+            if event.first and connection.epoch:
+                replicas.open_extended(self.replica, connection.epoch, connection.home_id)
+                if owner.metadata_snapshot is not None:
+                    self._take_snapshot()
+            replicas.acknowledge(
+                *(self.replica, event.offset, store.max_phy_offset, now_ms),
+                event.metadata_position,
+            )
             owner.on_report(self, event.first)
             if event.first:
                 self._reported.set()

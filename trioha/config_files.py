@@ -13,10 +13,13 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import attrs
 
 from trioha.errors import ConfigError
+
+TomlLines = Mapping[tuple[str, ...], int]
 
 FILE_BYTES_MAX = 1_048_576
 """A configuration of a mebibyte is another file given by mistake."""
@@ -50,19 +53,9 @@ def read_file(path: Path, tables: Mapping[str, bool]) -> list[Entry]:
 
     Errors: ConfigError with file and line.
     """
-    try:
-        if path.stat().st_size > FILE_BYTES_MAX:
-            raise ConfigError(f"{path}: over {FILE_BYTES_MAX} bytes, surely not a configuration")
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read configuration {path}: {error.strerror}") from None
+    data = _read(path)
     if path.suffix == ".toml":
-        try:
-            text = data.decode()
-        except UnicodeDecodeError as error:
-            line = data.count(b"\n", 0, error.start) + 1
-            raise ConfigError(f"{path}:{line}: not UTF-8, as TOML has to be") from None
-        return list(_toml_entries(path, text, tables))
+        return list(_toml_entries(path, tables, *parse_toml(path, data)))
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -71,6 +64,40 @@ def read_file(path: Path, tables: Mapping[str, bool]) -> list[Entry]:
         Entry(key, value, f"{path}:{line}", Syntax.PROPERTIES)
         for line, key, value in parse_properties(text)
     ]
+
+
+def read_toml(path: Path) -> tuple[dict[str, Any], TomlLines]:
+    """A TOML file and the line of each of its keys, by its path from the top.
+
+    Errors: ConfigError with file and line.
+    """
+    return parse_toml(path, _read(path))
+
+
+def parse_toml(path: Path, data: bytes) -> tuple[dict[str, Any], TomlLines]:
+    """As `read_toml`, of bytes that are there already; `path` is for the errors."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: not UTF-8, as TOML has to be") from None
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = re.search(r"\(at line (\d+), column \d+\)", str(error))
+        line = int(found[1]) if found else text.rstrip().count("\n") + 1  # else: "at end"
+        reason = re.sub(r" \(at .*\)", "", str(error))
+        raise ConfigError(f"{path}:{line}: not TOML: {reason}") from None
+    return document, _toml_lines(text)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise ConfigError(f"{path}: over {FILE_BYTES_MAX} bytes, surely not a configuration")
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read configuration {path}: {error.strerror}") from None
 
 
 def parse_properties(text: str) -> Iterator[tuple[int, str, str]]:
@@ -119,15 +146,9 @@ def _unescape(text: str) -> str:
     return _ESCAPE.sub(plain, text)
 
 
-def _toml_entries(path: Path, text: str, tables: Mapping[str, bool]) -> Iterator[Entry]:
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        found = re.search(r"\(at line (\d+), column \d+\)", str(error))
-        place = f"{path}:{found[1]}" if found else f"{path}"
-        reason = re.sub(r" \(at .*\)", "", str(error))
-        raise ConfigError(f"{place}: not TOML: {reason}") from None
-    lines = _toml_lines(text)
+def _toml_entries(
+    path: Path, tables: Mapping[str, bool], document: Mapping[str, Any], lines: TomlLines
+) -> Iterator[Entry]:
     for key, value in document.items():
         origin = f"{path}:{lines.get((key,), 1)}"
         if not isinstance(value, dict):
@@ -153,7 +174,8 @@ def _toml_lines(text: str) -> dict[tuple[str, ...], int]:
     for number, line in enumerate(text.split("\n"), 1):
         if header := _TABLE.match(line):
             table = _path(header["name"])
-            lines.setdefault(table, number)
+            for length in range(1, len(table) + 1):
+                lines.setdefault(table[:length], number)
         elif key := _KEY.match(line):
             path = (*table, *_path(key["name"]))
             for length in range(1, len(path) + 1):

@@ -23,7 +23,7 @@ from trioha.errors import ConfigError
 
 DEFAULT = "default"
 ENVIRONMENT_PREFIX = "TRIOHA_"
-RESERVED_VARIABLES = frozenset({"TRIOHA_DEBUG"})
+RESERVED_VARIABLES = frozenset({"TRIOHA_CONFIG", "TRIOHA_CONTEXT", "TRIOHA_DEBUG"})
 """Variables that are no settings of a node."""
 
 _WILDCARDS = ("", "0.0.0.0", "::")

@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, str] = {
     "journal": "Read what a node recorded, or follow it.",
     "node": "Look into one running node: its tasks, its settings.",
     "analyze": "Answer questions about the past from stores and journals.",
+    "context": "Name clusters, and choose which one commands speak to.",
     "config": "Explain settings and where they come from.",
     "bench": "Measure.",
     "doctor": "Say what this machine lacks, and the cure.",

@@ -2,26 +2,99 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from trioha.contexts import Context, Contexts
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+_DEFAULT_NAMESRV = "127.0.0.1:9876"
+_CONTEXT = "trioha.context"
+
+
 def namesrv_option(function: F) -> F:
-    """``-n HOST:PORT;…`` as the argument `namesrv`; NAMESRV_ADDR stands in for it."""
+    """``-n HOST:PORT;…`` and ``-c NAME`` as the argument `namesrv`.
+
+    In this order: the flags, TRIOHA_CONTEXT, NAMESRV_ADDR, the current context, this machine.
+    """
+    return _namesrv_option(_context_option("-c", "--context")(function))
+
+
+def namesrv_option_long_context(function: F) -> F:
+    """As `namesrv_option` where ``-c`` means something else."""
+    return _namesrv_option(_context_option("--context")(function))
+
+
+def chosen_context(ctx: click.Context) -> Context | None:
+    """The context that the command line, TRIOHA_CONTEXT or the file chose.
+
+    None when there is none, and when name servers are given by address.
+    """
+    found: Context | None = ctx.meta.get(_CONTEXT)
+    return found
+
+
+def _namesrv_option(function: F) -> F:
     return click.option(
         "-n",
         "--namesrv",
         metavar="HOST:PORT;…",
-        envvar="NAMESRV_ADDR",
-        default="127.0.0.1:9876",
-        show_default=True,
-        show_envvar=True,
-        help="Name servers, `;` between them.",
+        callback=_choose_namesrv,
+        help=(
+            "Name servers, `;` between them.  [env var: NAMESRV_ADDR; default: the current"
+            f" context's, else {_DEFAULT_NAMESRV}]"
+        ),
     )(function)
+
+
+def _context_option(*names: str) -> Callable[[F], F]:
+    return click.option(
+        *names,
+        "context_name",
+        metavar="NAME",
+        is_eager=True,
+        expose_value=False,
+        callback=_note_context,
+        help="A cluster by name: see `trioha context`.  [env var: TRIOHA_CONTEXT]",
+    )
+
+
+def _note_context(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta[_CONTEXT] = _load().of(value)
+
+
+def _choose_namesrv(ctx: click.Context, _: click.Parameter, value: str | None) -> str:
+    if ctx.resilient_parsing:
+        return value or _DEFAULT_NAMESRV
+    if value:
+        if _CONTEXT in ctx.meta:
+            raise click.UsageError("-n and a context both say where to; give one", ctx)
+        return value
+    context = chosen_context(ctx)
+    if context is None and (name := os.environ.get("TRIOHA_CONTEXT")):
+        context = _load().of(name)
+    if context is None and (address := os.environ.get("NAMESRV_ADDR")):
+        return address
+    if context is None:
+        known = _load()
+        context = known.contexts.get(known.current) if known.current else None
+    if context is None:
+        return _DEFAULT_NAMESRV
+    ctx.meta[_CONTEXT] = context
+    return context.namesrv
+
+
+def _load() -> Contexts:
+    from trioha.contexts import load_contexts
+
+    return load_contexts(os.environ)
 
 
 def timeout_option(function: F) -> F:

@@ -1,0 +1,150 @@
+"""`trioha context list|show|use|add`: clusters by name."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from trioha.cli.output import output_option, print_json, table
+from trioha.contexts import (
+    Context,
+    Contexts,
+    add_context,
+    contexts_path,
+    load_contexts,
+    use_context,
+)
+from trioha.errors import ConfigError
+from trioha.watch.rules import Rule, Unit
+from trioha.words import age_in_words, size_in_words
+
+
+@click.group("context")
+def command() -> None:
+    """Name clusters, and choose which one commands speak to.
+
+    Contexts are in ~/.config/trioha/config.toml ($XDG_CONFIG_HOME, TRIOHA_CONFIG), shared with the
+    console. A command takes -n first, then -c NAME, TRIOHA_CONTEXT, NAMESRV_ADDR, and the current
+    context last.
+    """
+
+
+@command.command("list")
+@output_option
+def list_(output: str) -> None:
+    """List the contexts; the current one has a star.
+
+    \b
+    trioha context list
+    trioha context list -o json
+    """
+    known = load_contexts(os.environ)
+    if output == "json":
+        print_json(
+            {
+                "file": str(known.path),
+                "current": known.current,
+                "contexts": {name: _plain(one) for name, one in known.contexts.items()},
+            }
+        )
+    elif not known.contexts:
+        click.echo(
+            f"No contexts in {known.path}; `trioha context add NAME -n HOST:PORT` makes one."
+        )
+    else:
+        rows = [
+            ("*" if name == known.current else "", name, one.namesrv)
+            for name, one in known.contexts.items()
+        ]
+        click.echo(table(("", "NAME", "NAME SERVERS"), rows))
+
+
+@command.command("show")
+@click.argument("name", required=False)
+@output_option
+def show(name: str | None, output: str) -> None:
+    """Show one context, the current one if none is named, with its alert rules.
+
+    \b
+    trioha context show
+    trioha context show prod -o json
+    """
+    known = load_contexts(os.environ)
+    one = known.of(name) if name else _current(known)
+    if output == "json":
+        print_json(
+            _plain(one) | {"alerts": {rule.name: _rule(rule) for rule in one.rules.values()}}
+        )
+        return
+    click.echo(f"{one.name}: {one.namesrv}   ({one.origin})\n")
+    rows = [
+        (
+            *(rule.name, _threshold(rule, rule.warn), _threshold(rule, rule.crit)),
+            *(age_in_words(rule.for_s), rule.doc),
+        )
+        for rule in one.rules.values()
+    ]
+    click.echo(table(("ALERT", "WARN", "CRIT", "FOR", "WHEN"), rows))
+
+
+@command.command("use")
+@click.argument("name")
+def use(name: str) -> None:
+    """Make a context the current one.
+
+    \b
+    trioha context use prod
+    """
+    path = contexts_path(os.environ)
+    use_context(path, name)
+    click.echo(f"{name} is the current context now ({path})")
+
+
+@command.command("add")
+@click.argument("name")
+@click.option("-n", "--namesrv", required=True, metavar="HOST:PORT;…", help="Name servers.")
+def add(name: str, namesrv: str) -> None:
+    """Add a context; the first one becomes the current one.
+
+    \b
+    trioha context add prod -n '10.0.0.1:9876;10.0.0.2:9876'
+    """
+    path = contexts_path(os.environ)
+    add_context(path, name, namesrv)
+    click.echo(f"added {name} to {path}")
+
+
+def _current(known: Contexts) -> Context:
+    if known.current is None:
+        raise ConfigError(
+            f"{known.path}: no context is current; `trioha context use NAME` makes one"
+        )
+    return known.of(known.current)
+
+
+def _plain(one: Context) -> dict[str, object]:
+    return {"namesrv": one.namesrv, "timeout_s": one.timeout_s, "origin": one.origin}
+
+
+def _rule(rule: Rule) -> dict[str, object]:
+    return {
+        "area": rule.area.value,
+        "unit": rule.unit.value,
+        "warn": rule.warn,
+        "crit": rule.crit,
+        "for_s": rule.for_s,
+        "doc": rule.doc,
+    }
+
+
+def _threshold(rule: Rule, value: float | None) -> str:
+    if value is None:
+        return "never"
+    if rule.unit is Unit.FLAG:
+        return "yes"
+    if rule.unit is Unit.BYTES:
+        return size_in_words(value)
+    if rule.unit is Unit.SECONDS:
+        return age_in_words(value)
+    return f"{value:.0%}" if rule.unit is Unit.RATIO else f"{value:g}"

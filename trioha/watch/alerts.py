@@ -1,0 +1,224 @@
+"""Alerts: rules held against snapshots, with thresholds, patience, and a memory.
+
+Theory of operation. Each rule and subject has two latches, one per threshold. A latch goes on when
+its value has been at or above the threshold at every look for as long as the rule's `for`, and off
+when it has been clearly below (a tenth, `CLEAR_SHARE`) for as long: a value that swings around a
+threshold is one alert, not twenty. The alert's level is that of the highest latch that is on.
+
+Nothing is known is neither good nor bad: a value of None leaves both latches and their patience
+where they are. A subject that is not in the snapshot any more has nothing left to alert about.
+
+Acknowledging an alert says that somebody knows: it stays in the list and is silent, until it ends
+or gets worse. Time is the snapshot's, so a recording replays into the same alerts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
+
+import attrs
+
+from trioha.watch.rules import RULES, Area, Reading, Rule
+from trioha.watch.snapshot import ClusterSnapshot
+
+CLEAR_SHARE = 0.9
+"""A latch goes off below this share of its threshold."""
+ALERTS_MAX = 10_000
+"""Subjects remembered; a cluster with more in trouble than that shows the first of them."""
+
+AlertKey = tuple[str, str]
+"""Rule and subject."""
+
+
+class Level(IntEnum):
+    """As Nagios counts them."""
+
+    OK = 0
+    WARN = 1
+    CRIT = 2
+
+
+@attrs.frozen
+class Alert:
+    """Something is wrong, since when, and whether somebody knows."""
+
+    rule: str
+    subject: str
+    level: Level
+    since_wall_ms: int
+    """When it reached this level."""
+    value: float | None
+    text: str
+    acknowledged: bool = False
+
+    @property
+    def key(self) -> AlertKey:
+        return self.rule, self.subject
+
+
+@attrs.frozen
+class AlertChange:
+    """An alert began, got worse or better, or ended."""
+
+    alert: Alert
+    """As it is now; as it was last, with level OK, when it ended."""
+    before: Level
+
+    @property
+    def is_worse(self) -> bool:
+        return self.alert.level > self.before
+
+
+@attrs.define(eq=False)
+class _Latch:
+    is_on: bool = False
+    since_ms: int | None = None
+    """Since when the value says otherwise."""
+
+    def look(self, value: float, threshold: float | None, for_ms: int, now_ms: int) -> None:
+        if threshold is None:
+            self.is_on, self.since_ms = False, None
+            return
+        otherwise = value < threshold * CLEAR_SHARE if self.is_on else value >= threshold
+        if not otherwise:
+            self.since_ms = None
+            return
+        if self.since_ms is None or self.since_ms > now_ms:
+            self.since_ms = now_ms
+        if now_ms - self.since_ms >= for_ms:
+            self.is_on, self.since_ms = not self.is_on, None
+
+
+@attrs.define(eq=False)
+class _State:
+    warn: _Latch = attrs.field(factory=_Latch)
+    crit: _Latch = attrs.field(factory=_Latch)
+    alert: Alert | None = None
+
+    @property
+    def level(self) -> Level:
+        if self.crit.is_on:
+            return Level.CRIT
+        return Level.WARN if self.warn.is_on else Level.OK
+
+
+class Alerts:
+    """What is wrong, kept up to date snapshot by snapshot."""
+
+    def __init__(self, rules: Mapping[str, Rule] = RULES) -> None:
+        self._rules = rules
+        self._states: dict[AlertKey, _State] = {}
+
+    @property
+    def active(self) -> tuple[Alert, ...]:
+        """The worst first, then the oldest."""
+        found = [state.alert for state in self._states.values() if state.alert is not None]
+        found.sort(key=lambda one: (-one.level, one.since_wall_ms, one.key))
+        return tuple(found)
+
+    @property
+    def level(self) -> Level:
+        """Of the worst alert that nobody has acknowledged."""
+        return max(
+            (one.level for one in self.active if not one.acknowledged),
+            default=Level.OK,
+        )
+
+    def look(self, snapshot: ClusterSnapshot) -> list[AlertChange]:
+        """Hold every rule against a newer snapshot; what changed by that."""
+        now_ms = snapshot.at_wall_ms
+        changes: list[AlertChange] = []
+        seen: set[AlertKey] = set()
+        for rule in self._rules.values():
+            for reading in rule.read(snapshot):
+                key = rule.name, reading.subject
+                if key in seen or len(seen) >= ALERTS_MAX:
+                    continue
+                seen.add(key)
+                state = self._states.setdefault(key, _State())
+                if reading.value is not None:
+                    for latch, threshold in ((state.warn, rule.warn), (state.crit, rule.crit)):
+                        latch.look(reading.value, threshold, round(rule.for_s * 1000), now_ms)
+                change = _follow(state, reading, now_ms)
+                if change is not None:
+                    changes.append(change)
+        for key in self._states.keys() - seen:
+            gone = self._states.pop(key)
+            if gone.alert is not None:
+                changes.append(_ended(gone.alert))
+        return changes
+
+    def acknowledge(self, key: AlertKey) -> bool:
+        """Somebody knows; False when there is no such alert."""
+        state = self._states.get(key)
+        if state is None or state.alert is None:
+            return False
+        state.alert = attrs.evolve(state.alert, acknowledged=True)
+        return True
+
+    def acknowledge_all(self) -> None:
+        for alert in self.active:
+            self.acknowledge(alert.key)
+
+    def clear(self) -> None:
+        """Forget all: a replay has jumped."""
+        self._states.clear()
+
+
+def _follow(state: _State, reading: Reading, now_ms: int) -> AlertChange | None:
+    before, level = state.alert, state.level
+    if before is None:
+        if level is Level.OK:
+            return None
+        state.alert = Alert(
+            reading.rule, reading.subject, level, now_ms, reading.value, reading.text
+        )
+        return AlertChange(state.alert, Level.OK)
+    if level is Level.OK:
+        state.alert = None
+        return _ended(before)
+    state.alert = after = attrs.evolve(
+        before,
+        level=level,
+        since_wall_ms=before.since_wall_ms if level is before.level else now_ms,
+        value=before.value if reading.value is None else reading.value,
+        text=before.text if reading.value is None else reading.text,
+        acknowledged=before.acknowledged and level <= before.level,
+    )
+    return None if level is before.level else AlertChange(after, before.level)
+
+
+def _ended(alert: Alert) -> AlertChange:
+    return AlertChange(attrs.evolve(alert, level=Level.OK), alert.level)
+
+
+@attrs.frozen
+class Verdict:
+    """One reading judged on the spot."""
+
+    rule: Rule
+    reading: Reading
+    level: Level | None
+    """None when the value is not known."""
+
+
+def judge(
+    snapshot: ClusterSnapshot, rules: Mapping[str, Rule], areas: Iterable[Area]
+) -> Iterator[Verdict]:
+    """Every rule of these areas against one snapshot, without patience: for a single look."""
+    wanted = set(areas)
+    for rule in rules.values():
+        if rule.area not in wanted:
+            continue
+        for reading in rule.read(snapshot):
+            yield Verdict(rule, reading, level_of(reading.value, rule))
+
+
+def level_of(value: float | None, rule: Rule) -> Level | None:
+    """What a value means by a rule's thresholds alone."""
+    if value is None:
+        return None
+    if rule.crit is not None and value >= rule.crit:
+        return Level.CRIT
+    return Level.WARN if rule.warn is not None and value >= rule.warn else Level.OK

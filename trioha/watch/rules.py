@@ -1,0 +1,327 @@
+"""What can be wrong with a cluster, each as a number that a threshold is held against.
+
+A rule reads a snapshot and yields one `Reading` per subject: a slave, a set, a name server, a
+group. What is simply so or not is the number 1 or 0. A value that nobody told is None: it raises
+nothing and clears nothing. Thresholds, durations and what was raised before are the business of
+`watch.alerts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+
+import attrs
+
+from trioha.watch.replica import MasterEnd, Replica, SlaveEnd
+from trioha.watch.snapshot import ClusterSnapshot
+from trioha.wire.names import RETRY_PREFIX
+from trioha.words import age_in_words, size_in_words
+
+MIB = 1 << 20
+
+
+class Area(Enum):
+    """What a check is about."""
+
+    HA = "ha"
+    BROKER = "broker"
+    NAMESRV = "namesrv"
+    DISK = "disk"
+    GROUP = "group"
+
+
+class Unit(Enum):
+    BYTES = "bytes"
+    SECONDS = "seconds"
+    RATIO = "ratio"
+    COUNT = "count"
+    FLAG = "flag"
+    """1 when it is so."""
+
+
+@attrs.frozen
+class Reading:
+    """One rule's number for one subject, now."""
+
+    rule: str
+    subject: str
+    value: float | None
+    text: str
+    """A sentence that names the subject, fit for the case that the value is too high."""
+
+
+@attrs.frozen(kw_only=True)
+class Rule:
+    name: str
+    area: Area
+    unit: Unit
+    warn: float | None
+    """From this value on; None for never."""
+    crit: float | None
+    for_s: float
+    """How long it has to be so, and to be over."""
+    doc: str
+    read: Callable[[ClusterSnapshot], Iterator[Reading]]
+
+
+def who(replica: Replica) -> str:
+    """A member as sentences and alerts name it."""
+    return f"{replica.name} {replica.registered_id} at {replica.address}"
+
+
+def _slaves(snapshot: ClusterSnapshot) -> Iterator[Replica]:
+    for one in snapshot.replicas:
+        if not one.is_master:
+            yield one
+
+
+def _answering(replica: Replica | None) -> bool:
+    """It has told something, and the newest question was answered too."""
+    return replica is not None and not replica.answer.error and replica.answer.wall_ms is not None
+
+
+def _end(slave: Replica) -> MasterEnd | SlaveEnd | None:
+    """The end of its link whose node answers now, the master's first."""
+    if slave.link is not None and _answering(slave.master):
+        return slave.link
+    return slave.follows if _answering(slave) else None
+
+
+def _gap_bytes(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    for slave in _slaves(snapshot):
+        # Without its master's word the end of the log it lacks is not known.
+        gap = slave.gap_bytes if _answering(slave.master) or _answering(slave) else None
+        text = f"{who(slave)} lacks {size_in_words(gap)} of its master's log"
+        yield Reading("gap_bytes", who(slave), gap, text)
+
+
+def _gap_seconds(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    for slave in _slaves(snapshot):
+        gap_s = slave.gap_s if _answering(slave.master) else None
+        text = f"{who(slave)} lacks messages that are {age_in_words(gap_s)} old"
+        yield Reading("gap_seconds", who(slave), gap_s, text)
+
+
+def _heartbeat_age(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    for slave in _slaves(snapshot):
+        end = _end(slave)
+        ratio, text = None, ""
+        if end is not None and end.heard_age_s is not None and end.housekeeping_s:
+            ratio = end.heard_age_s / end.housekeeping_s
+            text = (
+                f"{who(slave)} and its master: silent for {age_in_words(end.heard_age_s)},"
+                f" the link is given up at {age_in_words(end.housekeeping_s)}"
+            )
+        yield Reading("heartbeat_age", who(slave), ratio, text)
+
+
+def _link_down(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    for slave in _slaves(snapshot):
+        if not slave.registered:
+            continue  # that is another rule's
+        down: float | None = None
+        reason = ""
+        if slave.link is not None and _answering(slave.master):
+            down = 0.0
+        elif _answering(slave) and slave.follows is not None:
+            state = slave.follows.state
+            down = None if state is None else float(state != "TRANSFER")
+            reason = slave.follows.last_error or ""
+        elif _answering(slave.master):
+            down = 1.0
+        text = f"{who(slave)} follows nobody{f': {reason}' if reason else ''}"
+        yield Reading("link_down", who(slave), down, text)
+
+
+def _not_in_sync(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    for slave in _slaves(snapshot):
+        in_sync = slave.in_sync if _answering(slave.master) else None
+        value = None if in_sync is None else float(not in_sync)
+        text = f"{who(slave)} is not in sync: no put waits for it"
+        yield Reading("not_in_sync", who(slave), value, text)
+
+
+def _no_slave_in_sync(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    for master in snapshot.replicas:
+        if not master.is_master or master.role != "SYNC_MASTER":
+            continue
+        value: float | None = None
+        if _answering(master):
+            value = float(not any(link.in_sync for link in master.links))
+        text = (
+            f"{who(master)} is SYNC_MASTER without a slave in sync: sends get SLAVE_NOT_AVAILABLE"
+        )
+        yield Reading("no_slave_in_sync", who(master), value, text)
+
+
+def _replica_absent(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    for one in snapshot.sets:
+        hosts = set()
+        for replica in one.replicas:
+            if not replica.is_master:
+                hosts.add(replica.address.rpartition(":")[0])
+            text = f"{who(replica)} is not registered any more"
+            yield Reading("replica_absent", who(replica), float(not replica.registered), text)
+        for master in one.masters:
+            linked = {link.peer.rpartition(":")[0] for link in master.links}
+            for absent in master.absent:
+                # A member that is known by name is told of above.
+                if absent.host in hosts | linked:
+                    continue
+                subject = f"{one.name}: slave on {absent.host}"
+                since = age_in_words(absent.last_error_age_s)
+                text = f"{subject} is gone since {since}: {absent.last_error or 'no reason known'}"
+                yield Reading("replica_absent", subject, 1.0, text)
+
+
+def _no_master(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    for one in snapshot.sets:
+        text = f"{one.name}: no member that answers is master; nothing can be sent to it"
+        yield Reading("no_master", one.name, float(not one.masters), text)
+
+
+def _two_masters(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    for one in snapshot.sets:
+        names = ", ".join(f"{two.address} (epoch {two.epoch or '-'})" for two in one.masters)
+        text = f"{one.name}: {len(one.masters)} members take themselves for master: {names}"
+        yield Reading("two_masters", one.name, float(max(0, len(one.masters) - 1)), text)
+
+
+def _namesrv_disagree(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    told = [one for one in snapshot.namesrvs if one.answer.wall_ms is not None]
+    told = [one for one in told if not one.answer.error]
+    for one in snapshot.sets:
+        beliefs: dict[str | None, list[str]] = {}
+        for namesrv in told:
+            beliefs.setdefault(namesrv.masters.get(one.name), []).append(namesrv.address)
+        words = "; ".join(
+            f"{', '.join(where)} {'say' if len(where) > 1 else 'says'} {master or 'nobody'}"
+            for master, where in sorted(beliefs.items(), key=lambda pair: str(pair[0]))
+        )
+        value = None if not told else float(len(beliefs) > 1)
+        text = f"{one.name}: name servers disagree who is master: {words}"
+        yield Reading("namesrv_disagree", one.name, value, text)
+
+
+def _namesrv_silent(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    silent = [one for one in snapshot.namesrvs if one.answer.error]
+    value = 2.0 if len(silent) == len(snapshot.namesrvs) else 1.0
+    for one in snapshot.namesrvs:
+        text = f"name server {one.address} does not answer: {one.answer.error}"
+        known = one.answer.wall_ms is not None or one.answer.error
+        found = (value if one.answer.error else 0.0) if known else None
+        yield Reading("namesrv_silent", one.address, found, text)
+
+
+def _broker_silent(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    for one in snapshot.replicas:
+        if not one.registered:
+            continue  # absent, and told so
+        known = one.answer.wall_ms is not None or one.answer.error
+        text = f"{who(one)} does not answer: {one.answer.error}"
+        yield Reading(
+            "broker_silent", who(one), float(bool(one.answer.error)) if known else None, text
+        )
+
+
+def _writes_refused(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    for one in snapshot.replicas:
+        if not one.is_master:
+            continue
+        writable = one.writable if _answering(one) else None
+        text = f"{who(one)} is master and refuses writes; its journal says why"
+        yield Reading(
+            "writes_refused", who(one), None if writable is None else float(not writable), text
+        )
+
+
+def _fenced(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    for one in snapshot.replicas:
+        value = float(one.standing == "FENCED") if _answering(one) and one.standing else None
+        text = f"{who(one)} is fenced: {one.fenced_by or 'a newer master is known'}"
+        yield Reading("fenced", who(one), value, text)
+
+
+def _dispatch_behind(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    for one in snapshot.replicas:
+        behind: int | None = None
+        if _answering(one) and one.max_phy_offset is not None and one.dispatched_offset is not None:
+            behind = max(0, one.max_phy_offset - one.dispatched_offset)
+        text = f"{who(one)}: {size_in_words(behind)} are stored that consumers cannot see yet"
+        yield Reading("dispatch_behind", who(one), behind, text)
+
+
+def _disk_ratio(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    for one in snapshot.replicas:
+        ratio = one.disk_ratio if _answering(one) else None
+        if ratio is not None and ratio < 0:
+            ratio = None  # a Java broker that cannot tell
+        text = f"{who(one)}: disk {'-' if ratio is None else f'{ratio:.0%}'} full"
+        yield Reading("disk_ratio", who(one), ratio, text)
+
+
+def _group_lag(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    for name, group in snapshot.groups.items():
+        text = f"group {name} is {group.lag if group.lag is not None else '-'} messages behind"
+        yield Reading("group_lag", name, group.lag, text)
+
+
+def _group_lag_seconds(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    for name, group in snapshot.groups.items():
+        # A retry queue waits for its delay: how long is no fault of the group.
+        known = [
+            queue.lag_s
+            for queue in group.queues
+            if queue.lag_s is not None and not queue.topic.startswith(RETRY_PREFIX)
+        ]
+        lag_s = max(known, default=None)
+        text = f"group {name} is {age_in_words(lag_s)} behind"
+        yield Reading("group_lag_seconds", name, lag_s, text)
+
+
+_HA, _BROKER, _NAMESRV = Area.HA, Area.BROKER, Area.NAMESRV
+_BYTES, _SECONDS, _RATIO, _COUNT, _FLAG = Unit
+_EVERY_RULE = (
+    Rule(name="no_master", area=_HA, unit=_FLAG, warn=None, crit=1, for_s=5,
+         doc="no member of a set that answers is master", read=_no_master),
+    Rule(name="two_masters", area=_HA, unit=_COUNT, warn=None, crit=1, for_s=5,
+         doc="members beyond the first that take themselves for master", read=_two_masters),
+    Rule(name="link_down", area=_HA, unit=_FLAG, warn=None, crit=1, for_s=10,
+         doc="a registered slave follows nobody", read=_link_down),
+    Rule(name="replica_absent", area=_HA, unit=_FLAG, warn=None, crit=1, for_s=30,
+         doc="a member that was there is registered no more", read=_replica_absent),
+    Rule(name="not_in_sync", area=_HA, unit=_FLAG, warn=1, crit=None, for_s=10,
+         doc="the master does not count a slave as in sync", read=_not_in_sync),
+    Rule(name="no_slave_in_sync", area=_HA, unit=_FLAG, warn=None, crit=1, for_s=5,
+         doc="a SYNC_MASTER has no slave in sync", read=_no_slave_in_sync),
+    Rule(name="heartbeat_age", area=_HA, unit=_RATIO, warn=0.5, crit=0.9, for_s=0,
+         doc="silence on a link, as a share of the limit at which it is given up",
+         read=_heartbeat_age),
+    Rule(name="gap_bytes", area=_HA, unit=_BYTES, warn=64 * MIB, crit=256 * MIB, for_s=30,
+         doc="log that a slave lacks", read=_gap_bytes),
+    Rule(name="gap_seconds", area=_HA, unit=_SECONDS, warn=30, crit=120, for_s=30,
+         doc="age of the oldest message that a slave lacks", read=_gap_seconds),
+    Rule(name="fenced", area=_HA, unit=_FLAG, warn=1, crit=None, for_s=30,
+         doc="a member stopped serving because a newer master is known", read=_fenced),
+    Rule(name="broker_silent", area=_BROKER, unit=_FLAG, warn=None, crit=1, for_s=5,
+         doc="a registered broker does not answer", read=_broker_silent),
+    Rule(name="writes_refused", area=_BROKER, unit=_FLAG, warn=None, crit=1, for_s=10,
+         doc="a master refuses writes", read=_writes_refused),
+    Rule(name="dispatch_behind", area=_BROKER, unit=_BYTES, warn=16 * MIB, crit=256 * MIB,
+         for_s=30, doc="log that is stored and not yet in consume queues", read=_dispatch_behind),
+    Rule(name="namesrv_silent", area=_NAMESRV, unit=_COUNT, warn=1, crit=2, for_s=5,
+         doc="a name server does not answer: 1, and 2 when none does", read=_namesrv_silent),
+    Rule(name="namesrv_disagree", area=_NAMESRV, unit=_FLAG, warn=1, crit=None, for_s=30,
+         doc="name servers route to different masters", read=_namesrv_disagree),
+    Rule(name="disk_ratio", area=Area.DISK, unit=_RATIO, warn=0.75, crit=0.85, for_s=60,
+         doc="used share of the disk that the log lies on", read=_disk_ratio),
+    Rule(name="group_lag", area=Area.GROUP, unit=_COUNT, warn=100_000, crit=1_000_000, for_s=60,
+         doc="messages that a group has not consumed", read=_group_lag),
+    Rule(name="group_lag_seconds", area=Area.GROUP, unit=_SECONDS, warn=300, crit=1800, for_s=60,
+         doc="age of the newest message that the furthest queue's group has consumed, while it"
+         " has more to consume", read=_group_lag_seconds),
+)  # fmt: skip
+
+RULES: Mapping[str, Rule] = {rule.name: rule for rule in _EVERY_RULE}
+"""Every rule with its default thresholds; `[alerts]` of the configuration changes them."""

@@ -1,0 +1,25 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def size_in_words(count: float | None) -> str:
+    """Bytes as ``0 B``, ``1.5 MiB``; ``-`` when not known."""
+    if count is None:
+        return "-"
+    for unit in _UNITS:
+        if abs(count) < 1024 or unit == _UNITS[-1]:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError("unreachable")
+
+
+def age_in_words(seconds: float | None) -> str:
+    """Seconds as ``0.4 s``, ``3 m``, ``2 h``; ``-`` when not known."""
+    if seconds is None:
+        return "-"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} m" if seconds < 7200 else f"{seconds / 3600:.0f} h"

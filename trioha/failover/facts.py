@@ -38,6 +38,7 @@ class ReplicaFacts:
     home_id: int
     """brokerId as configured."""
     address: str
+    ha_address: str = ""
     error: str = ""
     """Why it could not be asked; empty when it answered."""
     make: Make = Make.UNKNOWN

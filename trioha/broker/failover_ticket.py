@@ -1,0 +1,154 @@
+"""Leave to change a node's role: one ticket at a time, with a deadline.
+
+Theory of operation. Who wants to fail a broker over takes a ticket at the nodes it will change. A
+node gives out one at a time and tells everybody else who has it. Each step shows the ticket, so
+that a step which arrives late, of an attempt that was given up, changes nothing:
+
+    HELD ──pause──▶ PAUSED ──hand over──▶ USED     at the master
+    HELD ──────────promote──────────────▶ USED     at the target
+
+A ticket that is not used ends at its deadline, and a pause at its own, which is nearer: then writes
+go on as if nothing had been. A used one has done what it was for; asked again, the same step gives
+the same answer. What has ended once is not given out again, however late a copy of the request is.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+
+import attrs
+
+from trioha.errors import CommandError
+from trioha.wire.codes import ResponseCode
+
+TTL_MS_MAX = 300_000
+PAUSE_MS_MAX = 30_000
+"""Longer than the client's own patience a parked put helps nobody."""
+_ENDED_KEPT = 64
+_NAME_CHARS_MAX = 200
+
+
+class Phase(enum.Enum):
+    """How far the holder has come at this node."""
+
+    HELD = "held"
+    PAUSED = "paused"
+    USED = "used"
+
+
+@attrs.define(eq=False)
+class Ticket:
+    """Somebody's leave."""
+
+    ticket_id: str
+    operator: str
+    """Who, and from which machine: ``anna@ops-1``."""
+    origin: str
+    """The address that it was asked from."""
+    granted_ms: int
+    deadline_ms: int
+    phase: Phase = Phase.HELD
+    pause_deadline_ms: int | None = None
+
+    def as_dict(self, now_ms: int) -> dict[str, object]:
+        """For answers and the status."""
+        return {
+            "ticket_id": self.ticket_id,
+            "operator": self.operator,
+            "origin": self.origin,
+            "phase": self.phase.value,
+            "age_s": (now_ms - self.granted_ms) / 1000,
+            "left_s": max(0, self.deadline_ms - now_ms) / 1000,
+        }
+
+
+class TicketDesk:
+    """The ticket of one node. Times come in; `next_deadline_ms` says when to call `expire`."""
+
+    def __init__(self) -> None:
+        self.ticket: Ticket | None = None
+        self._ended: deque[str] = deque(maxlen=_ENDED_KEPT)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        ticket = self.ticket
+        if ticket is None:
+            return None
+        if ticket.pause_deadline_ms is not None:
+            return min(ticket.deadline_ms, ticket.pause_deadline_ms)
+        return ticket.deadline_ms
+
+    def grant(
+        self, ticket_id: str, operator: str, origin: str, ttl_ms: int, now_ms: int
+    ) -> Ticket:
+        """The ticket, new or as it is; asked for again it gets a new deadline.
+
+        Errors: CommandError that names who has another one.
+        """
+        ticket = self.ticket
+        if ticket is not None and ticket.ticket_id != ticket_id:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION,
+                f"{ticket.operator} (from {ticket.origin}) has been failing this broker over for "
+                f"{(now_ms - ticket.granted_ms) / 1000:.1f} s; talk to them, or wait "
+                f"{max(0, ticket.deadline_ms - now_ms) / 1000:.1f} s until that attempt expires",
+            )
+        if ticket_id in self._ended:
+            raise _no_ticket(ticket_id)
+        deadline_ms = now_ms + max(1, min(ttl_ms, TTL_MS_MAX))
+        if ticket is None:
+            ticket = self.ticket = Ticket(
+                ticket_id,
+                operator[:_NAME_CHARS_MAX],
+                origin,
+                granted_ms=now_ms,
+                deadline_ms=deadline_ms,
+            )
+        ticket.deadline_ms = max(ticket.deadline_ms, deadline_ms)
+        return ticket
+
+    def shown(self, ticket_id: str) -> Ticket:
+        """The ticket that a step shows.
+
+        Errors: CommandError when it is not the one that is held here.
+        """
+        if self.ticket is None or self.ticket.ticket_id != ticket_id:
+            raise _no_ticket(ticket_id)
+        return self.ticket
+
+    def pause(self, ticket: Ticket, pause_ms: int, now_ms: int) -> None:
+        """Writes wait from now on; said again it lasts longer."""
+        ticket.phase = Phase.PAUSED
+        ticket.pause_deadline_ms = now_ms + max(1, min(pause_ms, PAUSE_MS_MAX))
+        ticket.deadline_ms = max(ticket.deadline_ms, ticket.pause_deadline_ms)
+
+    def use(self, ticket: Ticket) -> None:
+        """The step that cannot be taken back is done."""
+        ticket.phase = Phase.USED
+        ticket.pause_deadline_ms = None
+
+    def end(self, ticket_id: str) -> Ticket | None:
+        """It ends here, if it is here, and is void in any case: no step takes it again."""
+        if ticket_id not in self._ended:
+            self._ended.append(ticket_id)
+        ticket = self.ticket
+        if ticket is None or ticket.ticket_id != ticket_id:
+            return None
+        self.ticket = None
+        return ticket
+
+    def expire(self, now_ms: int) -> Ticket | None:
+        """The ticket whose time is up, if it is: no longer valid, its phase as it was left."""
+        deadline_ms, ticket = self.next_deadline_ms, self.ticket
+        if ticket is None or deadline_ms is None or now_ms < deadline_ms:
+            return None
+        return self.end(ticket.ticket_id)
+
+
+def _no_ticket(ticket_id: str) -> CommandError:
+    return CommandError(
+        ResponseCode.NO_PERMISSION,
+        f"ticket {ticket_id:.32} is not valid here: it has expired, was given back, or this node "
+        "was started since; nothing was changed",
+    )

@@ -14,7 +14,7 @@ from support.events import RecordedEvents
 from support.sending import FakeChannel
 
 from trioha.config import BrokerConfig, BrokerRole
-from trioha.errors import CommandError, StoreLocked, TriohaError
+from trioha.errors import StoreLocked, TriohaError
 from trioha.ha.mastership import Mastership, Standing
 from trioha.services.broker import serve_broker
 from trioha.services.broker_listeners import BrokerAddresses
@@ -215,9 +215,13 @@ async def test_a_refused_claim_fences_a_master_in_the_same_pass(tmp_path: Path) 
         assert node.registration.on_refuted is not None
         node.registration.on_refuted(found)
         assert node.mastership.standing is Standing.FENCED
-        handler = node.core.handlers[RequestCode.SEND_MESSAGE_V2]
-        with pytest.raises(CommandError, match=r"10\.0\.0\.2:10911, says name server ns:9876"):
-            handler(FakeChannel(), send(), Clock().instant())
-        assert events.of("fenced")[0]["epoch"] == 2
+        response = node.core.handlers[RequestCode.SEND_MESSAGE_V2](
+            FakeChannel(), send(), Clock().instant()
+        )
+        assert response is not None
+        assert response.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        fenced = events.of("fenced")[0]
+        assert fenced["epoch"] == 2
+        assert "10.0.0.2:10911, says name server ns:9876" in str(fenced["reason"])
     finally:
         await node.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import attrs
 import msgpack
 
 from trioha.broker.admin_cleaning import CleaningAdminProcessor
@@ -22,7 +23,7 @@ from trioha.broker.groups import GroupTable
 from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.runtime_info import RuntimeInfo
 from trioha.broker.topics import TopicTable
-from trioha.config import BrokerConfig
+from trioha.config import BrokerConfig, BrokerRole
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import MessageStore
 from trioha.wire.bodies import encode_kv_table
@@ -84,6 +85,11 @@ class AdminProcessor:
             RequestCode.GET_ALL_DELAY_OFFSET: self.all_delay_offsets,
             RequestCode.TRIOHA_NODE_STATUS: self.node_status,
         }
+
+    def role_changed(self, role: BrokerRole, broker_id: int) -> None:
+        """Tools read role and id out of the configuration (26)."""
+        config = self._config_admin.config
+        self._config_admin.config = attrs.evolve(config, broker_role=role, broker_id=broker_id)
 
     def get_runtime_info(
         self, channel: Channel, request: RemotingCommand, instant: Instant

@@ -7,7 +7,7 @@ log gets safe, `channel_closed`, and the four deadlines below as they come.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from trioha.broker.groups import GroupTable
 from trioha.broker.heartbeat import HeartbeatProcessor
 from trioha.broker.locks import QueueLocks
 from trioha.broker.offsets import ConsumerOffsetTable, OffsetProcessor
+from trioha.broker.parked_requests import SENDS
 from trioha.broker.pull import PullProcessor
 from trioha.broker.pull_hold import PullHold
 from trioha.broker.put_message import PutPipeline, ReplicaView
@@ -32,20 +33,12 @@ from trioha.errors import CommandError
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import MessageStore
-from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.codes import ResponseCode
 from trioha.wire.message_id import pack_host
 from trioha.wire.names import SCHEDULE_TOPIC
 from trioha.wire.remoting_command import RemotingCommand
 
 _DELIVERIES_PER_TURN = 256
-_WRITES = (
-    RequestCode.SEND_MESSAGE,
-    RequestCode.SEND_MESSAGE_V2,
-    RequestCode.SEND_BATCH_MESSAGE,
-    RequestCode.SEND_REPLY_MESSAGE,
-    RequestCode.SEND_REPLY_MESSAGE_V2,
-    RequestCode.CONSUMER_SEND_MSG_BACK,
-)
 
 
 class Processor(Protocol):
@@ -122,8 +115,10 @@ class BrokerCore:
             self._admin,
         )
         self.handlers: dict[int, Handler] = {}
+        """Who answers what at the moment; `divert` and `restore` change it."""
         for processor in processors:
             self.handlers.update(processor.handlers())
+        self._own_handlers = dict(self.handlers)
 
     @property
     def config(self) -> BrokerConfig:
@@ -193,11 +188,35 @@ class BrokerCore:
         self.consumers.config = config
         self.producers.config = config
 
+    def become(self, role: BrokerRole, broker_id: int) -> None:
+        """Be this from now on. Who waits for a promise of the old role is the caller's."""
+        was_slave, self.role = self.role is BrokerRole.SLAVE, role
+        self.pipeline.role = self._pull.role = role
+        self._admin.role_changed(role, broker_id)
+        if role is BrokerRole.SLAVE:
+            if not was_slave:
+                self.offsets.become_slave()
+        elif was_slave:
+            self.offsets.become_master()
+            self.schedule.refresh()
+
+    def pause(self) -> None:
+        """Take no puts, and deliver nothing delayed, until `become`."""
+        self.pipeline.role = BrokerRole.SLAVE
+
+    def divert(self, codes: Iterable[int], handler: Handler) -> None:
+        """Let somebody else answer these requests."""
+        for code in codes:
+            self.handlers[code] = handler
+
+    def restore(self) -> None:
+        """Answer everything ourselves again."""
+        self.handlers.update(self._own_handlers)
+
     def stop_writes(self, reason: str) -> None:
         """From now on sends are refused with a code that sends clients to another broker."""
 
         def refuse(channel: Channel, request: RemotingCommand, _: Instant) -> RemotingCommand:
             raise CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, f"{reason}: send to another")
 
-        for code in _WRITES:
-            self.handlers[code] = refuse
+        self.divert(SENDS, refuse)

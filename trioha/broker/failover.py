@@ -13,7 +13,8 @@ its ticket, since an answer may be lost: the second time it only answers.
 30023  PROMOTE           target: begin ``epoch``; answered when it is master
 30024  FOLLOW            anybody else: this is the new master
 30025  FAILOVER_AUDIT    the records of past failovers; needs no ticket
-30026  RELEASE           the ticket ends; ``audit`` is kept; tells whether the ticket was used
+30026  RELEASE           the ticket ends; ``audit`` is kept; tells whether the ticket was used;
+                         ``resume``: the target says that it was not, so be master again
 =====  ================  ===========================================================================
 
 What a step does to the node is the business of `RoleControl`; this module knows who may ask, what
@@ -89,6 +90,9 @@ class RoleControl(Protocol):
     def resume(self) -> None:
         """What was parked goes on as if nothing had been."""
 
+    def take_back(self) -> bool:
+        """What was handed over is void: be master again; False when that cannot be."""
+
     def hand_over(self, target: Peer, epoch: int, ticket_id: str) -> None:
         """Stop being master; what is parked stays so until it is known who is."""
 
@@ -119,8 +123,15 @@ class _Waiter:
 class FailoverProcessor:
     """The steps of a failover as one node sees them."""
 
-    def __init__(self, broker_name: str, control: RoleControl, events: EventSink) -> None:
+    def __init__(
+        self,
+        broker_name: str,
+        control: RoleControl,
+        events: EventSink,
+        on_deadline: Callable[[], None] = lambda: None,
+    ) -> None:
         self.desk = TicketDesk()
+        self._on_deadline = on_deadline
         self._broker_name = broker_name
         self._control = control
         self._events = events
@@ -195,12 +206,14 @@ class FailoverProcessor:
                 operator=ticket.operator,
                 origin=ticket.origin,
             )
+        self._on_deadline()
         offset, wait_ms = body.integer("log_offset", 0), body.integer("wait_ms", 0)
         if self._control.log_end >= offset or wait_ms <= 0:
             return self._answer(request)
         if len(self._waiters) >= WAITERS_MAX:
             raise CommandError(ResponseCode.SYSTEM_BUSY, "too many wait for this log already")
         self._waiters.append(_Waiter(channel, request, offset, instant.now_ms + wait_ms))
+        self._on_deadline()
         return None
 
     def pause(
@@ -216,6 +229,7 @@ class FailoverProcessor:
                 "writes_paused", ticket=ticket.ticket_id, log_end=self._control.log_end
             )
         self.desk.pause(ticket, body.integer("pause_ms"), instant.now_ms)
+        self._on_deadline()
         return self._answer(request)
 
     def hand_over(
@@ -231,6 +245,7 @@ class FailoverProcessor:
         if ticket.phase is Phase.PAUSED:
             self._control.hand_over(body.peer(), body.integer("epoch"), ticket.ticket_id)
             self.desk.use(ticket)
+            self._on_deadline()
         return self._answer(request)
 
     def promote(
@@ -286,7 +301,10 @@ class FailoverProcessor:
         ticket = self.desk.end(ticket_id)
         if ticket is not None:
             used = used or ticket.phase is Phase.USED
-            self._ended(ticket, "released")
+            if ticket.phase is Phase.USED and body.boolean_or_none("resume"):
+                used = not self._control.take_back()
+            else:
+                self._ended(ticket, "released")
         record = body.fields.get("audit")
         if isinstance(record, dict):
             self._control.keep_audit(record)

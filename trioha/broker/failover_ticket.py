@@ -79,9 +79,7 @@ class TicketDesk:
             return min(ticket.deadline_ms, ticket.pause_deadline_ms)
         return ticket.deadline_ms
 
-    def grant(
-        self, ticket_id: str, operator: str, origin: str, ttl_ms: int, now_ms: int
-    ) -> Ticket:
+    def grant(self, ticket_id: str, operator: str, origin: str, ttl_ms: int, now_ms: int) -> Ticket:
         """The ticket, new or as it is; asked for again it gets a new deadline.
 
         Errors: CommandError that names who has another one.

@@ -58,7 +58,7 @@ class Order:
     to: int | None = None
     force: bool = False
     confirmed: Plan | None = None
-    """The plan that was shown and agreed to: when the facts now lead to another, nothing is done."""
+    """The plan that was agreed to: should the facts now lead to another, nothing is done."""
     patience_s: float = 3.0
 
 
@@ -77,9 +77,7 @@ class _Lost(Exception):
 
 def dry_run(order: Order) -> Flow[Plan]:
     """The plan for the facts of the moment; asks, and changes nothing."""
-    facts = yield from gather_facts(
-        order.broker_name, order.namesrvs, patience_s=order.patience_s
-    )
+    facts = yield from gather_facts(order.broker_name, order.namesrvs, patience_s=order.patience_s)
     return make_plan(facts, to=order.to, force=order.force)
 
 
@@ -375,9 +373,7 @@ class FailoverEngine:
         yield from self._release(self._ticketed, record)
         return self._outcome(plan, result, done)
 
-    def _late_namesrvs(
-        self, namesrvs: Sequence[str], target: ReplicaFacts
-    ) -> Flow[list[str]]:
+    def _late_namesrvs(self, namesrvs: Sequence[str], target: ReplicaFacts) -> Flow[list[str]]:
         """Those that do not route to the target after a while."""
         late = list(namesrvs)
         for round_number in range(VERIFY_ROUNDS):

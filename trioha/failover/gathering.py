@@ -44,10 +44,7 @@ def gather_facts(
         if not wanted:
             break
         replies = yield from ask_all(
-            *(
-                Ask(address, RequestCode.TRIOHA_NODE_STATUS, None, patience_s)
-                for address in wanted
-            )
+            *(Ask(address, RequestCode.TRIOHA_NODE_STATUS, None, patience_s) for address in wanted)
         )
         statuses.update(zip(wanted, replies, strict=True))
         for reply in replies:
@@ -57,9 +54,7 @@ def gather_facts(
     runtime = yield from ask_all(
         *(Ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, None, patience_s) for address in java)
     )
-    java_ends = {
-        address: _java_end(reply) for address, reply in zip(java, runtime, strict=True)
-    }
+    java_ends = {address: _java_end(reply) for address, reply in zip(java, runtime, strict=True)}
     replicas = [
         _replica(address, home_ids[address], reply, java_ends, own_ticket, listed)
         for address, reply in statuses.items()
@@ -135,9 +130,7 @@ def _members_told(status: Status, broker_name: str) -> dict[str, int]:
 
 
 def _is_java(reply: Reply) -> bool:
-    return (
-        isinstance(reply, Answer) and reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    )
+    return isinstance(reply, Answer) and reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 def _java_end(reply: Reply) -> int | None:
@@ -218,9 +211,9 @@ def _with_sync(
     two logs have to do.
     """
     masters = [one for one in replicas if one.standing is Standing.MASTER]
-    if len(masters) != 1 or masters[0].max_phy_offset is None:
+    if len(masters) != 1:
         return list(replicas)
-    master = masters[0]
+    master, end = masters[0], masters[0].max_phy_offset
     links = _status_of(statuses[master.address]).get("connections") or []
     told = {
         link["home_id"]: bool(link.get("in_sync"))
@@ -233,7 +226,7 @@ def _with_sync(
             found.append(one)
             continue
         slave = _status_of(statuses[one.address]).get("slave") or {}
-        near = master.max_phy_offset - one.max_phy_offset < _LEVEL_BYTES
+        near = end is not None and end - one.max_phy_offset < _LEVEL_BYTES
         follows = slave.get("state") == "TRANSFER" and one.follows in ("", master.address)
         found.append(attrs.evolve(one, in_sync=told.get(one.home_id, near and follows)))
     return found

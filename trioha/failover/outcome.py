@@ -94,8 +94,7 @@ def plan_as_dict(plan: Plan) -> dict[str, object]:
             "text": str(loss),
         },
         "refusals": [
-            {"what": one.what, "cure": one.cure, "by_force": one.by_force}
-            for one in plan.refusals
+            {"what": one.what, "cure": one.cure, "by_force": one.by_force} for one in plan.refusals
         ],
         "may_run": plan.may_run,
     }

@@ -54,16 +54,17 @@ class Requests:
             if command.flag & 1:
                 machine.response_received(command)
                 continue
-            response = self._handle(channel, command, instant)
+            response = self.handle(channel, command, instant)
             if response is not None and not command.flag & 2:
                 outbox.add(response)
                 if outbox.is_over:
                     channel.close_nowait(f"it does not read: {outbox.size} bytes wait for it")
                     return
 
-    def _handle(
+    def handle(
         self, channel: Channel, command: RemotingCommand, instant: Instant
     ) -> RemotingCommand | None:
+        """Have one request handled; its answer, or None when that comes later or never."""
         handler = self._handlers.get(command.code)
         if handler is None:
             return command.response(

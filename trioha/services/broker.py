@@ -10,8 +10,10 @@
        ├─ journal_samples        consumers' lag, puts' waits, signs of life → journal
        ├─ watch_disk             deletes old segments, stops and resumes writes
        └─ replication
-          ├─ SLAVE   ha.client, slave_synchronize
-          ├─ others  ha.accept → ha.conn[slave] → ha.read, ha.write;  ha.push, group_transfer
+          ├─ group_transfer, failover   deadlines of puts, and of who fails us over
+          ├─ role               one nursery after the other, as the role changes:
+          │  ├─ SLAVE   ha.client, slave_synchronize
+          │  └─ others  ha.accept → ha.conn[slave] → ha.read, ha.write;  ha.push
           └─ connections         after shutdown: until slaves are level, at most a grace period;
              │               then who still waits for one is answered
              ├─ remoting.conn[client] → remoting.write;  pull_hold, client_expiry
@@ -27,7 +29,7 @@ from __future__ import annotations
 import attrs
 import trio
 
-from trioha.config import BrokerConfig, BrokerRole
+from trioha.config import BrokerConfig
 from trioha.journal import EventSink
 from trioha.services.broker_listeners import (
     BrokerAddresses,
@@ -36,11 +38,9 @@ from trioha.services.broker_listeners import (
 )
 from trioha.services.broker_node import BrokerNode, open_broker_node
 from trioha.services.clock import Clock
-from trioha.services.ha_client import replicate_from_master
-from trioha.services.ha_master import serve_ha
 from trioha.services.http_admin import serve_http
 from trioha.services.introspection import NodeProcess
-from trioha.services.slave_synchronize import synchronize_slave
+from trioha.services.role import serve_role
 
 _FINAL_FLUSH_S = 30.0
 
@@ -83,7 +83,9 @@ async def _serve_store(
         store.start_soon(node.watch_disk, name="watch_disk")
         store.start_soon(node.samples.run, name="journal_samples")
         async with trio.open_nursery() as replication:
-            await _start_role(node, listeners, replication)
+            replication.start_soon(node.group_transfer.run, name="group_transfer")
+            replication.start_soon(node.failover_alarm.run, name="failover")
+            await replication.start(serve_role, node, listeners.ha, name="role")
             async with trio.open_nursery() as connections:
                 connections.start_soon(node.pull_hold.run, name="pull_hold")
                 connections.start_soon(node.client_expiry.run, name="client_expiry")
@@ -113,46 +115,6 @@ async def _serve_store(
         store.cancel_scope.cancel()
 
 
-async def _start_role(
-    node: BrokerNode, listeners: BrokerListeners, replication: trio.Nursery
-) -> None:
-    config = node.config
-    if node.role is BrokerRole.SLAVE:
-        node.ha_client = await replication.start(
-            replicate_from_master,
-            node.master_address,
-            node.store,
-            config,
-            node.events,
-            node.clock,
-            node.on_appended,
-            name="ha.client",
-        )
-        node.slave_synchronizer = await replication.start(
-            synchronize_slave,
-            node.master_remoting_address,
-            node.core.slave_tables,
-            config,
-            node.events,
-            node.clock,
-            name="slave_synchronize",
-        )
-    else:
-        node.ha_master = await replication.start(
-            serve_ha,
-            listeners.ha,
-            node.store,
-            node.replicas,
-            config,
-            node.events,
-            node.clock,
-            node.on_acked,
-            node.on_slave_lost,
-            name="ha.accept",
-        )
-        replication.start_soon(node.group_transfer.run, name="group_transfer")
-
-
 async def _start_services(
     node: BrokerNode,
     listeners: BrokerListeners,
@@ -163,6 +125,5 @@ async def _start_services(
     services.start_soon(accept, listeners.remoting, connections, name="accept")
     if listeners.vip is not None:
         services.start_soon(accept, listeners.vip, connections, name="accept.vip")
-    if node.role is not BrokerRole.SLAVE:
-        services.start_soon(node.schedule_message.run, name="schedule_message")
+    services.start_soon(node.schedule_message.run, name="schedule_message")
     await services.start(node.registration.run, name="namesrv_registration")

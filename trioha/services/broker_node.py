@@ -17,6 +17,7 @@ from random import Random
 import trio
 
 from trioha.broker.core import BrokerCore
+from trioha.broker.failover import FailoverProcessor
 from trioha.config import BrokerConfig
 from trioha.errors import RemoteProtocolError, StoreError
 from trioha.ha.mastership import Mastership
@@ -46,9 +47,9 @@ from trioha.services.open_mastership import config_of_role, open_mastership
 from trioha.services.remoting_link import LinkLimits
 from trioha.services.remoting_server import RemotingServer
 from trioha.services.reput import Reput
+from trioha.services.role_control import RoleControl
 from trioha.services.slave_synchronize import SlaveSynchronizer
 from trioha.store import config_files
-from trioha.store.interface import MessageStore
 from trioha.store.message_store import FileMessageStore
 from trioha.store.store_config import StoreConfig
 
@@ -72,7 +73,7 @@ class BrokerNode:
         self.mastership = mastership
         self.config = config
         self.addresses = addresses
-        self.store: MessageStore = store
+        self.store = store
         self.clock = clock
         self.events = events
         self.role = config.broker_role
@@ -112,8 +113,7 @@ class BrokerNode:
         )
         self.samples = JournalSamples(core, store, clock, events)
         self.flush = CommitlogFlush(store, config, clock, events, self._on_flushed)
-        self.reput = Reput(store, events, self._on_dispatched, self._is_catching_up)
-        self.persist = ConfigPersist(self._table_files(), events)
+        self.reput = Reput(store, events, self.on_dispatched, self._is_catching_up)
         self.group_transfer = Alarm(
             clock,
             lambda: core.pipeline.next_deadline_ms,
@@ -138,6 +138,15 @@ class BrokerNode:
             on_refuted=self._on_refuted,
         )
         core.topics.on_change = self.registration.topics_changed
+        self.roles = RoleControl(self)
+        self.failover = FailoverProcessor(
+            config.broker_name, self.roles, events, lambda: self.failover_alarm.check()
+        )
+        core.handlers.update(self.failover.handlers())
+        self.failover_alarm = Alarm(
+            clock, self._next_failover_ms, self._in_batch(self._on_failover_time)
+        )
+        self.persist = ConfigPersist(self._table_files(), events)
         self._seen_end = store.max_phy_offset
         # After an unclean stop the index is behind the log.
         self.reput.grown_nowait()
@@ -194,12 +203,11 @@ class BrokerNode:
         self._seen_end = self.store.max_phy_offset
         self.flush.grown_nowait(urgent=False)
         self.reput.grown_nowait()
+        self.failover.on_log_grown()
 
     def on_fenced(self, reason: str) -> None:
         """Somebody holds a newer epoch: from this very pass on nothing is written here."""
-        self.events.event("fenced", epoch=self.mastership.known_epoch, reason=reason)
-        self.core.stop_writes(f"this broker is not master any more: {reason}")
-        self.give_up_waiting()
+        self.roles.fenced(reason)
 
     def status(self, instant: Instant) -> dict[str, object]:
         """What `trioha ha status` and the console show of this node."""
@@ -235,8 +243,10 @@ class BrokerNode:
 
     def _on_master(self, address: str, ha_address: str) -> None:
         """A name server has told a slave where its master is."""
+        if address == self.addresses.listen:
+            return  # it has not heard yet that we are not master any more
         self.master_remoting_address.set(address)
-        if not self.config.ha_master_address:
+        if not self.config.ha_master_address or self.mastership.history.was_failed_over:
             self.master_address.set(ha_address)
 
     def _on_refuted(self, found: Refutation) -> None:
@@ -249,7 +259,8 @@ class BrokerNode:
         with self.server.outboxes.batch():
             self.core.on_flushed(offset)
 
-    def _on_dispatched(self) -> None:
+    def on_dispatched(self) -> None:
+        """Records became readable."""
         core = self.core
         if core.unknown_topic_seen:
             core.unknown_topic_seen = False
@@ -261,6 +272,14 @@ class BrokerNode:
         if core.schedule_changed:
             core.schedule_changed = False
             self.schedule_message.check()
+
+    def _next_failover_ms(self) -> int | None:
+        deadlines = (self.failover.next_deadline_ms, self.roles.next_deadline_ms)
+        return min((one for one in deadlines if one is not None), default=None)
+
+    def _on_failover_time(self, instant: Instant) -> None:
+        self.failover.on_time(instant)
+        self.roles.on_time(instant)
 
     def _is_catching_up(self) -> bool:
         return self.ha_client is not None and self.ha_client.catching_up
@@ -297,6 +316,7 @@ class BrokerNode:
                 core.schedule,
                 config.flush_delay_offset_interval / 1000,
             ),
+            TableFile(directory / "failovers.json", self.roles.audit, _SOON_S),
         ]
 
 

@@ -47,12 +47,12 @@ def broker_status(node: BrokerNode, instant: Instant) -> dict[str, object]:
             "heartbeat_interval_s": config.ha_send_heartbeat_interval / 1000,
             "housekeeping_s": config.ha_housekeeping_interval / 1000,
         }
-    mastership = node.mastership
+    mastership, ticket = node.mastership, node.failover.desk.ticket
     return {
         "name": config.broker_name,
         "cluster": config.broker_cluster_name,
-        "id": config.broker_id,
-        "role": config.broker_role.value,
+        "id": node.roles.broker_id,
+        "role": node.role.value,
         "address": node.addresses.listen,
         "ha_address": node.addresses.ha_listen,
         "version": __version__,
@@ -62,7 +62,7 @@ def broker_status(node: BrokerNode, instant: Instant) -> dict[str, object]:
         "flushed_offset": store.flushed_offset,
         "dispatched_offset": store.dispatched_offset,
         "disk_ratio": store.disk_ratio,
-        "writable": store.writable and config.broker_role is not BrokerRole.SLAVE,
+        "writable": store.writable and node.role is not BrokerRole.SLAVE,
         "put_total": store.put_total,
         "get_total": store.get_total,
         "client_connections": node.server.connection_count,
@@ -77,7 +77,7 @@ def broker_status(node: BrokerNode, instant: Instant) -> dict[str, object]:
         "home_id": mastership.home_id,
         "epochs": [_epoch(record) for record in mastership.history],
         "follows": node.master_remoting_address.value if node.role is BrokerRole.SLAVE else "",
-        "ticket": None,
+        "ticket": None if ticket is None else ticket.as_dict(instant.now_ms),
         "fenced_by": mastership.fenced_by,
         "members": {str(home): address for home, address in mastership.members.items()},
         "sync": mastership.newest.sync if mastership.newest is not None else None,

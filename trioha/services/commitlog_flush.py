@@ -65,7 +65,7 @@ class CommitlogFlush:
                     await self._urgent.wait()
                 self._grown = trio.Event()
                 self._urgent = trio.Event()
-                await self._flush_log()
+                await self.flush_log()
                 queues_due_s = min(queues_due_s, trio.current_time() + self._queue_interval_s)
             if trio.current_time() >= queues_due_s:
                 queues_due_s = math.inf
@@ -73,10 +73,11 @@ class CommitlogFlush:
 
     async def flush_all(self) -> None:
         """Bring everything to disk once."""
-        await self._flush_log()
+        await self.flush_log()
         await self._in_thread(self._store.flush_queues)
 
-    async def _flush_log(self) -> None:
+    async def flush_log(self) -> None:
+        """Bring the log to disk once."""
         started_ms = self._clock.now_ms()
         try:
             offset = await self._in_thread(self._store.flush)

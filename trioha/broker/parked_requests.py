@@ -1,0 +1,81 @@
+"""Writes that wait while mastership changes hands: kept with their connection, in order, bounded.
+
+A planned switch takes a fraction of a second. Refused meanwhile, a stock producer would try the
+same broker again at once, give up after three times, and tell its application. Parked, the request
+is answered a little later, by this node or by the new master, and nobody notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trioha.errors import CommandError
+from trioha.remoting.channel import Channel, Instant
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+
+COUNT_MAX = 65_536
+BYTES_MAX = 64 << 20
+"""Five seconds of 12 MiB/s; beyond it clients are told to try again."""
+_OVERHEAD_BYTES = 1_000
+
+SENDS = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+)
+CHANGES = (
+    *SENDS,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    RequestCode.LOCK_BATCH_MQ,
+    RequestCode.UNLOCK_BATCH_MQ,
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    RequestCode.CLONE_GROUP_OFFSET,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+)
+"""What changes the log or a table that the new master is to have."""
+
+
+class ParkedRequests:
+    """In the order they came."""
+
+    def __init__(self, *, count_max: int = COUNT_MAX, bytes_max: int = BYTES_MAX) -> None:
+        self._requests: list[tuple[Channel, RemotingCommand]] = []
+        self._bytes = 0
+        self._count_max = count_max
+        self._bytes_max = bytes_max
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def park(self, channel: Channel, request: RemotingCommand, instant: Instant) -> None:
+        """Keep a request; a handler for all of `CHANGES`.
+
+        Errors: CommandError when there is no room.
+        """
+        body = request.body
+        size = len(body) if isinstance(body, (bytes, bytearray, memoryview)) else 0
+        if len(self._requests) >= self._count_max or self._bytes + size > self._bytes_max:
+            raise CommandError(
+                ResponseCode.SYSTEM_BUSY,
+                f"[REJECTREQUEST] {len(self._requests)} writes wait for a switch of masters",
+            )
+        self._bytes += size + _OVERHEAD_BYTES
+        self._requests.append((channel, request))
+
+    def take(self, use: Callable[[Channel, RemotingCommand], None]) -> int:
+        """Hand over all of them, in order; who has gone meanwhile is left out. How many."""
+        requests, self._requests = self._requests, []
+        self._bytes = 0
+        count = 0
+        for channel, request in requests:
+            if not channel.closed:
+                use(channel, request)
+                count += 1
+        return count

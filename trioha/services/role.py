@@ -1,0 +1,86 @@
+"""What a broker is, master or slave, one role after the other, while clients stay connected.
+
+Each role has a nursery of its own, run in a loop: leaving one cancels it (links to slaves, or to
+the master), and the next one starts. What decides about a change is in `services.role_control`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from trioha.config import BrokerRole
+from trioha.services.ha_client import replicate_from_master
+from trioha.services.ha_master import serve_ha
+from trioha.services.slave_synchronize import synchronize_slave
+from trioha.services.transport import Listener
+
+if TYPE_CHECKING:
+    from trioha.services.broker_node import BrokerNode
+
+
+async def serve_role(
+    node: BrokerNode,
+    ha_listener: Listener,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Be what the node is, until cancelled; started once the first role is."""
+    while True:
+        node.roles.changed = trio.Event()
+        async with trio.open_nursery() as nursery:
+            if node.role is BrokerRole.SLAVE:
+                await _start_slave(node, ha_listener, nursery)
+            else:
+                await _start_master(node, ha_listener, nursery)
+            task_status.started()
+            task_status = trio.TASK_STATUS_IGNORED
+            await node.roles.changed.wait()
+            nursery.cancel_scope.cancel()
+        node.ha_master = node.ha_client = node.slave_synchronizer = None
+        await node.roles.carry_out()
+
+
+async def _start_slave(node: BrokerNode, listener: Listener, nursery: trio.Nursery) -> None:
+    nursery.start_soon(_turn_away, listener, name="ha.turn_away")
+    node.ha_client = await nursery.start(
+        replicate_from_master,
+        node.master_address,
+        node.store,
+        node.config,
+        node.events,
+        node.clock,
+        node.on_appended,
+        name="ha.client",
+    )
+    node.slave_synchronizer = await nursery.start(
+        synchronize_slave,
+        node.master_remoting_address,
+        node.core.slave_tables,
+        node.config,
+        node.events,
+        node.clock,
+        name="slave_synchronize",
+    )
+
+
+async def _turn_away(listener: Listener) -> None:
+    """Who takes us for its master hears at once that we are not."""
+    while True:
+        (await listener.accept()).close()
+
+
+async def _start_master(node: BrokerNode, listener: Listener, nursery: trio.Nursery) -> None:
+    node.ha_master = await nursery.start(
+        serve_ha,
+        listener,
+        node.store,
+        node.replicas,
+        node.config,
+        node.events,
+        node.clock,
+        node.on_acked,
+        node.on_slave_lost,
+        name="ha.accept",
+    )

@@ -1,0 +1,334 @@
+"""Changes what a broker is, at run time: `trioha.broker.failover.RoleControl` on a real node.
+
+Theory of operation. What a role means for clients is a matter of a few values, changed in one
+scheduler pass; the rest (links, tables from the master) is a nursery (`services.role`).
+
+* To stop being master is immediate. From the pass in which a newer epoch is heard of, or mastership
+  is handed over, nothing is appended, who waits for a promise is told as at its deadline, and no
+  ack counts.
+* To become master takes a moment: the link to the old master ends, half a record at the log's end
+  is cut, what has arrived is dispatched, so that queue offsets go on where they stopped, and the
+  term is on disk before the first put.
+
+While a planned switch is under way changes are parked: they are answered here if it is given up,
+and refused with a code that sends clients back to the route if nobody is known to send them to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from trioha.broker.failover import Facts, Peer, Promotion
+from trioha.broker.failover_audit import AuditTrail
+from trioha.broker.parked_requests import CHANGES, ParkedRequests
+from trioha.config import BrokerRole
+from trioha.errors import CommandError, DiskFull, LocalProtocolError
+from trioha.ha.mastership import Standing
+from trioha.remoting.channel import Channel, Instant
+from trioha.remoting.connection import RemotingConnection
+from trioha.remoting.outbox import Outbox
+from trioha.remoting.requests import Requests
+from trioha.services.namesrv_registration import BrokerIdentity
+from trioha.services.open_mastership import config_of_role
+from trioha.wire.codes import ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+
+if TYPE_CHECKING:
+    from trioha.services.broker_node import BrokerNode
+
+_SLICE_BYTES = 262_144
+PARKED_MS_MAX = 10_000
+"""After that nobody waits for the answer any more: a stock producer gives up after 3 s."""
+
+
+class RoleControl:
+    """Changes the role of one node."""
+
+    def __init__(self, node: BrokerNode) -> None:
+        self.changed = trio.Event()
+        """The role's nursery is to end; `carry_out` says what comes next."""
+        self.audit = AuditTrail()
+        self._node = node
+        self._configured = node.config
+        self._parked = ParkedRequests()
+        self._parked_until_ms: int | None = None
+        self._promotion: tuple[Promotion, Callable[[str], None]] | None = None
+        self._master_home_id: int | None = None
+        self._requests = Requests(RemotingConnection(), Outbox(0), node.core.handlers, node.events)
+
+    # What other nodes and the status are told.
+
+    @property
+    def log_end(self) -> int:
+        return self._node.store.max_phy_offset
+
+    @property
+    def broker_id(self) -> int:
+        """What we register as: a slave whose own id is 0 takes that of the master."""
+        mastership = self._node.mastership
+        is_slave = mastership.standing is Standing.SLAVE
+        if is_slave and mastership.home_id == 0 and self._master_home_id is not None:
+            return self._master_home_id
+        return mastership.broker_id
+
+    def facts(self) -> Facts:
+        mastership = self._node.mastership
+        return {
+            "home_id": mastership.home_id,
+            "standing": mastership.standing.value,
+            "epoch": mastership.known_epoch,
+            "log_epoch": mastership.history.epoch_at(self.log_end),
+            "max_phy_offset": self.log_end,
+            "sync": mastership.newest.sync if mastership.newest is not None else None,
+            "puts_parked": len(self._parked),
+        }
+
+    def has_begun(self, nonce: bytes) -> bool:
+        return any(record.nonce == nonce for record in self._node.mastership.history)
+
+    def keep_audit(self, record: Mapping[str, object]) -> None:
+        self.audit.keep(record)
+        self._node.persist.check()
+        self._node.events.event(
+            "failover",
+            ticket=str(record.get("ticket_id")),
+            operator=str(record.get("operator")),
+            result=str(record.get("result")),
+            message=str(record.get("message")),
+        )
+
+    def audit_records(self) -> list[Mapping[str, object]]:
+        return self.audit.records
+
+    # A planned switch, at the master.
+
+    def pause(self) -> None:
+        node = self._node
+        if node.mastership.standing is not Standing.MASTER:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION,
+                f"this node is {node.mastership.standing.value}, not master",
+            )
+        node.core.pause()
+        node.core.divert(CHANGES, self._parked.park)
+
+    def resume(self) -> None:
+        node = self._node
+        if node.mastership.standing is Standing.MASTER:
+            node.core.become(node.role, self.broker_id)
+            node.core.restore()
+            self._answer_parked()
+            node.schedule_message.check()
+
+    def hand_over(self, target: Peer, epoch: int, ticket_id: str) -> None:
+        node = self._node
+        mastership = node.mastership
+        if mastership.standing is not Standing.MASTER or epoch <= mastership.epoch:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION,
+                f"this node is {mastership.standing.value} in epoch {mastership.known_epoch}",
+            )
+        mastership.fence(f"handed over to {target} for epoch {epoch}", epoch=epoch)
+        self._parked_until_ms = node.clock.now_ms() + PARKED_MS_MAX
+        self._step_down(mastership.fenced_by)
+
+    def take_back(self) -> bool:
+        """What was handed over is void: master again, if nothing newer is known."""
+        node = self._node
+        if not node.mastership.resume():
+            return False
+        self._become_master()
+        self.changed.set()
+        return True
+
+    # A new master, here or elsewhere.
+
+    def promote(self, promotion: Promotion, done: Callable[[str], None]) -> None:
+        mastership = self._node.mastership
+        if mastership.standing is Standing.MASTER:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION,
+                f"this node is master already, in epoch {mastership.epoch}",
+            )
+        if promotion.epoch <= mastership.epoch or promotion.epoch < mastership.known_epoch:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION,
+                f"epoch {promotion.epoch} is not newer than {mastership.known_epoch}",
+            )
+        self._promotion = (promotion, done)
+        self.changed.set()
+
+    def follow(self, master: Peer, epoch: int, nonce: bytes) -> None:
+        node = self._node
+        mastership = node.mastership
+        if master.address == node.addresses.listen or epoch < mastership.known_epoch:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION,
+                f"{master} of epoch {epoch} is not to be followed from here, where epoch "
+                f"{mastership.known_epoch} is known",
+            )
+        if mastership.hear(epoch, nonce, str(master), decided=True):
+            self._step_down(mastership.fenced_by)
+        mastership.become_slave()
+        self._master_home_id = master.home_id
+        node.master_remoting_address.set(master.address)
+        node.master_address.set(master.ha_address)
+        self._register()
+        self._refuse_parked(f"{master} is master now")
+
+    def fenced(self, reason: str) -> None:
+        """Somebody holds a newer epoch: stop being master in this very pass."""
+        self._node.failover.role_lost()
+        self._step_down(reason)
+
+    def left_alone(self) -> None:
+        """Nothing more will be asked of us under the ticket that was used here."""
+
+    # Time.
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        return self._parked_until_ms
+
+    def on_time(self, instant: Instant) -> None:
+        """Nobody has said who is master: clients find out from the route sooner."""
+        if self._parked_until_ms is not None and instant.now_ms >= self._parked_until_ms:
+            self._refuse_parked("this node is not master any more, and knows of none")
+
+    # The change itself.
+
+    async def carry_out(self) -> None:
+        """Between two roles: nothing of the old one runs any more."""
+        if self._promotion is None:
+            return
+        (promotion, done), self._promotion = self._promotion, None
+        reason = await self._prepare(promotion)
+        node = self._node
+        with node.server.outboxes.batch():
+            if not reason:
+                reason = self._begin(promotion)
+            done(reason)
+        if reason:
+            node.events.event("promotion_failed", epoch=promotion.epoch, reason=reason)
+
+    async def _prepare(self, promotion: Promotion) -> str:
+        """Bring log and queues into the state that a master needs; why not, if it cannot be."""
+        node, store = self._node, self._node.store
+        try:
+            while store.dispatch(_SLICE_BYTES):
+                await trio.lowlevel.checkpoint()
+            if store.dispatched_offset < store.max_phy_offset:
+                # What a cut link left of a record.
+                store.truncate_log(store.dispatched_offset)
+        except DiskFull as error:
+            return f"no room to bring the queues up to the log: {error}"
+        end = store.max_phy_offset
+        if end < promotion.log_offset:
+            return f"the log ends at {end}, the old master's at {promotion.log_offset}"
+        node.on_dispatched()
+        await node.flush.flush_log()
+        return ""
+
+    def _begin(self, promotion: Promotion) -> str:
+        node = self._node
+        mastership = node.mastership
+        configured = self._configured.broker_role
+        sync = configured is BrokerRole.SYNC_MASTER
+        if configured is BrokerRole.SLAVE:
+            newest = mastership.newest
+            sync = promotion.sync if promotion.sync is not None else bool(newest and newest.sync)
+        end = node.store.max_phy_offset
+        try:
+            record = mastership.begin_term(
+                promotion.epoch,
+                end,
+                nonce=promotion.nonce,
+                sync=sync,
+                wall_ms=node.clock.wall_ms(),
+            )
+        except LocalProtocolError as error:
+            # While the disk was at work somebody has told of a newer one.
+            return str(error)
+        node.events.event(
+            "epoch_began", epoch=record.epoch, start_offset=record.start_offset, sync=sync
+        )
+        self._become_master()
+        return ""
+
+    def _become_master(self) -> None:
+        node = self._node
+        node.config = config_of_role(self._configured, node.mastership)
+        node.role = node.config.broker_role
+        node.replicas.push2slave_max_offset = 0
+        node.core.become(node.role, self.broker_id)
+        node.core.restore()
+        self._say_role()
+        self._register()
+        self._answer_parked()
+        node.schedule_message.check()
+        node.persist.check()
+
+    def _step_down(self, reason: str) -> None:
+        node = self._node
+        node.events.event("fenced", epoch=node.mastership.known_epoch, reason=reason)
+        if node.role is BrokerRole.SLAVE:
+            return
+        node.config = config_of_role(self._configured, node.mastership)
+        node.role = BrokerRole.SLAVE
+        node.ha_master = None
+        node.core.become(node.role, self.broker_id)
+        node.give_up_waiting()
+        self._say_role()
+        self.changed.set()
+
+    def _say_role(self) -> None:
+        node = self._node
+        node.events.event(
+            "role",
+            role=node.role.value,
+            broker_id=self.broker_id,
+            heartbeat_interval_ms=node.config.ha_send_heartbeat_interval,
+            heartbeat_limit_ms=node.config.ha_housekeeping_interval,
+        )
+
+    def _register(self) -> None:
+        node = self._node
+        mastership = node.mastership
+        node.registration.identity = BrokerIdentity.of(
+            attrs.evolve(node.config, broker_id=self.broker_id),
+            mastership.epoch,
+            mastership.nonce.hex(),
+        )
+        node.registration.topics_changed()
+
+    # What was parked.
+
+    def _answer_parked(self) -> None:
+        self._parked_until_ms = None
+        instant = self._node.clock.instant()
+
+        def answer(channel: Channel, request: RemotingCommand) -> None:
+            response = self._requests.handle(channel, request, instant)
+            if response is not None and not request.is_oneway:
+                channel.send_nowait(response)
+
+        with self._node.server.outboxes.batch():
+            self._parked.take(answer)
+            self._node.after_batch()
+
+    def _refuse_parked(self, reason: str) -> None:
+        self._parked_until_ms = None
+        self._node.core.restore()
+
+        def refuse(channel: Channel, request: RemotingCommand) -> None:
+            if not request.is_oneway:
+                channel.send_nowait(
+                    request.response(ResponseCode.SERVICE_NOT_AVAILABLE, f"{reason}; try again")
+                )
+
+        with self._node.server.outboxes.batch():
+            self._parked.take(refuse)

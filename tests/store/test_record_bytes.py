@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.stores import batch_of
 
+from trioha.store.consume_queue import ENTRY
 from trioha.store.interface import PutMessage
 from trioha.store.record_bytes import batch_bytes, record_bytes
-from trioha.wire.record import RecordError, decode_records, encode_record
+from trioha.wire.record import FIXED_SIZE, RecordError, decode_records, encode_record
 
 I32 = st.integers(-(1 << 31), (1 << 31) - 1)
 I64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -56,13 +59,21 @@ def test_a_batch_is_its_records_back_to_back(message: PutMessage, bodies: list[b
     offsets = []
     batch = batch_of([message] * len(bodies))
     batch.entries = [(n, body, b"P" * n, 0, ()) for n, body in enumerate(bodies)]
+    batch.entries[-1] = (*batch.entries[-1][:4], (b"K",))
     for number, body in enumerate(bodies):
         message.flag, message.body, message.properties = number, body, b"P" * number
         offsets.append(700 + len(expected))
         expected += encode_record(message, 5 + number, offsets[-1], 1234)
-    end = 700 + len(expected)
-    assert batch_bytes(batch, topic_field(message), offsets, end, 5, 1234) == expected
-    assert [record.phy_offset for record in decode_records(expected)] == offsets
+    field = topic_field(message)
+    size_min = FIXED_SIZE + len(field) - 1 + len(message.born_host) + len(message.store_host) - 16
+    tags = [-number for number in range(len(bodies))]
+    made = batch_bytes(batch, field, size_min, tags, 700, 5, 1234)
+    assert made.records == expected
+    records = list(decode_records(expected))
+    assert made.phy_offsets == offsets == [record.phy_offset for record in records]
+    sizes = [end - begin for begin, end in pairwise([*offsets, 700 + len(expected)])]
+    assert list(ENTRY.iter_unpack(made.entries)) == list(zip(offsets, sizes, tags, strict=True))
+    assert made.keyed == [(offsets[-1], 1234, message.topic, b"K")]
 
 
 def test_a_number_out_of_range_is_told() -> None:
@@ -70,4 +81,4 @@ def test_a_number_out_of_range_is_told() -> None:
     with pytest.raises(RecordError, match="does not fit a record"):
         record_bytes(message, b"\x01T", 92, 0, 0, 0)
     with pytest.raises(RecordError, match="does not fit a record"):
-        batch_bytes(batch_of([message]), b"\x01T", [0], 92, 0, 0)
+        batch_bytes(batch_of([message]), b"\x01T", 92, [0], 0, 0, 0)

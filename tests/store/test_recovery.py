@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.stores import (
     SEGMENT_BYTES,
@@ -60,6 +60,10 @@ def fill(store: FileMessageStore, count: int, *, size: int = 60, seed: int = 0) 
     return ends
 
 
+ALL_TIMES = (-(1 << 63), 1 << 63)
+"""A flipped bit may have put a record's timestamp anywhere."""
+
+
 def check_projection(store: FileMessageStore, config: StoreConfig) -> None:
     """Queues equal the log, and the index finds what is in it and nothing else."""
     records = records_of(config)
@@ -69,7 +73,7 @@ def check_projection(store: FileMessageStore, config: StoreConfig) -> None:
         if record.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_ROLLBACK:
             continue
         for key in record.properties.get("KEYS", "").split(" "):
-            views, _, _ = store.query_message(record.topic, key, 10_000, 0, 1 << 60)
+            views, _, _ = store.query_message(record.topic, key, 10_000, *ALL_TIMES)
             offsets = [int.from_bytes(view[28:36], "big") for view in views]
             assert record.phy_offset in offsets or not key
             assert offsets == sorted(set(offsets), reverse=True)
@@ -165,6 +169,8 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Crashed:
 @given(
     flips=st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 255)), min_size=1, max_size=4)
 )
+@example(flips=[(167, 16)])  # a store timestamp in the far future
+@example(flips=[(167, 128)])  # and one long before 1970
 def test_byte_flips_in_the_tail_cut_cleanly(crashed: Crashed, flips: list[tuple[int, int]]) -> None:
     root, tree, safe = crashed.root, crashed.tree, crashed.safe
     config = small_config(root)

@@ -6,8 +6,16 @@ master, and those that recovery found. A record whose end has not arrived yet si
 
 from __future__ import annotations
 
-import struct
 from typing import Final
+
+from librt.strings import (
+    BytesWriter,
+    read_i16_be,
+    read_i32_be,
+    read_i64_be,
+    write_i32_be,
+    write_i64_be,
+)
 
 from trioha.errors import CommitLogCorrupted
 from trioha.store.commitlog import CommitLog
@@ -38,16 +46,35 @@ _TRANSACTION_MASK: Final = int(SysFlag.TRANSACTION_MASK)
 _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
 _SPECIAL_BITS: Final = _TRANSACTION_MASK | int(SysFlag.BORNHOST_V6 | SysFlag.STOREHOST_V6)
-_MAGIC: Final = MAGIC
+_MAGIC_I32: Final = MAGIC - (1 << 32)
+_UNIQ_KEY: Final = b"UNIQ_KEY\x01"
 _TAGS_START: Final = b"TAGS\x01"
 _TAGS_INNER: Final = b"\x02TAGS\x01"
 _HEAD_SIZE: Final = 88
-# size, magic, queueId, queueOffset, sysFlag, storeTimestamp, body length; both hosts IPv4
-_UNPACK: Final = struct.Struct(">II4xi4xq8xi16xq20xi").unpack_from
+_PIECE_BYTES: Final = 65_536
 _TAG_CODES_MAX: Final = 4096
 
 QUEUE_INDEX_MAX = 1 << 58
 """A file's name holds 20 digits of byte offset; damaged or hostile records ask for more."""
+
+
+class _Run:
+    """What a piece of log brings to one queue."""
+
+    __slots__ = ("codes", "end_phy_offset", "entries", "next_index", "queue")
+
+    def __init__(self, queue: ConsumeQueue) -> None:
+        self.queue = queue
+        self.next_index = queue.next_index
+        self.end_phy_offset = queue.max_phy_offset
+        self.entries = BytesWriter()
+        self.codes: list[int] = []
+
+    def file(self) -> None:
+        """Put the entries into the queue. Errors: DiskFull; it has none of them then."""
+        if not self.queue.has_room(len(self.codes)):
+            self.queue.make_room(len(self.codes))
+        self.queue.append_all(self.entries.getvalue(), self.end_phy_offset)
 
 
 class Dispatcher:
@@ -84,63 +111,121 @@ class Dispatcher:
 
     def _run_segment(self, segment: MappedFile, end: int, budget_end: int) -> bool | None:
         """What `run` is to return, or None when everything below `end` is done. HOT on slaves."""
-        buffer = segment.buffer
         base = segment.from_offset
-        queues = self._queues.by_topic_field
-        index = self._index
-        listener = self.listener
         offset = self.offset
         while offset < end:
             if offset >= budget_end:
                 return True
             position = offset - base
-            if end - offset < FIXED_SIZE:
-                if not self._step(segment, end):
-                    return False
-                offset = self.offset
-                continue
-            size, magic, queue_id, queue_offset, sys_flag, timestamp, body_size = _UNPACK(
-                buffer, position
-            )
-            following = offset + size
-            # Anything but the next record of a known queue goes the long way.
-            if (
-                magic != _MAGIC
-                or sys_flag & _SPECIAL_BITS
-                or following > end
-                or not 0 <= body_size <= size - FIXED_SIZE
-            ):
-                if not self._step(segment, end):
-                    return False
-                offset = self.offset
-                continue
-            tail = buffer[position + _HEAD_SIZE + body_size : position + size]
-            topic_end = tail[0] + 1
-            properties_at = topic_end + 2
-            queue = queues.get((tail[:topic_end], queue_id))
-            if (
-                queue is None
-                or queue.next_index != queue_offset
-                or following <= queue.max_phy_offset
-                or queue.is_schedule
-                or properties_at > len(tail)
-                or tail[topic_end] << 8 | tail[topic_end + 1] != len(tail) - properties_at
-            ):
-                if not self._step(segment, end):
-                    return False
-                offset = self.offset
-                continue
-            properties = tail[properties_at:]
-            tags_code = self._tags_code(properties) if _TAGS_START in properties else 0
-            queue.append(offset, size, tags_code)
-            if listener is not None:
-                listener(queue.topic, queue_id, queue_offset + 1, (tags_code,))
-            self.store_timestamp = timestamp
-            if index.following:
-                for key in keys_of(properties):
-                    index.note(offset, timestamp, queue.topic, key)
-            self.offset = offset = following
+            piece = segment.buffer[position : position + min(_PIECE_BYTES, end - offset)]
+            self._run_piece(piece, budget_end)
+            # What stands there now is cut off by the piece's end, or goes the long way.
+            if self.offset == offset and not self._step(segment, end):
+                return False
+            offset = self.offset
         return None
+
+    def _run_piece(self, piece: bytes, budget_end: int) -> None:
+        """Dispatch the records that lie whole in `piece`, which begins at `offset`, up to the first
+        that needs a closer look.
+
+        Entries are gathered by queue and go into each at once, then the index learns of them, and
+        then `offset` moves. Where a queue finds no room it has not moved: whatever went into
+        others before is met again and known by its place.
+        """
+        base = self.offset
+        stop = len(piece)
+        budget = min(stop, budget_end - base) - 1
+        queues = self._queues.by_topic_field
+        timestamp = self.store_timestamp
+        follows_index = self._index.following
+        runs: dict[ConsumeQueue, _Run] = {}
+        run: _Run | None = None
+        keyed: list[Keyed] = []
+        last_tail = b""
+        last_queue_id = -1
+        tags_code = 0
+        # The shape of the last properties: what stands around a message's unique id.
+        shape_size = -1
+        before = after = b""
+        position = 0
+        while position <= budget and position + FIXED_SIZE <= stop:
+            size: int = read_i32_be(piece, position)
+            body_size: int = read_i32_be(piece, position + 84)
+            following = position + size
+            if (
+                read_i32_be(piece, position + 4) != _MAGIC_I32
+                or read_i32_be(piece, position + 36) & _SPECIAL_BITS
+                or following > stop
+                or body_size < 0
+                or body_size > size - FIXED_SIZE
+            ):
+                break
+            topic_at = position + _HEAD_SIZE + body_size
+            topic_end = topic_at + 1 + piece[topic_at]
+            properties_at = topic_end + 2
+            if properties_at > following:
+                break
+            properties_size: int = read_i16_be(piece, topic_end)
+            if properties_size != following - properties_at:
+                break
+            queue_id: int = read_i32_be(piece, position + 12)
+            queue_offset: int = read_i64_be(piece, position + 20)
+            topic_field = piece[topic_at:topic_end]
+            if queue_id != last_queue_id or topic_field != last_tail or run is None:
+                queue = queues.get((topic_field, queue_id))
+                if queue is None or queue.is_schedule:
+                    break
+                run = runs.get(queue)
+                if run is None:
+                    run = runs[queue] = _Run(queue)
+                last_tail, last_queue_id = topic_field, queue_id
+            phy_offset = base + position
+            if queue_offset != run.next_index or phy_offset + size <= run.queue.max_phy_offset:
+                break
+            properties = piece[properties_at:following]
+            timestamp = read_i64_be(piece, position + 56)
+            if (
+                properties_size == shape_size
+                and properties.startswith(before)
+                and properties.endswith(after)
+                and b"\x02" not in properties[len(before) : shape_size - len(after)]
+            ):
+                # As the one before it, but for its id.
+                if follows_index:
+                    key = properties[len(before) : shape_size - len(after)]
+                    keyed.append((phy_offset, timestamp, run.queue.topic, key))
+            else:
+                shape_size = -1
+                tags_code = self._tags_code(properties) if _TAGS_START in properties else 0
+                keys = keys_of(properties)
+                if follows_index:
+                    for key in keys:
+                        keyed.append((phy_offset, timestamp, run.queue.topic, key))
+                if len(keys) == 1 and b"KEYS\x01" not in properties and keys[0]:
+                    begin = properties.find(_UNIQ_KEY + keys[0]) + len(_UNIQ_KEY)
+                    before = properties[:begin]
+                    after = properties[begin + len(keys[0]) :]
+                    shape_size = properties_size
+            write_i64_be(run.entries, phy_offset)
+            write_i32_be(run.entries, size)
+            write_i64_be(run.entries, tags_code)
+            run.codes.append(tags_code)
+            run.next_index += 1
+            run.end_phy_offset = phy_offset + size
+            position = following
+        if position == 0:
+            return
+        listener = self.listener
+        for run in runs.values():
+            if run.codes:
+                run.file()
+                if listener is not None:
+                    listener(run.queue.topic, run.queue.queue_id, run.next_index, run.codes)
+        if follows_index:
+            self._index.note_all(keyed)
+        self.store_timestamp = timestamp
+        self.offset = base + position
 
     def _step(self, segment: MappedFile, end: int) -> bool:
         """Go one record or blank further; False when its end has not arrived."""

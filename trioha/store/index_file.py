@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from librt.strings import BytesWriter, write_i32_be, write_i64_be
+
 from trioha.errors import CommitLogCorrupted, StoreError
 from trioha.store.mapped_file import MappedFile
 from trioha.store.store_config import StoreConfig
@@ -30,7 +32,6 @@ _ENTRY_SIZE: Final = 20
 _I32_MAX: Final = 0x7FFFFFFF
 _GET_SLOT: Final = _SLOT.unpack_from
 _PUT_SLOT: Final = _SLOT.pack_into
-_PUT_ENTRY: Final = _ENTRY.pack_into
 
 NAME_DIGITS = 17
 
@@ -134,22 +135,31 @@ class IndexFile:
             self.begin_phy_offset, self.begin_timestamp = keyed[begin][:2]
         begin_timestamp = self.begin_timestamp
         phy_offset = timestamp = 0
+        entries = BytesWriter()
+        newest: dict[int, int] = {}  # by where their slots lie
         for row in range(begin, end):
             phy_offset, timestamp, _, _ = keyed[row]
             key_hash = hashes[row]
             seconds = (timestamp - begin_timestamp) // 1000
-            slot_at = _HEADER_SIZE + key_hash % slots * _SLOT_SIZE
-            previous: int = _GET_SLOT(buffer, slot_at)[0]
-            if not 0 < previous < number:
-                previous = 0
-                self.used_slots += 1
-            if not 0 <= seconds <= _I32_MAX:
+            if seconds < 0 or seconds > _I32_MAX:
                 seconds = min(max(seconds, 0), _I32_MAX)
-            # The entry before its slot: one half added can then be undone.
-            _PUT_ENTRY(buffer, at, key_hash, phy_offset, seconds, previous)
-            _PUT_SLOT(buffer, slot_at, number)
-            at += _ENTRY_SIZE
+            slot_at = _HEADER_SIZE + key_hash % slots * _SLOT_SIZE
+            previous = newest.get(slot_at, 0)
+            if not previous:
+                previous = _GET_SLOT(buffer, slot_at)[0]
+                if previous <= 0 or previous >= number:
+                    previous = 0
+                    self.used_slots += 1
+            newest[slot_at] = number
+            write_i32_be(entries, key_hash)
+            write_i64_be(entries, phy_offset)
+            write_i32_be(entries, seconds)
+            write_i32_be(entries, previous)
             number += 1
+        # The entries before their slots: those half added can then be undone.
+        buffer[at:stop] = entries.getvalue()
+        for slot_at, slot_number in newest.items():
+            _PUT_SLOT(buffer, slot_at, slot_number)
         self.next_number = number
         self.end_phy_offset = phy_offset
         self.end_timestamp = timestamp

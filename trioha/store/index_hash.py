@@ -1,14 +1,16 @@
 """Hashes of many index keys at a time (IndexFile.indexKeyHashMethod).
 
 A client's unique id ends in a counter of four hex digits; what stands before it stays the same for
-a millisecond. So the hash of `topic#` and the first 28 characters is remembered, and the rest is
-two look-ups. Any other key goes the long way. Everything remembered may be forgotten at any time.
+a millisecond. So the hash of `topic#` and the first 28 characters is remembered, and only the rest
+is counted. Any other key goes the long way. Everything remembered may be forgotten at any time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
+
+from librt.strings import read_i32_be
 
 from trioha.store.index_file import Keyed
 from trioha.wire.java_hash import index_key_hash, string_hash
@@ -18,10 +20,10 @@ _UNIQUE_ID_BYTES: Final = 32
 _HEAD_BYTES: Final = 28
 _HEADS_MAX = 512
 _TOPICS_MAX = 64
-_HEX_DIGITS = b"0123456789ABCDEF"
+_NOT_ASCII: Final = -0x7F7F7F80  # the highest bit of each of four bytes
 _POWER_2: Final = 31**2
+_POWER_3: Final = 31**3
 _POWER_4: Final = 31**4
-_PAIRS: Final = {bytes((high, low)): high * 31 + low for high in _HEX_DIGITS for low in _HEX_DIGITS}
 
 
 class IndexHasher:
@@ -39,13 +41,19 @@ class IndexHasher:
                 if topic != last_topic:
                     last_topic = topic
                     heads = self._heads_of(topic)
-                high = _PAIRS.get(key[28:30])
-                low = _PAIRS.get(key[30:])
-                if high is not None and low is not None:
-                    state = heads.get(key[:_HEAD_BYTES])
+                tail: int = read_i32_be(key, _HEAD_BYTES)
+                if not tail & _NOT_ASCII:
+                    head = key[:_HEAD_BYTES]
+                    state = heads.get(head)
                     if state is None:
-                        state = _learn(heads, topic, key[:_HEAD_BYTES])
-                    value = (state + high * _POWER_2 + low) & _MASK
+                        state = _learn(heads, topic, head)
+                    value = (
+                        state
+                        + (tail >> 24) * _POWER_3
+                        + (tail >> 16 & 0x7F) * _POWER_2
+                        + (tail >> 8 & 0x7F) * 31
+                        + (tail & 0x7F)
+                    ) & _MASK
                     if value > 0x7FFFFFFF:
                         # Math.abs, and Integer.MIN_VALUE counts as 0.
                         value = (0x100000000 - value) & 0x7FFFFFFF

@@ -10,10 +10,9 @@ from typing import Final
 
 from trioha.errors import LocalProtocolError, StoreError
 from trioha.store.commitlog import CommitLog
-from trioha.store.consume_queue import ENTRY, ConsumeQueue
+from trioha.store.consume_queue import ConsumeQueue
 from trioha.store.consume_queues import ConsumeQueues, is_storable
 from trioha.store.dispatcher import Dispatcher
-from trioha.store.index_file import Keyed
 from trioha.store.index_files import IndexFiles
 from trioha.store.put_values import PutBatch, PutMessage, PutResult, PutStatus
 from trioha.store.record_bytes import V6_BITS, batch_bytes, record_bytes
@@ -37,7 +36,6 @@ _MESSAGE_ILLEGAL: Final = PutStatus.MESSAGE_ILLEGAL
 _NOT_WRITABLE: Final = PutStatus.NOT_WRITABLE
 _PROPERTIES_BYTES_MAX: Final = PROPERTIES_BYTES_MAX
 _EVERYTHING: Final = 1 << 62
-_PACK_ENTRY: Final = ENTRY.pack
 
 
 class Writer:
@@ -140,9 +138,7 @@ class Writer:
             self._catch_up()
         timestamp = max(wall_ms, dispatcher.store_timestamp)
         size_min = queue.record_bytes_min + _host_bytes_more(batch.sys_flag)
-        offset = end = log.end
-        offsets: list[int] = []
-        sizes: list[int] = []
+        count = total = 0
         for _, body, properties, _, _ in batch.entries:
             body_size = len(body)
             properties_size = len(properties)
@@ -153,59 +149,33 @@ class Writer:
                 or queue.topic_size > TOPIC_BYTES_MAX
             ):
                 return _illegal(self._excess(body_size, properties_size, size, queue))
-            offsets.append(end)
-            sizes.append(size)
-            end += size
-        total = end - offset
+            count += 1
+            total += size
         if total > self._record_bytes_max:
             return _illegal(f"batch of {total} bytes is larger than a segment of the log")
-        count = len(sizes)
+        if queue.is_schedule:
+            codes = [dispatcher.delivery_time(entry[2], timestamp) for entry in batch.entries]
+        else:
+            codes = [entry[3] for entry in batch.entries]
         index = queue.next_index
         try:
             if not queue.has_room(count):
                 queue.make_room(count)
-            place = log.room_for(total)
-            if place != offset:
-                # A segment was full: everything moves to the next.
-                offsets = [place + each - offset for each in offsets]
-                offset = place
-            log.append(
-                batch_bytes(batch, queue.topic_field, offsets, offset + total, index, timestamp)
-            )
+            offset = log.room_for(total)
+            made = batch_bytes(batch, queue.topic_field, size_min, codes, offset, index, timestamp)
+            log.append(made.records)
         except (StoreError, RecordError) as error:
             return self._refused(error, wall_ms)
-        self._enqueue(queue, batch, offsets, sizes, timestamp)
+        queue.append_all(made.entries, offset + total)
+        listener = dispatcher.listener
+        if listener is not None:
+            listener(topic, queue_id, queue.next_index, codes)
         dispatcher.store_timestamp = timestamp
         dispatcher.offset = offset + total
-        rows: list[Keyed] = []
-        for each, entry in zip(offsets, batch.entries, strict=True):
-            for key in entry[4]:
-                rows.append((each, timestamp, topic, key))
-        self._index.note_all(rows)
+        self._index.note_all(made.keyed)
         self.put_total += count
         self.put_bytes += total
-        return PutResult(_PUT_OK, offset, total, index, timestamp, "", offsets)
-
-    def _enqueue(
-        self,
-        queue: ConsumeQueue,
-        batch: PutBatch,
-        offsets: list[int],
-        sizes: list[int],
-        timestamp: int,
-    ) -> None:
-        if queue.is_schedule:
-            codes = [self._dispatcher.delivery_time(entry[2], timestamp) for entry in batch.entries]
-        else:
-            codes = [entry[3] for entry in batch.entries]
-        packed = [
-            _PACK_ENTRY(offset, size, code)
-            for offset, size, code in zip(offsets, sizes, codes, strict=True)
-        ]
-        queue.append_all(b"".join(packed), offsets[-1] + sizes[-1])
-        listener = self._dispatcher.listener
-        if listener is not None:
-            listener(queue.topic, queue.queue_id, queue.next_index, codes)
+        return PutResult(_PUT_OK, offset, total, index, timestamp, "", made.phy_offsets)
 
     def _excess(self, body_size: int, properties_size: int, size: int, queue: ConsumeQueue) -> str:
         """Why a message of these sizes cannot be a record."""

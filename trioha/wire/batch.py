@@ -11,6 +11,8 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from librt.strings import read_i32_be
+
 from trioha.errors import RemoteProtocolError
 from trioha.wire.properties import PROPERTIES_BYTES_MAX
 from trioha.wire.remoting_command import Buffer
@@ -19,7 +21,6 @@ _HEAD = struct.Struct(">iIIii")
 _U16 = struct.Struct(">H")
 _HEAD_SIZE: Final = 20
 _ELEMENT_SIZE_MIN: Final = 22
-_UNPACK: Final = struct.Struct(">i8xii").unpack_from  # without magic and crc
 
 
 class BatchElement(NamedTuple):
@@ -51,7 +52,10 @@ def split_fields(body: Buffer) -> list[tuple[int, bytes, bytes]]:
         body_at = position + _HEAD_SIZE
         if body_at + 2 > end:
             raise RemoteProtocolError(f"batch element at {position} is cut off")
-        total, flag, body_size = _UNPACK(data, position)
+        # `int`, or compiled sums with them would wrap at 32 bits.
+        total: int = read_i32_be(data, position)
+        flag: int = read_i32_be(data, position + 12)
+        body_size: int = read_i32_be(data, position + 16)
         body_end = body_at + body_size
         if body_size < 0 or body_end + 2 > end:
             raise RemoteProtocolError(f"batch element at {position}: body of {body_size} bytes")

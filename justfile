@@ -10,7 +10,7 @@ list:
 # Make .venv with everything the checks need.
 setup:
     test -d .venv || python3 -m venv .venv
-    pip install -q -e '.[dev,spark]' -c constraints.txt
+    pip install -q -e '.[console,dev,spark]' -c constraints.txt
 
 # Everything that must hold before a push.
 check: fmt lint types imports
@@ -38,6 +38,10 @@ test package="" *options="":
 # Tests with real processes under load.
 slow *options="":
     pytest -q -m slow {{ options }}
+
+# Screens of the console as text, written anew: read the diff before you commit it.
+rewrite:
+    TRIOHA_REWRITE=1 pytest -q tests/console
 
 # Compile the hot modules in place: the same sources, about twice as fast.
 compile:

@@ -63,9 +63,10 @@ def test_a_change_of_state_is_dated_only_if_it_was_seen() -> None:
     master, slave = cluster.add_set("broker-a")
     history = History()
     history.add(ClusterSnapshot.of(cluster.raw()))
-    assert history.of(slave).state_since_ms is None
+    assert not history.of(slave).since_is_known
     cluster.silent[slave] = "gone"
     cluster.tick()
     history.add(ClusterSnapshot.of(cluster.raw()))
-    assert history.of(slave).state_since_ms == cluster.wall_ms
-    assert history.of(master).state_since_ms is None
+    assert (history.of(slave).state, history.of(slave).since_ms) == ("silent", cluster.wall_ms)
+    assert history.of(slave).since_is_known
+    assert not history.of(master).since_is_known

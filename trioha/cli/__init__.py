@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, str] = {
     "produce": "Send messages.",
     "consume": "Receive messages.",
     "ha": "Look at replication.",
+    "console": "Watch a cluster live, fail over, replay what was recorded.",
     "log": "Read, verify and compare commitlogs without a running node.",
     "journal": "Read what a node recorded, or follow it.",
     "node": "Look into one running node: its tasks, its settings.",

@@ -19,11 +19,12 @@ import attrs
 import trio
 
 from trioha.client.background import open_background_nursery
-from trioha.errors import CommandError, TriohaError, Unreachable
+from trioha.errors import CommandError, Unreachable
 from trioha.remoting.channel import Handler
 from trioha.services.clock import Clock
 from trioha.services.remoting_client import RemotingClient, open_remoting_client, parse_address
 from trioha.services.transport import Transport, connect
+from trioha.wire.address import parse_namesrvs
 from trioha.wire.codes import ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -163,9 +164,7 @@ async def open_cluster(namesrv: str, config: ClusterConfig | None = None) -> Asy
 
     Errors: TriohaError when `namesrv` is not a list of addresses.
     """
-    addresses = tuple(part.strip() for part in namesrv.replace(",", ";").split(";") if part.strip())
-    if not addresses:
-        raise TriohaError("no name server given; write HOST:PORT;HOST:PORT")
+    addresses = parse_namesrvs(namesrv)
     host = await _local_host(*parse_address(addresses[0]))
     async with open_background_nursery() as nursery:
         left = trio.Event()

@@ -15,6 +15,8 @@ from typing import Protocol
 import trio
 
 from trioha.errors import TriohaError
+from trioha.wire.address import format_address as format_address
+from trioha.wire.address import parse_address as parse_address
 from trioha.wire.remoting_command import Buffer
 
 READ_BYTES_MAX = 262_144
@@ -234,18 +236,6 @@ async def connect(host: str, port: int, *, read_bytes_max: int = READ_BYTES_MAX)
             sock.close()
             raise
     raise failure or OSError(errno.EADDRNOTAVAIL, f"no address for {host}")
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """``host:port`` or ``[v6]:port`` taken apart. Errors: TriohaError."""
-    host, colon, port = address.strip().rpartition(":")
-    if colon and host and port.isdecimal() and int(port) < 65536:
-        return host.strip("[]"), int(port)
-    raise TriohaError(f"{address!r} is not an address; write HOST:PORT")
-
-
-def format_address(host: object, port: object) -> str:
-    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
 
 
 def _rest(buffers: list[Buffer], sent: int) -> list[Buffer]:

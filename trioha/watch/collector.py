@@ -150,7 +150,8 @@ class Collector:
         if key in self._out:
             return False
         asked = self._asked.get(key)
-        return asked is None or now_ms - asked >= question.period_ms
+        # A tenth early counts: else a clock that ticks at 999 ms asks every other second.
+        return asked is None or 10 * (now_ms - asked) >= 9 * question.period_ms
 
     def _wanted(self) -> Iterator[Question]:
         period_ms = self._period_ms

@@ -10,6 +10,7 @@ from collections import deque
 
 import attrs
 
+from trioha.watch.condition import condition_of
 from trioha.watch.snapshot import ClusterSnapshot
 
 POINTS_MAX = 900
@@ -69,9 +70,10 @@ class ReplicaHistory:
     heard: Series = attrs.field(factory=Series)
     """Seconds since the other end spoke."""
     state: str = ""
-    """What it was last seen as; a change of it starts `state_since_ms` anew."""
-    state_since_ms: int | None = None
-    """None while nothing has changed under our eyes: since when is then not known."""
+    """The word of its condition; a change of it starts `since_ms` anew."""
+    since_ms: int = 0
+    since_is_known: bool = False
+    """False while it has not changed under our eyes: then it has been so for longer."""
 
     @property
     def eta_s(self) -> float | None:
@@ -115,9 +117,10 @@ class History:
                 _add_rate(history.gets, history.get_rate, told_ms, replica.get_total)
             history.gap.add(snapshot.at_wall_ms, replica.gap_bytes)
             history.heard.add(snapshot.at_wall_ms, replica.heard_age_s)
-            state = _state(replica.standing or replica.role, bool(replica.answer.error))
+            state = condition_of(replica).word
             if history.state != state:
-                history.state_since_ms = snapshot.at_wall_ms if history.state else None
+                history.since_is_known = bool(history.state)
+                history.since_ms = snapshot.at_wall_ms
                 history.state = state
 
 
@@ -130,6 +133,3 @@ def _add_rate(totals: Series, rates: Series, wall_ms: int, total: int | None) ->
         # A counter that fell has started anew: that is no rate.
         rates.add(wall_ms, (total - before[1]) * 1000 / (wall_ms - before[0]))
 
-
-def _state(standing: str | None, silent: bool) -> str:
-    return f"{standing or 'unknown'}{', silent' if silent else ''}"

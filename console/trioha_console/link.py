@@ -1,0 +1,154 @@
+"""The console's end of the network: the pure remoting machine on asyncio streams.
+
+One connection per node, opened when something is asked of it and forgotten when it ends; nobody is
+reconnected to in the background. A node that stops answering costs its own questions their
+patience and nothing else: questions to others go their own way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+
+from trioha.errors import RemoteProtocolError, TriohaError, Unreachable
+from trioha.remoting.connection import NEED_DATA, RemotingConnection
+from trioha.wire.address import parse_address
+from trioha.wire.codes import RESPONSE_FLAG
+from trioha.wire.remoting_command import RemotingCommand, encode
+
+CONNECT_TIMEOUT_S = 3.0
+REQUEST_TIMEOUT_S = 3.0
+_READ_BYTES = 262_144
+
+
+class NodeLink:
+    """One open connection."""
+
+    def __init__(
+        self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.address = address
+        self._reader = reader
+        self._writer = writer
+        self._connection = RemotingConnection()
+        self._reason = ""
+        self._task = asyncio.create_task(self._read(), name=f"console.read[{address}]")
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._reason)
+
+    async def request(self, command: RemotingCommand) -> RemotingCommand:
+        """Send and await the answer. The caller owns patience.
+
+        Errors: Unreachable when the connection is or goes down.
+        """
+        if self.closed:
+            raise Unreachable(f"{self.address}: {self._reason}")
+        answer: asyncio.Future[RemotingCommand | None] = asyncio.get_running_loop().create_future()
+
+        def on_response(response: RemotingCommand | None) -> None:
+            if not answer.done():
+                answer.set_result(response)
+
+        self._connection.expect_response(command, on_response)
+        self._writer.write(encode(command))
+        try:
+            response = await answer
+        finally:
+            self._connection.forget(command.opaque)
+        if response is None:
+            raise Unreachable(f"{self.address}: {self._reason}")
+        return response
+
+    async def close(self) -> None:
+        self._end("closed by us")
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _read(self) -> None:
+        try:
+            while data := await self._reader.read(_READ_BYTES):
+                self._connection.receive_data(data)
+                while (command := self._connection.next_command()) is not NEED_DATA:
+                    # A node may ask us things as it asks clients; a console has no answers.
+                    if command.flag & RESPONSE_FLAG:
+                        self._connection.response_received(command)
+            self._end("connection closed by the node")
+        except RemoteProtocolError as error:
+            self._end(f"it does not speak our protocol: {error}")
+        except OSError as error:
+            self._end(os.strerror(error.errno) if error.errno else str(error))
+
+    def _end(self, reason: str) -> None:
+        if not self._reason:
+            self._reason = reason
+            self._writer.close()
+            self._connection.fail_pending()
+
+
+class Links:
+    """Connections by address, on demand."""
+
+    def __init__(
+        self,
+        *,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> None:
+        self._connect_timeout_s = connect_timeout_s
+        self._request_timeout_s = request_timeout_s
+        self._links: dict[str, NodeLink] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def request(
+        self, address: str, command: RemotingCommand, timeout_s: float | None = None
+    ) -> RemotingCommand:
+        """Ask a node and await its answer, whatever its code.
+
+        Errors: Unreachable, in words; TriohaError for what is no address.
+        """
+        link = await self._open(address)
+        patience_s = self._request_timeout_s if timeout_s is None else timeout_s
+        try:
+            async with asyncio.timeout(patience_s):
+                return await link.request(command)
+        except TimeoutError:
+            raise Unreachable(f"{address} did not answer within {patience_s:g} s") from None
+
+    async def close(self) -> None:
+        links, self._links = list(self._links.values()), {}
+        for link in links:
+            await link.close()
+
+    async def _open(self, address: str) -> NodeLink:
+        async with self._locks.setdefault(address, asyncio.Lock()):
+            link = self._links.get(address)
+            if link is None or link.closed:
+                link = self._links[address] = await self._connect(address)
+            return link
+
+    async def _connect(self, address: str) -> NodeLink:
+        host, port = parse_address(address)
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                reader, writer = await asyncio.open_connection(host, port)
+        except TimeoutError:
+            raise Unreachable(
+                f"{address}: no connection in {self._connect_timeout_s:g} s"
+            ) from None
+        except OSError as error:
+            raise Unreachable(f"{address}: {_in_words(error)}") from error
+        return NodeLink(address, reader, writer)
+
+
+def _in_words(error: OSError) -> str:
+    # asyncio puts its own sentence, with our address in it, before the reason.
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error) or type(error).__name__
+
+
+__all__ = ["Links", "NodeLink", "TriohaError"]

@@ -1,0 +1,118 @@
+"""Where the screens get what they show: a live cluster, or a recording of one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from trioha.errors import TriohaError
+from trioha.remoting.channel import Instant
+from trioha.watch.collector import Collector, Interest, Raw
+from trioha.watch.questions import Question
+from trioha.wire.remoting_command import RemotingCommand
+from trioha_console.link import Links
+
+PERIOD_S = 1.0
+_FIRST_S = 0.3
+"""A frame waits so long for answers on their way; who is slower comes with the next."""
+
+
+class Source(Protocol):
+    """Frames, and answers to what only one screen wants to know."""
+
+    title: str
+    """Whom it watches, for the header."""
+    live: bool
+    """False for a recording: it can be looked at, not asked or changed."""
+
+    def snapshots(self) -> AsyncIterator[Raw]:
+        """Raw answers, as `ClusterSnapshot.of` takes them, until the source ends."""
+
+    def want(self, interest: Interest) -> None:
+        """What the screen in front needs beyond the brokers themselves."""
+
+    async def ask(
+        self, address: str, command: RemotingCommand, timeout_s: float | None = None
+    ) -> RemotingCommand:
+        """One question to one node. Errors: Unreachable, TriohaError in words."""
+
+    async def close(self) -> None: ...
+
+
+class LiveSource:
+    """A cluster behind its name servers."""
+
+    live = True
+
+    def __init__(
+        self,
+        namesrvs: tuple[str, ...],
+        *,
+        title: str = "",
+        period_s: float = PERIOD_S,
+        links: Links | None = None,
+    ) -> None:
+        self.title = title or "; ".join(namesrvs)
+        self._period_s = period_s
+        self._collector = Collector(namesrvs, period_ms=round(period_s * 1000))
+        self._links = links or Links()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wanted = asyncio.Event()
+
+    def want(self, interest: Interest) -> None:
+        if interest != self._collector.interest:
+            self._collector.interest = interest
+            self._wanted.set()
+
+    async def ask(
+        self, address: str, command: RemotingCommand, timeout_s: float | None = None
+    ) -> RemotingCommand:
+        return await self._links.request(address, command, timeout_s)
+
+    async def snapshots(self) -> AsyncIterator[Raw]:
+        """One a period, and one soon after a screen has asked for something else."""
+        while True:
+            self._ask_what_is_due()
+            await self._answers_in(_FIRST_S)
+            yield self._collector.raw(_now().wall_ms)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._period_s):
+                    await self._wanted.wait()
+            self._wanted.clear()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await self._links.close()
+
+    async def _answers_in(self, patience_s: float) -> None:
+        """Until every answer is in; those who take longer are not waited for."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience_s
+        while self._tasks and (left_s := deadline - loop.time()) > 0:
+            await asyncio.wait(self._tasks, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+
+    def _ask_what_is_due(self) -> None:
+        for question in self._collector.due(_now()):
+            task = asyncio.create_task(
+                self._put(question), name=f"console.ask[{question.address} {question.key}]"
+            )
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _put(self, question: Question) -> None:
+        try:
+            response = await self._links.request(question.address, question.command())
+        except TriohaError as error:
+            self._collector.failed(question, str(error), _now())
+        else:
+            self._collector.answered(question, response, _now())
+        # Answers make new questions due: whom a name server names is asked at once.
+        self._ask_what_is_due()
+
+
+def _now() -> Instant:
+    return Instant(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)

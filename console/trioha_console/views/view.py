@@ -1,0 +1,34 @@
+"""What every screen of the main window is to the program around it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from textual.containers import Vertical
+
+from trioha.watch.collector import Interest
+from trioha_console.frame import Frame
+from trioha_console.widgets.grid import Grid
+
+
+class View(Vertical):
+    """A table of its own kind, and what belongs to it."""
+
+    NAME: ClassVar[str]
+    """In `:` commands, in files, as id."""
+    TITLE: ClassVar[str]
+    DEFAULT_CSS = "View { height: 1fr; }"
+
+    def show(self, frame: Frame) -> None:
+        """Draw this moment. Called while the view is in front, and when it comes there."""
+        raise NotImplementedError
+
+    @property
+    def grid(self) -> Grid[Any]:
+        """The table that `/`, sorting and export mean."""
+        return self.query_one(Grid)
+
+    @property
+    def interest(self) -> Interest:
+        """What the collector should ask for it."""
+        return Interest()

@@ -1,0 +1,309 @@
+"""A table that draws what is seen, and of that what has changed.
+
+Textual's DataTable keeps a cell object for everything; ten thousand queues once a second are too
+much for that. Here rows are values of any kind: the cells of those on screen are made from them,
+compared with what was drawn, and only lines that differ are drawn again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Generic
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from trioha_console.arrange import Order, Shape, arranged
+from trioha_console.cells import Cell, Column, Row, fit, fitted
+
+GAP = 2
+ROLES = ("dim", "strong", "accent", "good", "warn", "bad", "unknown")
+
+
+class Grid(ScrollView, Generic[Row], can_focus=True):
+    """Rows with a cursor, sorted and filtered."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Up", show=False),
+        Binding("down,j", "move(1)", "Down", show=False),
+        Binding("pageup,ctrl+b", "page(-1)", "Page up", show=False),
+        Binding("pagedown,ctrl+f", "page(1)", "Page down", show=False),
+        Binding("home,g", "edge(0)", "First", show=False),
+        Binding("end,G", "edge(-1)", "Last", show=False),
+        Binding("enter", "choose", "Open"),
+        Binding("s", "sort", "Sort"),
+        Binding("S", "reverse", "Reverse", show=False),
+    ]
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "grid--head",
+        "grid--cursor",
+        "grid--blurred-cursor",
+        *(f"grid--{role}" for role in ROLES),
+    }
+    DEFAULT_CSS = """
+    Grid {
+        background: $background;
+        color: $foreground;
+        height: 1fr;
+        overflow-x: hidden;
+        scrollbar-size-vertical: 1;
+        & > .grid--head { color: $text-muted; background: $panel; }
+        & > .grid--cursor { background: $primary 30%; text-style: bold; }
+        & > .grid--blurred-cursor { background: $primary 15%; }
+        & > .grid--dim, & > .grid--unknown { color: $foreground 55%; }
+        & > .grid--strong { text-style: bold; }
+        & > .grid--accent { color: $accent; }
+        & > .grid--good { color: $success; }
+        & > .grid--warn { color: $warning; }
+        & > .grid--bad { color: $error; text-style: bold; }
+    }
+    """
+
+    cursor: reactive[int] = reactive(0, repaint=False)
+
+    class Moved(Message):
+        """The cursor is on another row, or on none."""
+
+        def __init__(self, grid: Grid[Any], row: Any) -> None:
+            super().__init__()
+            self.grid = grid
+            self.row = row
+
+        @property
+        def control(self) -> Grid[Any]:
+            return self.grid
+
+    class Chosen(Message):
+        """Enter, or a double click."""
+
+        def __init__(self, grid: Grid[Any], row: Any) -> None:
+            super().__init__()
+            self.grid = grid
+            self.row = row
+
+        @property
+        def control(self) -> Grid[Any]:
+            return self.grid
+
+    def __init__(
+        self, shape: Shape[Row], *, empty: str = "Nothing here.", id: str | None = None
+    ) -> None:
+        super().__init__(id=id)
+        self.shape = shape
+        self.order = Order()
+        self.filter_text = ""
+        self.rows: list[Row] = []
+        """As shown: matching, in order."""
+        self.empty = empty
+        """What is said when there is no row."""
+        self._all: Sequence[Row] = ()
+        self._fitted: list[tuple[Column[Row], int]] = []
+        self._cells: dict[int, tuple[Cell, ...]] = {}
+        self._styles: dict[str, Style] = {}
+        self._moved_to: object = None
+
+    # Contents.
+
+    @property
+    def row(self) -> Row | None:
+        """Where the cursor is."""
+        return self.rows[self.cursor] if 0 <= self.cursor < len(self.rows) else None
+
+    @property
+    def total(self) -> int:
+        """Rows, those that the filter hides included."""
+        return len(self._all)
+
+    def show_rows(self, rows: Sequence[Row]) -> None:
+        """Show these instead; the cursor stays with its row."""
+        self._all = rows
+        self._arrange()
+
+    def set_filter(self, text: str) -> None:
+        self.filter_text = text
+        self._arrange()
+
+    def set_order(self, order: Order) -> None:
+        self.order = order
+        self._arrange()
+        self.refresh()
+
+    def go_to(self, identity: object) -> bool:
+        """Put the cursor on the row of this identity; False if it is not shown."""
+        for index, row in enumerate(self.rows):
+            if self.shape.identity(row) == identity:
+                self.cursor = index
+                return True
+        return False
+
+    def _arrange(self) -> None:
+        before = self.row
+        wanted = None if before is None else self.shape.identity(before)
+        old_count, old_cells = len(self.rows), self._cells
+        self.rows = arranged(self._all, self.shape, self.order, self.filter_text)
+        self._cells = {}
+        if len(self.rows) != old_count:
+            self.virtual_size = Size(self._width, len(self.rows) + 1)
+            self.refresh()
+        else:
+            for index in self._visible():
+                if self._cells_of(index) != old_cells.get(index):
+                    self.refresh_line(index + 1)
+        if wanted is None or not self.go_to(wanted):
+            self.cursor = max(0, min(self.cursor, len(self.rows) - 1))
+        self._tell_moved()
+
+    # The cursor.
+
+    def validate_cursor(self, cursor: int) -> int:
+        return max(0, min(cursor, len(self.rows) - 1))
+
+    def watch_cursor(self, old: int, new: int) -> None:
+        self.refresh_line(old + 1)
+        self.refresh_line(new + 1)
+        top, height = self.scroll_offset.y, self.size.height
+        if new < top or height < 3:
+            self.scroll_to(y=new, animate=False, immediate=True)
+        elif new + 2 - height > top:
+            self.scroll_to(y=new + 2 - height, animate=False, immediate=True)
+        self._tell_moved()
+
+    def _tell_moved(self) -> None:
+        row = self.row
+        identity = None if row is None else self.shape.identity(row)
+        if identity != self._moved_to:
+            self._moved_to = identity
+            self.post_message(self.Moved(self, row))
+
+    def action_move(self, step: int) -> None:
+        self.cursor += step
+
+    def action_page(self, step: int) -> None:
+        self.cursor += step * max(1, self.size.height - 2)
+
+    def action_edge(self, index: int) -> None:
+        self.cursor = index if index >= 0 else len(self.rows) - 1
+
+    def action_choose(self) -> None:
+        if self.row is not None:
+            self.post_message(self.Chosen(self, self.row))
+
+    def action_sort(self) -> None:
+        """By the next column; after the last one as the rows come."""
+        titles = ["", *(column.title for column, _ in self._fitted)]
+        index = titles.index(self.order.title) if self.order.title in titles else 0
+        self.set_order(Order(titles[(index + 1) % len(titles)]))
+
+    def action_reverse(self) -> None:
+        self.set_order(Order(self.order.title, not self.order.descending))
+
+    def on_click(self, event: events.Click) -> None:
+        if event.y == 0:
+            self._sort_at(event.x + self.scroll_offset.x)
+            return
+        index = event.y - 1 + self.scroll_offset.y
+        if 0 <= index < len(self.rows):
+            self.cursor = index
+            if event.chain == 2:
+                self.action_choose()
+
+    def _sort_at(self, x: int) -> None:
+        """A click on a head sorts by it, a second one the other way round."""
+        for column, width in self._fitted:
+            if x < width + GAP:
+                same = column.title == self.order.title
+                self.set_order(Order(column.title, same and not self.order.descending))
+                return
+            x -= width + GAP
+
+    # Drawing.
+
+    def on_resize(self) -> None:
+        self._fitted = fit(self.shape.columns, self.size.width, GAP)
+        self._cells = {}
+        self.virtual_size = Size(self._width, len(self.rows) + 1)
+        self.refresh()
+
+    def notify_style_update(self) -> None:
+        self._styles = {}
+        super().notify_style_update()
+
+    def on_focus(self) -> None:
+        self.refresh_line(self.cursor + 1)
+
+    def on_blur(self) -> None:
+        self.refresh_line(self.cursor + 1)
+
+    @property
+    def _width(self) -> int:
+        return sum(width for _, width in self._fitted) + GAP * max(0, len(self._fitted) - 1)
+
+    def _visible(self) -> range:
+        top = self.scroll_offset.y
+        return range(top, min(len(self.rows), top + max(0, self.size.height - 1)))
+
+    def _cells_of(self, index: int) -> tuple[Cell, ...]:
+        cells = self._cells.get(index)
+        if cells is None:
+            row = self.rows[index]
+            cells = tuple(column.cell(row, width) for column, width in self._fitted)
+            self._cells[index] = cells
+        return cells
+
+    def render_line(self, y: int) -> Strip:
+        scroll_x, scroll_y = self.scroll_offset
+        width = self.size.width
+        if y == 0:
+            return self._head().crop_extend(scroll_x, scroll_x + width, self._style("head"))
+        index = scroll_y + y - 1
+        base = self.rich_style
+        if index >= len(self.rows):
+            words = f"  {self.empty}" if not self.rows and y == 2 else ""
+            return Strip([Segment(words, base + self._style("dim"))]).adjust_cell_length(
+                width, base
+            )
+        if index == self.cursor:
+            base += self._style("cursor" if self.has_focus else "blurred-cursor")
+        segments: list[Segment] = []
+        gap = Segment(" " * GAP, base)
+        for (column, size), spans in zip(self._fitted, self._cells_of(index), strict=True):
+            if segments:
+                segments.append(gap)
+            segments += [
+                Segment(text, base + self._style(role) if role else base)
+                for text, role in fitted(spans, size, right=column.right)
+            ]
+        return Strip(segments).crop_extend(scroll_x, scroll_x + width, base)
+
+    def _head(self) -> Strip:
+        style = self._style("head")
+        segments: list[Segment] = []
+        for column, width in self._fitted:
+            title = column.title
+            if title == self.order.title:
+                title += "▼" if self.order.descending else "▲"
+            ((text, _), *rest) = fitted(((title, ""),), width, right=column.right)
+            role = style + Style(bold=title != column.title)
+            segments += [Segment(text, role), *(Segment(blank, role) for blank, _ in rest)]
+            segments.append(Segment(" " * GAP, style))
+        return Strip(segments)
+
+    def _style(self, role: str) -> Style:
+        style = self._styles.get(role)
+        if style is None:
+            # A role lies over the row's background, whichever that is.
+            style = self.get_component_rich_style(f"grid--{role}", partial=role in ROLES)
+            self._styles[role] = style
+        return style
+
+    def region_of(self, index: int) -> Region:
+        """Where a row is on the screen, for who wants to click it."""
+        x, y, _, _ = self.region
+        return Region(x, y + 1 + index - self.scroll_offset.y, self.size.width, 1)

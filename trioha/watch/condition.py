@@ -1,0 +1,126 @@
+"""How a replica is doing, in one word and one sentence: what an operator would say of it.
+
+This is what can be seen, not what somebody wants to be told of: thresholds for that are the alert
+rules'. Only one condition is given, the worst of those that hold.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import attrs
+
+from trioha.watch.replica import Replica
+from trioha.watch.snapshot import ReplicaSet
+from trioha.words import age_in_words, size_in_words
+
+LATE_INTERVALS = 2
+"""Heartbeats missed before a link is late; the journal says ha_heartbeat_late at the same."""
+QUIET_INTERVALS = 3
+
+
+class Level(enum.IntEnum):
+    """How much it should worry; larger is worse."""
+
+    GOOD = 0
+    UNKNOWN = 1
+    WARN = 2
+    BAD = 3
+
+
+@attrs.frozen
+class Condition:
+    """`word` fits a column, `why` is a sentence, or "" when there is nothing to add."""
+
+    level: Level
+    word: str
+    why: str = ""
+
+
+def condition_of(replica: Replica) -> Condition:
+    """How it is doing now."""
+    silent = _of_silent(replica)
+    if silent is not None:
+        return silent
+    if replica.standing == "FENCED":
+        why = f"takes no writes: {replica.fenced_by or 'a newer epoch is known'}"
+        return Condition(Level.BAD, "fenced", why)
+    return _of_master(replica) if replica.is_master else _of_slave(replica)
+
+
+def condition_of_set(one: ReplicaSet) -> Condition:
+    """The set as a whole: can it be written to, and how many of its slaves keep up."""
+    masters = one.masters
+    if len(masters) > 1:
+        names = " and ".join(master.address for master in masters)
+        return Condition(Level.BAD, "two masters", f"{names} both say that they are master")
+    slaves = [replica for replica in one.replicas if not replica.is_master]
+    level = sum(bool(replica.in_sync) for replica in slaves)
+    if not masters:
+        return Condition(Level.BAD, "no master", "nothing can be sent to it")
+    words = f"{level}/{len(slaves)} in sync" if slaves else "no slave"
+    worst = max((condition_of(replica).level for replica in one.replicas), default=Level.GOOD)
+    if not level and masters[0].role == "SYNC_MASTER":
+        return Condition(
+            Level.BAD, words, "SYNC_MASTER without a slave in sync: sends get SLAVE_NOT_AVAILABLE"
+        )
+    return Condition(worst, words)
+
+
+def _of_silent(replica: Replica) -> Condition | None:
+    """Of a node that has not answered, by what is known of its link."""
+    answer = replica.answer
+    if not answer.error:
+        if answer.wall_ms is None:
+            return Condition(Level.UNKNOWN, "asking", "has not answered yet")
+        return None
+    since = age_in_words(answer.error_age_s)
+    why = f"no answer for {since}: {answer.error}"
+    if not replica.registered:
+        return Condition(Level.BAD, "absent", f"no longer registered; {why}")
+    return Condition(Level.BAD, "silent", why)
+
+
+def _of_master(replica: Replica) -> Condition:
+    if not replica.registered:
+        return Condition(Level.BAD, "unlisted", "no name server routes to it")
+    if replica.writable is False:
+        return Condition(Level.BAD, "read only", "its disk is too full to take writes")
+    if replica.answer.is_stale:
+        return _stale(replica)
+    return Condition(Level.GOOD, "writable" if replica.writable else "master")
+
+
+def _of_slave(replica: Replica) -> Condition:
+    link, own = replica.link, replica.follows
+    if link is None and own is not None and own.state not in (None, "TRANSFER"):
+        why = own.last_error or "no master is known to it"
+        return Condition(Level.BAD, "unlinked", f"follows nobody (state {own.state}): {why}")
+    if link is None and replica.is_trioha and replica.master is not None:
+        return Condition(Level.BAD, "unlinked", "its master has no link to it")
+    age_s, interval_s = replica.heard_age_s, replica.heartbeat_interval_s
+    if age_s is not None and interval_s and age_s > LATE_INTERVALS * interval_s:
+        limit = age_in_words(replica.housekeeping_s)
+        why = f"quiet for {age_in_words(age_s)}; the link closes at {limit}"
+        level = Level.BAD if age_s > QUIET_INTERVALS * interval_s else Level.WARN
+        return Condition(level, "quiet", why)
+    if link is not None and link.doubt:
+        return Condition(Level.WARN, "doubtful", link.doubt)
+    if link is not None and link.in_sync is False:
+        behind = f"{size_in_words(replica.gap_bytes)} behind"
+        if replica.gap_s:
+            behind += f", {age_in_words(replica.gap_s)} of messages"
+        return Condition(Level.WARN, "behind", behind)
+    if replica.answer.is_stale:
+        return _stale(replica)
+    if not replica.registered:
+        return Condition(Level.WARN, "unlisted", "no name server knows it")
+    if link is not None and link.in_sync:
+        return Condition(Level.GOOD, "in sync")
+    return Condition(Level.UNKNOWN, "unknown", "nobody tells whether it is in sync")
+
+
+def _stale(replica: Replica) -> Condition:
+    return Condition(
+        Level.UNKNOWN, "stale", f"its numbers are {age_in_words(replica.answer.age_s)} old"
+    )

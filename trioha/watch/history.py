@@ -132,4 +132,3 @@ def _add_rate(totals: Series, rates: Series, wall_ms: int, total: int | None) ->
     if before is not None and total >= before[1]:
         # A counter that fell has started anew: that is no rate.
         rates.add(wall_ms, (total - before[1]) * 1000 / (wall_ms - before[0]))
-

@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, str] = {
     "consume": "Receive messages.",
     "ha": "Look at replication.",
     "console": "Watch a cluster live, fail over, replay what was recorded.",
+    "failover": "Make another node of a replica set its master.",
     "log": "Read, verify and compare commitlogs without a running node.",
     "journal": "Read what a node recorded, or follow it.",
     "node": "Look into one running node: its tasks, its settings.",
@@ -91,6 +92,7 @@ def cli() -> None:
     Send and receive:       echo hello | trioha produce -n 127.0.0.1:9876 -t T
                             trioha consume -n 127.0.0.1:9876 -t T -g G --count 1
     Watch replication:      trioha ha status -n 127.0.0.1:9876
+    Change masters:         trioha failover broker-a --dry-run -n 127.0.0.1:9876
 
     Exit codes: 0 ok, 1 failed, 2 usage, 3 unknown, 4 unreachable, 5 refused, 130 interrupted.
     """

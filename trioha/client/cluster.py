@@ -65,7 +65,8 @@ class Cluster:
         """What brokers may ask or tell us, by request code."""
         self.greeting: Callable[[], RemotingCommand | None] = lambda: None
         """What a broker is told first on a new connection: our heartbeat."""
-        self._namesrv = namesrv
+        self.namesrvs = namesrv
+        """Addresses of the name servers, in the order given."""
         self._namesrv_index = config.rng.randrange(len(namesrv))
         self._nursery = nursery
         self._clients: dict[str, RemotingClient] = {}
@@ -91,13 +92,13 @@ class Cluster:
         Errors: Unreachable when none answers; it names each with its reason.
         """
         reasons = []
-        for _ in self._namesrv:
-            address = self._namesrv[self._namesrv_index]
+        for _ in self.namesrvs:
+            address = self.namesrvs[self._namesrv_index]
             try:
                 return await self.request(address, command)
             except Unreachable as error:
                 reasons.append(str(error))
-                self._namesrv_index = (self._namesrv_index + 1) % len(self._namesrv)
+                self._namesrv_index = (self._namesrv_index + 1) % len(self.namesrvs)
         raise Unreachable("no name server answers: " + "; ".join(reasons))
 
     async def connection(self, address: str) -> RemotingClient:
@@ -146,7 +147,7 @@ class Cluster:
             transport=transport,
         ) as client:
             self._clients[address] = client
-            greeting = None if address in self._namesrv else self.greeting()
+            greeting = None if address in self.namesrvs else self.greeting()
             if greeting is not None:
                 client.oneway_nowait(greeting)
             task_status.started(client)

@@ -135,7 +135,7 @@ class FailoverEngine:
 
     def _obstacle(self, facts: SetFacts, plan: Plan) -> tuple[Result, str] | None:
         """Why this plan is not carried out, if it is not."""
-        if facts.namesrvs and not facts.replicas and all(one.error for one in facts.namesrvs):
+        if plan.nobody_answers:
             told = "; ".join(f"{one.address}: {one.error}" for one in facts.namesrvs)
             return Result.UNREACHABLE, f"no name server answers: {told}"
         confirmed = self.order.confirmed

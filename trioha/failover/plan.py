@@ -56,6 +56,8 @@ class Plan:
     candidates: tuple[Candidate, ...]
     loss: LossWindow | None
     refusals: tuple[Refusal, ...]
+    nobody_answers: bool = False
+    """No name server told anything: what is refused may be a matter of the network."""
 
     @property
     def may_run(self) -> bool:
@@ -75,7 +77,8 @@ def make_plan(facts: SetFacts, *, to: int | None = None, force: bool = False) ->
         refusals.append(
             Refusal(f"{names} both say that they are master", "stop the one that is wrong first")
         )
-    if not facts.replicas:
+    nobody_answers = not facts.replicas and all(one.error for one in facts.namesrvs)
+    if not facts.replicas and not nobody_answers:
         refusals.append(
             Refusal(f"no broker named {facts.broker_name} is registered", "see `trioha ha status`")
         )
@@ -100,6 +103,7 @@ def make_plan(facts: SetFacts, *, to: int | None = None, force: bool = False) ->
         candidates=candidates,
         loss=loss,
         refusals=tuple(refusals),
+        nobody_answers=nobody_answers,
     )
 
 

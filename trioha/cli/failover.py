@@ -138,7 +138,7 @@ def plan_in_words(plan: Plan) -> str:
         lines.append(f"{plan.broker_name}: {kind}; epoch {plan.epoch} would begin")
         if master is not None:
             lines.append(f"  steps down    {_in_words(master)}")
-        lines.append(f"  becomes master {_in_words(target)}".replace("master ", "master", 1))
+        lines.append(f"  new master    {_in_words(target)}")
         if plan.loss is not None:
             lines.append(f"  loses         {plan.loss}")
     if plan.candidates:

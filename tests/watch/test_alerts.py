@@ -119,6 +119,13 @@ def test_acknowledged_is_silent_until_it_gets_worse() -> None:
     assert not fed.alerts.acknowledge(("fed", "nobody"))
 
 
+def test_a_threshold_of_nothing_is_reached_by_anything() -> None:
+    fed = Fed(warn=0, crit=None, for_s=0)
+    assert fed.look(0) == []
+    assert fed.look(1) == [(Level.OK, Level.WARN)]
+    assert fed.look(0) == [(Level.WARN, Level.OK)]
+
+
 def test_a_threshold_of_never_is_never_reached() -> None:
     fed = Fed(warn=None, crit=None, for_s=0)
     assert fed.look(1e18) == []

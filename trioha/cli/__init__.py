@@ -18,6 +18,7 @@ COMMANDS: Mapping[str, str] = {
     "demo": "Prove it: a replicated pair, a few thousand messages, a dead master. Under 10 s.",
     "produce": "Send messages.",
     "consume": "Receive messages.",
+    "check": "Look once, for Nagios, cron and scripts: exit codes 0, 1, 2, 3.",
     "ha": "Look at replication.",
     "console": "Watch a cluster live, fail over, replay what was recorded.",
     "failover": "Make another node of a replica set its master.",

@@ -74,7 +74,7 @@ def report(error: BaseException) -> int:
             traceback.print_exception(error)
         _say(f"a bug of trioha ended this: {type(leaf).__name__}: {leaf}; please report it")
         return ExitCode.FAILED
-    _say(_in_words(leaf))
+    _say(in_words(leaf))
     return _exit_code(leaf)
 
 
@@ -96,7 +96,8 @@ def _is_outcome_unknown(error: BaseException) -> bool:
     return errors is not None and isinstance(error, errors.SendOutcomeUnknown)
 
 
-def _in_words(error: BaseException) -> str:
+def in_words(error: BaseException) -> str:
+    """What went wrong, and the cure where we know one."""
     if not isinstance(error, OSError):
         return str(error)
     what = os.strerror(error.errno) if error.errno else str(error)

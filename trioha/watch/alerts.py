@@ -80,7 +80,10 @@ class _Latch:
         if threshold is None:
             self.is_on, self.since_ms = False, None
             return
-        otherwise = value < threshold * CLEAR_SHARE if self.is_on else value >= threshold
+        if self.is_on:
+            otherwise = not _reaches(value, threshold * CLEAR_SHARE)
+        else:
+            otherwise = _reaches(value, threshold)
         if not otherwise:
             self.since_ms = None
             return
@@ -219,6 +222,11 @@ def level_of(value: float | None, rule: Rule) -> Level | None:
     """What a value means by a rule's thresholds alone."""
     if value is None:
         return None
-    if rule.crit is not None and value >= rule.crit:
+    if rule.crit is not None and _reaches(value, rule.crit):
         return Level.CRIT
-    return Level.WARN if rule.warn is not None and value >= rule.warn else Level.OK
+    return Level.WARN if rule.warn is not None and _reaches(value, rule.warn) else Level.OK
+
+
+def _reaches(value: float, threshold: float) -> bool:
+    """From the threshold on; of a threshold of nothing, from anything on."""
+    return value >= threshold if threshold > 0 else value > 0

@@ -171,7 +171,7 @@ def _replica_absent(snapshot: ClusterSnapshot) -> Iterator[Reading]:
                     continue
                 subject = f"{one.name}: slave on {absent.host}"
                 since = age_in_words(absent.last_error_age_s)
-                text = f"{subject} is gone since {since}: {absent.last_error or 'no reason known'}"
+                text = f"{subject} is gone for {since}: {absent.last_error or 'no reason known'}"
                 yield Reading("replica_absent", subject, 1.0, text)
 
 

@@ -114,6 +114,7 @@ EVENTS: Mapping[str, EventKind] = {
     # Topics and groups.
     "topic_changed": _info("topic"),
     "group_changed": _info("group"),
+    "metadata_safe": _warning("safe", "reason"),
     "consumer_lag": _debug(
         "topic", "group", "lag", "consumer_offset", "broker_offset", "queues", "worst_queue"
     ),

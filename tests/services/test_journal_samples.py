@@ -75,7 +75,7 @@ async def test_timeouts_and_missing_slaves_are_counted(mock_clock: MockClock) ->
     bench.put()
     bench.put()
     mock_clock.jump(3)
-    bench.core.expire_puts(bench.clock.instant())
+    bench.core.expire_waits(bench.clock.instant())
     bench.replicas.available = False
     bench.put()
     bench.samples.sample()

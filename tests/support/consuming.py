@@ -14,7 +14,8 @@ from trioha.broker.delay import DelayLevels, DelaySchedule
 from trioha.broker.groups import GroupTable
 from trioha.broker.heartbeat import HeartbeatProcessor
 from trioha.broker.locks import QueueLocks
-from trioha.broker.offsets import ConsumerOffsetTable, OffsetProcessor
+from trioha.broker.offset_requests import OffsetProcessor
+from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.pull import PullProcessor
 from trioha.broker.pull_hold import PullHold
 from trioha.broker.put_message import PutPipeline

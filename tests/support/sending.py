@@ -69,6 +69,8 @@ class FakeReplicas:
 
     push2slave_max_offset: int = 0
     available: bool = True
+    push2slave_max_metadata: int = -1
+    metadata_available: bool = True
     asked: list[int] = attrs.Factory(list)
 
     def slave_available(self, need_offset: int) -> bool:

@@ -17,7 +17,10 @@ from trioha.broker.delay import DelayLevels, DelaySchedule
 from trioha.broker.groups import GroupTable
 from trioha.broker.heartbeat import HeartbeatProcessor
 from trioha.broker.locks import QueueLocks
-from trioha.broker.offsets import ConsumerOffsetTable, OffsetProcessor
+from trioha.broker.metadata import Metadata
+from trioha.broker.metadata_waits import MetadataReplicas, MetadataWaits
+from trioha.broker.offset_requests import OffsetProcessor
+from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.parked_requests import SENDS
 from trioha.broker.pull import PullProcessor
 from trioha.broker.pull_hold import PullHold
@@ -33,18 +36,31 @@ from trioha.errors import CommandError
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import MessageStore
-from trioha.wire.codes import ResponseCode
+from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.message_id import pack_host
 from trioha.wire.names import SCHEDULE_TOPIC
 from trioha.wire.remoting_command import RemotingCommand
 
 _DELIVERIES_PER_TURN = 256
+_METADATA_CHANGES = (
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    RequestCode.CLONE_GROUP_OFFSET,
+    RequestCode.CLEAN_UNUSED_TOPIC,
+)
 
 
 class Processor(Protocol):
     """Some of the request codes."""
 
     def handlers(self) -> dict[int, Handler]: ...
+
+
+class BrokerReplicas(ReplicaView, MetadataReplicas, Protocol):
+    """What is asked of the slaves."""
 
 
 class BrokerCore:
@@ -54,7 +70,7 @@ class BrokerCore:
         self,
         config: BrokerConfig,
         store: MessageStore,
-        replicas: ReplicaView,
+        replicas: BrokerReplicas,
         events: EventSink,
         rng: Random,
         instant: Instant,
@@ -72,6 +88,8 @@ class BrokerCore:
         self.producers = ProducerManager(config)
         self.pipeline = PutPipeline(store, config, replicas)
         self.schedule = DelaySchedule(levels, store, self.pipeline, events)
+        self.metadata = Metadata(self.topics, self.groups, self.offsets, self.schedule, store)
+        self.metadata_waits = MetadataWaits(self.metadata, self.pipeline, replicas, config, events)
         self.hold = PullHold()
         self._parked = self.hold.by_queue
         self.slave_tables = SlaveTables(self.topics, self.groups, self.offsets, self.schedule)
@@ -118,6 +136,8 @@ class BrokerCore:
         """Who answers what at the moment; `divert` and `restore` change it."""
         for processor in processors:
             self.handlers.update(processor.handlers())
+        for code in _METADATA_CHANGES:
+            self.handlers[code] = self.metadata_waits.guard(self.handlers[code])
         self._own_handlers = dict(self.handlers)
 
     @property
@@ -152,13 +172,35 @@ class BrokerCore:
         self.pipeline.on_flushed(offset)
 
     def on_acked(self, offset: int) -> int:
+        """A slave has reported. Returns how many puts waited for that. HOT."""
+        self.metadata_waits.on_acked()
         return self.pipeline.on_acked(offset)
 
     def expire_pulls(self, instant: Instant) -> None:
         self._pull.answer_due(instant)
 
-    def expire_puts(self, instant: Instant) -> None:
+    def next_wait_deadline_ms(self) -> int | None:
+        """When `expire_waits` has something to do, or None."""
+        puts_ms = self.pipeline.next_deadline_ms
+        changes_ms = self.metadata_waits.next_deadline_ms
+        if puts_ms is None or changes_ms is None:
+            return changes_ms if puts_ms is None else puts_ms
+        return min(puts_ms, changes_ms)
+
+    def expire_waits(self, instant: Instant) -> None:
+        """Answer who has waited too long for disk or slave."""
         self.pipeline.expire(instant.now_ms)
+        self.metadata_waits.expire(instant.now_ms)
+
+    def on_slave_lost(self) -> None:
+        """A link to a slave has ended or stalled: who waits in vain is told now."""
+        self.pipeline.on_slave_lost()
+        self.metadata_waits.on_slave_lost()
+
+    def give_up_waiting(self) -> None:
+        """Answer who still waits for disk or slave, as at their deadline."""
+        self.pipeline.give_up()
+        self.metadata_waits.give_up()
 
     def expire_clients(self, instant: Instant) -> None:
         self.consumers.expire(instant.now_ms)
@@ -190,6 +232,8 @@ class BrokerCore:
 
     def become(self, role: BrokerRole, broker_id: int) -> None:
         """Be this from now on. Who waits for a promise of the old role is the caller's."""
+        # What has changed belongs to the old role.
+        self.metadata.flush()
         was_slave, self.role = self.role is BrokerRole.SLAVE, role
         self.pipeline.role = self._pull.role = role
         self._admin.role_changed(role, broker_id)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import attrs
 
 from trioha.broker.message_fields import index_keys, tags_code
+from trioha.broker.metadata_ops import DelaySet
 from trioha.broker.put_message import PutPipeline
 from trioha.config import BrokerRole
 from trioha.errors import ConfigError
@@ -107,14 +108,21 @@ class DelaySchedule:
         self._store = store
         self._pipeline = pipeline
         self._events = events
+        self.changed: dict[int, int] = {}
+        """Level -> offset, of those moved by delivery since the owner last took them."""
         self.dirty = False
         """Offsets have moved since they were saved; whoever saves resets it."""
+        # Progress whose deliveries are not in our log yet.
+        self._ahead: DelaySet | None = None
 
     def refresh(self) -> None:
         """Look at the head of every level."""
         if self._pipeline.role is BrokerRole.SLAVE:
             # The master's offsets may be ahead of what we hold: nothing here may touch them.
             return
+        self._catch_up()
+        # What was delivered by another master and never reached us is to be delivered again.
+        self._ahead = None
         for level in self._levels:
             maximum = self._store.max_offset_in_queue(SCHEDULE_TOPIC, level.queue_id)
             if level.offset > maximum:
@@ -166,8 +174,32 @@ class DelaySchedule:
 
     def encode(self) -> bytes:
         """The offsets as delayOffset.json holds them and request 45 answers them."""
-        offsets = {level.queue_id + 1: level.offset for level in self._levels if level.offset}
-        return fastjson.dumps(delay_offset_table_to_dict(offsets))
+        return fastjson.dumps(delay_offset_table_to_dict(self.offsets()))
+
+    def offsets(self) -> dict[int, int]:
+        """Level -> how far it has been delivered, where that is anywhere."""
+        self._catch_up()
+        return {level.queue_id + 1: level.offset for level in self._levels if level.offset}
+
+    def take_changed(self) -> DelaySet:
+        """What was delivered since the last call; all of it lies below the log's end."""
+        changed, self.changed = self.changed, {}
+        return DelaySet(changed, self._store.max_phy_offset)
+
+    def follow(self, op: DelaySet) -> None:
+        """Take over how far the master has delivered, once our log holds what it delivered."""
+        self._catch_up()
+        if op.log_end > self._store.max_phy_offset:
+            # A link has begun, and its log is on the way; or a power loss took the log's end.
+            before = self._ahead.offsets if self._ahead is not None else {}
+            self._ahead = DelaySet({**before, **op.offsets}, op.log_end)
+        else:
+            self._take(op)
+
+    def follow_all(self, op: DelaySet) -> None:
+        """As `follow`, with levels that are not mentioned at their beginning."""
+        every = {level.queue_id + 1: 0 for level in self._levels}
+        self.follow(DelaySet({**every, **op.offsets}, op.log_end))
 
     def load(self, data: bytes) -> None:
         """Take over delayOffset.json, the master's included; levels we lack are ignored.
@@ -180,6 +212,20 @@ class DelaySchedule:
             if offset is not None and offset >= 0:
                 level.offset = offset
                 level.head_ms = None
+
+    def _catch_up(self) -> None:
+        ahead = self._ahead
+        if ahead is not None and ahead.log_end <= self._store.max_phy_offset:
+            self._ahead = None
+            self._take(ahead)
+
+    def _take(self, op: DelaySet) -> None:
+        for level in self._levels:
+            offset = op.offsets.get(level.queue_id + 1)
+            if offset is not None:
+                level.offset = offset
+                level.head_ms = None
+                self.dirty = True
 
     def _is_due(self, level: _Level, instant: Instant) -> bool:
         due_ms = level.due_ms(instant.wall_ms)
@@ -206,6 +252,7 @@ class DelaySchedule:
                 level.paused_until_ms = instant.wall_ms + _RETRY_PAUSE_MS
                 return
             level.offset += 1
+            self.changed[level.queue_id + 1] = level.offset
             self.dirty = True
             count -= 1
             self._look(level)

@@ -7,9 +7,10 @@ system's own always exist.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from trioha.broker.metadata_ops import GroupGone, GroupPut
 from trioha.config import BrokerConfig
 from trioha.errors import CommandError
 from trioha.journal import EventSink, NullSink
@@ -44,6 +45,8 @@ class GroupTable:
         self._groups = {name: SubscriptionGroupConfig(group_name=name) for name in SYSTEM_GROUPS}
         self.groups: Mapping[str, SubscriptionGroupConfig] = MappingProxyType(self._groups)
         self.data_version = DataVersion(timestamp=wall_ms, counter=0)
+        self.on_op: Callable[[GroupPut | GroupGone], None] | None = None
+        """Called with each change made here."""
         self.dirty = False
         """Something is not on disk yet; whoever saves resets it."""
 
@@ -80,7 +83,7 @@ class GroupTable:
         """Forget a group; False if it was not there."""
         if self._groups.pop(group, None) is None:
             return False
-        self._changed(group, wall_ms)
+        self._changed(group, None, wall_ms)
         return True
 
     def encode(self) -> bytes:
@@ -104,6 +107,15 @@ class GroupTable:
         self.data_version = version
         self.dirty = True
 
+    def follow(self, op: GroupPut | GroupGone) -> None:
+        """Make the master's change our own."""
+        if isinstance(op, GroupPut):
+            self._groups[op.group.group_name] = op.group
+        else:
+            self._groups.pop(op.name, None)
+        self.data_version = op.version
+        self.dirty = True
+
     def _insert(self, group: SubscriptionGroupConfig, wall_ms: int) -> None:
         name = group.group_name
         if name not in self._groups and len(self._groups) >= self._groups_max:
@@ -113,9 +125,12 @@ class GroupTable:
                 "limit; delete unused ones first",
             )
         self._groups[name] = group
-        self._changed(name, wall_ms)
+        self._changed(name, group, wall_ms)
 
-    def _changed(self, name: str, wall_ms: int) -> None:
+    def _changed(self, name: str, group: SubscriptionGroupConfig | None, wall_ms: int) -> None:
         self.data_version = self.data_version.next(wall_ms)
         self.dirty = True
+        if self.on_op is not None:
+            version = self.data_version
+            self.on_op(GroupGone(name, version) if group is None else GroupPut(group, version))
         self._events.event("group_changed", group=name)

@@ -23,34 +23,37 @@ master before that first synchronization: there the larger value wins.
 
 The commits of our own survive a restart of the slave in ``localCommits`` beside ``offsetTable``;
 RocketMQ ignores the key. A master has none.
+
+A trioha master tells its slave of every change (`trioha.broker.metadata`), and such values go by
+the same rule. Only a snapshot of its table says something by absence: what it does not mention is
+gone, but for commits of our own.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 
 import attrs
 
-from trioha.broker.topics import TopicTable
+from trioha.broker.metadata_ops import (
+    OFFSET_MAX,
+    QUEUE_ID_MAX,
+    Offsets,
+    ProgressGone,
+    QueuesGone,
+    is_progress_key,
+)
 from trioha.errors import CommandError
-from trioha.remoting.channel import Channel, Handler, Instant
-from trioha.store.interface import MessageStore
 from trioha.wire import fastjson
 from trioha.wire.bodies import consumer_offset_table_from_dict, consumer_offset_table_to_dict
-from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.codes import ResponseCode
 from trioha.wire.json_fields import object_of
 from trioha.wire.names import check_group, check_topic
-from trioha.wire.remoting_command import Buffer, RemotingCommand
+from trioha.wire.remoting_command import Buffer
 
 ENTRIES_MAX = 1_000_000  # about 100 MiB; a large cluster has some 100,000 on a broker
-QUEUE_ID_MAX = 65_535
-OFFSET_MAX = (1 << 63) - 1
-ONLY_FORWARD_FIELD = "onlyForward"
-"""Our own field of request 15; RocketMQ ignores it."""
 
 _Table = dict[str, dict[int, int]]
-_is_key = re.compile(r"[%|a-zA-Z0-9_-]+@[%|a-zA-Z0-9_-]+").fullmatch
 
 
 @attrs.frozen
@@ -72,6 +75,10 @@ class ConsumerOffsetTable:
         self._is_slave = is_slave
         self._entries_max = entries_max
         self._entries_count = 0
+        self.changed: _Table = {}
+        """The newest commit of each queue since the owner last took them (`take_changed`)."""
+        self.on_op: Callable[[QueuesGone | ProgressGone], None] | None = None
+        """Called with what was deleted here."""
         self.dirty = False
         """Changed since the owner last wrote it; the owner sets it back."""
 
@@ -87,6 +94,10 @@ class ConsumerOffsetTable:
     def become_slave(self) -> None:
         """The master's table is the truth from now on."""
         self._is_slave = True
+
+    @property
+    def is_slave(self) -> bool:
+        return self._is_slave
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The committed offset, or -1."""
@@ -112,8 +123,18 @@ class ConsumerOffsetTable:
             return
         queues[queue_id] = offset
         self.dirty = True
+        changed = self.changed.get(key)
+        if changed is None:
+            self.changed[key] = {queue_id: offset}
+        else:
+            changed[queue_id] = offset
         if self._is_slave:
             self._local.setdefault(key, {})[queue_id] = offset
+
+    def take_changed(self) -> Offsets:
+        """The commits since the last call."""
+        changed, self.changed = self.changed, {}
+        return changed
 
     def advance(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Commit, unless the group is already further."""
@@ -123,6 +144,11 @@ class ConsumerOffsetTable:
     def queues(self, group: str, topic: str) -> Mapping[int, int]:
         """Queue id -> offset."""
         return self._table.get(f"{topic}@{group}", {})
+
+    @property
+    def table(self) -> Offsets:
+        """``topic@group`` -> queue id -> offset."""
+        return self._table
 
     def keys(self) -> list[str]:
         """``topic@group`` of every progress there is."""
@@ -147,13 +173,16 @@ class ConsumerOffsetTable:
         return [key[len(prefix) :] for key in self._table if key.startswith(prefix)]
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic: were it created again, old offsets would skip its first messages."""
-        for group in self.groups_of(topic):
-            self._drop(f"{topic}@{group}")
+        """Forget a topic whose queues are deleted: were it created again, old offsets would skip
+        its first messages."""
+        self.follow_gone(QueuesGone(topic))
+        if self.on_op is not None:
+            self.on_op(QueuesGone(topic))
 
     def delete_group(self, group: str) -> None:
-        for topic in self.topics_of(group):
-            self._drop(f"{topic}@{group}")
+        self.follow_gone(ProgressGone(group))
+        if self.on_op is not None:
+            self.on_op(ProgressGone(group))
 
     def commits_to_tell(self) -> list[OffsetCommit]:
         """What was committed to us and the master does not have; ask after each `merge`."""
@@ -196,14 +225,18 @@ class ConsumerOffsetTable:
             local = consumer_offset_table_from_dict({"offsetTable": fields.get("localCommits")})
         self._table = table
         self._local = _usable(local)
-        self._entries_count = sum(map(len, table.values()))
+        self._count()
 
     def merge(self, data: Buffer) -> None:
         """Take over the master's table by the rule above.
 
         Errors: RemoteProtocolError when it is not such a table; nothing has changed then.
         """
-        theirs = _usable(consumer_offset_table_from_dict(fastjson.loads(data)))
+        self.follow(_usable(consumer_offset_table_from_dict(fastjson.loads(data))))
+        self._count()
+
+    def follow(self, theirs: Offsets) -> None:
+        """Take over values of the master's by the rule above."""
         for key, queues in theirs.items():
             ours = self._table.setdefault(key, {})
             if ours == queues and key not in self._local:
@@ -214,9 +247,36 @@ class ConsumerOffsetTable:
                     if offset < local[queue_id]:
                         continue
                     self._forget_local(key, queue_id)
+                self._entries_count += queue_id not in ours
                 ours[queue_id] = offset
             self.dirty = True
-        self._entries_count = sum(map(len, self._table.values()))
+
+    def follow_all(self, theirs: Offsets) -> None:
+        """Take over the master's table, what it does not hold included."""
+        self._table = {key: dict(queues) for key, queues in self._local.items()}
+        self.dirty = True
+        self.follow(theirs)
+        self._count()
+
+    def follow_gone(self, op: QueuesGone | ProgressGone) -> None:
+        """Forget what the master has deleted."""
+        if isinstance(op, QueuesGone):
+            keys = [f"{op.topic}@{group}" for group in self.groups_of(op.topic)]
+        else:
+            keys = [f"{topic}@{op.group}" for topic in self.topics_of(op.group)]
+        for key in keys:
+            self._entries_count -= len(self._table.pop(key))
+            self._local.pop(key, None)
+            self.changed.pop(key, None)
+            self.dirty = True
+
+    def recommit(self, own: Offsets) -> None:
+        """Commits to this slave from before its restart, in their place among the master's."""
+        for key, queues in own.items():
+            self._table.setdefault(key, {}).update(queues)
+            self._local.setdefault(key, {}).update(queues)
+            self.dirty = True
+        self._count()
 
     def _check_new(self, group: str, topic: str, queue_id: int) -> None:
         check_topic(topic)
@@ -229,74 +289,14 @@ class ConsumerOffsetTable:
                 f"the broker keeps {self._entries_max} consumer offsets and takes no new ones",
             )
 
-    def _drop(self, key: str) -> None:
-        self._entries_count -= len(self._table.pop(key))
-        self._local.pop(key, None)
-        self.dirty = True
+    def _count(self) -> None:
+        self._entries_count = sum(map(len, self._table.values()))
 
     def _forget_local(self, key: str, queue_id: int) -> None:
         queues = self._local[key]
         del queues[queue_id]
         if not queues:
             del self._local[key]
-
-
-class OffsetProcessor:
-    """Requests 14 and 15: consumers ask where to go on, and say how far they are."""
-
-    def __init__(
-        self, offsets: ConsumerOffsetTable, store: MessageStore, topics: TopicTable
-    ) -> None:
-        self._offsets = offsets
-        self._store = store
-        self._topics = topics
-
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
-            RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
-        }
-
-    def query(
-        self, channel: Channel, request: RemotingCommand, instant: Instant
-    ) -> RemotingCommand:
-        """The committed offset. A group that has none gets 0 in a queue that still begins at 0 and
-        whose first message memory still holds; elsewhere 22, and its own policy decides."""
-        topic = request.ext_str("topic")
-        queue_id = request.ext_int("queueId")
-        offset = self._offsets.query(request.ext_str("consumerGroup"), topic, queue_id)
-        if offset < 0:
-            if not request.ext_bool("setZeroIfNotFound", True) or not self._starts_fresh(
-                topic, queue_id
-            ):
-                raise CommandError(
-                    ResponseCode.QUERY_NOT_FOUND, "Not found, maybe this group consumer boot first"
-                )
-            offset = 0
-        return request.response(ext_fields={"offset": str(offset)})
-
-    def update(
-        self, channel: Channel, request: RemotingCommand, instant: Instant
-    ) -> RemotingCommand:
-        """Take a group's progress; forwards only if the request, a slave's, says so."""
-        topic = request.ext_str("topic")
-        if self._topics.get(topic) is None:
-            # As 5.x does: consumers of a deleted topic would keep its offsets alive.
-            raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic:.127}] not exist")
-        group = request.ext_str("consumerGroup")
-        queue_id = request.ext_int("queueId")
-        offset = request.ext_int("commitOffset")
-        if request.ext_bool(ONLY_FORWARD_FIELD):
-            self._offsets.advance(group, topic, queue_id, offset)
-        else:
-            self._offsets.commit(group, topic, queue_id, offset)
-        return request.response()
-
-    def _starts_fresh(self, topic: str, queue_id: int) -> bool:
-        if self._store.min_offset_in_queue(topic, queue_id) > 0:
-            return False
-        entry = self._store.consume_queue_entry(topic, queue_id, 0)
-        return entry is None or self._store.is_in_memory_window(entry[0])
 
 
 def _usable(table: _Table) -> _Table:
@@ -308,5 +308,5 @@ def _usable(table: _Table) -> _Table:
             if 0 <= queue_id <= QUEUE_ID_MAX and offset >= 0
         }
         for key, queues in table.items()
-        if _is_key(key)
+        if is_progress_key(key)
     }

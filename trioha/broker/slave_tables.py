@@ -14,6 +14,7 @@ import attrs
 
 from trioha.broker.delay import DelaySchedule
 from trioha.broker.groups import GroupTable
+from trioha.broker.metadata_ops import is_harmless
 from trioha.broker.offsets import ConsumerOffsetTable, OffsetCommit
 from trioha.broker.topics import TopicTable
 from trioha.errors import RemoteProtocolError
@@ -54,7 +55,7 @@ class SlaveTables:
             {
                 name: attrs.evolve(topic, topic_name=name)
                 for name, topic in table.items()
-                if _is_harmless(name)
+                if is_harmless(name)
             },
         )
         self._offsets.forget_commits_beyond(table)
@@ -70,7 +71,7 @@ class SlaveTables:
             {
                 name: attrs.evolve(group, group_name=name)
                 for name, group in table.items()
-                if _is_harmless(name)
+                if is_harmless(name)
             },
         )
         return True
@@ -98,7 +99,3 @@ def _table_body(data: Buffer, key: str) -> object:
     if key not in object_of(body, "the master's answer"):
         raise RemoteProtocolError(f"the master's answer has no {key}")
     return body
-
-
-def _is_harmless(name: str) -> bool:
-    return name not in ("", ".", "..") and not any(char in name for char in "/\\\0")

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from trioha.broker.metadata_ops import TopicGone, TopicPut
 from trioha.config import BrokerConfig
 from trioha.errors import CommandError
 from trioha.journal import EventSink
@@ -62,6 +63,8 @@ class TopicTable:
         self.data_version = DataVersion(timestamp=wall_ms, counter=0)
         self.on_change: Callable[[TopicConfig | None], None] | None = None
         """Called with a topic created or changed, with None when the whole table is meant."""
+        self.on_op: Callable[[TopicPut | TopicGone], None] | None = None
+        """Called with each change made here, before anything is done with the topic."""
         self.dirty = False
         """Something is not on disk yet; whoever saves resets it."""
 
@@ -172,6 +175,19 @@ class TopicTable:
         if self.on_change is not None:
             self.on_change(None)
 
+    def follow(self, op: TopicPut | TopicGone) -> None:
+        """Make the master's change our own."""
+        topic: TopicConfig | None = None
+        if isinstance(op, TopicPut):
+            topic = op.topic
+            self._topics[topic.topic_name] = topic
+        else:
+            self._topics.pop(op.name, None)
+        self.data_version = op.version
+        self.dirty = True
+        if self.on_change is not None:
+            self.on_change(topic)
+
     def _insert(self, topic: TopicConfig, wall_ms: int) -> None:
         name = topic.topic_name
         if name not in self._topics and len(self._topics) >= self._topics_max:
@@ -186,6 +202,9 @@ class TopicTable:
     def _changed(self, name: str, topic: TopicConfig | None, wall_ms: int) -> None:
         self.data_version = self.data_version.next(wall_ms)
         self.dirty = True
+        if self.on_op is not None:
+            version = self.data_version
+            self.on_op(TopicGone(name, version) if topic is None else TopicPut(topic, version))
         self._events.event("topic_changed", topic=name)
         if self.on_change is not None:
             self.on_change(topic)

@@ -103,6 +103,8 @@ class Replica:
     connected_ms: int
     last_ack_ms: int
     slave_ack_offset: int = -1
+    metadata_ack_position: int = -1
+    """-1 until the slave has taken the snapshot that an extended link begins with."""
     next_transfer_offset: int = -1
     in_sync: bool = False
     stalled: bool = False
@@ -178,6 +180,14 @@ class Replicas:
         """This node has become master: what slaves of an older term acknowledged says nothing."""
         assert not self._replicas, f"{len(self._replicas)} links of an older term"
         self.push2slave_max_offset, self.push2slave_max_metadata = 0, -1
+
+    @property
+    def metadata_available(self) -> bool:
+        """Is there a slave that can be expected to acknowledge a change of metadata soon?"""
+        for replica in self._replicas:
+            if replica.in_sync and replica.metadata_ack_position >= 0:
+                return True
+        return False
 
     def connect(self, peer: str, now_ms: int) -> Replica:
         replica = Replica(peer, connected_ms=now_ms, last_ack_ms=now_ms, told_ms=now_ms)

@@ -7,6 +7,7 @@
        ├─ commitlog_flush        fsync in the one thread; wakes who waits for the disk
        ├─ reput                  log → consume queues and index
        ├─ config_persist[…]      tables → config/*.json
+       ├─ metadata_flush         fsync of their changes since
        ├─ journal_samples        consumers' lag, puts' waits, signs of life → journal
        ├─ watch_disk             deletes old segments, stops and resumes writes
        └─ replication
@@ -80,6 +81,7 @@ async def _serve_store(
         store.start_soon(node.flush.run, name="commitlog_flush")
         store.start_soon(node.reput.run, name="reput")
         store.start_soon(node.persist.run, name="config_persist")
+        store.start_soon(node.metadata_files.flush_wal, name="metadata_flush")
         store.start_soon(node.watch_disk, name="watch_disk")
         store.start_soon(node.samples.run, name="journal_samples")
         async with trio.open_nursery() as replication:

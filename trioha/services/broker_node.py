@@ -8,10 +8,8 @@ matter later are marked.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from random import Random
 
 import trio
@@ -19,7 +17,6 @@ import trio
 from trioha.broker.core import BrokerCore
 from trioha.broker.failover import FailoverProcessor
 from trioha.config import BrokerConfig
-from trioha.errors import RemoteProtocolError, StoreError
 from trioha.ha.mastership import Mastership
 from trioha.journal import EventSink
 from trioha.remoting.channel import Instant
@@ -28,7 +25,6 @@ from trioha.services.broker_listeners import BrokerAddresses
 from trioha.services.broker_status import broker_status
 from trioha.services.clock import Clock
 from trioha.services.commitlog_flush import CommitlogFlush
-from trioha.services.config_persist import ConfigPersist, TableFile
 from trioha.services.disk_watch import watch_disk
 from trioha.services.ha_client import HaClient
 from trioha.services.ha_master import HaMaster, open_replicas
@@ -37,6 +33,7 @@ from trioha.services.http_admin import OnGet
 from trioha.services.introspection import Introspection, NodeProcess
 from trioha.services.journal_samples import JournalSamples
 from trioha.services.master_address import MasterAddress
+from trioha.services.metadata_files import MetadataFiles
 from trioha.services.metrics import broker_metrics
 from trioha.services.namesrv_registration import (
     BrokerIdentity,
@@ -49,11 +46,8 @@ from trioha.services.remoting_server import RemotingServer
 from trioha.services.reput import Reput
 from trioha.services.role_control import RoleControl
 from trioha.services.slave_synchronize import SlaveSynchronizer
-from trioha.store import config_files
 from trioha.store.message_store import FileMessageStore
 from trioha.store.store_config import StoreConfig
-
-_SOON_S = 0.2  # topics and groups: changes that come together are written together
 
 
 class BrokerNode:
@@ -111,13 +105,15 @@ class BrokerNode:
             on_closed=core.channel_closed,
             on_batch=self.after_batch,
         )
+        # What was changed is on its way to disk and slaves before an answer says so.
+        self.server.outboxes.before_answers = core.metadata.flush
         self.samples = JournalSamples(core, store, clock, events)
         self.flush = CommitlogFlush(store, config, clock, events, self._on_flushed)
         self.reput = Reput(store, events, self.on_dispatched, self._is_catching_up)
         self.group_transfer = Alarm(
             clock,
-            lambda: core.pipeline.next_deadline_ms,
-            self._in_batch(core.expire_puts),
+            core.next_wait_deadline_ms,
+            self._in_batch(core.expire_waits),
         )
         self.pull_hold = Alarm(
             clock, lambda: core.hold.next_deadline_ms, self._in_batch(core.expire_pulls)
@@ -139,6 +135,10 @@ class BrokerNode:
         )
         core.topics.on_change = self.registration.topics_changed
         self.roles = RoleControl(self)
+        self.metadata_files = MetadataFiles(
+            config, core, events, self._on_metadata_synced, {"failovers.json": self.roles.audit}
+        )
+        self.persist = self.metadata_files.persist
         self.failover = FailoverProcessor(
             config.broker_name, self.roles, events, lambda: self.failover_alarm.check()
         )
@@ -146,27 +146,9 @@ class BrokerNode:
         self.failover_alarm = Alarm(
             clock, self._next_failover_ms, self._in_batch(self._on_failover_time)
         )
-        self.persist = ConfigPersist(self._table_files(), events)
         self._seen_end = store.max_phy_offset
         # After an unclean stop the index is behind the log.
         self.reput.grown_nowait()
-
-    def load_tables(self) -> None:
-        """Read config/*.json.
-
-        Errors: StoreError when a table is there and no copy of it can be read.
-        """
-        for file in self._table_files():
-            data = config_files.load(file.path)
-            if data is not None:
-                try:
-                    file.table.load(data)
-                except RemoteProtocolError as error:
-                    raise StoreError(
-                        f"{file.path}: {error}; restore it from a slave or move it away"
-                    ) from error
-                file.table.dirty = False
-        self.core.schedule.refresh()
 
     def after_batch(self) -> None:
         """The requests of one read were handled. HOT."""
@@ -184,6 +166,10 @@ class BrokerNode:
                 self.schedule_message.check()
         if core.hold.has_due:
             core.after_batch(self.clock.instant())
+        if core.metadata_waits.waiter_count:
+            if core.metadata_waits.has_flush_waiters:
+                self.metadata_files.grown_nowait(urgent=True)
+            self.group_transfer.check()
         self.pull_hold.check()
         self.client_expiry.check()
         self.persist.check()
@@ -196,7 +182,7 @@ class BrokerNode:
     def on_slave_lost(self) -> None:
         """A link to a slave has ended or stalled: who waits in vain is told now."""
         with self.server.outboxes.batch():
-            self.core.pipeline.on_slave_lost()
+            self.core.on_slave_lost()
 
     def on_appended(self) -> None:
         """A slave's log has grown."""
@@ -231,7 +217,7 @@ class BrokerNode:
     def give_up_waiting(self) -> None:
         """Answer who still waits for disk or slave, while their connections are there."""
         with self.server.outboxes.batch():
-            self.core.pipeline.give_up()
+            self.core.give_up_waiting()
 
     async def close(self) -> None:
         """Bring everything to disk and let go of the store. Blocks in a thread.
@@ -258,6 +244,10 @@ class BrokerNode:
     def _on_flushed(self, offset: int) -> None:
         with self.server.outboxes.batch():
             self.core.on_flushed(offset)
+
+    def _on_metadata_synced(self, position: int) -> None:
+        with self.server.outboxes.batch():
+            self.core.metadata_waits.on_synced(position)
 
     def on_dispatched(self) -> None:
         """Records became readable."""
@@ -299,26 +289,6 @@ class BrokerNode:
             return None
         return self.clock.now_ms() + max(0, due_ms - wall_ms)
 
-    def _table_files(self) -> list[TableFile]:
-        config = self.config
-        directory = Path(os.path.expanduser(config.store_path_root_dir)) / "config"
-        core = self.core
-        return [
-            TableFile(directory / "topics.json", core.topics, _SOON_S),
-            TableFile(directory / "subscriptionGroup.json", core.groups, _SOON_S),
-            TableFile(
-                directory / "consumerOffset.json",
-                core.offsets,
-                config.flush_consumer_offset_interval / 1000,
-            ),
-            TableFile(
-                directory / "delayOffset.json",
-                core.schedule,
-                config.flush_delay_offset_interval / 1000,
-            ),
-            TableFile(directory / "failovers.json", self.roles.audit, _SOON_S),
-        ]
-
 
 async def open_broker_node(
     config: BrokerConfig,
@@ -339,7 +309,9 @@ async def open_broker_node(
         mastership = open_mastership(config, store.max_phy_offset, events, wall_ms)
         config = config_of_role(config, mastership)
         node = BrokerNode(config, addresses, store, clock, events, wall_ms, mastership, process)
-        node.load_tables()
+        node.metadata_files.load()
+        node.core.schedule.refresh()
+        await node.persist.save_all()
     except BaseException:
         store.close()
         raise

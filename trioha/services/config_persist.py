@@ -3,23 +3,32 @@
 Topics and groups go to disk at once; consumer and delay offsets, which change all the time, after
 `flushConsumerOffsetInterval` and `flushDelayOffsetInterval`. The text is made on the loop, in one
 piece; the writing and its fsync happen in a thread.
+
+What changes in between is in the node's log of changes (`trioha.store.metadata_wal`). Each file
+says up to which position of it it holds everything, in a key that RocketMQ ignores. A file without
+the key was written by somebody else, after whatever the log knows of its table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import attrs
 import trio
 
+from trioha.errors import StoreError
 from trioha.journal import EventSink
 from trioha.store import config_files
 
+_position_at_end = re.compile(rb',"metadataPosition":(\d{1,18})\}\s*$').search
+_POSITION = b',"metadataPosition":%d}'
+
 
 class Table(Protocol):
-    """Anything that is kept in one file of config/."""
+    """Anything that is kept in one file of config/: its text is an object with a key or more."""
 
     dirty: bool
 
@@ -27,21 +36,45 @@ class Table(Protocol):
     def load(self, data: bytes) -> None: ...
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class TableFile:
     """One table, its file, and how long a change may stay in memory."""
 
     path: Path
     table: Table
     delay_s: float
+    saved_position: int = 0
+    """The file holds everything up to it."""
+    saving: bool = False
+
+    @property
+    def is_saved(self) -> bool:
+        return not (self.table.dirty or self.saving)
+
+
+def position_of(data: bytes) -> int | None:
+    """Up to where a table's file holds everything; None if another broker wrote it."""
+    found = _position_at_end(data)
+    return None if found is None else int(found[1])
 
 
 class ConfigPersist:
-    """One task per table file; `save_all` at the end of the node."""
+    """One task per table file; `save_all` at the end of the node.
 
-    def __init__(self, files: Sequence[TableFile], events: EventSink) -> None:
+    `position` tells what the tables in memory have come to; `forget` is told what is saved.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[TableFile],
+        events: EventSink,
+        position: Callable[[], int],
+        forget: Callable[[int], None],
+    ) -> None:
         self._files = files
         self._events = events
+        self._position = position
+        self._forget = forget
         self._changed = [trio.Event() for _ in files]
         self._thread = trio.CapacityLimiter(1)
 
@@ -61,6 +94,7 @@ class ConfigPersist:
         for file in self._files:
             if file.table.dirty:
                 await self._save(file)
+        self._forget_saved()
 
     async def _keep(self, index: int) -> None:
         file = self._files[index]
@@ -70,13 +104,30 @@ class ConfigPersist:
             self._changed[index] = trio.Event()
             if file.table.dirty:
                 await self._save(file)
+                self._forget_saved()
 
     async def _save(self, file: TableFile) -> None:
+        position = self._position()
         data = file.table.encode()
+        assert data.endswith(b"}"), data[-20:]
+        data = data[:-1] + _POSITION % position
         file.table.dirty = False
+        file.saving = True
         try:
             await trio.to_thread.run_sync(config_files.save, file.path, data, limiter=self._thread)
         except OSError as error:
             # The old file is whole; the next change tries again.
             file.table.dirty = True
             self._events.event("task_failed", task=f"save {file.path.name}", error=str(error))
+        else:
+            file.saved_position = position
+        finally:
+            file.saving = False
+
+    def _forget_saved(self) -> None:
+        """Changes that every table's file holds need not be kept."""
+        needed = [file.saved_position for file in self._files if not file.is_saved]
+        try:
+            self._forget(min(needed, default=self._position()))
+        except StoreError as error:
+            self._events.event("task_failed", task="delete saved metadata", error=str(error))

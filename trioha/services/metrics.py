@@ -175,6 +175,17 @@ def _traffic_families(node: BrokerNode, families: _Families) -> Iterator[Metric]
     yield counter("trioha_put_bytes", "Bytes of log written by them.", _one(store.put_bytes))
     yield counter("rocketmq_messages_out", "Messages given out.", _one(store.get_total))
     yield counter("rocketmq_throughput_out", "Bytes given out.", _one(store.get_bytes))
+    waits = node.core.metadata_waits
+    yield counter(
+        "trioha_metadata_unsafe",
+        "Offset commits and topic or group changes answered without all that the mode promises.",
+        _one(waits.unsafe_count),
+    )
+    yield families.gauge(
+        "trioha_metadata_waiting",
+        "Offset commits and topic or group changes not yet answered: they wait for disk or slave.",
+        _one(waits.waiter_count),
+    )
     yield families.gauge(
         "trioha_puts_waiting",
         "Messages stored and not yet answered: they wait for disk or slave.",

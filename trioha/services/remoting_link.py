@@ -47,10 +47,16 @@ class LinkLimits:
     outbox_bytes_max: int = 33_554_432
 
 
+def _nothing() -> None:
+    pass
+
+
 class Outboxes:
     """The links of one node that have something queued, and the batch that will send it."""
 
     def __init__(self) -> None:
+        self.before_answers: Callable[[], None] = _nothing
+        """Called at the end of each outermost batch, before anything of it leaves. HOT."""
         self._dirty: list[RemotingLink] = []
         self._depth = 0
 
@@ -67,6 +73,8 @@ class Outboxes:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if self._depth == 1:
+            self.before_answers()
         self._depth -= 1
         if self._depth == 0 and self._dirty:
             dirty, self._dirty = self._dirty, []

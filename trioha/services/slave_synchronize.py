@@ -15,7 +15,8 @@ from typing import Protocol
 
 import trio
 
-from trioha.broker.offsets import ONLY_FORWARD_FIELD, OffsetCommit
+from trioha.broker.offset_requests import ONLY_FORWARD_FIELD
+from trioha.broker.offsets import OffsetCommit
 from trioha.config import BrokerConfig
 from trioha.errors import TriohaError
 from trioha.journal import EventSink

@@ -1,0 +1,219 @@
+"""Every change of topics, groups, offsets and delay progress, numbered, for disk and slaves.
+
+Theory of operation. What a broker keeps outside its log reaches RocketMQ's slave by polling, every
+ten seconds, and its own disk every five: whoever was acknowledged in between is forgotten with the
+machine, or with the process. Here the tables tell each change as it is made. Changes that belong
+to one batch of requests become one *body* (`trioha.broker.metadata_ops`) with one *position*, a
+number that only grows; it is written to the node's own log of such bodies, and then goes to every
+link that can carry it, between the bytes of the commitlog around which it happened.
+
+Order against the log. A topic must be on the slave before the first message in it is
+acknowledged, so a topic or group change is a body of its own at once. A delayed message must be
+there before the progress that says it was delivered; so progress goes behind the log as it was
+when it was noted. Offsets, of which there are tens of thousands a second, wait for the end of
+their batch, and of each queue only the last is told. Before any other change what waits is told
+first: bodies are in the order in which things happened.
+
+A slave applies a body, writes it to its own log under a position of its own, and acknowledges the
+master's. The two numberings have nothing to do with each other: a link begins with a snapshot,
+which carries the master's position of that moment. So a node's numbers need no epoch; they go on
+where its own log ends, whoever is master.
+
+A restart reads the saved tables, each with the position at which it was saved, and applies to each
+what its own log holds beyond. Delay progress counts only where the commitlog holds what was
+delivered (`DelaySchedule.follow`): after a power loss, or on a slave that was promoted before it
+had the whole log, a message is rather delivered twice than not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from enum import Enum
+
+from trioha.broker.delay import DelaySchedule
+from trioha.broker.groups import GroupTable
+from trioha.broker.metadata_ops import (
+    DelaySet,
+    GroupGone,
+    GroupPut,
+    LocalOffsetsSet,
+    MetadataOp,
+    OffsetsSet,
+    ProgressGone,
+    QueuesGone,
+    Snapshot,
+    TopicGone,
+    TopicPut,
+    decode_ops,
+    encode_offsets,
+    encode_ops,
+)
+from trioha.broker.offsets import ConsumerOffsetTable
+from trioha.broker.topics import TopicTable
+from trioha.store.interface import MessageStore
+from trioha.wire.remoting_command import Buffer
+
+_DISPATCH_BYTES = 1 << 20
+
+
+class Table(Enum):
+    """The four that are kept in files of their own."""
+
+    TOPICS = "topics.json"
+    GROUPS = "subscriptionGroup.json"
+    OFFSETS = "consumerOffset.json"
+    DELAY = "delayOffset.json"
+
+
+ALL = frozenset(Table)
+
+
+class Metadata:
+    """The changes of one broker's tables. `flush` ends a batch; `follow` is a slave's side.
+
+    `write` gets every body with its position first, then `on_body` if this node is master.
+    """
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: ConsumerOffsetTable,
+        schedule: DelaySchedule,
+        store: MessageStore,
+    ) -> None:
+        self.position = 0
+        """Of the newest body. Never falls."""
+        self.synced_position = 0
+        """Everything up to it is on disk; the owner of the log of bodies raises it."""
+        self.write: Callable[[int, bytes], None] = _nowhere
+        self.on_body: Callable[[int, bytes], None] = _nowhere
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._schedule = schedule
+        self._store = store
+        self._ops: list[MetadataOp] = []
+        topics.on_op = self._at_once
+        groups.on_op = self._at_once
+        offsets.on_op = self._at_once
+
+    @property
+    def position_of_changes(self) -> int:
+        """Whoever needs everything that was changed up to now needs this position."""
+        return self.position + self._is_pending
+
+    def flush(self) -> None:
+        """Give what has changed a position, and away with it. Once per batch of requests. HOT."""
+        offsets = self._offsets
+        if not self._ops and not self._schedule.changed:
+            if offsets.changed:
+                changed = offsets.take_changed()
+                if offsets.is_slave:
+                    self._send(encode_ops([LocalOffsetsSet(changed)]))
+                else:
+                    self._send(encode_offsets(changed))
+            return
+        ops, self._ops = self._ops, []
+        if offsets.changed:
+            changed = offsets.take_changed()
+            ops.append(LocalOffsetsSet(changed) if offsets.is_slave else OffsetsSet(changed))
+        if self._schedule.changed:
+            ops.append(self._schedule.take_changed())
+        self._send(encode_ops(ops))
+
+    def snapshot(self) -> tuple[int, bytes]:
+        """Every table as it is at the position it comes with."""
+        self.flush()
+        return self.position, encode_ops([self._snapshot()])
+
+    def follow(self, body: Buffer) -> None:
+        """Apply a body of the master's, in the order in which they come.
+
+        Errors: RemoteProtocolError when it cannot be understood, StoreError when the log cannot be
+        dispatched up to here; nothing has changed then.
+        """
+        ops = decode_ops(body)
+        self.flush()
+        if any(isinstance(op, QueuesGone) for op in ops):
+            # What arrived before belongs to the queues that go, what follows to those that come.
+            while self._store.dispatch(_DISPATCH_BYTES):
+                pass
+        for op in ops:
+            if isinstance(op, QueuesGone):
+                self._store.delete_topic(op.topic)
+            self._apply(op, ALL)
+        self._write(bytes(body))
+
+    def replay(self, position: int, body: Buffer, lacking: Container[Table]) -> None:
+        """Apply a body from this node's own log, on its start, to those tables that lack it.
+
+        Queues are the commitlog's business: what was deleted and what is new it cannot tell apart.
+        Errors: RemoteProtocolError when it cannot be understood; nothing has changed then.
+        """
+        ops = decode_ops(body)
+        self.position = max(self.position, position)
+        for op in ops:
+            self._apply(op, lacking)
+
+    @property
+    def _is_pending(self) -> bool:
+        return bool(self._ops or self._offsets.changed or self._schedule.changed)
+
+    def _at_once(self, op: MetadataOp) -> None:
+        # What else is waiting happened before.
+        self.flush()
+        self._ops.append(op)
+        self.flush()
+
+    def _send(self, body: bytes) -> None:
+        self._write(body)
+        if not self._offsets.is_slave:
+            self.on_body(self.position, body)
+
+    def _write(self, body: bytes) -> None:
+        self.position += 1
+        self.write(self.position, body)
+
+    def _snapshot(self) -> Snapshot:
+        topics, groups = self._topics, self._groups
+        return Snapshot(
+            topics.data_version,
+            topics.topics,
+            groups.data_version,
+            groups.groups,
+            self._offsets.table,
+            DelaySet(self._schedule.offsets(), self._store.max_phy_offset),
+        )
+
+    def _apply(self, op: MetadataOp, to: Container[Table]) -> None:
+        match op:
+            case TopicPut() | TopicGone() if Table.TOPICS in to:
+                self._topics.follow(op)
+            case GroupPut() | GroupGone() if Table.GROUPS in to:
+                self._groups.follow(op)
+            case OffsetsSet(offsets) if Table.OFFSETS in to:
+                self._offsets.follow(offsets)
+            case LocalOffsetsSet(offsets) if Table.OFFSETS in to:
+                self._offsets.recommit(offsets)
+            case QueuesGone() | ProgressGone() if Table.OFFSETS in to:
+                self._offsets.follow_gone(op)
+            case DelaySet() if Table.DELAY in to:
+                self._schedule.follow(op)
+            case Snapshot():
+                self._become(op, to)
+
+    def _become(self, whole: Snapshot, to: Container[Table]) -> None:
+        if Table.TOPICS in to:
+            self._topics.replace_all(whole.topic_version, whole.topics)
+        if Table.GROUPS in to:
+            self._groups.replace_all(whole.group_version, whole.groups)
+        if Table.OFFSETS in to:
+            self._offsets.follow_all(whole.offsets)
+            self._offsets.forget_commits_beyond(whole.topics)
+        if Table.DELAY in to:
+            self._schedule.follow_all(whole.delay)
+
+
+def _nowhere(position: int, body: bytes) -> None:
+    """Nobody keeps it."""

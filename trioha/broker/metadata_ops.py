@@ -1,0 +1,351 @@
+"""Changes of a broker's tables as values, and as the bytes that go to disk and to slaves.
+
+A body is ``[version, op, op, …]`` in msgpack, an op a list that begins with its kind. Every op says
+what is, never what to add: applied twice, or after a later one that was applied already, it leaves
+the same tables as long as everything behind it is applied too. That is why a log of them may be
+replayed from any point before the end of what the tables hold.
+
+A body is read whole and checked before anything of it is applied. The sender is a broker that
+checked the same, so whatever does not fit is refused as damage, not skipped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+import msgpack
+
+from trioha.errors import RemoteProtocolError
+from trioha.wire.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig
+from trioha.wire.remoting_command import Buffer
+
+VERSION = 1
+QUEUE_ID_MAX = 65_535
+OFFSET_MAX = (1 << 63) - 1
+_NUMBER_MIN = -(1 << 63)
+
+Offsets = Mapping[str, Mapping[int, int]]
+"""``topic@group`` -> queue id -> offset."""
+
+is_progress_key = re.compile(r"[%|a-zA-Z0-9_-]+@[%|a-zA-Z0-9_-]+").fullmatch
+
+
+@attrs.frozen
+class TopicPut:
+    """A topic was created or changed."""
+
+    topic: TopicConfig
+    version: DataVersion
+
+
+@attrs.frozen
+class TopicGone:
+    """A topic was deleted."""
+
+    name: str
+    version: DataVersion
+
+
+@attrs.frozen
+class QueuesGone:
+    """The queues of a topic were deleted, and all progress in them; also of one that is unknown."""
+
+    topic: str
+
+
+@attrs.frozen
+class GroupPut:
+    group: SubscriptionGroupConfig
+    version: DataVersion
+
+
+@attrs.frozen
+class GroupGone:
+    name: str
+    version: DataVersion
+
+
+@attrs.frozen
+class OffsetsSet:
+    """Groups' progress, in as many queues as a batch of requests has moved."""
+
+    offsets: Offsets
+
+
+@attrs.frozen
+class LocalOffsetsSet:
+    """As `OffsetsSet`, committed to a slave. Only ever in that slave's own log."""
+
+    offsets: Offsets
+
+
+@attrs.frozen
+class ProgressGone:
+    """All progress of a group was deleted."""
+
+    group: str
+
+
+@attrs.frozen
+class DelaySet:
+    """How far levels have been delivered; what was delivered lies below `log_end`."""
+
+    offsets: Mapping[int, int]
+    log_end: int
+
+
+@attrs.frozen
+class Snapshot:
+    """Every table, whole: what a link begins with."""
+
+    topic_version: DataVersion
+    topics: Mapping[str, TopicConfig]
+    group_version: DataVersion
+    groups: Mapping[str, SubscriptionGroupConfig]
+    offsets: Offsets
+    delay: DelaySet
+
+
+MetadataOp = (
+    TopicPut
+    | TopicGone
+    | QueuesGone
+    | GroupPut
+    | GroupGone
+    | OffsetsSet
+    | LocalOffsetsSet
+    | ProgressGone
+    | DelaySet
+    | Snapshot
+)
+
+
+def is_harmless(name: str) -> bool:
+    """Can a name from a peer become a directory here, and none but its own?
+
+    What else a name may not hold its broker has checked; topics named like cluster and broker come
+    from its configuration.
+    """
+    return name not in ("", ".", "..") and not any(char in name for char in "/\\\0")
+
+
+def encode_ops(ops: list[MetadataOp]) -> bytes:
+    """The body of one batch of changes."""
+    return bytes(msgpack.packb([VERSION, *map(_encode, ops)]))
+
+
+def encode_offsets(offsets: Offsets) -> bytes:
+    """As `encode_ops` of one `OffsetsSet`: most bodies are that. HOT."""
+    return bytes(msgpack.packb([VERSION, [_OFFSETS, offsets]]))
+
+
+def decode_ops(body: Buffer) -> list[MetadataOp]:
+    """The changes of one batch.
+
+    Errors: RemoteProtocolError when anything in it is not as `encode_ops` writes it.
+    """
+    try:
+        version, *ops = msgpack.unpackb(body, strict_map_key=False)
+        if version != VERSION:
+            raise ValueError(f"version {version!r:.20} is not {VERSION}")
+        return [_DECODERS[op[0]](*op[1:]) for op in ops]
+    except (
+        *(ValueError, TypeError, LookupError, AttributeError),
+        *(RecursionError, msgpack.UnpackException),
+    ) as error:
+        raise RemoteProtocolError(
+            f"{len(body)} bytes of metadata cannot be understood ({error!r:.120})"
+        ) from error
+
+
+_TOPIC, _TOPIC_GONE, _QUEUES_GONE, _GROUP, _GROUP_GONE = 1, 2, 3, 4, 5
+_OFFSETS, _LOCAL_OFFSETS, _PROGRESS_GONE, _DELAY, _SNAPSHOT = 6, 7, 8, 9, 10
+
+
+def _encode(op: MetadataOp) -> list[object]:
+    match op:
+        case TopicPut(topic, version):
+            return [_TOPIC, attrs.astuple(topic), _pair(version)]
+        case TopicGone(name, version):
+            return [_TOPIC_GONE, name, _pair(version)]
+        case QueuesGone(name):
+            return [_QUEUES_GONE, name]
+        case GroupPut(group, version):
+            return [_GROUP, attrs.astuple(group), _pair(version)]
+        case GroupGone(name, version):
+            return [_GROUP_GONE, name, _pair(version)]
+        case OffsetsSet(offsets):
+            return [_OFFSETS, offsets]
+        case LocalOffsetsSet(offsets):
+            return [_LOCAL_OFFSETS, offsets]
+        case ProgressGone(name):
+            return [_PROGRESS_GONE, name]
+        case DelaySet(offsets, log_end):
+            return [_DELAY, offsets, log_end]
+        case Snapshot(topic_version, topics, group_version, groups, offsets, delay):
+            return [
+                _SNAPSHOT,
+                _pair(topic_version),
+                [attrs.astuple(topic) for topic in topics.values()],
+                _pair(group_version),
+                [attrs.astuple(group) for group in groups.values()],
+                offsets,
+                [delay.offsets, delay.log_end],
+            ]
+
+
+def _pair(version: DataVersion) -> tuple[int, int]:
+    return version.timestamp, version.counter
+
+
+def _topic_put(fields: Any, version: Any) -> TopicPut:
+    return TopicPut(_topic(fields), _version(version))
+
+
+def _topic_gone(name: Any, version: Any) -> TopicGone:
+    return TopicGone(_name(name), _version(version))
+
+
+def _queues_gone(name: Any) -> QueuesGone:
+    return QueuesGone(_name(name))
+
+
+def _group_put(fields: Any, version: Any) -> GroupPut:
+    return GroupPut(_group(fields), _version(version))
+
+
+def _group_gone(name: Any, version: Any) -> GroupGone:
+    return GroupGone(_name(name), _version(version))
+
+
+def _offsets_set(offsets: Any) -> OffsetsSet:
+    return OffsetsSet(_offsets(offsets))
+
+
+def _local_offsets_set(offsets: Any) -> LocalOffsetsSet:
+    return LocalOffsetsSet(_offsets(offsets))
+
+
+def _progress_gone(name: Any) -> ProgressGone:
+    return ProgressGone(_name(name))
+
+
+def _delay_set(offsets: Any, log_end: Any) -> DelaySet:
+    return DelaySet(
+        {_int(level): _int(offset) for level, offset in offsets.items()},
+        _int(log_end),
+    )
+
+
+def _snapshot(
+    topic_version: Any, topics: Any, group_version: Any, groups: Any, offsets: Any, delay: Any
+) -> Snapshot:
+    if not topics:
+        # Every broker has system topics: an empty table is no state to become.
+        raise ValueError("no topics")
+    # Tables are read from files that others may have written: an odd name keeps no other away.
+    all_topics = [_topic(fields) for fields in topics if is_harmless(_text(fields[0]))]
+    all_groups = [_group(fields) for fields in groups if is_harmless(_text(fields[0]))]
+    return Snapshot(
+        _version(topic_version),
+        {topic.topic_name: topic for topic in all_topics},
+        _version(group_version),
+        {group.group_name: group for group in all_groups},
+        _offsets(offsets),
+        _delay_set(*delay),
+    )
+
+
+def _topic(fields: Any) -> TopicConfig:
+    name, reads, writes, perm, filter_type, sys_flag, order = fields
+    return TopicConfig(
+        _name(name),
+        _number(reads),
+        _number(writes),
+        _number(perm),
+        _text(filter_type),
+        _number(sys_flag),
+        _bool(order),
+    )
+
+
+def _group(fields: Any) -> SubscriptionGroupConfig:
+    name, enable, from_min, broadcast, retry_nums, retry_times, broker_id, slowly, notify = fields
+    return SubscriptionGroupConfig(
+        _name(name),
+        _bool(enable),
+        _bool(from_min),
+        _bool(broadcast),
+        _number(retry_nums),
+        _number(retry_times),
+        _number(broker_id),
+        _number(slowly),
+        _bool(notify),
+    )
+
+
+def _version(pair: Any) -> DataVersion:
+    timestamp, counter = pair
+    return DataVersion(_number(timestamp), _number(counter))
+
+
+def _offsets(table: Any) -> dict[str, dict[int, int]]:
+    return {
+        _progress_key(key): {
+            _int(queue_id, QUEUE_ID_MAX): _int(offset) for queue_id, offset in queues.items()
+        }
+        for key, queues in table.items()
+    }
+
+
+def _progress_key(value: Any) -> str:
+    if not is_progress_key(value):
+        raise ValueError(f"{value!r:.80} is no topic@group")
+    return str(value)
+
+
+def _name(value: Any) -> str:
+    text = _text(value)
+    if not is_harmless(text):
+        raise ValueError(f"{text!r:.80} is no name")
+    return text
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.80} is no text")
+    return value
+
+
+def _number(value: Any) -> int:
+    """What a setting may be is the business of whoever reads it."""
+    return _int(value, OFFSET_MAX, _NUMBER_MIN)
+
+
+def _int(value: Any, most: int = OFFSET_MAX, least: int = 0) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{value!r:.80} is no number from {least} to {most}")
+    return value
+
+
+def _bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r:.80} is not true or false")
+    return value
+
+
+_DECODERS: Mapping[int, Callable[..., MetadataOp]] = {
+    _TOPIC: _topic_put,
+    _TOPIC_GONE: _topic_gone,
+    _QUEUES_GONE: _queues_gone,
+    _GROUP: _group_put,
+    _GROUP_GONE: _group_gone,
+    _OFFSETS: _offsets_set,
+    _LOCAL_OFFSETS: _local_offsets_set,
+    _PROGRESS_GONE: _progress_gone,
+    _DELAY: _delay_set,
+    _SNAPSHOT: _snapshot,
+}

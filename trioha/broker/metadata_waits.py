@@ -1,0 +1,187 @@
+"""Who waits until a change of metadata is as safe as the mode promises.
+
+The answer to an offset commit, a topic or group change, a deletion, waits as a put's does: for the
+fsync with sync flush, in SYNC_MASTER for a slave's acknowledgement. One-way commits and those that
+ride on pulls are answered by nothing, so nobody waits for them; they travel all the same.
+
+By the time anything is waited for the change is made here and cannot be refused any more. A put
+says so with one of three codes that stock producers know; for requests of this kind stock clients
+know SUCCESS and failure, and a failure would have mqadmin report that the topic was not created.
+So the answer is always SUCCESS. If the promise was not kept in time the remark says which, and
+`unsafe_count` counts it.
+
+A slave that only polls, as RocketMQ's does, is none to wait for: nothing tells when it has polled.
+What consumers commit to a slave is that slave's own business until it has told the master, and is
+answered at once.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from trioha.broker.metadata import Metadata
+from trioha.broker.put_message import PutPipeline
+from trioha.config import BrokerConfig, BrokerRole, FlushDiskType
+from trioha.ha.group_commit import GroupCommit
+from trioha.journal import EventSink
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.wire.remoting_command import RemotingCommand
+
+WAITERS_MAX = 65_536
+
+NOT_ON_DISK = "done, but not on disk within syncFlushTimeout"
+NO_SLAVE = "done, but no slave is near enough to wait for"
+NOT_ON_SLAVE = "done, but no slave acknowledged within slaveTimeout"
+TOO_MANY = "done, but too many wait for disk or slave already"
+
+
+class MetadataReplicas(Protocol):
+    """What a change needs to know of the slaves: `trioha.ha.replicas.Replicas`."""
+
+    @property
+    def push2slave_max_metadata(self) -> int:
+        """Every change up to this position is on a slave; -1 for none."""
+
+    @property
+    def metadata_available(self) -> bool:
+        """Somebody follows who takes changes, and is near."""
+
+
+class MetadataWaits:
+    """Answers that wait for disk or slave, by position."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        pipeline: PutPipeline,
+        replicas: MetadataReplicas,
+        config: BrokerConfig,
+        events: EventSink,
+    ) -> None:
+        self.unsafe_count = 0
+        """Answers since the start that kept less than the mode promises."""
+        self._metadata = metadata
+        self._pipeline = pipeline
+        self._replicas = replicas
+        self._events = events
+        self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._sync_flush_timeout_ms = config.sync_flush_timeout
+        self._slave_timeout_ms = config.slave_timeout
+        self._flush: GroupCommit[_Waiter] = GroupCommit()
+        self._transfer: GroupCommit[_Waiter] = GroupCommit()
+        self._told = ""
+
+    @property
+    def has_flush_waiters(self) -> bool:
+        return len(self._flush) > 0
+
+    @property
+    def waiter_count(self) -> int:
+        return len(self._flush) + len(self._transfer)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When `expire` has something to do, or None."""
+        deadlines = (self._flush.next_deadline_ms, self._transfer.next_deadline_ms)
+        return min((ms for ms in deadlines if ms is not None), default=None)
+
+    def guard(self, handler: Handler) -> Handler:
+        """`handler`, answering when what it changed is safe."""
+
+        def handle(
+            channel: Channel, request: RemotingCommand, instant: Instant
+        ) -> RemotingCommand | None:
+            response = handler(channel, request, instant)
+            if response is None or request.is_oneway:
+                return response
+            return self._when_safe(channel, response, instant)
+
+        return handle
+
+    def on_synced(self, position: int) -> None:
+        """Every change up to `position` is on disk."""
+        self._metadata.synced_position = position
+        for waiter in self._flush.advance(position):
+            self._release(waiter)
+
+    def on_acked(self) -> None:
+        """A slave has acknowledged. HOT."""
+        if len(self._transfer):
+            for waiter in self._transfer.advance(self._replicas.push2slave_max_metadata):
+                self._release(waiter)
+
+    def on_slave_lost(self) -> None:
+        """A slave has gone or stalled: answer everybody when no other one can be waited for."""
+        if len(self._transfer) and not self._replicas.metadata_available:
+            for waiter in self._transfer.drain():
+                self._release(waiter, NO_SLAVE)
+
+    def expire(self, now_ms: int) -> None:
+        """Answer everybody whose deadline has come."""
+        for waiter in self._flush.expire(now_ms):
+            self._release(waiter, NOT_ON_DISK)
+        for waiter in self._transfer.expire(now_ms):
+            self._release(waiter, NOT_ON_SLAVE)
+
+    def give_up(self) -> None:
+        """Answer everybody as at their deadline: the role or the node ends."""
+        for waiter in self._flush.drain():
+            self._release(waiter, NOT_ON_DISK)
+        for waiter in self._transfer.drain():
+            self._release(waiter, NOT_ON_SLAVE)
+
+    def _when_safe(
+        self, channel: Channel, response: RemotingCommand, instant: Instant
+    ) -> RemotingCommand | None:
+        role = self._pipeline.role
+        is_sync = role is BrokerRole.SYNC_MASTER
+        if role is BrokerRole.SLAVE or not (is_sync or self._sync_flush):
+            return response
+        need = self._metadata.position_of_changes
+        waiter = _Waiter(channel, response)
+        if self.waiter_count >= WAITERS_MAX:
+            waiter.remark = TOO_MANY
+        else:
+            if self._sync_flush and self._metadata.synced_position < need:
+                waiter.pending += 1
+                self._flush.add(need, instant.now_ms + self._sync_flush_timeout_ms, waiter)
+            if is_sync and self._replicas.push2slave_max_metadata < need:
+                if self._replicas.metadata_available:
+                    waiter.pending += 1
+                    self._transfer.add(need, instant.now_ms + self._slave_timeout_ms, waiter)
+                else:
+                    waiter.remark = NO_SLAVE
+        if waiter.pending:
+            return None
+        return self._answer(waiter)
+
+    def _release(self, waiter: _Waiter, remark: str = "") -> None:
+        # The slave's word overrides the disk's, as for puts.
+        if remark and (remark is not NOT_ON_DISK or not waiter.remark):
+            waiter.remark = remark
+        waiter.pending -= 1
+        if not waiter.pending:
+            waiter.channel.send_nowait(self._answer(waiter))
+
+    def _answer(self, waiter: _Waiter) -> RemotingCommand:
+        remark = waiter.remark
+        if remark:
+            waiter.response.remark = remark
+            self.unsafe_count += 1
+        if remark != self._told:
+            # Once when it begins and once when it is over: the counter has the rest.
+            self._told = remark
+            self._events.event("metadata_safe", safe=not remark, reason=remark)
+        return waiter.response
+
+
+class _Waiter:
+    """One answer; filed under the disk, the slave, or both."""
+
+    __slots__ = ("channel", "pending", "remark", "response")
+
+    def __init__(self, channel: Channel, response: RemotingCommand) -> None:
+        self.channel = channel
+        self.response = response
+        self.pending = 0
+        self.remark = ""

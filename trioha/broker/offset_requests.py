@@ -1,0 +1,72 @@
+"""Requests 14 and 15: consumers ask where to go on, and say how far they are."""
+
+from __future__ import annotations
+
+from trioha.broker.offsets import ConsumerOffsetTable
+from trioha.broker.topics import TopicTable
+from trioha.errors import CommandError
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.store.interface import MessageStore
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+
+ONLY_FORWARD_FIELD = "onlyForward"
+"""Our own field of request 15; RocketMQ ignores it."""
+
+
+class OffsetProcessor:
+    """Requests 14 and 15: consumers ask where to go on, and say how far they are."""
+
+    def __init__(
+        self, offsets: ConsumerOffsetTable, store: MessageStore, topics: TopicTable
+    ) -> None:
+        self._offsets = offsets
+        self._store = store
+        self._topics = topics
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
+        }
+
+    def query(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """The committed offset. A group that has none gets 0 in a queue that still begins at 0 and
+        whose first message memory still holds; elsewhere 22, and its own policy decides."""
+        topic = request.ext_str("topic")
+        queue_id = request.ext_int("queueId")
+        offset = self._offsets.query(request.ext_str("consumerGroup"), topic, queue_id)
+        if offset < 0:
+            if not request.ext_bool("setZeroIfNotFound", True) or not self._starts_fresh(
+                topic, queue_id
+            ):
+                raise CommandError(
+                    ResponseCode.QUERY_NOT_FOUND, "Not found, maybe this group consumer boot first"
+                )
+            offset = 0
+        return request.response(ext_fields={"offset": str(offset)})
+
+    def update(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """Take a group's progress; forwards only if the request, a slave's, says so."""
+        topic = request.ext_str("topic")
+        if self._topics.get(topic) is None:
+            # As 5.x does: consumers of a deleted topic would keep its offsets alive.
+            raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic:.127}] not exist")
+        group = request.ext_str("consumerGroup")
+        queue_id = request.ext_int("queueId")
+        offset = request.ext_int("commitOffset")
+        if request.ext_bool(ONLY_FORWARD_FIELD):
+            self._offsets.advance(group, topic, queue_id, offset)
+        else:
+            self._offsets.commit(group, topic, queue_id, offset)
+        return request.response()
+
+    def _starts_fresh(self, topic: str, queue_id: int) -> bool:
+        if self._store.min_offset_in_queue(topic, queue_id) > 0:
+            return False
+        entry = self._store.consume_queue_entry(topic, queue_id, 0)
+        return entry is None or self._store.is_in_memory_window(entry[0])

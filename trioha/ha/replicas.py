@@ -103,8 +103,6 @@ class Replica:
     connected_ms: int
     last_ack_ms: int
     slave_ack_offset: int = -1
-    metadata_ack_position: int = -1
-    """-1 until the slave has taken the snapshot that an extended link begins with."""
     next_transfer_offset: int = -1
     in_sync: bool = False
     stalled: bool = False
@@ -128,6 +126,7 @@ class Replica:
     epoch: int = 0
     home_id: int | None = None
     metadata_ack_position: int = -1
+    """-1 until the slave has taken the snapshot that an extended link begins with."""
 
 
 class Replicas:

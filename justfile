@@ -43,6 +43,10 @@ slow *options="":
 rewrite:
     TRIOHA_REWRITE=1 pytest -q tests/console
 
+# A simulated replica set: `just sim 4711` shows one seed, `just sim 0:1000` runs many.
+sim seeds="0:200" kind="pair":
+    python -m trioha.sim {{ kind }} {{ seeds }}
+
 # Compile the hot modules in place: the same sources, about twice as fast.
 compile:
     python .ci/compile.py

@@ -1,0 +1,1 @@
+"""A master, its slaves, a name server and operators, made of the cores of real nodes."""

@@ -1,0 +1,178 @@
+"""What must hold in a replica set, judged by somebody who sees every machine at once.
+
+The judge is told what nodes do (a put is answered, a term begins, a log is cut) and looks at the
+machines' own disks. It knows more than anybody in the world it watches, so it can say at once what
+a history would show only later: a message was acknowledged that the next master does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from trioha.ha.epochs import EpochHistory, EpochRecord
+from trioha.sim.pair.records import Entry, RecordLog
+
+
+class Broken(AssertionError):
+    """An invariant does not hold."""
+
+
+@attrs.define(eq=False)
+class Term:
+    """A term of mastership as it really was."""
+
+    record: EpochRecord
+    host: str
+
+
+@attrs.define
+class Counts:
+    """How often a seed met what it is there for."""
+
+    acknowledged: int = 0
+    unknown: int = 0
+    refused: int = 0
+    terms: int = 0
+    planned: int = 0
+    forced: int = 0
+    cuts: int = 0
+    given_up: int = 0
+    commits: int = 0
+    crashes: int = 0
+
+    def add(self, other: Counts) -> None:
+        for field in attrs.fields(Counts):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+
+class Checker:
+    """Raises `Broken` at the event that breaks a promise."""
+
+    def __init__(self) -> None:
+        self.counts = Counts()
+        self.terms: list[Term] = []
+        self.acknowledged: dict[int, Entry] = {}
+        """Messages answered with SEND_OK, by id, where the answer said; less what was given up."""
+        self._places: dict[tuple[int, int], int] = {}
+        self._offsets: dict[tuple[str, int], int] = {}
+
+    @property
+    def newest(self) -> Term | None:
+        return self.terms[-1] if self.terms else None
+
+    def put_acknowledged(
+        self, host: str, epoch: int, entry: Entry, logs: Logs, lost_ends: Mapping[str, int]
+    ) -> None:
+        """SEND_OK leaves a node. `lost_ends`: how far logs went that lost power since."""
+        self.counts.acknowledged += 1
+        holders = [
+            other
+            for other, log in logs.items()
+            if log.by_message.get(entry.message_id) == entry
+            or log.max_phy_offset < entry.end <= lost_ends[other]
+        ]
+        if len(holders) < 2:
+            raise Broken(f"{host} acknowledged {entry}, held by {holders} alone")
+        newest = self.newest
+        if newest is not None and newest.record.epoch > epoch and newest.host not in holders:
+            raise Broken(
+                f"{host} acknowledged {entry} in epoch {epoch}, cut off: {newest.host} is master "
+                f"of epoch {newest.record.epoch} and does not hold it"
+            )
+        known = self._places.setdefault((entry.queue_id, entry.queue_offset), entry.message_id)
+        if known != entry.message_id:
+            raise Broken(
+                f"queue {entry.queue_id} offset {entry.queue_offset} was given to message {known} "
+                f"and to {entry.message_id}, both acknowledged"
+            )
+        self.acknowledged[entry.message_id] = entry
+
+    def term_begun(
+        self, host: str, record: EpochRecord, log: RecordLog, *, forced: bool, gives_up: bool
+    ) -> None:
+        """A node is master from now on.
+
+        `forced`: somebody was warned that others may know of more, and wanted it: then a number
+        may be given twice, and the nonces tell the two apart. `gives_up`: they were told of a loss.
+        """
+        self.counts.terms += 1
+        for term in self.terms:
+            if term.record.epoch == record.epoch and not forced:
+                raise Broken(f"{host} and {term.host} are both masters of epoch {record.epoch}")
+        if log.parsed_end != log.max_phy_offset or log.max_phy_offset != record.start_offset:
+            raise Broken(
+                f"{host}'s epoch {record.epoch} begins at {record.start_offset}, whole records end "
+                f"at {log.parsed_end}, the log at {log.max_phy_offset}"
+            )
+        lost = self._missing(log)
+        if lost and not gives_up:
+            raise Broken(
+                f"{host} begins epoch {record.epoch} without {len(lost)} acknowledged messages, "
+                f"the first {lost[0]}"
+            )
+        self._give_up(lost)
+        self.terms.append(Term(record, host))
+        self.terms.sort(key=lambda term: term.record.epoch)
+
+    def offset_acknowledged(self, group: str, queue_id: int, offset: int) -> None:
+        """A consumer's commit was answered."""
+        self.counts.commits += 1
+        key = (group, queue_id)
+        self._offsets[key] = max(offset, self._offsets.get(key, 0))
+
+    def check_offsets(self, host: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """A master serves consumers from what it knows."""
+        for key, committed in self._offsets.items():
+            if offsets.get(key, 0) < committed:
+                raise Broken(f"{host} has {key} at {offsets.get(key, 0)}, acknowledged {committed}")
+
+    def check_converged(self, logs: Logs, histories: Mapping[str, EpochHistory]) -> None:
+        """After everything has healed: one log, one history, nothing missing."""
+        hosts = list(logs)
+        first = hosts[0]
+        for host in hosts[1:]:
+            if logs[host].entries != logs[first].entries:
+                raise Broken(
+                    f"logs differ after healing: {first} ends at {logs[first].max_phy_offset}, "
+                    f"{host} at {logs[host].max_phy_offset}, "
+                    f"{_first_difference(logs[first].entries, logs[host].entries)}"
+                )
+            if histories[host] != histories[first]:
+                raise Broken(
+                    f"histories differ after healing: {first} {histories[first]}, "
+                    f"{host} {histories[host]}"
+                )
+        lost = self._missing(logs[first])
+        if lost:
+            raise Broken(f"{len(lost)} acknowledged messages are gone, the first {lost[0]}")
+        ends: dict[int, int] = {}
+        for entry in logs[first].entries:
+            if entry.queue_offset != ends.get(entry.queue_id, 0):
+                raise Broken(f"queue {entry.queue_id} is not dense at {entry}")
+            ends[entry.queue_id] = entry.queue_offset + 1
+
+    def _missing(self, log: RecordLog) -> list[Entry]:
+        held = log.by_message
+        return [
+            entry
+            for message_id, entry in self.acknowledged.items()
+            if held.get(message_id) != entry
+        ]
+
+    def _give_up(self, lost: Iterable[Entry]) -> None:
+        for entry in lost:
+            self.counts.given_up += 1
+            del self.acknowledged[entry.message_id]
+            del self._places[entry.queue_id, entry.queue_offset]
+
+
+Logs = Mapping[str, RecordLog]
+
+
+def _first_difference(one: list[Entry], other: list[Entry]) -> str:
+    for mine, theirs in zip(one, other, strict=False):
+        if mine != theirs:
+            return f"first at {mine} and {theirs}"
+    return f"after {min(len(one), len(other))} equal records"

@@ -1,0 +1,98 @@
+"""What clients, nodes, name servers and operators of the simulated set say to each other."""
+
+from __future__ import annotations
+
+import enum
+
+import attrs
+
+from trioha.ha.epochs import EpochHistory
+
+
+class PutStatus(enum.Enum):
+    """What a sender is told."""
+
+    OK = "SEND_OK"
+    NO_SLAVE = "SLAVE_NOT_AVAILABLE"
+    TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    REFUSED = "SERVICE_NOT_AVAILABLE"
+
+
+@attrs.frozen
+class Put:
+    """A message to store."""
+
+    queue_id: int
+    message_id: int
+
+
+@attrs.frozen
+class Commit:
+    """A consumer's progress."""
+
+    group: str
+    queue_id: int
+    offset: int
+
+
+@attrs.frozen
+class Register:
+    """A node to a name server."""
+
+    host: str
+    broker_id: int
+    epoch: int
+    nonce: str
+
+
+@attrs.frozen
+class Registered:
+    """The name server's answer: who stands against the claim, and who is master."""
+
+    stands: str = ""
+    epoch: int = 0
+    nonce: str = ""
+    remembers: bool = False
+    """It has known our claim before."""
+    master: str = ""
+
+
+@attrs.frozen
+class AskRoute:
+    """Who is master?"""
+
+
+@attrs.frozen
+class Route:
+    """Who a name server believes is who."""
+
+    brokers: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def master(self) -> str:
+        return dict(self.brokers).get(0, "")
+
+
+@attrs.frozen
+class Hello:
+    """A slave before it links: HA_HELLO."""
+
+    home_id: int
+    host: str
+    history: EpochHistory
+    min_phy_offset: int
+    max_phy_offset: int
+
+
+@attrs.frozen
+class HelloAnswer:
+    """Where the two logs part, and the history to take over."""
+
+    history: EpochHistory
+    common_offset: int
+    refusal: str = ""
+
+
+@attrs.frozen
+class AskStatus:
+    """NODE_STATUS."""

@@ -1,0 +1,305 @@
+"""One broker process: how it starts, what it is asked, and the clock that drives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import msgpack
+
+from trioha.broker.failover import FailoverProcessor
+from trioha.errors import CommandError, RemoteProtocolError
+from trioha.journal import NullSink
+from trioha.remoting.channel import Instant
+from trioha.sim.disk import Crashed, CrashPoint, LogFile, SavedBytes
+from trioha.sim.network import End, Item
+from trioha.sim.pair.master_role import Answer
+from trioha.sim.pair.messages import Hello, HelloAnswer, Put, Register, Registered
+from trioha.sim.pair.records import RecordLog
+from trioha.sim.pair.roles import Roles
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+
+if TYPE_CHECKING:
+    from trioha.sim.pair.world import World
+
+BROKER = "broker-a"
+TICK_MS = 100
+FLUSH_MS = 500
+REGISTER_MS = 500
+ASK_PATIENCE_MS = 700
+
+
+@attrs.define(eq=False)
+class Machine:
+    """What outlives a process: the disk, and the page cache while there is power."""
+
+    host: str
+    home_id: int
+    file: LogFile
+    epochs: SavedBytes
+    log: RecordLog
+    node: SimNode | None = None
+    lost_end: int = 0
+    """How far the log went before power was lost."""
+
+    @classmethod
+    def make(cls, host: str, home_id: int, crash_point: CrashPoint) -> Machine:
+        file = LogFile(crash_point)
+        return cls(host, home_id, file, SavedBytes(crash_point), RecordLog(file))
+
+    @property
+    def lacks_lost_tail(self) -> bool:
+        """Has it lost bytes with its power, and not copied as many since?
+
+        Nobody knows of the acknowledgements that went with them, if the master is gone, too.
+        """
+        return self.log.max_phy_offset < self.lost_end
+
+    @property
+    def running(self) -> SimNode | None:
+        return self.node if self.node is not None and self.node.alive else None
+
+
+class SimNode:
+    """From a process's start to its end."""
+
+    def __init__(self, world: World, machine: Machine) -> None:
+        self.world = world
+        self.machine = machine
+        self.host = machine.host
+        self.alive = True
+        self.stopped = False
+        """SIGSTOP: nothing happens until it goes on, then all of it."""
+        self.roles = Roles(self)
+        self.failover = FailoverProcessor(BROKER, self.roles, NullSink())
+        self._handlers = self.failover.handlers()
+        self._backlog: list[Callable[[], None]] = []
+        self._register_at_ms = 0
+        self._flush_at_ms = 0
+
+    @property
+    def now_ms(self) -> int:
+        return self.world.scheduler.now_ms
+
+    @property
+    def instant(self) -> Instant:
+        return Instant(self.now_ms, self.now_ms)
+
+    @property
+    def log(self) -> RecordLog:
+        return self.machine.log
+
+    @property
+    def log_end(self) -> int:
+        return self.machine.log.max_phy_offset
+
+    def start(self) -> None:
+        """Recover, find out who we are, serve."""
+        self.log.drop_torn_tail()
+        network = self.world.network
+        network.listen(self.host, "remoting", self._accept)
+        network.listen(self.host, "ha", self._accept_slave)
+        self.roles.start()
+        self._tick()
+
+    def run(self, action: Callable[[], None]) -> None:
+        """Everything a process does happens in here, and only while it lives and is not stopped."""
+        if not self.alive:
+            return
+        if self.stopped:
+            self._backlog.append(action)
+            return
+        try:
+            action()
+        except Crashed as crash:
+            self.tell(f"loses power {crash}")
+            self.world.lose_power(self.machine)
+
+    def awake(self, action: Callable[[], None]) -> Callable[[], None]:
+        return lambda: self.run(action)
+
+    def waking(self, action: Callable[[Item], None]) -> Callable[[Item], None]:
+        return lambda item: self.run(lambda: action(item))
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        self.stopped = False
+        backlog, self._backlog = self._backlog, []
+        for action in backlog:
+            self.run(action)
+
+    def ask(self, host: str, request: object, hear: Callable[[object], None]) -> None:
+        """One request; None is heard when no answer came in time."""
+        self.world.ask(self.host, host, request, self.waking(hear), ASK_PATIENCE_MS)
+
+    def request(self, code: int, fields: Mapping[str, object]) -> RemotingCommand:
+        return RemotingCommand(code, body=msgpack.packb(fields))
+
+    def fields_of(self, answer: object) -> Mapping[str, Any] | None:
+        """The map in an answer; None if there is no such answer."""
+        if not isinstance(answer, RemotingCommand) or answer.code != ResponseCode.SUCCESS:
+            return None
+        fields: Mapping[str, Any] = msgpack.unpackb(answer.body_bytes(), strict_map_key=False)
+        return fields
+
+    def tell(self, text: str) -> None:
+        self.world.scheduler.tell(self.host, text)
+
+    def register_soon(self) -> None:
+        self._register_at_ms = 0
+
+    def cut(self, phy_offset: int) -> None:
+        self.log.truncate(phy_offset)
+        self.world.checker.counts.cuts += 1
+
+    def status(self) -> Mapping[str, object]:
+        """NODE_STATUS, as far as a failover reads it."""
+        roles, mastership = self.roles, self.roles.mastership
+        slave: dict[str, object] = {}
+        if roles.slave is not None:
+            slave = {
+                "state": "TRANSFER" if roles.slave.linked else "READY",
+                "announced_offset": roles.slave.announced_offset,
+            }
+        connections = []
+        if roles.master is not None:
+            for host, machine in self.world.machines.items():
+                replica = roles.master.follows(host)
+                if replica is not None:
+                    connections.append({"home_id": machine.home_id, "in_sync": replica.in_sync})
+        ticket = self.failover.desk.ticket
+        return {
+            "name": BROKER,
+            "home_id": mastership.home_id,
+            "standing": mastership.standing.value,
+            "epoch": mastership.known_epoch,
+            "log_epoch": mastership.history.epoch_at(self.log_end),
+            "max_phy_offset": self.log_end,
+            "sync": True,
+            "ha_address": self.host,
+            "follows": roles.slave.follows if roles.slave is not None else "",
+            "members": {
+                machine.home_id: host
+                for host, machine in self.world.machines.items()
+                if host != self.host
+            },
+            "ticket": None if ticket is None else ticket.as_dict(self.now_ms),
+            "slave": slave,
+            "connections": connections,
+        }
+
+    def _tick(self) -> None:
+        self.roles.on_time()
+        deadline_ms = self.failover.next_deadline_ms
+        if deadline_ms is not None and self.now_ms >= deadline_ms:
+            self.failover.on_time(self.instant)
+        self.failover.on_log_grown()
+        if self.now_ms >= self._flush_at_ms:
+            self._flush_at_ms = self.now_ms + FLUSH_MS
+            self.machine.file.flush()
+        if self.now_ms >= self._register_at_ms:
+            self._register_at_ms = self.now_ms + REGISTER_MS
+            self._register()
+        self.world.scheduler.after(TICK_MS, self.awake(self._tick))
+
+    def _register(self) -> None:
+        mastership = self.roles.mastership
+        claim = Register(self.host, mastership.broker_id, mastership.epoch, mastership.nonce.hex())
+
+        def hear(answer: object) -> None:
+            if isinstance(answer, Registered) and answer.stands:
+                nonce = bytes.fromhex(answer.nonce)
+                self.roles.hear_epoch(answer.epoch, nonce, answer.stands, decided=True)
+
+        if mastership.broker_id or self.roles.master is not None:
+            self.ask(self.world.namesrv.host, claim, hear)
+
+    def _accept(self, end: End) -> None:
+        channel = _Channel(end)
+
+        def hear(item: Item) -> None:
+            if isinstance(item, RemotingCommand):
+                response = self._command(channel, item)
+                if response is not None:
+                    channel.send_nowait(response)
+            else:
+                self._handle(item, end.send)
+
+        end.on_item = self.waking(hear)
+
+    def _accept_slave(self, end: End) -> None:
+        accepted = False
+
+        def hear(item: Item) -> None:
+            nonlocal accepted
+            if accepted:
+                # It had arrived while we were stopped, before there was anybody to hear it.
+                end.on_item(item)
+                return
+            mastership, master = self.roles.mastership, self.roles.master
+            if master is None or item != (mastership.epoch, mastership.nonce):
+                end.close()
+            else:
+                accepted = True
+                master.accept(end)
+
+        end.on_item = self.waking(hear)
+
+    def _command(self, channel: _Channel, request: RemotingCommand) -> RemotingCommand | None:
+        if request.code == RequestCode.TRIOHA_NODE_STATUS:
+            return request.response(body=msgpack.packb(self.status()))
+        try:
+            return self._handlers[request.code](channel, request, self.instant)
+        except CommandError as error:
+            return request.response(error.code, error.remark)
+        except RemoteProtocolError as error:
+            return request.response(ResponseCode.SYSTEM_ERROR, str(error))
+
+    def _handle(self, request: Item, answer: Answer) -> None:
+        if isinstance(request, Put):
+            self.roles.put(request, answer)
+        elif isinstance(request, Hello):
+            answer(self._shake_hands(request))
+
+    def _shake_hands(self, hello: Hello) -> HelloAnswer:
+        mastership = self.roles.mastership
+        theirs = hello.history.newest
+        if theirs is not None:
+            self.roles.hear_epoch(theirs.epoch, theirs.nonce, hello.host)
+        if self.roles.master is None:
+            return HelloAnswer(mastership.history, 0, "no master")
+        meeting = mastership.history.meet(self.log_end, hello.history, hello.max_phy_offset)
+        return HelloAnswer(mastership.history, meeting.common_offset)
+
+
+class _Channel:
+    """A connection as the handlers see it."""
+
+    peer_host = b"\x7f\0\0\x01\0\0\0\0"
+
+    def __init__(self, end: End) -> None:
+        self._end = end
+
+    @property
+    def peer(self) -> str:
+        return self._end.peer
+
+    @property
+    def closed(self) -> bool:
+        return not self._end.open
+
+    def send_nowait(self, command: RemotingCommand) -> None:
+        self._end.send(command)
+
+    def request_nowait(
+        self,
+        command: RemotingCommand,
+        deadline_ms: int,
+        on_response: Callable[[RemotingCommand | None], None],
+    ) -> None:
+        raise AssertionError("a simulated node asks no client")
+
+    def close_nowait(self, reason: str) -> None:
+        self._end.close()

@@ -1,0 +1,151 @@
+"""A slave: finds its master, agrees on a common offset, cuts, takes over the history, follows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trioha.errors import LocalProtocolError, RemoteProtocolError
+from trioha.ha.events import NEED_DATA, LogTransferred
+from trioha.ha.slave_connection import SlaveConnection
+from trioha.sim.network import End, Item
+from trioha.sim.pair.master_role import HEARTBEAT_MS, HOUSEKEEPING_MS
+from trioha.sim.pair.messages import AskRoute, Hello, HelloAnswer, Route
+
+if TYPE_CHECKING:
+    from trioha.sim.pair.node import SimNode
+
+RECONNECT_MS = 200
+
+
+class SlaveRole:
+    """Ends when the node becomes master, or goes."""
+
+    def __init__(self, node: SimNode, follows: str = "") -> None:
+        self.follows = follows
+        """Who it takes for its master; "" while it asks."""
+        self.linked = False
+        self.announced_offset: int | None = None
+        """The furthest end that a master told it."""
+        self._node = node
+        self._busy = False
+        self._seek_at_ms = 0
+        self._end: End | None = None
+        self._connection: SlaveConnection | None = None
+        self._heard_ms = 0
+        self._over = False
+
+    def on_time(self) -> None:
+        node = self._node
+        if self._end is not None and self._connection is not None:
+            if node.now_ms - self._heard_ms > HOUSEKEEPING_MS:
+                self._lose("the master is silent")
+            else:
+                self._report()
+        elif not self._busy and node.now_ms >= self._seek_at_ms:
+            self._seek()
+
+    def end(self) -> None:
+        self._over = True
+        if self._end is not None:
+            self._end.close()
+            self._end = None
+
+    def _seek(self) -> None:
+        self._busy = True
+        if self.follows:
+            self._shake_hands(self.follows)
+        else:
+            self._node.ask(self._node.world.namesrv.host, AskRoute(), self._hear_route)
+
+    def _hear_route(self, answer: object) -> None:
+        if self._over:
+            return
+        if isinstance(answer, Route) and answer.master not in ("", self._node.host):
+            self._shake_hands(answer.master)
+        else:
+            self._rest()
+
+    def _shake_hands(self, master: str) -> None:
+        node = self._node
+        hello = Hello(
+            node.machine.home_id, node.host, node.roles.mastership.history, 0, node.log_end
+        )
+
+        def hear(answer: object) -> None:
+            if self._over:
+                return
+            if not isinstance(answer, HelloAnswer) or answer.refusal:
+                self.follows = ""
+                self._rest()
+            else:
+                self._agree(master, answer)
+
+        node.ask(master, hello, hear)
+
+    def _agree(self, master: str, answer: HelloAnswer) -> None:
+        node = self._node
+        if answer.history.epoch < node.roles.mastership.known_epoch:
+            self._rest()
+            return
+        if answer.common_offset < node.log_end:
+            node.tell(f"cuts {node.log_end} to {answer.common_offset} for {master}")
+            node.cut(answer.common_offset)
+        try:
+            node.roles.mastership.adopt(answer.history)
+        except LocalProtocolError as error:
+            node.tell(f"does not follow {master}: {error}")
+            self._rest()
+            return
+        self.follows, self._busy = master, False
+        self._connection = SlaveConnection(
+            node.log_end,
+            node.now_ms,
+            report_interval_ms=HEARTBEAT_MS,
+            at_record=node.log.parsed_end == node.log_end,
+        )
+        newest = answer.history.newest
+        assert newest is not None
+        end = self._end = node.world.network.connect(node.host, master, "ha")
+        end.on_item = node.waking(self._receive)
+        end.on_close = node.awake(lambda: self._lose("closed"))
+        end.send((newest.epoch, newest.nonce))
+        self._heard_ms = node.now_ms
+        self._report()
+
+    def _receive(self, item: Item) -> None:
+        node, connection = self._node, self._connection
+        if self._over or connection is None:
+            return
+        assert isinstance(item, bytes)
+        self._heard_ms = node.now_ms
+        self.linked = True
+        connection.receive_data(item)
+        try:
+            while (event := connection.next_event()) is not NEED_DATA:
+                if isinstance(event, LogTransferred):
+                    node.log.append_log(event.phy_offset, event.body)
+        except RemoteProtocolError as error:
+            self._lose(str(error))
+            return
+        self.announced_offset = max(self.announced_offset or 0, connection.max_phy_offset)
+        self._report()
+
+    def _report(self) -> None:
+        if self._end is not None and self._connection is not None:
+            data = self._connection.report(self._node.now_ms)
+            if data:
+                self._end.send(data)
+
+    def _lose(self, reason: str) -> None:
+        if self._end is None or self._over:
+            return
+        self._node.tell(f"lost its master: {reason}")
+        self._end.close()
+        self._end = self._connection = None
+        self.linked = False
+        self.follows = ""
+        self._rest()
+
+    def _rest(self) -> None:
+        self._busy = False
+        self._seek_at_ms = self._node.now_ms + RECONNECT_MS

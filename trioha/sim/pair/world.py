@@ -1,0 +1,110 @@
+"""The set as one world: machines, name server, clients, and who can break what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+from trioha.sim.disk import Crashed
+from trioha.sim.network import Item, Network
+from trioha.sim.pair.checker import Checker
+from trioha.sim.pair.namesrv import SimNamesrv
+from trioha.sim.pair.node import Machine, SimNode
+from trioha.sim.pair.operators import Operation
+from trioha.sim.pair.records import RecordLog
+from trioha.sim.scheduler import Scheduler
+
+HOSTS = ("a", "b", "c")
+
+
+class World:
+    """Made from a seed alone."""
+
+    def __init__(self, rng: Random, node_count: int) -> None:
+        self.rng = rng
+        self.scheduler = Scheduler()
+        self.network = Network(self.scheduler, rng)
+        self.checker = Checker()
+        self.operations: dict[str, Operation] = {}
+        """Attempts that came as far as to name a new master, by ticket."""
+        self.crash_chance = 0.0
+        """Of each disk operation, to be the machine's last."""
+        self.namesrv = SimNamesrv(self.scheduler, self.network)
+        self.machines = {
+            host: Machine.make(host, home_id, self._crash_point)
+            for home_id, host in enumerate(HOSTS[:node_count])
+        }
+
+    def start(self) -> None:
+        self.namesrv.start()
+        for machine in self.machines.values():
+            self.start_node(machine)
+
+    def start_node(self, machine: Machine) -> None:
+        node = machine.node = SimNode(self, machine)
+        node.run(node.start)
+
+    def kill(self, machine: Machine) -> None:
+        """SIGKILL: the kernel closes its connections and keeps the page cache."""
+        node = machine.running
+        if node is not None:
+            node.alive = False
+            self.network.process_died(machine.host)
+            self.checker.counts.crashes += 1
+
+    def may_lose_power(self, machine: Machine) -> bool:
+        """Would it leave every acknowledged message on some machine? No mode promises more."""
+        flushed = machine.file.flushed_offset
+        others = [log for host, log in self.logs().items() if host != machine.host]
+        return all(
+            entry.end <= flushed or any(log.by_message.get(number) == entry for log in others)
+            for number, entry in self.checker.acknowledged.items()
+        )
+
+    def lose_power(self, machine: Machine) -> None:
+        node = machine.running
+        if node is not None:
+            node.alive = False
+            self.network.machine_died(machine.host)
+            lost = machine.file.lose_power(self.rng)
+            machine.log = RecordLog(machine.file)
+            machine.lost_end = max(machine.lost_end, machine.log.max_phy_offset + lost)
+            self.scheduler.tell(machine.host, f"lost power, and {lost} bytes")
+            self.checker.counts.crashes += 1
+
+    def logs(self) -> Mapping[str, RecordLog]:
+        """What every disk and page cache holds, running or not."""
+        return {host: machine.log for host, machine in self.machines.items()}
+
+    def lost_ends(self) -> Mapping[str, int]:
+        """How far each log went when its machine lost power."""
+        return {host: machine.lost_end for host, machine in self.machines.items()}
+
+    def ask(
+        self,
+        source: str,
+        target: str,
+        request: object,
+        hear: Callable[[Item], None],
+        patience_ms: int,
+    ) -> None:
+        """A connection for one request. `hear` gets None when it ends without an answer."""
+        end = self.network.connect(source, target, "remoting")
+        heard = False
+
+        def conclude(answer: Item) -> None:
+            nonlocal heard
+            if not heard:
+                heard = True
+                timer.cancel()
+                end.close()
+                hear(answer)
+
+        timer = self.scheduler.after(patience_ms, lambda: conclude(None))
+        end.on_item = conclude
+        end.on_close = lambda: conclude(None)
+        end.send(request)
+
+    def _crash_point(self, where: str) -> None:
+        if self.crash_chance and self.rng.random() < self.crash_chance:
+            raise Crashed(where)

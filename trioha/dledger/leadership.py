@@ -1,0 +1,249 @@
+"""What a leader does: pushes, heartbeats, commits, reads. It begins with an election and ends.
+
+Theory of operation. A leader opens its term with a control record and pushes nothing before: then
+every follower's log that differs from its own differs at a byte. It commits the largest offset that
+a majority has on disk, itself included, but only from the first byte of its own term on: bytes of
+older terms are committed by those that come after (Raft 5.4.2; DLedger counts them, and a committed
+entry was replaced).
+
+A heartbeat goes out every `heartbeat_interval_ms`, whatever else does. Its echo says that the
+follower still takes us for the leader: without a majority of echoes within the shortest election
+timeout the leader steps down (*check-quorum*).
+
+Reads. With a majority of echoes of a heartbeat sent within `lease_ms` nobody else can have been
+elected, since nobody votes within the shortest election timeout after hearing us; clocks may run
+apart by the part that `lease_ms` leaves out. Without that, or once a transfer was begun in this
+term (whose candidate may be voted for at any time), a read waits for the echoes of a heartbeat sent
+after it was asked for (read-index, Raft thesis 6.4).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from operator import attrgetter
+
+from trioha.dledger.entry_dispatcher import EntryDispatcher
+from trioha.dledger.ledger import Ledger
+from trioha.dledger.member_state import MemberState
+from trioha.dledger.membership import ChangeKind
+from trioha.dledger.messages import Heartbeat, HeartbeatResponse, PushResponse
+from trioha.dledger.quorum import reached_by_majority
+from trioha.dledger.ready import Control, ReadReady
+from trioha.errors import RemoteProtocolError
+
+READS_MAX = 10_000
+"""Waiting for a majority at once; DLedger's limit of pending appends."""
+
+_HELD_OFFSET = attrgetter("held_offset")
+_HEARD_MS = attrgetter("heard_ms")
+_ECHOED_MS = attrgetter("echoed_ms")
+_ECHOED_ROUND = attrgetter("echoed_round")
+
+
+class Leadership:
+    """One term at the head of a group."""
+
+    def __init__(self, state: MemberState, ledger: Ledger) -> None:
+        self.dispatchers: dict[str, EntryDispatcher] = {}
+        self.term_start_offset = state.end_offset
+        """Nothing is committed by counting unless it ends beyond."""
+        self.lease_void = False
+        """A transfer was begun in this term: no lease any more."""
+        self.next_heartbeat_ms = state.now_ms
+        self._state = state
+        self._ledger = ledger
+        self._read_round = 0
+        self._reads: deque[tuple[int, int, int]] = deque()  # round, token, committed_offset
+        self._controls_open = 1
+        state.controls.append(Control(state.term, state.member_id))
+        self._follow_configuration()
+
+    @property
+    def is_serving(self) -> bool:
+        """It has committed bytes of its own: everything that was ever committed is known to be."""
+        return self._state.committed_offset > self.term_start_offset
+
+    @property
+    def has_open_change(self) -> bool:
+        """Is a configuration on its way?"""
+        state = self._state
+        return self._controls_open > 0 or (
+            state.configurations.latest_offset > state.committed_offset
+        )
+
+    def on_time(self) -> bool:
+        """Heartbeats and what has to be asked again; False when a majority was not heard."""
+        state = self._state
+        if state.now_ms < self.next_heartbeat_ms:
+            return True
+        if state.now_ms - self._heard_by_majority_ms() >= state.settings.election_timeout_min_ms:
+            return False
+        self._send_heartbeats()
+        if self.may_push:
+            for dispatcher in self.dispatchers.values():
+                dispatcher.on_tick()
+        return True
+
+    @property
+    def may_push(self) -> bool:
+        """The term is open: our log ends with a byte of ours."""
+        return self._state.terms.last_term == self._state.term
+
+    def appended(self, end_offset: int) -> None:
+        """Our log has grown."""
+        state = self._state
+        assert end_offset >= state.end_offset, f"end {end_offset} after {state.end_offset}"
+        if not self.may_push:
+            state.terms = state.terms.begin(state.term, state.end_offset)
+        state.end_offset = end_offset
+        if state.settings.replicated_in_memory:
+            state.held_offset = end_offset
+            self.try_commit()
+        self._dispatch_all()
+
+    def control_appended(self, control: Control, end_offset: int) -> None:
+        """A record of ours is in the log; a configuration counts from now on."""
+        state = self._state
+        self._controls_open -= 1
+        if control.configuration is not None:
+            state.configurations = state.configurations.add(end_offset, control.configuration)
+            self._follow_configuration()
+        self.appended(end_offset)
+
+    def change(self, kind: ChangeKind, member: str) -> str:
+        """Begin to change the membership; why not, in words, or empty."""
+        state = self._state
+        if not self.is_serving:
+            return "this leader has not committed anything in its term yet; ask again in a moment"
+        if self.has_open_change:
+            return "another change is not committed yet; ask again in a moment"
+        obstacle = state.configuration.obstacle(kind, member)
+        if obstacle:
+            return obstacle
+        if kind is ChangeKind.PROMOTE:
+            behind = state.end_offset - self.dispatchers[member].held_offset
+            if behind > state.settings.caught_up_bytes:
+                return f"{member} is {behind} bytes behind; wait until it has caught up"
+        self._controls_open += 1
+        changed = state.configuration.changed(kind, member)
+        state.controls.append(Control(state.term, state.member_id, changed))
+        return ""
+
+    def read(self, token: int) -> None:
+        """Ask where a read that must see everything acknowledged so far may be served."""
+        state = self._state
+        if not self.is_serving or len(self._reads) >= READS_MAX:
+            state.reads.append(ReadReady(token, -1))
+        elif self.has_lease:
+            state.reads.append(ReadReady(token, state.committed_offset))
+        else:
+            self._reads.append((self._read_round + 1, token, state.committed_offset))
+            self._send_heartbeats(read_round=self._read_round + 1)
+            self._answer_reads()
+
+    @property
+    def has_lease(self) -> bool:
+        """Nobody else can be leader at this moment."""
+        state = self._state
+        return (
+            not self.lease_void
+            and state.now_ms < self._echoed_by_majority_ms() + state.settings.lease_ms
+        )
+
+    def on_heartbeat_response(self, response: HeartbeatResponse) -> None:
+        dispatcher = self.dispatchers.get(response.source)
+        if dispatcher is None:
+            return
+        self._check(response)
+        dispatcher.on_heartbeat_response(response)
+        self.try_commit()
+        self._answer_reads()
+
+    def on_push_response(self, response: PushResponse) -> None:
+        dispatcher = self.dispatchers.get(response.source)
+        if dispatcher is None:
+            return
+        self._check(response)
+        dispatcher.on_push_response(response)
+        self.try_commit()
+
+    def try_commit(self) -> None:
+        """Commit what a majority has on disk, and tell."""
+        state = self._state
+        held = reached_by_majority(self._of_voters(state.held_offset, _HELD_OFFSET))
+        if held <= max(state.committed_offset, self.term_start_offset):
+            return
+        state.commit(held)
+        self._dispatch_all()
+        if state.configurations.latest_offset <= held:
+            self._follow_configuration()
+
+    def end(self) -> None:
+        """Whoever waits for a read asks the next leader."""
+        self._state.reads.extend(ReadReady(token, -1) for _, token, _ in self._reads)
+        self._reads.clear()
+        self._state.controls.clear()
+
+    def _check(self, response: PushResponse | HeartbeatResponse) -> None:
+        """A leader's log only grows: nobody holds more of it than there is."""
+        end = self._state.end_offset
+        if not response.held_offset <= response.matched_offset <= end:
+            raise RemoteProtocolError(
+                f"{response.source} says it holds {response.held_offset} and matches "
+                f"{response.matched_offset} of our {end} bytes: no honest follower does"
+            )
+
+    def _dispatch_all(self) -> None:
+        if self.may_push:
+            for dispatcher in self.dispatchers.values():
+                dispatcher.dispatch()
+
+    def _follow_configuration(self) -> None:
+        """One dispatcher per member; one that is removed is told so first, by the commit."""
+        state = self._state
+        members = set(state.configuration.members)
+        members.update(state.configurations.at(state.committed_offset).members)
+        for member in sorted(members - {state.member_id} - self.dispatchers.keys()):
+            self.dispatchers[member] = EntryDispatcher(state, self._ledger, member)
+        for member in sorted(self.dispatchers.keys() - members):
+            del self.dispatchers[member]
+
+    def _send_heartbeats(self, read_round: int = 0) -> None:
+        state = self._state
+        self._read_round = max(self._read_round, read_round)
+        self.next_heartbeat_ms = state.now_ms + state.settings.heartbeat_interval_ms
+        for follower, dispatcher in self.dispatchers.items():
+            dispatcher.heartbeat_sent(state.now_ms)
+            state.messages.append(
+                Heartbeat(
+                    state.member_id,
+                    follower,
+                    state.term,
+                    state.committed_offset,
+                    self._read_round,
+                    state.now_ms,
+                )
+            )
+
+    def _answer_reads(self) -> None:
+        if not self._reads:
+            return
+        echoed = reached_by_majority(self._of_voters(self._read_round, _ECHOED_ROUND))
+        while self._reads and self._reads[0][0] <= echoed:
+            _, token, committed_offset = self._reads.popleft()
+            self._state.reads.append(ReadReady(token, committed_offset))
+
+    def _heard_by_majority_ms(self) -> int:
+        return reached_by_majority(self._of_voters(self._state.now_ms, _HEARD_MS))
+
+    def _echoed_by_majority_ms(self) -> int:
+        return reached_by_majority(self._of_voters(self._state.now_ms, _ECHOED_MS))
+
+    def _of_voters(self, own: int, value: Callable[[EntryDispatcher], int]) -> list[int]:
+        """One number per voter: our own, if we are one, and what the dispatchers know."""
+        state = self._state
+        return [
+            own if voter == state.member_id else value(self.dispatchers[voter])
+            for voter in state.configuration.voters
+        ]

@@ -1,0 +1,232 @@
+"""One member: role, term, vote and log positions, and what it wants done. The parts share it.
+
+The positions, always `begin <= committed <= end` and `held <= end`:
+
+    begin_offset       first byte still here; retention moves it
+    committed_offset   known to be on the disks of a majority
+    matched_offset     a follower's log is its leader's up to here: proved in this term
+    held_offset        fsynced here: what is acknowledged, voted with and claimed as a candidate
+    end_offset         appended here
+
+There is one copy of each. (DLedger keeps its end a second time for votes; `truncate` forgot that
+copy, and nodes with empty logs won elections.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from trioha.dledger.membership import Configuration, ConfigurationTable
+from trioha.dledger.messages import Message
+from trioha.dledger.ready import (
+    Control,
+    HardState,
+    LogOperation,
+    LogReset,
+    LogTruncate,
+    LogWrite,
+    ReadReady,
+    Role,
+    SoftState,
+)
+from trioha.dledger.settings import TERMS_MAX, RaftSettings
+from trioha.dledger.term_table import TermTable
+from trioha.wire.remoting_command import Buffer
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+@attrs.frozen(kw_only=True)
+class Recovered:
+    """What a member finds on its disk when it starts."""
+
+    hard_state: HardState = HardState()
+    terms: TermTable = TermTable()
+    configurations: ConfigurationTable
+    begin_offset: int = 0
+    end_offset: int = 0
+    """All of it durable: recovery has cut what was torn, durably."""
+
+
+class MemberState:
+    """Changed by the parts of a node only."""
+
+    def __init__(
+        self,
+        member_id: str,
+        settings: RaftSettings,
+        recovered: Recovered,
+        rng: Random,
+        now_ms: int,
+    ) -> None:
+        hard = recovered.hard_state
+        self.member_id = member_id
+        self.settings = settings
+        self.role = Role.FOLLOWER
+        self.term = max(hard.term, recovered.terms.last_term)
+        self.voted_for = hard.voted_for if self.term == hard.term else ""
+        self.impaired = hard.impaired
+        self.leader_id = ""
+        self.terms = recovered.terms
+        self.configurations = recovered.configurations
+        self.begin_offset = recovered.begin_offset
+        self.end_offset = self.held_offset = recovered.end_offset
+        self.committed_offset = min(
+            max(hard.committed_offset, self.begin_offset), recovered.end_offset
+        )
+        self.matched_offset = self.committed_offset
+        self.cut_count = 0
+        """Truncations so far: an fsync that began before one tells nothing of the bytes after."""
+        self.writable = True
+        """False while the disk is full: appends nothing, does not stand."""
+        self.failed = ""
+        """Why the store cannot be trusted any more; empty while it can."""
+        self.now_ms = now_ms
+        # As if a leader had been heard: before the crash one may have been, and holds a lease.
+        self.heard_ms = now_ms
+        self.election_deadline_ms = 0
+        self._rng = rng
+        self.hard_state_dirty = False
+        self.messages: list[Message] = []
+        self.log: list[LogOperation] = []
+        self.controls: list[Control] = []
+        self.reads: list[ReadReady] = []
+        self.soft_states: list[SoftState] = []
+        self.draw_election_deadline()
+
+    @property
+    def configuration(self) -> Configuration:
+        """The newest in the log, committed or not."""
+        return self.configurations.latest
+
+    @property
+    def hard_state(self) -> HardState:
+        return HardState(self.term, self.voted_for, self.impaired, self.committed_offset)
+
+    @property
+    def held_term(self) -> int:
+        return self.terms.term_at(self.held_offset)
+
+    @property
+    def may_stand(self) -> bool:
+        """Fit to be a leader, as far as it knows itself."""
+        return (
+            self.member_id in self.configuration.voters
+            and not self.impaired
+            and not self.failed
+            and self.writable
+            and len(self.terms.rows) < TERMS_MAX
+        )
+
+    @property
+    def hears_leader(self) -> bool:
+        """Is there a leader that a majority may still follow? Then nobody else is voted for."""
+        if self.role is Role.LEADER:
+            return True
+        return self.now_ms - self.heard_ms < self.settings.election_timeout_min_ms
+
+    def draw_election_deadline(self) -> None:
+        """Anew whenever there is a leader, a vote was given, or a round begins."""
+        self.election_deadline_ms = self.now_ms + self._rng.randint(
+            self.settings.election_timeout_min_ms, self.settings.election_timeout_max_ms
+        )
+
+    def become_follower(self, term: int, leader_id: str, reason: str) -> None:
+        assert term >= self.term, f"term {term} after {self.term}"
+        if term > self.term:
+            self.term, self.voted_for = term, ""
+            self.matched_offset = self.committed_offset
+            self.hard_state_dirty = True
+        self._become(Role.FOLLOWER, leader_id, reason)
+        self.draw_election_deadline()
+
+    def become_pre_candidate(self, reason: str) -> None:
+        assert self.role is not Role.LEADER, "a leader does not ask for votes"
+        self._become(Role.PRE_CANDIDATE, "", reason)
+        self.draw_election_deadline()
+
+    def become_candidate(self, reason: str) -> None:
+        assert self.role is not Role.LEADER, "a leader does not ask for votes"
+        self.term += 1
+        self.voted_for = self.member_id
+        self.matched_offset = self.committed_offset
+        self.hard_state_dirty = True
+        self._become(Role.CANDIDATE, "", reason)
+        self.draw_election_deadline()
+
+    def become_leader(self, reason: str) -> None:
+        assert self.role is Role.CANDIDATE, f"{self.role.value} cannot become leader"
+        self._become(Role.LEADER, self.member_id, reason)
+
+    def hear_leader(self, leader_id: str) -> None:
+        """A message came that only the leader of our term sends."""
+        assert self.role is not Role.LEADER, (
+            f"{leader_id} and {self.member_id} both lead term {self.term}"
+        )
+        assert self.leader_id in ("", leader_id), (
+            f"{leader_id} and {self.leader_id} both lead term {self.term}"
+        )
+        if self.role is not Role.FOLLOWER or self.leader_id != leader_id:
+            self.become_follower(self.term, leader_id, f"hears {leader_id}")
+        self.heard_ms = self.now_ms
+        self.draw_election_deadline()
+
+    def append(self, phy_offset: int, term: int, body: Buffer) -> None:
+        """Take bytes from the leader."""
+        assert phy_offset == self.end_offset, f"append at {phy_offset}, end {self.end_offset}"
+        if term != self.terms.last_term:
+            self.terms = self.terms.begin(term, phy_offset)
+        self.log.append(LogWrite(phy_offset, term, body))
+        self.end_offset += len(body)
+        if self.settings.replicated_in_memory:
+            self.held_offset = self.end_offset
+
+    def truncate(self, phy_offset: int) -> None:
+        assert phy_offset >= self.committed_offset, (
+            f"cut at {phy_offset} below the committed {self.committed_offset}"
+        )
+        assert phy_offset >= self.matched_offset, (
+            f"cut at {phy_offset} below the matched {self.matched_offset}"
+        )
+        self.log.append(LogTruncate(phy_offset))
+        self.end_offset = phy_offset
+        self.held_offset = min(self.held_offset, phy_offset)
+        self.terms = self.terms.cut(phy_offset)
+        self.configurations = self.configurations.cut(phy_offset)
+        self.cut_count += 1
+
+    def reset(
+        self, begin_offset: int, terms: TermTable, configuration: tuple[int, Configuration]
+    ) -> None:
+        """Empty the log and begin where the leader's begins."""
+        self.log.append(LogReset(begin_offset))
+        self.begin_offset = self.end_offset = self.held_offset = begin_offset
+        self.committed_offset = self.matched_offset = begin_offset
+        self.terms = terms.cut(begin_offset)
+        self.configurations = ConfigurationTable((configuration,))
+        self.cut_count += 1
+
+    def flushed(self, end_offset: int, cut_count: int) -> bool:
+        """An fsync covers the log up to here; False if that is no news."""
+        held = min(end_offset, self.end_offset)
+        if cut_count != self.cut_count or held <= self.held_offset:
+            return False
+        self.held_offset = held
+        return True
+
+    def commit(self, committed_offset: int) -> None:
+        """What a majority holds. Never goes back."""
+        if committed_offset <= self.committed_offset:
+            return
+        assert committed_offset <= self.end_offset, (
+            f"commit {committed_offset} beyond the end {self.end_offset}"
+        )
+        self.committed_offset = committed_offset
+
+    def _become(self, role: Role, leader_id: str, reason: str) -> None:
+        if (role, leader_id) != (self.role, self.leader_id):
+            self.soft_states.append(SoftState(role, self.term, leader_id, reason))
+        self.role, self.leader_id = role, leader_id

@@ -1,0 +1,105 @@
+"""Which term wrote which bytes of the log, and up to where two logs are the same.
+
+Theory of operation. A leader appends to the end of its log only, and in one term there is one
+leader. So the bytes of a term are one stretch, and a log is told by the few offsets where its
+terms begin: rows of (term, start_offset), both strictly rising, since a term enters the table with
+its first byte (the control record that every leader writes at once) and never before.
+
+A position of the log is an end: `phy_offset` and the term of the byte before it. Two logs that have
+the same term before an offset are the same up to it (Raft's log matching, by bytes instead of
+entries): within the term because one leader wrote it, before it by induction, for a follower takes
+bytes only at an end which it shares with the leader.
+
+Like `ha/epochs.py`, which must cope with masters that operators made; here a number has one owner,
+and the same term with two beginnings is proof of a fault.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+import attrs
+
+from trioha.dledger.settings import TERMS_MAX
+from trioha.errors import LocalProtocolError, RemoteProtocolError
+
+Row = tuple[int, int]
+"""term, start_offset"""
+
+
+def _starts(table: TermTable) -> tuple[int, ...]:
+    return tuple(start for _, start in table.rows)
+
+
+@attrs.frozen
+class TermTable:
+    """The rows of one log, oldest first. A value: changes make a new one."""
+
+    rows: tuple[Row, ...] = ()
+    _starts: tuple[int, ...] = attrs.field(
+        init=False, repr=False, eq=False, default=attrs.Factory(_starts, takes_self=True)
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if len(self.rows) > TERMS_MAX:
+            raise RemoteProtocolError(f"{len(self.rows)} terms in a log, more than {TERMS_MAX}")
+        for (term, start), (next_term, next_start) in zip(self.rows, self.rows[1:], strict=False):
+            if next_term <= term or next_start <= start:
+                raise RemoteProtocolError(
+                    f"term {next_term} at {next_start} cannot follow term {term} at {start}"
+                )
+
+    @property
+    def last_term(self) -> int:
+        return self.rows[-1][0] if self.rows else 0
+
+    def term_at(self, end_offset: int) -> int:
+        """The term of the byte before `end_offset`; 0 where there is none."""
+        index = bisect_left(self._starts, end_offset) - 1
+        return self.rows[index][0] if index >= 0 else 0
+
+    def term_of(self, phy_offset: int) -> int:
+        """The term of the byte at `phy_offset`, which must be in the log."""
+        return self.term_at(phy_offset + 1)
+
+    def run_end(self, phy_offset: int, log_end: int) -> int:
+        """Where the stretch that holds the byte at `phy_offset` ends."""
+        index = bisect_right(self._starts, phy_offset)
+        return self._starts[index] if index < len(self._starts) else log_end
+
+    def begin(self, term: int, start_offset: int) -> TermTable:
+        """With a new term, whose first byte comes at `start_offset`.
+
+        Errors: LocalProtocolError when it is not newer than the last.
+        """
+        if term <= self.last_term:
+            raise LocalProtocolError(f"term {term} is not newer than {self.last_term}")
+        return TermTable((*self.rows, (term, start_offset)))
+
+    def cut(self, log_end: int) -> TermTable:
+        """Of a log that ends here: without the rows of which no byte is left."""
+        count = bisect_left(self._starts, log_end)
+        return self if count == len(self.rows) else TermTable(self.rows[:count])
+
+    def drop_before(self, begin_offset: int) -> TermTable:
+        """Of a log that begins here: the row which covers the byte before stays, as its term."""
+        index = bisect_left(self._starts, begin_offset) - 1
+        return self if index <= 0 else TermTable(self.rows[index:])
+
+    def meet(self, our_end: int, theirs: TermTable, their_end: int) -> int:
+        """Up to where both logs are the same; -1 when they share no term.
+
+        Errors: RemoteProtocolError when a term begins at two places.
+        """
+        begins = dict(theirs.rows)
+        for term, start in reversed(self.rows):
+            their_start = begins.get(term)
+            if their_start is None or start >= our_end:
+                continue
+            if their_start != start:
+                raise RemoteProtocolError(
+                    f"term {term} begins at {start} here and at {their_start} there: two leaders "
+                    "had one term; stop both nodes and compare them with `trioha log diff`"
+                )
+            return min(self.run_end(start, our_end), theirs.run_end(start, their_end))
+        return -1

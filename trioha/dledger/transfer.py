@@ -1,0 +1,108 @@
+"""Handing the leadership over: on request, to a preferred member, or because the disk is full.
+
+Theory of operation. From the request on the leader takes no more bytes; as soon as the target holds
+all of its log it is told to stand at once (`TimeoutNow`), and wins unless the network fails. If
+there is no new leader within one election timeout the old one takes bytes again by itself. The word
+to stand may still be on its way then: it cannot harm, for the target asks in a newer term and with
+the old leader's whole log. But there is no lease any more in a term that has seen one.
+
+A leader that is not preferred looks every second for a preferred member that is there and level.
+After a failure it waits twice as long as before, up to a minute, so that a member which cannot lead
+does not stop the writes again and again (dledger#85).
+"""
+
+from __future__ import annotations
+
+from trioha.dledger.leadership import Leadership
+from trioha.dledger.member_state import MemberState
+from trioha.dledger.messages import TimeoutNow
+
+
+class Transfer:
+    """At most one attempt at a time, in one leadership."""
+
+    def __init__(self, state: MemberState, leadership: Leadership) -> None:
+        self.target = ""
+        """Who is to lead; empty while nobody is."""
+        self.deadline_ms = 0
+        self.last_error = ""
+        """How the last attempt ended, for the status."""
+        self._state = state
+        self._leadership = leadership
+        self._told = False
+        self._backoff_ms = state.settings.preferred_check_ms
+        self._next_check_ms = state.now_ms + self._backoff_ms
+
+    def begin(self, target: str) -> str:
+        """Start handing over; why not, in words, or empty."""
+        state = self._state
+        if target == state.member_id:
+            return f"{target} is the leader already"
+        if target not in state.configuration.voters:
+            return f"{target} is no voter; there are {', '.join(state.configuration.voters)}"
+        if self.target:
+            return f"a transfer to {self.target} is under way; ask again in a moment"
+        if not self._leadership.is_serving or self._leadership.has_open_change:
+            return "a change is not committed yet; ask again in a moment"
+        dispatcher = self._leadership.dispatchers[target]
+        if state.now_ms - dispatcher.heard_ms >= state.settings.election_timeout_min_ms:
+            return f"{target} does not answer; bring it back first"
+        behind = state.end_offset - dispatcher.held_offset
+        if behind > state.settings.caught_up_bytes:
+            return f"{target} is {behind} bytes behind; wait until it has caught up"
+        self.target = target
+        self.deadline_ms = state.now_ms + state.settings.election_timeout_min_ms
+        self._told = False
+        self.step()
+        return ""
+
+    def step(self) -> None:
+        """Tell the target once it holds everything; give up when it takes too long."""
+        state = self._state
+        if not self.target:
+            return
+        if state.now_ms >= self.deadline_ms or self.target not in state.configuration.voters:
+            self.last_error = f"{self.target} did not take over in time"
+            self.target = ""
+            return
+        dispatcher = self._leadership.dispatchers[self.target]
+        if not self._told and dispatcher.held_offset == state.end_offset:
+            self._tell(self.target)
+            self._told = True
+
+    def resign(self) -> None:
+        """Leave it to the best of those that are level, if there is one: we step down anyway."""
+        state = self._state
+        fit = [
+            (dispatcher.heard_ms, voter)
+            for voter, dispatcher in self._leadership.dispatchers.items()
+            if voter in state.configuration.voters and dispatcher.held_offset == state.end_offset
+        ]
+        if fit:
+            self._tell(max(fit)[1])
+
+    def look_for_preferred(self) -> None:
+        """Hand over to a preferred member when one is fit."""
+        state, settings = self._state, self._state.settings
+        preferred = settings.preferred_leader_ids
+        if not preferred or state.member_id in preferred or self.target:
+            return
+        if state.now_ms < self._next_check_ms:
+            return
+        level = [
+            (dispatcher.held_offset, member)
+            for member, dispatcher in self._leadership.dispatchers.items()
+            if member in preferred
+        ]
+        self._next_check_ms = state.now_ms + settings.preferred_check_ms
+        for _, member in sorted(level, reverse=True):
+            if not self.begin(member):
+                # If it works we are no leader when the next check comes.
+                self._backoff_ms = min(self._backoff_ms * 2, settings.preferred_backoff_ms_max)
+                self._next_check_ms = state.now_ms + self._backoff_ms
+                return
+
+    def _tell(self, target: str) -> None:
+        state = self._state
+        self._leadership.lease_void = True
+        state.messages.append(TimeoutNow(state.member_id, target, state.term))

@@ -79,6 +79,10 @@ bench-analysis *options="":
 interop *options="":
     pytest -q -m interop -n 2 --dist loadgroup {{ options }}
 
+# Raft groups under drawn faults: `just sim-raft --from 0 --to 2000`, `just sim-raft --seed 616`.
+sim-raft *options="":
+    python -m trioha.sim.raft {{ options }}
+
 # One of RocketMQ's layouts on loopback.
 cluster layout="2m-2s-sync":
     trioha run cluster {{ layout }}

@@ -119,7 +119,7 @@ class EntryHandler:
     def on_flushed(self) -> None:
         """The disk has more: tell the leader, as far as it is the leader's log."""
         state = self._state
-        if state.leader_id and state.matched_offset > state.committed_offset:
+        if state.leader_id:
             state.messages.append(
                 PushResponse(
                     state.member_id,
@@ -140,7 +140,8 @@ class EntryHandler:
         if common < 0:
             # Nothing that they still have is ours; what was before it, only our commit tells.
             common = min(state.committed_offset, their_begin)
-        assert common >= state.committed_offset, (
+        # An old copy may tell of a time when their log was shorter than our commit is now.
+        assert common >= min(state.committed_offset, their_end), (
             f"the leader's log parts from ours at {common}, committed {state.committed_offset}"
         )
         return common
@@ -195,7 +196,7 @@ class EntryHandler:
                 push.sequence,
                 status,
                 matched_offset,
-                self._held(),
+                min(self._held(), matched_offset),
                 conflict,
             )
         )

@@ -202,11 +202,11 @@ class MemberState:
         self, begin_offset: int, terms: TermTable, configuration: tuple[int, Configuration]
     ) -> None:
         """Empty the log and begin where the leader's begins."""
-        self.log.append(LogReset(begin_offset))
         self.begin_offset = self.end_offset = self.held_offset = begin_offset
         self.committed_offset = self.matched_offset = begin_offset
         self.terms = terms.cut(begin_offset)
         self.configurations = ConfigurationTable((configuration,))
+        self.log.append(LogReset(begin_offset, self.terms, configuration))
         self.cut_count += 1
 
     def flushed(self, end_offset: int, cut_count: int) -> bool:

@@ -12,6 +12,7 @@ import attrs
 
 from trioha.dledger.membership import Configuration
 from trioha.dledger.messages import Message
+from trioha.dledger.term_table import TermTable
 from trioha.wire.remoting_command import Buffer
 
 
@@ -55,9 +56,14 @@ class LogTruncate:
 
 @attrs.frozen
 class LogReset:
-    """Empty the log, durably, and begin anew at this offset."""
+    """Empty the log, durably, and begin anew at this offset.
+
+    What the bytes before it would have told has to be saved too.
+    """
 
     begin_offset: int
+    terms: TermTable
+    configuration: tuple[int, Configuration]
 
 
 LogOperation = LogWrite | LogTruncate | LogReset

@@ -1,0 +1,129 @@
+"""Clients that write and read, and what they were told: the history that is judged at the end.
+
+Three answers there are: safe, refused, unknown. Unknown ones stay open: they may be in the log once
+or not at all. Nobody sends a message twice, so whatever is there twice is our doing.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from random import Random
+
+from trioha.sim.raft.disk import DATA, RaftDisk, payload_of
+from trioha.sim.raft.invariants import Invariants, Violation
+from trioha.sim.raft.member import SimMember
+from trioha.sim.scheduler import Scheduler
+
+_NAME = struct.Struct(">HI")
+FILLER_BYTES_MAX = 60
+
+
+class History:
+    """What was sent, and what was said of it."""
+
+    def __init__(self) -> None:
+        self.acknowledged: dict[bytes, int] = {}
+        """name: the end of its record"""
+        self.refused: set[bytes] = set()
+        self.unknown: set[bytes] = set()
+
+    def check(self, disk: RaftDisk, began_with: dict[bytes, int]) -> None:
+        """Judge a log to which everybody has agreed. `began_with` was deleted by retention."""
+        found = dict(began_with)
+        for record, end in zip(disk.records, disk.ends, strict=True):
+            if record[4] != DATA:
+                continue
+            name = payload_of(record)[: _NAME.size]
+            if found.setdefault(name, end) != end:
+                raise Violation(f"{_NAME.unpack(name)} is in the log at {found[name]} and {end}")
+            if name in self.refused:
+                raise Violation(f"{_NAME.unpack(name)} was refused and is in the log at {end}")
+        for name, end in self.acknowledged.items():
+            if found.get(name) != end:
+                raise Violation(
+                    f"ack lost: {_NAME.unpack(name)} was acknowledged at {end}, is at "
+                    f"{found.get(name)}"
+                )
+
+
+class Client:
+    """Writes one message after the other, and reads now and then."""
+
+    def __init__(
+        self,
+        number: int,
+        members: Mapping[str, SimMember],
+        scheduler: Scheduler,
+        invariants: Invariants,
+        history: History,
+        rng: Random,
+        pause_ms_max: int,
+        timeout_ms: int,
+    ) -> None:
+        self.written = 0
+        self.stopped = False
+        self._number = number
+        self._members = members
+        self._scheduler = scheduler
+        self._invariants = invariants
+        self._history = history
+        self._rng = rng
+        self._pause_ms_max = pause_ms_max
+        self._timeout_ms = timeout_ms
+        self._count = 0
+        self._leader: SimMember | None = None
+        self._tokens = 0
+
+    def begin(self) -> None:
+        self._scheduler.after(self._rng.randint(1, 500), self._next)
+
+    def _next(self) -> None:
+        if self.stopped:
+            return
+        rng = self._rng
+        member = self._leader
+        if member is None or not member.is_leader:
+            member = rng.choice(list(self._members.values()))
+            leader_id = member.node.state.leader_id if member.is_up else ""
+            member = self._members.get(leader_id, member)
+        if rng.random() < 0.2:
+            self._read(member)
+        self._count += 1
+        name = _NAME.pack(self._number, self._count)
+        if not member.may_append:
+            self._leader = None
+            self._history.refused.add(name)
+            self._scheduler.after(rng.randint(20, 100), self._next)
+            return
+        self._leader = member
+        self._history.unknown.add(name)
+        self._write(member, name)
+
+    def _write(self, member: SimMember, name: bytes) -> None:
+        settled = False
+
+        def settle(safe: bool | None) -> None:
+            nonlocal settled
+            if safe:
+                # Even after the client has lost patience: it is a promise.
+                self._history.acknowledged[name] = end
+                self._history.unknown.discard(name)
+            if not settled:
+                settled = True
+                self.written += bool(safe)
+                self._leader = member if safe else None
+                pause = self._rng.randint(1, self._pause_ms_max + 1)
+                self._scheduler.after(pause, self._next)
+
+        payload = name + bytes(self._rng.randrange(FILLER_BYTES_MAX))
+        end = member.disk.end_offset + 9 + len(payload)
+        self._scheduler.after(self._timeout_ms, lambda: settle(None))
+        member.propose(payload, settle)
+
+    def _read(self, member: SimMember) -> None:
+        self._tokens += 1
+        token = self._number * 1_000_000 + self._tokens
+        if member.is_up and not member.is_paused:
+            member.pending_reads[token] = self._invariants.acknowledged_offset
+            member.ask(lambda node, now_ms: node.read_index(token, now_ms))

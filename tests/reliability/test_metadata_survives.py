@@ -12,7 +12,6 @@ import pytest
 from support.admin import create_topic
 from support.changes import Changes
 from support.cluster import Cluster
-from support.status import wait_in_sync
 
 pytestmark = pytest.mark.slow
 

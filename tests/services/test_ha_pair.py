@@ -335,7 +335,7 @@ async def test_metadata_reaches_the_slave_between_the_bytes_it_was_made_between(
                 pair.master.on_log_grown(urgent=rng.random() < 0.5)
             body = rng.randbytes(rng.randrange(40))
             expected.append((position, body, pair.master_log.max_phy_offset))
-            pair.master.send_metadata_nowait(position, body)
+            pair.master.send_metadata_nowait(position, body, urgent=rng.random() < 0.5)
         await pair.wait(lambda: pair.replicas.push2slave_max_metadata == 199)
         assert pair.told[1:] == expected
         assert pair.slave_log.data == pair.master_log.data
@@ -343,12 +343,12 @@ async def test_metadata_reaches_the_slave_between_the_bytes_it_was_made_between(
         assert (link.home_id, link.epoch, link.metadata_ack_position) == (1, 2, 199)
 
 
-async def test_metadata_on_an_idle_link_leaves_in_the_pass_that_made_it() -> None:
+async def test_metadata_that_somebody_waits_for_leaves_in_the_pass_that_made_it() -> None:
     async with extended(loopback=True) as pair:
         await pair.wait(lambda: pair.replicas.push2slave_max_metadata == 10)
         await trio.testing.wait_all_tasks_blocked(0.01)
         (link,) = pair.master._slaves
-        pair.master.send_metadata_nowait(11, b"commit")
+        pair.master.send_metadata_nowait(11, b"commit", urgent=True)
         assert not link._metadata
         assert link._connection.metadata_sent_position == 11
 
@@ -361,7 +361,7 @@ async def test_a_slave_far_behind_gets_a_snapshot_instead_of_all_that_waited(
         await pair.wait(lambda: pair.replicas.push2slave_max_metadata == 10)
         pair.master_log.write(bytes(5 * SEGMENT))
         for _ in range(20):
-            pair.master.send_metadata_nowait(10, b"x" * 20)
+            pair.master.send_metadata_nowait(10, b"x" * 20, urgent=False)
         pair.master.on_log_grown(urgent=True)
         await pair.wait(lambda: len(pair.told) == 2)
         assert pair.told[1] == (10, b"snapshot", 5 * SEGMENT)

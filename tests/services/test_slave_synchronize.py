@@ -77,6 +77,7 @@ class Slave:
     answers: dict[int, Answer]
     links: list[RemotingLink]
     synchronizer: SlaveSynchronizer | None = None
+    streams: bool = False
 
 
 @asynccontextmanager
@@ -114,6 +115,7 @@ async def synchronizing(address: str = "master:10911") -> AsyncIterator[Slave]:
                 BrokerConfig(),
                 events,
                 Clock.virtual(),
+                streams=lambda: slave.streams,
                 connect_to=listener.connect,
             )
         )
@@ -238,3 +240,34 @@ async def test_a_record_of_an_unknown_topic_makes_it_hurry_but_not_spin(
             await trio.sleep(0.001)
         rounds = (len(slave.tables.taken) - asked_before) // len(ALL)
         assert 4 <= rounds <= 6
+
+
+async def test_nothing_is_asked_while_the_masters_changes_come_by_themselves(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with synchronizing() as slave:
+        slave.answers[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda request: request.response()
+        await trio.sleep(5)
+        assert slave.tables.names() == ALL
+        slave.streams = True
+        slave.tables.commits.append(OffsetCommit("G", "T", 3, 77))
+        await trio.sleep(100)
+        assert slave.tables.names() == ALL
+        assert slave.tables.commits == [], "what was committed here is told all the same"
+        slave.streams = False
+        await trio.sleep(11)
+        assert slave.tables.names() == ALL * 2
+
+
+async def test_an_answer_that_a_stream_has_overtaken_is_dropped(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with synchronizing() as slave:
+
+        def overtaken(request: RemotingCommand) -> RemotingCommand:
+            slave.streams = True
+            return request.response(ResponseCode.SUCCESS, body=b"old")
+
+        slave.answers[OFFSETS] = overtaken
+        await trio.sleep(5)
+        assert slave.tables.names() == ["topics"]

@@ -12,7 +12,7 @@ import attrs
 from support.admin import receive_frame, request
 
 from trioha.wire.codes import RequestCode, ResponseCode
-from trioha.wire.remoting_command import RemotingCommand, decode_frame, encode
+from trioha.wire.remoting_command import ExtValue, RemotingCommand, decode_frame, encode
 
 PATIENCE_S = 60.0
 QUEUES = 4
@@ -107,7 +107,12 @@ class Changes:
         if rng.random() < self.topic_chance:
             name = f"{self.topic}-{number}"
             waiting.append(name)
-            fields = {"topic": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+            fields: dict[str, ExtValue] = {
+                "topic": name,
+                "readQueueNums": 1,
+                "writeQueueNums": 1,
+                "perm": 6,
+            }
             return encode(RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, fields))
         progress = (rng.choice(GROUPS), rng.randrange(QUEUES))
         self.sent[progress] = number

@@ -76,6 +76,11 @@ class MetadataWaits:
         return len(self._flush) > 0
 
     @property
+    def has_slave_waiters(self) -> bool:
+        """Somebody waits for a slave: what has changed must leave at once."""
+        return len(self._transfer) > 0
+
+    @property
     def waiter_count(self) -> int:
         return len(self._flush) + len(self._transfer)
 

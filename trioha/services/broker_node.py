@@ -107,6 +107,7 @@ class BrokerNode:
         )
         # What was changed is on its way to disk and slaves before an answer says so.
         self.server.outboxes.before_answers = core.metadata.flush
+        core.metadata.on_body = self.tell_slaves
         self.samples = JournalSamples(core, store, clock, events)
         self.flush = CommitlogFlush(store, config, clock, events, self._on_flushed)
         self.reput = Reput(store, events, self.on_dispatched, self._is_catching_up)
@@ -169,6 +170,8 @@ class BrokerNode:
         if core.metadata_waits.waiter_count:
             if core.metadata_waits.has_flush_waiters:
                 self.metadata_files.grown_nowait(urgent=True)
+            if core.metadata_waits.has_slave_waiters and self.ha_master is not None:
+                self.ha_master.on_log_grown(urgent=True)
             self.group_transfer.check()
         self.pull_hold.check()
         self.client_expiry.check()
@@ -178,6 +181,12 @@ class BrokerNode:
         """A slave has acknowledged; called in the scheduler pass that read it. HOT."""
         with self.server.outboxes.batch():
             self.samples.on_acked(offset)
+
+    def tell_slaves(self, position: int, body: bytes) -> None:
+        """Metadata has changed; called in the pass that changed it. HOT."""
+        if self.ha_master is not None:
+            urgent = self.core.metadata_waits.has_slave_waiters
+            self.ha_master.send_metadata_nowait(position, body, urgent=urgent)
 
     def on_slave_lost(self) -> None:
         """A link to a slave has ended or stalled: who waits in vain is told now."""

@@ -110,6 +110,11 @@ class HaClient:
         """Reads come back full: dispatching should leave the processor to replication."""
         return self._link is not None and self._link.catching_up
 
+    @property
+    def metadata_position(self) -> int:
+        """The master's, of what it has told beside its log; -1 while it does not tell."""
+        return self._link.metadata_position if self._link is not None else -1
+
     def statistics(self) -> SlaveStatistics:
         state, link, last_read_ms = self._state, self._link, self._last_read_ms
         if link is not None:

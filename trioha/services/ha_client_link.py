@@ -102,6 +102,11 @@ class HaClientLink:
     def gap_bytes(self) -> int:
         return self._connection.gap_bytes
 
+    @property
+    def metadata_position(self) -> int:
+        """The master's, of the last metadata taken; -1 until its snapshot has come."""
+        return self._connection.metadata_position
+
     async def serve(self) -> None:
         """Follow the master.
 

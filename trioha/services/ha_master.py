@@ -154,11 +154,19 @@ class HaMaster:
         else:
             self._grown.set()
 
-    def send_metadata_nowait(self, position: int, body: bytes) -> None:
-        """Tell every extended slave what has changed outside the log, behind the log so far."""
-        now_ms = self._clock.now_ms()
+    def send_metadata_nowait(self, position: int, body: bytes, *, urgent: bool) -> None:
+        """Tell every extended slave what has changed outside the log, behind the log so far.
+
+        `urgent` when somebody waits for a slave: then it leaves at once.
+        """
+        if not self._slaves:
+            return
         for link in self._slaves:
-            link.send_metadata_nowait(position, body, now_ms)
+            link.add_metadata_nowait(position, body)
+        if urgent:
+            self._push()
+        else:
+            self._grown.set()
 
     def end_nowait(self, reason: str) -> None:
         """This node is not master any more: end every link, and take no ack from here on."""

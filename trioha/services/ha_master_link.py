@@ -135,10 +135,10 @@ class HaMasterLink:
             self._idle = False
             self._wake.set()
 
-    def send_metadata_nowait(self, position: int, body: bytes, now_ms: int) -> None:
+    def add_metadata_nowait(self, position: int, body: bytes) -> None:
         """Hand in what has changed outside the log, behind all of the log there is now.
 
-        Nothing happens on a classic link. Positions never fall.
+        It leaves with the next push. Nothing happens on a classic link. Positions never fall.
         """
         if not self._connection.epoch or not self.reported or self._snapshot_due:
             return
@@ -147,7 +147,6 @@ class HaMasterLink:
         if self._metadata_bytes > METADATA_WAITING_BYTES_MAX:
             self._metadata.clear()
             self._metadata_bytes, self._snapshot_due = 0, True
-        self.push_nowait(now_ms)
 
     def _ship(self, now_ms: int) -> bool:
         """Give the kernel up to one backlog of log; True if there is more behind it."""

@@ -6,6 +6,10 @@ the tables do not know: were the master lost now, nobody could read it here. Jav
 port - 2; the same answer is to be had from the port itself, with both kinds of master. Then the
 other way round: what consumers committed to us while the master was away is told to it (see
 `trioha.broker.offsets`).
+
+A trioha master's changes come with its log (`trioha.broker.metadata`). While they do, nothing is
+asked for, and an answer that was on its way when that began is dropped: it may be older than what
+has come since. Our own commits are told either way.
 """
 
 from __future__ import annotations
@@ -33,6 +37,10 @@ _HURRY_MS = 200  # new topics come in bursts: ask at most five times a second
 Connect = Callable[[str, int], Awaitable[Transport]]
 
 
+def _never() -> bool:
+    return False
+
+
 class SlaveTables(Protocol):
     """Takes the master's tables: `trioha.broker.slave_tables`.
 
@@ -54,15 +62,19 @@ async def synchronize_slave(
     events: EventSink,
     clock: Clock,
     *,
+    streams: Callable[[], bool] = _never,
     connect_to: Connect = connect,
     task_status: trio.TaskStatus[SlaveSynchronizer] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Keep `tables` like the master's, until cancelled. `master_address` is its remoting address.
 
+    `streams` tells whether the master's changes come by themselves at the moment.
     It starts with the `SlaveSynchronizer` that can be asked to hurry.
     Errors: none that the master can cause; the journal tells those.
     """
-    synchronizer = SlaveSynchronizer(tables, config.slave_sync_interval, events, clock, connect_to)
+    synchronizer = SlaveSynchronizer(
+        tables, config.slave_sync_interval, events, clock, streams, connect_to
+    )
     task_status.started(synchronizer)
     while True:
         address = await master_address.wait_known()
@@ -82,6 +94,7 @@ class SlaveSynchronizer:
         interval_ms: int,
         events: EventSink,
         clock: Clock,
+        streams: Callable[[], bool],
         connect_to: Connect,
     ) -> None:
         self._items: tuple[tuple[RequestCode, str, Callable[[bytes], object]], ...] = (
@@ -94,6 +107,7 @@ class SlaveSynchronizer:
         self._interval_ms = interval_ms
         self._events = events
         self._clock = clock
+        self._streams = streams
         self._connect_to = connect_to
         # The last body's hash or the last failure of each table: only news is told.
         self._told: dict[str, int | str] = {}
@@ -132,7 +146,8 @@ class SlaveSynchronizer:
             self._wake = trio.Event()
             begun_ms = self._clock.now_ms()
             for code, table, apply in self._items:
-                await self._pull(client, code, table, apply)
+                if not self._streams():
+                    await self._pull(client, code, table, apply)
             await self._tell_commits(client)
             with trio.move_on_at((begun_ms + self._interval_ms) / 1000):
                 await self._wake.wait()
@@ -157,6 +172,8 @@ class SlaveSynchronizer:
             return
         if response.code != ResponseCode.SUCCESS:
             self._tell_failure(table, f"answer {response.code}: {response.remark or ''}")
+            return
+        if self._streams():
             return
         body = response.body_bytes()
         try:

@@ -79,6 +79,7 @@ EVENTS: Mapping[str, EventKind] = {
     "recovery_started": _info("clean"),
     "recovery_finished": _info("clean", "cut_bytes", "records", "elapsed_ms", "max_phy_offset"),
     "log_truncated": _warning("from_offset", "to_offset", "reason"),
+    "log_cut": _warning("from_offset", "to_offset", "epoch", "kept"),
     "segment_deleted": _info("file", "reason"),
     "flush_stalled": _warning("elapsed_ms"),
     "flush_failed": _error("error"),

@@ -137,6 +137,11 @@ class Mastership:
         return max(self._kept.known_epoch, self.epoch)
 
     @property
+    def known_nonce(self) -> bytes:
+        """Of the newest epoch that anybody told of; b"" where that was not told."""
+        return self._known_nonce_of(self.known_epoch)
+
+    @property
     def fenced_by(self) -> str:
         """Who holds the newer epoch, or what else keeps writes out; "" for nothing."""
         return _UNCONFIRMED if self.unconfirmed else self._kept.fenced_by

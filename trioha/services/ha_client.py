@@ -1,5 +1,8 @@
 """Slave's side of replication on Trio: finds its master and follows it, link after link (HAClient).
 
+Each link comes after a handshake (`ha_handshake`), which makes our log one that the master's
+continues; a master of the classic kind is followed without.
+
 A link that ends is tried again after `haReconnectInterval`. When the master turned us away, or our
 own disk did, the pause doubles up to half a minute: trying faster cures neither, and would flood
 both journals (R-3388).
@@ -15,10 +18,12 @@ import attrs
 import trio
 
 from trioha.config import BrokerConfig
-from trioha.errors import TriohaError
+from trioha.errors import TriohaError, Unreachable
+from trioha.ha.events import Term
 from trioha.journal import EventSink
 from trioha.services.clock import Clock, sleep_until_ms
 from trioha.services.ha_client_link import LINK_READ_BYTES_MAX, HaClientLink, LogSink
+from trioha.services.ha_handshake import Handshake
 from trioha.services.master_address import MasterAddress
 from trioha.services.transport import Transport, connect, parse_address
 
@@ -34,6 +39,8 @@ _connect_link = partial(connect, read_bytes_max=LINK_READ_BYTES_MAX)
 class SlaveState(Enum):
     NO_MASTER = "NO_MASTER"
     """No address yet, from configuration or registration."""
+    ASKING = "ASKING"
+    """The handshake, and what has to be cut."""
     CONNECTING = "CONNECTING"
     HANDSHAKE = "HANDSHAKE"
     """Connected; the master has not yet accepted us by a frame that fits."""
@@ -56,6 +63,10 @@ class SlaveStatistics:
     last_error: str
     """Why the last link or attempt ended; stays until the next one does."""
     last_error_age_s: float | None
+    epoch: int = 0
+    """Of an extended link; 0 for a classic one and while there is none."""
+    needs_resync: bool = False
+    """An operator has to say `trioha ha resync`."""
 
 
 async def replicate_from_master(
@@ -66,14 +77,21 @@ async def replicate_from_master(
     clock: Clock,
     on_appended: Callable[[], None],
     *,
+    handshake: Handshake | None = None,
+    on_metadata: Callable[[int, bytes], None] | None = None,
     connect_to: Connect = _connect_link,
     task_status: trio.TaskStatus[HaClient] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Follow whoever `master_address` names, until cancelled; starts with the `HaClient`.
 
-    `on_appended` is called synchronously after each read that brought log.
+    `on_appended` is called synchronously after each read that brought log, `on_metadata` with each
+    piece of metadata. Without a `handshake` every link is a classic one.
     """
-    client = HaClient(master_address, store, config, events, clock, on_appended, connect_to)
+    client = HaClient(
+        *(master_address, store, config, events, clock, on_appended, connect_to),
+        handshake=handshake,
+        on_metadata=on_metadata,
+    )
     task_status.started(client)
     await client.run()
 
@@ -90,7 +108,12 @@ class HaClient:
         clock: Clock,
         on_appended: Callable[[], None],
         connect_to: Connect = _connect_link,
+        *,
+        handshake: Handshake | None = None,
+        on_metadata: Callable[[int, bytes], None] | None = None,
     ) -> None:
+        self._handshake = handshake
+        self._on_metadata = on_metadata
         self._master_address = master_address
         self._store = store
         self._config = config
@@ -128,6 +151,8 @@ class HaClient:
             reconnects=max(0, self._attempts - 1),
             last_error=self._last_error,
             last_error_age_s=self._age_s(self._last_error_ms),
+            epoch=link.epoch if link is not None else 0,
+            needs_resync=self._handshake is not None and bool(self._handshake.needs_resync),
         )
 
     async def run(self) -> None:
@@ -145,16 +170,28 @@ class HaClient:
         interval_ms = self._config.ha_reconnect_interval
         turned_away = 0
         while True:
-            transport = await self._connect(address)
-            if transport is not None and await self._serve_link(transport, address):
-                turned_away += 1
-            else:
-                turned_away = 0
+            turned_away = turned_away + 1 if await self._attempt(address) else 0
             pause_ms = interval_ms << min(max(0, turned_away - 1), _DOUBLINGS_MAX)
             self._state = SlaveState.PAUSED
             await sleep_until_ms(
                 self._clock.now_ms() + max(interval_ms, min(pause_ms, PAUSE_MAX_MS))
             )
+
+    async def _attempt(self, address: str) -> bool:
+        """One handshake and one link; True if trying again soon would be no use."""
+        term: Term | None = None
+        if self._handshake is not None:
+            self._state = SlaveState.ASKING
+            try:
+                term = await self._handshake.shake()
+            except Unreachable as error:
+                self._tell_failure(address, str(error))
+                return False
+            except TriohaError as error:
+                self._tell_failure(address, str(error), refused=True)
+                return True
+        transport = await self._connect(address)
+        return transport is not None and await self._serve_link(transport, address, term)
 
     async def _connect(self, address: str) -> Transport | None:
         self._state = SlaveState.CONNECTING
@@ -165,15 +202,16 @@ class HaClient:
                 return await self._connect_to(*parse_address(address))
             except (OSError, TriohaError) as error:
                 reason = f"cannot connect to {address}: {error}"
-        if reason != self._last_error:  # a master may be away for hours: one line is enough
-            self._events.event("ha_disconnected", peer=address, reason=reason)
-        self._fail(reason)
+        self._tell_failure(address, reason)
         return None
 
-    async def _serve_link(self, transport: Transport, address: str) -> bool:
+    async def _serve_link(self, transport: Transport, address: str, term: Term | None) -> bool:
         """Follow over this connection; True if trying again soon would be no use."""
         link = HaClientLink(
-            transport, self._store, self._config, self._events, self._clock, self._on_appended
+            *(transport, self._store, self._config, self._events, self._clock, self._on_appended),
+            term=term,
+            home_id=self._handshake.home_id if self._handshake is not None else 0,
+            on_metadata=self._on_metadata,
         )
         self._link = link
         try:
@@ -190,6 +228,14 @@ class HaClient:
                 reason=self._last_error,
             )
         return link.refused or link.store_failed
+
+    def _tell_failure(self, address: str, reason: str, *, refused: bool = False) -> None:
+        """An attempt failed before there was a link."""
+        if reason != self._last_error:  # a master may be away for hours: one line is enough
+            self._events.event(
+                "ha_refused" if refused else "ha_disconnected", peer=address, reason=reason
+            )
+        self._fail(reason)
 
     def _fail(self, reason: str) -> None:
         self._last_error = reason

@@ -197,6 +197,17 @@ class FileMessageStore:
         )
         self._write_checkpoint(force=True)
 
+    def empty_log(self, reason: str) -> None:
+        """Give up everything: log, queues, index. Durable when it returns.
+
+        Errors: StoreError.
+        """
+        last = self._log.end
+        self._restart_at(0)
+        self._log.files.sync_names()
+        self._events.event("log_truncated", from_offset=last, to_offset=0, reason=reason)
+        self._write_checkpoint(force=True)
+
     def _restart_at(self, phy_offset: int) -> None:
         # What the queues remember belongs to a log that is no more.
         with self._checkpoint_lock:

@@ -1,0 +1,345 @@
+"""The extended handshake: what a slave and its master tell each other, and up to where they agree.
+
+Theory of operation. Before it connects to the HA port a slave asks its master over remoting
+(HA_HELLO): it tells its history and the extent of its log, and is told the master's. From both it
+finds the *common offset*, the end of what is the same in both logs, and asks again for checksums of
+the 4 KiB before the places in question. Only then is anything cut.
+
+Two histories that share a record agree up to the smaller end of the newest one; the checksum then
+guards against a damaged disk. Two that share none are *classic* to each other. Then only bytes can
+speak: the end of the shorter log first (a slave that followed over a classic link holds more than
+the record it never heard of), then the first record's start.
+
+What may be cut without asking: what lies behind a shared record, or what a classic log holds beyond
+a master of a newer epoch. Never all of it, and never on a master's word whose epoch is not newer
+than ours and shares nothing with it: that is a master that lost its disk, or another set's. For
+those, and for logs between whose end and beginning something is missing, `trioha ha resync` asks
+an operator.
+
+With a shared secret (`trioha.ha.auth`) either side proves that it knows it: the slave by an HMAC
+over a challenge of the master's and the whole request, the master by one over the slave's nonce and
+the whole answer. A forged hello would depose a master; a forged answer would cut a slave's log.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import attrs
+import msgpack
+
+from trioha.errors import RemoteProtocolError
+from trioha.ha.epochs import EPOCH_MAX, NONCE_BYTES, EpochHistory
+from trioha.ha.events import Term
+from trioha.ha.mastership import MEMBERS_MAX, Standing
+
+PROOF_SPAN_BYTES = 4096
+SPANS_MAX = 4
+CHALLENGE_BYTES = 32
+CHALLENGES_MAX = 256
+_VERSION = 1
+_SLAVE_PURPOSE = b"trioha-ha-hello"
+_MASTER_PURPOSE = b"trioha-ha-hello-answer"
+
+T = TypeVar("T", bound="_Message")
+
+
+class NeedsResync(RemoteProtocolError):
+    """Following would cost what only an operator may give up: `trioha ha resync`."""
+
+
+@attrs.frozen
+class Extent:
+    """A log as the other side has to know it."""
+
+    history: EpochHistory
+    min_offset: int
+    end: int
+
+    @property
+    def is_empty(self) -> bool:
+        return self.min_offset >= self.end
+
+
+@attrs.frozen
+class Span:
+    """Bytes to compare."""
+
+    begin: int
+    end: int
+
+
+@attrs.frozen(kw_only=True)
+class _Message:
+    broker_name: str
+    home_id: int
+    address: str
+    """For clients; how nodes of a set reach each other."""
+    log: Extent
+    known_epoch: int
+    known_nonce: bytes = b""
+    members: Mapping[int, str] = MappingProxyType({})
+
+    def encode(self) -> bytes:
+        fields = {key: getattr(self, key) for key in _KEYS}
+        return bytes(
+            msgpack.packb(
+                fields
+                | {
+                    "version": _VERSION,
+                    "members": dict(self.members),
+                    "history": self.log.history.encode(),
+                    "min": self.log.min_offset,
+                    "end": self.log.end,
+                    **self._more(),
+                }
+            )
+        )
+
+    def _more(self) -> dict[str, object]:
+        raise NotImplementedError
+
+
+@attrs.frozen(kw_only=True)
+class Hello(_Message):
+    """A slave to its master."""
+
+    nonce: bytes = b""
+    """Fresh; what the master's proof goes over."""
+    spans: tuple[Span, ...] = ()
+    """Whose checksums are wanted."""
+
+    def _more(self) -> dict[str, object]:
+        return {"nonce": self.nonce, "spans": [[span.begin, span.end] for span in self.spans]}
+
+    @classmethod
+    def decode(cls, data: bytes) -> Hello:
+        """Errors: RemoteProtocolError."""
+        return _decode(data, cls._of)
+
+    @classmethod
+    def _of(cls, fields: dict[str, Any]) -> Hello:
+        spans = tuple(Span(_offset(begin), _offset(end)) for begin, end in fields["spans"])
+        if len(spans) > SPANS_MAX:
+            raise ValueError(f"{len(spans)} spans")
+        return cls(**_common(fields), nonce=_bytes(fields["nonce"]), spans=spans)
+
+
+@attrs.frozen(kw_only=True)
+class HelloAnswer(_Message):
+    """A node to a slave that takes it for its master."""
+
+    standing: Standing
+    follows: str = ""
+    """Remoting address of the master that the node follows itself."""
+    checksums: tuple[int | None, ...] = ()
+    """Of the spans asked for, in order; None for what is not held whole."""
+
+    def _more(self) -> dict[str, object]:
+        return {
+            "standing": self.standing.value,
+            "follows": self.follows,
+            "checksums": list(self.checksums),
+        }
+
+    @classmethod
+    def decode(cls, data: bytes) -> HelloAnswer:
+        """Errors: RemoteProtocolError."""
+        return _decode(data, cls._of)
+
+    @classmethod
+    def _of(cls, fields: dict[str, Any]) -> HelloAnswer:
+        checksums = tuple(None if it is None else _offset(it) for it in fields["checksums"])
+        return cls(
+            **_common(fields),
+            standing=Standing(fields["standing"]),
+            follows=_text(fields["follows"]),
+            checksums=checksums[:SPANS_MAX],
+        )
+
+    @property
+    def term(self) -> Term:
+        newest = self.log.history.newest
+        assert newest is not None, "a master has begun a term"
+        return Term(newest.epoch, newest.nonce)
+
+
+@attrs.frozen
+class Meeting:
+    """A place where two logs may be found to be the same, and what has to be compared for it."""
+
+    common_offset: int
+    span: Span
+    is_classic: bool
+
+
+def meetings(ours: Hello, theirs: HelloAnswer) -> tuple[Meeting, ...]:
+    """Where our log and our master's may meet, the best first; none when ours is empty.
+
+    Errors: RemoteProtocolError when the node may not be followed; NeedsResync.
+    """
+    _check_master(ours, theirs)
+    our_log, their_log = ours.log, theirs.log
+    if our_log.is_empty:
+        return ()
+    met = our_log.history.meet(our_log.end, their_log.history, their_log.end)
+    offsets = [met.common_offset]
+    if met.is_classic:
+        offsets.insert(0, min(our_log.end, their_log.end))
+    least = max(our_log.min_offset, their_log.min_offset)
+    found = []
+    for offset in dict.fromkeys(offsets):
+        # A span without bytes proves nothing; two histories do without.
+        if offset > least or (offset == least and not met.is_classic):
+            begin = max(least, offset - PROOF_SPAN_BYTES)
+            found.append(Meeting(offset, Span(begin, offset), met.is_classic))
+    if not found:
+        raise NeedsResync(
+            f"our log, {our_log.min_offset} to {our_log.end}, and the master's, "
+            f"{their_log.min_offset} to {their_log.end}, have nothing in common that both still "
+            "hold; `trioha ha resync` keeps ours aside and copies the master's anew"
+        )
+    return tuple(found)
+
+
+def agree(
+    found: Sequence[Meeting],
+    ours: Hello,
+    theirs: HelloAnswer,
+    checksums: Sequence[int | None],
+) -> int:
+    """The common offset, our own `checksums` of the spans beside the master's.
+
+    Errors: NeedsResync.
+    """
+    if not found:
+        return ours.log.end
+    for meeting, our_sum, their_sum in zip(found, checksums, theirs.checksums, strict=False):
+        if our_sum is None or our_sum != their_sum:
+            continue
+        cuts = meeting.common_offset < ours.log.end
+        newer = theirs.log.history.epoch > ours.log.history.epoch
+        if cuts and meeting.is_classic and not newer:
+            raise NeedsResync(
+                f"our log goes on from {meeting.common_offset} to {ours.log.end}, beyond the "
+                f"master's, whose epoch {theirs.log.history.epoch} is not newer than ours and "
+                "shares no term with it; compare with `trioha log diff`, then make this node "
+                "master, or let `trioha ha resync` keep our log aside and copy the master's"
+            )
+        return meeting.common_offset
+    raise NeedsResync(
+        f"our log and the master's differ in the {PROOF_SPAN_BYTES} bytes before offset "
+        f"{found[-1].common_offset}, where they should be the same; compare with `trioha log "
+        "diff`; `trioha ha resync` keeps ours aside and copies the master's anew"
+    )
+
+
+def _check_master(ours: Hello, theirs: HelloAnswer) -> None:
+    who = f"{theirs.address} (brokerId {theirs.home_id})"
+    if theirs.broker_name != ours.broker_name:
+        raise RemoteProtocolError(
+            f"{who} is of {theirs.broker_name}, this node of {ours.broker_name}: "
+            "name servers or haMasterAddress point to another set"
+        )
+    if theirs.home_id == ours.home_id:
+        raise RemoteProtocolError(
+            f"{who} is configured with the same brokerId as this node; give each its own"
+        )
+    if theirs.standing is not Standing.MASTER or not theirs.log.history.epoch:
+        follows = f" and follows {theirs.follows}" if theirs.follows else ""
+        raise RemoteProtocolError(f"{who} is no master: it is {theirs.standing.value}{follows}")
+    if theirs.log.history.epoch < ours.known_epoch:
+        raise RemoteProtocolError(
+            f"{who} is master of epoch {theirs.log.history.epoch}, but epoch {ours.known_epoch} "
+            "has begun: it has been deposed"
+        )
+
+
+class Proofs:
+    """Challenges that were given out and not used yet, and what answers them."""
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret.encode()
+        self._given: OrderedDict[bytes, None] = OrderedDict()
+
+    def give(self, challenge: bytes) -> bytes:
+        """Remember fresh random bytes as a challenge; the oldest makes room."""
+        assert len(challenge) == CHALLENGE_BYTES, f"challenge of {len(challenge)} bytes"
+        self._given[challenge] = None
+        if len(self._given) > CHALLENGES_MAX:
+            self._given.popitem(last=False)
+        return challenge
+
+    def takes(self, challenge: bytes, body: bytes, proof: bytes) -> bool:
+        """Does a slave that says this know the secret? A challenge serves once."""
+        if challenge not in self._given:
+            return False
+        del self._given[challenge]
+        return hmac.compare_digest(self.of_slave(challenge, body), proof)
+
+    def of_slave(self, challenge: bytes, body: bytes) -> bytes:
+        return hmac.digest(self._secret, challenge + _SLAVE_PURPOSE + body, "sha256")
+
+    def of_master(self, nonce: bytes, body: bytes) -> bytes:
+        return hmac.digest(self._secret, nonce + _MASTER_PURPOSE + body, "sha256")
+
+    def is_of_master(self, nonce: bytes, body: bytes, proof: bytes) -> bool:
+        return hmac.compare_digest(self.of_master(nonce, body), proof)
+
+
+_KEYS = ("broker_name", "home_id", "address", "known_epoch", "known_nonce")
+
+
+def _decode(data: bytes, of: Callable[[dict[str, Any]], T]) -> T:
+    try:
+        fields = msgpack.unpackb(data, strict_map_key=False)
+        if not isinstance(fields, dict) or fields.get("version") != _VERSION:
+            raise ValueError("of another version")
+        return of(fields)
+    except (ValueError, KeyError, TypeError, AttributeError, msgpack.UnpackException) as error:
+        raise RemoteProtocolError(f"a hello that cannot be understood: {error}") from error
+
+
+def _common(fields: dict[str, Any]) -> dict[str, Any]:
+    log = Extent(
+        EpochHistory.decode(_bytes(fields["history"])),
+        _offset(fields["min"]),
+        _offset(fields["end"]),
+    )
+    members = {_offset(home): _text(address) for home, address in fields["members"].items()}
+    known_nonce = _bytes(fields["known_nonce"])
+    if len(members) > MEMBERS_MAX or len(known_nonce) not in (0, NONCE_BYTES):
+        raise ValueError("too much of something")
+    if not 0 <= fields["known_epoch"] <= EPOCH_MAX:
+        raise ValueError(f"epoch {fields['known_epoch']}")
+    return {
+        "broker_name": _text(fields["broker_name"]),
+        "home_id": _offset(fields["home_id"]),
+        "address": _text(fields["address"]),
+        "log": log,
+        "known_epoch": fields["known_epoch"],
+        "known_nonce": known_nonce,
+        "members": members,
+    }
+
+
+def _offset(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is no offset")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or len(value) > 255:
+        raise ValueError("no text")
+    return value
+
+
+def _bytes(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise ValueError("no bytes")
+    return value

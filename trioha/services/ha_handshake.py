@@ -1,0 +1,252 @@
+"""A slave's part of the extended handshake: ask, compare, keep what has to go, cut, take over.
+
+The steps, each durable before the next: hear of the master's epoch; keep the bytes beyond the
+common offset as a folder under ``cut``; cut the log there; take over the master's history. Only
+then the slave connects. A crash between any two of them leaves a node that is nobody's master and
+begins with the first one again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+import trio
+
+from trioha.config import BrokerConfig
+from trioha.errors import RemoteProtocolError, StoreError, TriohaError, Unreachable
+from trioha.ha.epochs import EpochHistory
+from trioha.ha.events import Term
+from trioha.ha.hello import Extent, Hello, HelloAnswer, NeedsResync, Proofs, agree, meetings
+from trioha.ha.mastership import Mastership
+from trioha.journal import EventSink
+from trioha.services.clock import Clock
+from trioha.services.ha_greeting import CHALLENGE_FIELD, PROOF_FIELD, checksum
+from trioha.services.ha_master_link import LogSource
+from trioha.services.master_address import MasterAddress
+from trioha.services.remoting_client import RemotingClient, open_remoting_client, parse_address
+from trioha.services.transport import Transport, connect
+from trioha.store.cuts import save_cut
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.remoting_command import ExtValue, RemotingCommand
+
+PATIENCE_S = 5.0  # of the whole conversation; without the time that keeping and cutting take
+ADDRESS_PATIENCE_S = 5.0  # name servers tell both addresses of a master in one answer
+NONCE_BYTES = 16
+_CLASSIC_EPOCH_MAX = 1
+
+Connect = Callable[[str, int], Awaitable[Transport]]
+
+
+class SlaveLog(LogSource, Protocol):
+    """A log that can be cut: part of `trioha.store.message_store`."""
+
+    def truncate_log(self, phy_offset: int) -> None: ...
+
+
+class Handshake:
+    """What comes before each link of a slave.
+
+    `on_cut` is called after the log was cut, in the same pass.
+    """
+
+    def __init__(
+        self,
+        mastership: Mastership,
+        store: SlaveLog,
+        config: BrokerConfig,
+        address: str,
+        master_address: MasterAddress,
+        events: EventSink,
+        clock: Clock,
+        on_cut: Callable[[], None],
+        *,
+        connect_to: Connect = connect,
+    ) -> None:
+        self._mastership = mastership
+        self._store = store
+        self._config = config
+        self._root = Path(os.path.expanduser(config.store_path_root_dir))
+        self._address = address
+        self._master_address = master_address
+        self._events = events
+        self._clock = clock
+        self._on_cut = on_cut
+        self._connect_to = connect_to
+        self._proofs = Proofs(config.ha_secret)
+        self.needs_resync = ""
+        """Why an operator has to be asked, as of the last attempt."""
+
+    @property
+    def home_id(self) -> int:
+        return self._mastership.home_id
+
+    async def shake(self) -> Term | None:
+        """Make our log one that the master's continues; None for a master of the classic kind.
+
+        Errors: RemoteProtocolError when the master may not be followed, NeedsResync among them;
+        Unreachable when it does not answer; StoreError, DiskFull.
+        """
+        self.needs_resync = ""
+        address = await self._remoting_address()
+        if not address:
+            self._check_classic("a master whose address for clients is not known")
+            return None
+        try:
+            agreed = await self._talk(address)
+        except NeedsResync as error:
+            self.needs_resync = str(error)
+            raise
+        if agreed is None:
+            self._check_classic(f"the master at {address}")
+            return None
+        answer, common_offset = agreed
+        await self._follow(answer, common_offset)
+        return answer.term
+
+    async def _remoting_address(self) -> str:
+        """Where to ask; "" when there is nobody who would tell."""
+        if self._config.namesrv_addr and not self._master_address.value:
+            with trio.move_on_after(ADDRESS_PATIENCE_S):
+                await self._master_address.wait_known()
+        return self._master_address.value
+
+    def _check_classic(self, who: str) -> None:
+        known = self._mastership.known_epoch
+        if known > _CLASSIC_EPOCH_MAX:
+            raise RemoteProtocolError(
+                f"{who} knows no epochs, and this set has been failed over: epoch {known} has "
+                "begun; nothing tells whether that log continues ours"
+            )
+
+    async def _talk(self, address: str) -> tuple[HelloAnswer, int] | None:
+        """The master's answer and the common offset; None if it does not know the question."""
+        failure: Exception = Unreachable(f"{address}: no answer to our hello in {PATIENCE_S:g} s")
+        with trio.move_on_after(PATIENCE_S):
+            try:
+                transport = await self._connect_to(*parse_address(address))
+            except OSError as error:
+                raise Unreachable(f"{address}: {error.strerror or error}") from error
+            async with open_remoting_client(
+                *parse_address(address), self._clock, transport=transport
+            ) as client:
+                try:
+                    return await self._converse(client)
+                except TriohaError as error:
+                    failure = error  # a nursery would wrap it
+        raise failure
+
+    async def _converse(self, client: RemotingClient) -> tuple[HelloAnswer, int] | None:
+        ours = self._hello()
+        answer = await self._ask(client, ours)
+        if answer is None:
+            return None
+        if answer.broker_name == ours.broker_name:
+            self._mastership.hear(answer.known_epoch, answer.known_nonce, answer.address)
+        found = meetings(ours, answer)
+        ours = attrs.evolve(ours, spans=tuple(one.span for one in found))
+        if found:
+            again = await self._ask(client, ours)
+            if again is None or again.log.history != answer.log.history:
+                raise RemoteProtocolError(f"{answer.address} has changed its role meanwhile")
+            answer = again
+        checksums = [checksum(self._store, span) for span in ours.spans]
+        return answer, agree(found, ours, answer, checksums)
+
+    def _hello(self) -> Hello:
+        mastership, store = self._mastership, self._store
+        return Hello(
+            broker_name=self._config.broker_name,
+            home_id=mastership.home_id,
+            address=self._address,
+            log=Extent(mastership.history, store.min_phy_offset, store.max_phy_offset),
+            known_epoch=mastership.known_epoch,
+            known_nonce=mastership.known_nonce,
+            members=mastership.members,
+        )
+
+    async def _ask(self, client: RemotingClient, hello: Hello) -> HelloAnswer | None:
+        """One question, with a proof if the master wants one."""
+        hello = attrs.evolve(hello, nonce=os.urandom(NONCE_BYTES))
+        body = hello.encode()
+        fields: dict[str, ExtValue] = {}
+        response = await client.request(RemotingCommand(RequestCode.HA_HELLO, fields, body))
+        if (challenge := response.ext_str(CHALLENGE_FIELD, "")) and self._config.ha_secret:
+            proof = self._proofs.of_slave(bytes.fromhex(challenge), body)
+            fields = {CHALLENGE_FIELD: challenge, PROOF_FIELD: proof.hex()}
+            response = await client.request(RemotingCommand(RequestCode.HA_HELLO, fields, body))
+            if response.code == ResponseCode.NO_PERMISSION:
+                raise RemoteProtocolError(
+                    f"{client.link.peer} does not take our proof of the shared secret; set "
+                    "haSecret to the master's"
+                )
+        if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return None
+        if response.code != ResponseCode.SUCCESS:
+            raise RemoteProtocolError(
+                f"{client.link.peer} refuses our hello with code {response.code}: "
+                f"{response.remark or ''}"
+            )
+        data = response.body_bytes()
+        if self._config.ha_secret and not self._is_from_master(response, hello.nonce, data):
+            raise RemoteProtocolError(
+                f"{client.link.peer} cannot prove that it knows our haSecret; give it the same one"
+            )
+        return HelloAnswer.decode(data)
+
+    def _is_from_master(self, response: RemotingCommand, nonce: bytes, data: bytes) -> bool:
+        try:
+            proof = bytes.fromhex(response.ext_str(PROOF_FIELD, ""))
+        except ValueError:
+            return False
+        return self._proofs.is_of_master(nonce, data, proof)
+
+    async def _follow(self, answer: HelloAnswer, common_offset: int) -> None:
+        store, mastership = self._store, self._mastership
+        end = store.max_phy_offset
+        if common_offset < end:
+            cut = await trio.to_thread.run_sync(
+                partial(
+                    save_cut,
+                    *(self._root, store.read_log, common_offset, end),
+                    segment_bytes=self._config.mapped_file_size_commit_log,
+                    wall_ms=self._clock.wall_ms(),
+                    about={
+                        "reason": f"{answer.address} is master since epoch {answer.term.epoch}",
+                        "our_epochs": _epochs(mastership.history),
+                        "master_epochs": _epochs(answer.log.history),
+                    },
+                )
+            )
+            # Nothing from here to the end awaits.
+            self._check_still_newest(answer)
+            if store.max_phy_offset != end:
+                raise StoreError(f"the log grew beyond {end} while it was to be cut; trying again")
+            store.truncate_log(common_offset)
+            self._events.event(
+                "log_cut",
+                from_offset=common_offset,
+                to_offset=end,
+                epoch=answer.term.epoch,
+                kept=str(cut.path),
+            )
+            self._on_cut()
+        self._check_still_newest(answer)
+        mastership.adopt(answer.log.history)
+        mastership.meet_members({**answer.members, answer.home_id: answer.address})
+
+    def _check_still_newest(self, answer: HelloAnswer) -> None:
+        known = self._mastership.known_epoch
+        if answer.term.epoch < known:
+            raise RemoteProtocolError(
+                f"{answer.address} is master of epoch {answer.term.epoch}, but meanwhile epoch "
+                f"{known} has begun"
+            )
+
+
+def _epochs(history: EpochHistory) -> list[dict[str, object]]:
+    return [attrs.asdict(record) | {"nonce": record.nonce.hex()} for record in history]

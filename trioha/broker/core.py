@@ -244,6 +244,12 @@ class BrokerCore:
             self.offsets.become_master()
             self.schedule.refresh()
 
+    def log_cut(self, topic: str, queue_id: int, offset: int) -> None:
+        """A queue ends at `offset` from now on, sooner than before."""
+        self.offsets.cut_back(topic, queue_id, offset)
+        if topic == SCHEDULE_TOPIC:
+            self.schedule.cut_back(queue_id, offset)
+
     def pause(self) -> None:
         """Take no puts, and deliver nothing delayed, until `become`."""
         self.pipeline.role = BrokerRole.SLAVE

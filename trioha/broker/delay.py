@@ -131,6 +131,13 @@ class DelaySchedule:
                 self.dirty = True
             self._look(level)
 
+    def cut_back(self, level_queue_id: int, offset: int) -> None:
+        """The level's queue was cut: nothing beyond its new end has been delivered."""
+        for level in self._levels:
+            if level.queue_id == level_queue_id and level.offset > offset:
+                level.offset, level.head_ms = offset, None
+                self.dirty = True
+
     def on_scheduled(self, level_queue_id: int) -> None:
         """A delayed message became readable. Quick: only an idle level looks at its queue."""
         if 0 <= level_queue_id < len(self._levels):

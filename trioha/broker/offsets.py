@@ -141,6 +141,15 @@ class ConsumerOffsetTable:
         if offset > self.query(group, topic, queue_id):
             self.commit(group, topic, queue_id, offset)
 
+    def cut_back(self, topic: str, queue_id: int, offset: int) -> None:
+        """The queue was cut: nobody has come further than where it now ends."""
+        for key, queues in self._table.items():
+            if key.partition("@")[0] == topic and queues.get(queue_id, -1) > offset:
+                queues[queue_id] = offset
+                self.dirty = True
+                if queue_id in self._local.get(key, ()):
+                    self._forget_local(key, queue_id)
+
     def queues(self, group: str, topic: str) -> Mapping[int, int]:
         """Queue id -> offset."""
         return self._table.get(f"{topic}@{group}", {})

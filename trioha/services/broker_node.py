@@ -27,6 +27,8 @@ from trioha.services.clock import Clock
 from trioha.services.commitlog_flush import CommitlogFlush
 from trioha.services.disk_watch import watch_disk
 from trioha.services.ha_client import HaClient
+from trioha.services.ha_greeting import HaGreeting
+from trioha.services.ha_handshake import Handshake
 from trioha.services.ha_master import HaMaster, open_replicas
 from trioha.services.health import alive, broker_checks, ready
 from trioha.services.http_admin import OnGet
@@ -46,8 +48,10 @@ from trioha.services.remoting_server import RemotingServer
 from trioha.services.reput import Reput
 from trioha.services.role_control import RoleControl
 from trioha.services.slave_synchronize import SlaveSynchronizer
+from trioha.store.cuts import Cut
 from trioha.store.message_store import FileMessageStore
 from trioha.store.store_config import StoreConfig
+from trioha.wire.codes import RequestCode
 
 
 class BrokerNode:
@@ -83,6 +87,10 @@ class BrokerNode:
         self.master_address = MasterAddress(config.ha_master_address)
         self.master_remoting_address = MasterAddress()
         self.ha_master: HaMaster | None = None
+        self.metadata_snapshot: Callable[[], tuple[int, bytes]] | None = None
+        """What an extended link begins with."""
+        self.on_metadata: Callable[[int, bytes], None] | None = None
+        """Takes what comes on one beside the log."""
         self.ha_client: HaClient | None = None
         self.slave_synchronizer: SlaveSynchronizer | None = None
         self.core = BrokerCore(
@@ -144,6 +152,15 @@ class BrokerNode:
             config.broker_name, self.roles, events, lambda: self.failover_alarm.check()
         )
         core.handlers.update(self.failover.handlers())
+        self.greeting = HaGreeting(
+            *(mastership, store, config, addresses.listen, self.on_fenced),
+            lambda: self.master_remoting_address.value,
+        )
+        core.handlers[RequestCode.HA_HELLO] = self.greeting.answer
+        self.handshake = Handshake(
+            *(mastership, store, config, addresses.listen, self.master_remoting_address),
+            *(events, clock, self._on_cut, self.roles.history_adopted),
+        )
         self.failover_alarm = Alarm(
             clock, self._next_failover_ms, self._in_batch(self._on_failover_time)
         )
@@ -249,6 +266,13 @@ class BrokerNode:
         holder = f"{found.address}, says name server {found.namesrv},"
         if self.mastership.hear(found.epoch, found.nonce, holder, decided=True):
             self.on_fenced(self.mastership.fenced_by)
+
+    def _on_cut(self, cut: Cut) -> None:
+        """The log ends sooner: what was known of its end is not any more."""
+        self._seen_end = self.store.max_phy_offset
+        for queue in cut.note["queues"]:
+            self.core.log_cut(queue["topic"], queue["queue_id"], queue["first_queue_offset"])
+        self.persist.check()
 
     def _on_flushed(self, offset: int) -> None:
         with self.server.outboxes.batch():

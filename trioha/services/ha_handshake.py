@@ -30,7 +30,7 @@ from trioha.services.ha_master_link import LogSource
 from trioha.services.master_address import MasterAddress
 from trioha.services.remoting_client import RemotingClient, open_remoting_client, parse_address
 from trioha.services.transport import Transport, connect
-from trioha.store.cuts import save_cut
+from trioha.store.cuts import Cut, save_cut
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
@@ -51,7 +51,8 @@ class SlaveLog(LogSource, Protocol):
 class Handshake:
     """What comes before each link of a slave.
 
-    `on_cut` is called after the log was cut, in the same pass.
+    `on_cut` is called after the log was cut, in the same pass; `on_adopted` when the history is
+    the master's.
     """
 
     def __init__(
@@ -63,7 +64,8 @@ class Handshake:
         master_address: MasterAddress,
         events: EventSink,
         clock: Clock,
-        on_cut: Callable[[], None],
+        on_cut: Callable[[Cut], None],
+        on_adopted: Callable[[], None] = lambda: None,
         *,
         connect_to: Connect = connect,
     ) -> None:
@@ -76,6 +78,7 @@ class Handshake:
         self._events = events
         self._clock = clock
         self._on_cut = on_cut
+        self._on_adopted = on_adopted
         self._connect_to = connect_to
         self._proofs = Proofs(config.ha_secret)
         self.needs_resync = ""
@@ -234,10 +237,11 @@ class Handshake:
                 epoch=answer.term.epoch,
                 kept=str(cut.path),
             )
-            self._on_cut()
+            self._on_cut(cut)
         self._check_still_newest(answer)
         mastership.adopt(answer.log.history)
         mastership.meet_members({**answer.members, answer.home_id: answer.address})
+        self._on_adopted()
 
     def _check_still_newest(self, answer: HelloAnswer) -> None:
         known = self._mastership.known_epoch

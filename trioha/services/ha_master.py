@@ -86,7 +86,6 @@ async def serve_ha(
     slaves may follow on extended links, each of which begins with `metadata_snapshot`, if given.
     Errors: ConfigError when haAllowedPeers is none.
     """
-    replicas.begin_term()
     master = HaMaster(
         *(store, replicas, config, events, clock, on_ack, on_slave_lost),
         term=term,

@@ -6,11 +6,13 @@ the master), and the next one starts. What decides about a change is in `service
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from trioha.config import BrokerRole
+from trioha.ha.events import Term
 from trioha.services.ha_client import replicate_from_master
 from trioha.services.ha_master import serve_ha
 from trioha.services.slave_synchronize import synchronize_slave
@@ -44,16 +46,14 @@ async def serve_role(
 
 async def _start_slave(node: BrokerNode, listener: Listener, nursery: trio.Nursery) -> None:
     nursery.start_soon(_turn_away, listener, name="ha.turn_away")
-    node.ha_client = await nursery.start(
+    follow = partial(
         replicate_from_master,
-        node.master_address,
-        node.store,
-        node.config,
-        node.events,
-        node.clock,
+        *(node.master_address, node.store, node.config, node.events, node.clock),
         node.on_appended,
-        name="ha.client",
+        handshake=node.handshake,
+        on_metadata=node.on_metadata,
     )
+    node.ha_client = await nursery.start(follow, name="ha.client")
     node.slave_synchronizer = await nursery.start(
         synchronize_slave,
         node.master_remoting_address,
@@ -72,15 +72,12 @@ async def _turn_away(listener: Listener) -> None:
 
 
 async def _start_master(node: BrokerNode, listener: Listener, nursery: trio.Nursery) -> None:
-    node.ha_master = await nursery.start(
+    mastership = node.mastership
+    serve = partial(
         serve_ha,
-        listener,
-        node.store,
-        node.replicas,
-        node.config,
-        node.events,
-        node.clock,
-        node.on_acked,
-        node.on_slave_lost,
-        name="ha.accept",
+        *(listener, node.store, node.replicas, node.config, node.events, node.clock),
+        *(node.on_acked, node.on_slave_lost),
+        term=Term(mastership.epoch, mastership.nonce),
+        metadata_snapshot=node.metadata_snapshot,
     )
+    node.ha_master = await nursery.start(serve, name="ha.accept")

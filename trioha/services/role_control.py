@@ -185,6 +185,12 @@ class RoleControl:
         self._node.failover.role_lost()
         self._step_down(reason)
 
+    def history_adopted(self) -> None:
+        """We follow by our master's history from now on: our id may be another by it."""
+        if self.broker_id != self._node.registration.identity.broker_id:
+            self._node.core.become(self._node.role, self.broker_id)
+            self._register()
+
     def left_alone(self) -> None:
         """Nothing more will be asked of us under the ticket that was used here."""
 
@@ -263,7 +269,7 @@ class RoleControl:
         node = self._node
         node.config = config_of_role(self._configured, node.mastership)
         node.role = node.config.broker_role
-        node.replicas.push2slave_max_offset = 0
+        node.replicas.begin_term()
         node.core.become(node.role, self.broker_id)
         node.core.restore()
         self._say_role()

@@ -381,3 +381,34 @@ async def test_progress_is_told_once_a_second(autojump_clock: trio.testing.MockC
             assert await read_report(master) == number + 1
             await trio.sleep(0.1)
         assert len(node.events.of("ha_progress")) == 4
+
+
+async def test_a_suspended_slave_acknowledges_nothing_and_follows_nobody(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with following(b"12345") as node:
+        master = await node.accept()
+        assert await master.receive_some() == REPORT.pack(5)
+        await master.send_all([frame(5, b"67")])
+        assert await master.receive_some() == REPORT.pack(7)
+        await trio.testing.wait_all_tasks_blocked()
+        await master.send_all([frame(7, b"on its way already")])
+        node.client.suspend("a forced failover is under way")
+        assert await master.receive_some() == b""
+        assert node.log.max_phy_offset == 7
+        await trio.sleep(100)
+        assert len(node.listener.connects) == 1
+        told = node.client.statistics()
+        assert (told.state, told.last_error) == ("SUSPENDED", "a forced failover is under way")
+        node.client.resume()
+        master = await node.accept(within_s=1)
+        assert await master.receive_some() == REPORT.pack(7)
+
+
+async def test_a_link_that_comes_up_while_suspended_is_not_used(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with following(b"12345") as node:
+        node.client.suspend("wait")
+        master = await node.accept()
+        assert await master.receive_some() == b"", "closed without a word"

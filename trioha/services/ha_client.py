@@ -45,6 +45,8 @@ class SlaveState(Enum):
     HANDSHAKE = "HANDSHAKE"
     """Connected; the master has not yet accepted us by a frame that fits."""
     TRANSFER = "TRANSFER"
+    SUSPENDED = "SUSPENDED"
+    """This node is not to follow anybody for now; `last_error` says why."""
     PAUSED = "PAUSED"
     """The last attempt failed; `last_error` says how."""
 
@@ -127,6 +129,26 @@ class HaClient:
         self._last_read_ms: int | None = None
         self._last_error = ""
         self._last_error_ms: int | None = None
+        self._suspended = ""
+        self._resumed = trio.Event()
+        self._resumed.set()
+
+    def suspend(self, reason: str) -> None:
+        """Follow nobody until `resume`. From this pass on nothing is acknowledged."""
+        self._suspended = reason
+        if self._handshake is not None:
+            self._handshake.suspended = reason
+        if self._resumed.is_set():
+            self._resumed = trio.Event()
+        if self._link is not None:
+            self._link.end_nowait(reason)
+
+    def resume(self) -> None:
+        """Follow again."""
+        self._suspended = ""
+        if self._handshake is not None:
+            self._handshake.suspended = ""
+        self._resumed.set()
 
     @property
     def catching_up(self) -> bool:
@@ -170,7 +192,13 @@ class HaClient:
         interval_ms = self._config.ha_reconnect_interval
         turned_away = 0
         while True:
+            if self._suspended:
+                self._state = SlaveState.SUSPENDED
+                self._fail(self._suspended)
+                await self._resumed.wait()
             turned_away = turned_away + 1 if await self._attempt(address) else 0
+            if self._suspended:
+                continue
             pause_ms = interval_ms << min(max(0, turned_away - 1), _DOUBLINGS_MAX)
             self._state = SlaveState.PAUSED
             await sleep_until_ms(
@@ -191,6 +219,9 @@ class HaClient:
                 self._tell_failure(address, str(error), refused=True)
                 return True
         transport = await self._connect(address)
+        if transport is not None and self._suspended:
+            transport.close()
+            return False
         return transport is not None and await self._serve_link(transport, address, term)
 
     async def _connect(self, address: str) -> Transport | None:

@@ -90,6 +90,7 @@ class HaClientLink:
         self._told_ms = now_ms
         self._told_offset = self._connection.max_phy_offset
         self._reporting = False
+        self._ended = False
         self._lease_renewed_s = -math.inf
         self._nursery: trio.Nursery | None = None
 
@@ -120,6 +121,13 @@ class HaClientLink:
         if nursery.cancel_scope.cancelled_caught and not self.reason:
             self.reason = f"the master said nothing for {self._housekeeping_s:g} s"
 
+    def end_nowait(self, reason: str) -> None:
+        """End the link: from this pass on nothing is appended and nothing acknowledged."""
+        self._ended = True
+        self.reason = self.reason or reason
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
+
     async def _run(self, half: Callable[[], Awaitable[str]]) -> None:
         """Run one half; when it ends, the link ends."""
         try:
@@ -140,6 +148,8 @@ class HaClientLink:
     async def _read(self) -> str:
         connection, clock = self._connection, self._clock
         while data := await self._transport.receive_some():
+            if self._ended:
+                break  # it was on its way to us when the link was ended
             now_ms = clock.now_ms()
             if self._late:
                 self._late = False
@@ -184,7 +194,7 @@ class HaClientLink:
 
     async def _report(self, now_ms: int) -> None:
         """Send the report that is due, if any. Whoever is sending looks again when done."""
-        if self._reporting:
+        if self._reporting or self._ended:
             return
         self._reporting = True
         while report := self._connection.report(now_ms, in_bulk=self.catching_up):

@@ -81,6 +81,8 @@ class Handshake:
         self._on_adopted = on_adopted
         self._connect_to = connect_to
         self._proofs = Proofs(config.ha_secret)
+        self.suspended = ""
+        """Why this node is to follow nobody for now: nothing is cut or taken over then."""
         self.needs_resync = ""
         """Why an operator has to be asked, as of the last attempt."""
 
@@ -226,7 +228,7 @@ class Handshake:
                 )
             )
             # Nothing from here to the end awaits.
-            self._check_still_newest(answer)
+            self._check_still_wanted(answer)
             if store.max_phy_offset != end:
                 raise StoreError(f"the log grew beyond {end} while it was to be cut; trying again")
             store.truncate_log(common_offset)
@@ -238,12 +240,14 @@ class Handshake:
                 kept=str(cut.path),
             )
             self._on_cut(cut)
-        self._check_still_newest(answer)
+        self._check_still_wanted(answer)
         mastership.adopt(answer.log.history)
         mastership.meet_members({**answer.members, answer.home_id: answer.address})
         self._on_adopted()
 
-    def _check_still_newest(self, answer: HelloAnswer) -> None:
+    def _check_still_wanted(self, answer: HelloAnswer) -> None:
+        if self.suspended:
+            raise Unreachable(self.suspended)
         known = self._mastership.known_epoch
         if answer.term.epoch < known:
             raise RemoteProtocolError(

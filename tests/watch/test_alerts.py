@@ -54,6 +54,14 @@ def test_an_alert_begins_when_it_was_so_for_long_enough() -> None:
     assert alert.since_wall_ms == fed.at_s * 1000
 
 
+def test_an_alert_that_is_ending_still_says_what_was_wrong() -> None:
+    fed = Fed(for_s=2)
+    for value in (12, 12, 12, 0):
+        fed.look(value)
+    (alert,) = fed.alerts.active
+    assert (alert.value, alert.text) == (0, "s is 12")
+
+
 def test_a_short_peak_is_no_alert() -> None:
     fed = Fed()
     for _ in range(20):

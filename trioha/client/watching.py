@@ -1,72 +1,74 @@
 """Asks what a collector wants to know, on Trio: the shell around `trioha.watch.collector`.
 
-All questions of a round are out at once, each with its own patience, so one silent node costs the
-round that patience and nothing else.
+Each question is a task with its own patience, so one silent node holds up nobody else.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import trio
 
 from trioha.client.cluster import Cluster, ClusterConfig, open_cluster
 from trioha.errors import TriohaError
-from trioha.remoting.channel import Instant
 from trioha.watch.collector import Collector, Interest, Raw
 from trioha.watch.questions import Question
+from trioha.wire.address import parse_namesrvs
 
 QUESTIONS_MAX = 128
 """Out at the same time."""
 _ONCE_PERIOD_MS = 86_400_000  # so long that nothing is due twice
 
 
-def addresses_of(namesrv: str) -> tuple[str, ...]:
-    """The name servers of ``HOST:PORT;HOST:PORT``."""
-    return tuple(part.strip() for part in namesrv.replace(",", ";").split(";") if part.strip())
+class Asker:
+    """Asks for a collector; its questions are tasks of `nursery`."""
 
+    def __init__(self, cluster: Cluster, collector: Collector, nursery: trio.Nursery) -> None:
+        self._cluster = cluster
+        self._collector = collector
+        self._nursery = nursery
+        self._limit = trio.CapacityLimiter(QUESTIONS_MAX)
+        self._out_count = 0
+        self._quiet = trio.Event()
 
-async def ask_due(cluster: Cluster, collector: Collector) -> None:
-    """Ask everything that is due now, and await the answers."""
-    await _ask_all(cluster, collector, collector.due(cluster.clock.instant()))
+    def ask_due(self) -> None:
+        """Send what is due now, and what the answers then make due."""
+        for question in self._collector.due(self._cluster.clock.instant()):
+            self._out_count += 1
+            name = f"watch.ask[{question.address} {question.key}]"
+            self._nursery.start_soon(self._ask, question, name=name)
+
+    async def wait_quiet(self) -> None:
+        """Until every question is answered or given up. The caller owns patience."""
+        while self._out_count:
+            self._quiet = trio.Event()
+            await self._quiet.wait()
+
+    async def _ask(self, question: Question) -> None:
+        clock = self._cluster.clock
+        async with self._limit:
+            try:
+                response = await self._cluster.request(question.address, question.command())
+            except TriohaError as error:
+                self._collector.failed(question, str(error), clock.instant())
+            else:
+                self._collector.answered(question, response, clock.instant())
+        self.ask_due()
+        self._out_count -= 1
+        if not self._out_count:
+            self._quiet.set()
 
 
 async def look_once(namesrv: str, *, timeout_s: float, interest: Interest | None = None) -> Raw:
-    """What a cluster answers to one round of questions, each node with patience of its own.
+    """What a cluster answers to one round of questions, each with patience of its own.
 
     Who does not answer is in it, with the reason.
 
     Errors: TriohaError when `namesrv` is not a list of addresses.
     """
     config = ClusterConfig(connect_timeout_s=timeout_s, request_timeout_s=timeout_s)
-    collector = Collector(addresses_of(namesrv), period_ms=_ONCE_PERIOD_MS, interest=interest)
-    async with open_cluster(namesrv, config) as cluster:
-        # Answers name further nodes to ask: until nobody new is named.
-        while questions := collector.due(cluster.clock.instant()):
-            await _ask_all(cluster, collector, questions)
+    namesrvs = parse_namesrvs(namesrv)
+    collector = Collector(namesrvs, period_ms=_ONCE_PERIOD_MS, interest=interest)
+    async with open_cluster(namesrv, config) as cluster, trio.open_nursery() as nursery:
+        asker = Asker(cluster, collector, nursery)
+        asker.ask_due()
+        await asker.wait_quiet()
         return collector.raw(cluster.clock.wall_ms())
-
-
-async def _ask_all(cluster: Cluster, collector: Collector, questions: Sequence[Question]) -> None:
-    limit = trio.CapacityLimiter(QUESTIONS_MAX)
-    async with trio.open_nursery() as nursery:
-        for question in questions:
-            nursery.start_soon(
-                _ask, cluster, collector, question, limit, name=f"watch.ask[{question.address}]"
-            )
-
-
-async def _ask(
-    cluster: Cluster, collector: Collector, question: Question, limit: trio.CapacityLimiter
-) -> None:
-    async with limit:
-        try:
-            response = await cluster.request(question.address, question.command())
-        except TriohaError as error:
-            collector.failed(question, str(error), _now(cluster))
-        else:
-            collector.answered(question, response, _now(cluster))
-
-
-def _now(cluster: Cluster) -> Instant:
-    return cluster.clock.instant()

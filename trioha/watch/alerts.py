@@ -143,7 +143,7 @@ class Alerts:
                 if reading.value is not None:
                     for latch, threshold in ((state.warn, rule.warn), (state.crit, rule.crit)):
                         latch.look(reading.value, threshold, round(rule.for_s * 1000), now_ms)
-                change = _follow(state, reading, now_ms)
+                change = _follow(state, rule, reading, now_ms)
                 if change is not None:
                     changes.append(change)
         for key in self._states.keys() - seen:
@@ -169,8 +169,9 @@ class Alerts:
         self._states.clear()
 
 
-def _follow(state: _State, reading: Reading, now_ms: int) -> AlertChange | None:
+def _follow(state: _State, rule: Rule, reading: Reading, now_ms: int) -> AlertChange | None:
     before, level = state.alert, state.level
+    is_bad = bool(level_of(reading.value, rule))
     if before is None:
         if level is Level.OK:
             return None
@@ -186,7 +187,7 @@ def _follow(state: _State, reading: Reading, now_ms: int) -> AlertChange | None:
         level=level,
         since_wall_ms=before.since_wall_ms if level is before.level else now_ms,
         value=before.value if reading.value is None else reading.value,
-        text=before.text if reading.value is None else reading.text,
+        text=reading.text if is_bad else before.text,
         acknowledged=before.acknowledged and level <= before.level,
     )
     return None if level is before.level else AlertChange(after, before.level)

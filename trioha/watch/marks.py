@@ -1,0 +1,109 @@
+"""What happened, as marks on a time line: roles that changed, links that dropped, alerts.
+
+Found by comparing one snapshot with the one before, so live watching, recording and a recording
+that was made without marks all find the same. A node that does not answer has not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from trioha.watch.alerts import AlertChange, Level
+from trioha.watch.replica import Replica
+from trioha.watch.rules import who
+from trioha.watch.snapshot import ClusterSnapshot
+
+ROLE, LINK, NODE, ALERT = "role", "link", "node", "alert"
+
+
+@attrs.frozen
+class Mark:
+    """One thing that happened."""
+
+    wall_ms: int
+    kind: str
+    """``role``, ``link``, ``node`` or ``alert``."""
+    subject: str
+    text: str
+    level: int
+    """0 good news, 1 worth a look, 2 bad."""
+
+
+class MarkFinder:
+    """Remembers the last snapshot's roles, links and nodes."""
+
+    def __init__(self) -> None:
+        self._masters: dict[str, str] = {}
+        self._linked: dict[str, bool] = {}
+        self._answering: dict[str, bool] = {}
+
+    def look(self, snapshot: ClusterSnapshot, changes: Iterable[AlertChange] = ()) -> list[Mark]:
+        """What has happened since the last snapshot; nothing at the first one."""
+        at_ms = snapshot.at_wall_ms
+        found: list[Mark] = []
+        for one in snapshot.sets:
+            before = self._masters.get(one.name)
+            if len(one.masters) == 1:
+                master = one.masters[0].address
+                if before is not None and before != master:
+                    text = f"{one.name}: {master} is master now, after {before}"
+                    found.append(Mark(at_ms, ROLE, one.name, text, Level.WARN))
+                self._masters[one.name] = master
+        for replica in snapshot.replicas:
+            self._look_at_node(replica, at_ms, found)
+            if not replica.is_master:
+                self._look_at_link(replica, at_ms, found)
+        for change in changes:
+            alert = change.alert
+            words = alert.text if alert.level else f"over: {alert.text}"
+            found.append(Mark(at_ms, ALERT, alert.subject, f"{alert.rule}: {words}", alert.level))
+        return found
+
+    def _look_at_node(self, replica: Replica, at_ms: int, found: list[Mark]) -> None:
+        if replica.answer.wall_ms is None and not replica.answer.error:
+            return  # nobody has asked it yet
+        answers = not replica.answer.error
+        before = self._answering.get(replica.address)
+        self._answering[replica.address] = answers
+        if before is None or before is answers:
+            return
+        if answers:
+            found.append(Mark(at_ms, NODE, who(replica), f"{who(replica)} answers again", Level.OK))
+        else:
+            text = f"{who(replica)} does not answer: {replica.answer.error}"
+            found.append(Mark(at_ms, NODE, who(replica), text, Level.CRIT))
+
+    def _look_at_link(self, slave: Replica, at_ms: int, found: list[Mark]) -> None:
+        linked = _is_linked(slave)
+        before = self._linked.get(slave.address)
+        if linked is None:
+            return
+        self._linked[slave.address] = linked
+        if before is None or before is linked:
+            return
+        if linked:
+            text = f"{who(slave)} follows {slave.master.address if slave.master else 'its master'}"
+            found.append(Mark(at_ms, LINK, who(slave), text, Level.OK))
+        else:
+            reason = slave.follows.last_error if slave.follows is not None else None
+            text = f"{who(slave)} lost its link{f': {reason}' if reason else ''}"
+            found.append(Mark(at_ms, LINK, who(slave), text, Level.CRIT))
+
+
+def _is_linked(slave: Replica) -> bool | None:
+    """By the word of whoever answers now; None when neither end does."""
+    if slave.master is not None and not slave.master.answer.error:
+        return slave.link is not None
+    if not slave.answer.error and slave.follows is not None:
+        return slave.follows.state == "TRANSFER"
+    return None
+
+
+def counted(marks: Iterable[Mark]) -> Mapping[str, int]:
+    """How many of each kind."""
+    counts: dict[str, int] = {}
+    for mark in marks:
+        counts[mark.kind] = counts.get(mark.kind, 0) + 1
+    return counts

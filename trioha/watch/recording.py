@@ -1,0 +1,326 @@
+"""A recording: rounds of answers over time in one file, as the collector had them.
+
+Theory of operation. The file is a magic and then records; big endian::
+
+    file    := "TRIOHAR1"  record(HEAD)  record*
+    record  := "\\xd7TRF" | length u32 | crc32 u32 | kind u8 | wall_ms u64 | payload
+    payload := zlib(msgpack(…));  crc32 is zlib's, over kind, wall_ms and payload
+
+A KEY frame holds all raw answers of one moment, a DELTA what changed since the frame before. A MARK
+says that something happened at a frame: a role changed, a link dropped, an alert began. To show a
+moment, the newest KEY before it is read and the DELTAs after it are applied; a KEY comes every
+`KEY_FRAMES`, so that is a bounded number of records. There is no index: walking the record heads of
+a day takes a tenth of a second, and a file without an index is whole wherever it is cut.
+
+The file is appended to and never changed, so it can be read while it is written. A file cut short
+reads up to its last whole record; a damaged stretch is passed over, and frames that built on it are
+left out until the next KEY.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import struct
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgpack
+
+from trioha.errors import TriohaError
+from trioha.watch.collector import Raw
+from trioha.watch.marks import Mark
+
+MAGIC = b"TRIOHAR1"
+FORMAT_VERSION = 1
+KEY_FRAMES = 60
+RECORD_BYTES_MAX = 1 << 28
+"""Ten thousand queues are a few megabytes; a reader trusts no larger length."""
+_SYNC = b"\xd7TRF"
+_FRAME = struct.Struct(">4sII")
+_STAMP = struct.Struct(">BQ")
+_HEAD_SIZE = _FRAME.size + _STAMP.size
+_KEY_LEVEL = 6
+_DELTA_LEVEL = 1
+
+
+class Kind(IntEnum):
+    HEAD = 1
+    KEY = 2
+    DELTA = 3
+    MARK = 4
+
+
+class Encoder:
+    """Turns rounds of answers into bytes to append to one file."""
+
+    def __init__(self) -> None:
+        self.frame_count = 0
+        self.mark_count = 0
+        self._last: Raw | None = None
+        self._deltas_count = 0
+
+    def begin(self, wall_ms: int, facts: Mapping[str, Any]) -> bytes:
+        """The first bytes of the file. `facts` say who records what; plain values."""
+        head = {"format": FORMAT_VERSION, "started_wall_ms": wall_ms, **facts}
+        return MAGIC + _record(Kind.HEAD, wall_ms, head, _KEY_LEVEL)
+
+    def frame(self, raw: Raw) -> bytes:
+        """One round of answers."""
+        last, self._last = self._last, raw
+        self.frame_count += 1
+        wall_ms = int(raw["at_wall_ms"])
+        if last is None or self._deltas_count >= KEY_FRAMES - 1:
+            self._deltas_count = 0
+            return _record(Kind.KEY, wall_ms, raw, _KEY_LEVEL)
+        self._deltas_count += 1
+        return _record(Kind.DELTA, wall_ms, _difference(last, raw), _DELTA_LEVEL)
+
+    def mark(self, mark: Mark) -> bytes:
+        """Something that happened at the frame before."""
+        self.mark_count += 1
+        return _record(Kind.MARK, mark.wall_ms, attrs.asdict(mark), _DELTA_LEVEL)
+
+
+@attrs.frozen
+class Entry:
+    """Where a frame lies."""
+
+    wall_ms: int
+    position: int
+    kind: Kind
+
+
+@attrs.frozen
+class Flaw:
+    """A stretch of the file that is no record."""
+
+    position: int
+    length: int
+    reason: str
+
+
+class Recording:
+    """A file of frames, by their number.
+
+    Errors: TriohaError from the start when it is no recording, or has no whole frame.
+    """
+
+    def __init__(self, data: bytes | mmap.mmap, name: str = "recording") -> None:
+        self._data = data
+        self._name = name
+        self.head: Mapping[str, Any] = {}
+        self.frames: list[Entry] = []
+        self.marks: list[Mark] = []
+        self.flaws: list[Flaw] = []
+        self._times: list[int] = []
+        self._cached: tuple[int, Raw] | None = None
+        self._walk()
+        if not self.frames:
+            reason = f": {self.flaws[0].reason}" if self.flaws else ""
+            raise TriohaError(f"{name}: a recording without a single whole frame{reason}")
+
+    @property
+    def start_wall_ms(self) -> int:
+        return self.frames[0].wall_ms
+
+    @property
+    def end_wall_ms(self) -> int:
+        return self.frames[-1].wall_ms
+
+    @property
+    def is_cut(self) -> bool:
+        """Its last record is not whole: it was cut short, or is being written."""
+        return bool(self.flaws) and self.flaws[-1].position + self.flaws[-1].length == len(
+            self._data
+        )
+
+    @property
+    def size(self) -> int:
+        return len(self._data)
+
+    def number_at(self, wall_ms: int) -> int:
+        """The frame that was current then: the last one that is not later, else the first."""
+        return max(0, bisect_right(self._times, wall_ms) - 1)
+
+    def raw(self, number: int) -> Raw:
+        """The answers of one frame. Stepping forward costs one frame, jumping up to a minute's.
+
+        Errors: TriohaError when that frame, or one that it builds on, is damaged.
+        """
+        if self._cached is not None and self._cached[0] == number:
+            return self._cached[1]
+        start = number
+        while self.frames[start].kind is not Kind.KEY:
+            start -= 1
+            if self._cached is not None and self._cached[0] == start:
+                break
+        if self._cached is not None and self._cached[0] == start:
+            raw = self._cached[1]
+        else:
+            raw = self._body(self.frames[start])
+        for entry in self.frames[start + 1 : number + 1]:
+            raw = _applied(raw, self._body(entry))
+        self._cached = number, raw
+        return raw
+
+    def raws(self, first: int, last: int) -> Iterator[Raw]:
+        """The frames from `first` to `last`, damaged ones left out."""
+        for number in range(max(0, first), last + 1):
+            try:
+                yield self.raw(number)
+            except TriohaError:
+                continue
+
+    def _body(self, entry: Entry) -> Any:
+        found = _record_at(self._data, entry.position)
+        body = None if found is None else _unpacked(found)
+        if body is None:
+            raise TriohaError(f"{self._name}: the frame at byte {entry.position} is damaged")
+        return body
+
+    def _walk(self) -> None:
+        data = self._data
+        if data[: len(MAGIC)] != MAGIC:
+            raise TriohaError(f"{self._name}: no recording of trioha")
+        position = len(MAGIC)
+        has_key = False
+        while position < len(data):
+            found = _record_at(data, position)
+            if found is None:
+                end = _resume(data, position + 1)
+                reason = "cut short" if end == len(data) else "damaged"
+                self.flaws.append(Flaw(position, end - position, reason))
+                position = end
+                has_key = False  # what was lost may be what the next DELTA builds on
+                continue
+            if found.kind is Kind.HEAD:
+                head = _unpacked(found)
+                self.head = head if isinstance(head, dict) else {}
+                if self.head.get("format") != FORMAT_VERSION:
+                    raise TriohaError(
+                        f"{self._name}: of format {self.head.get('format')}, this trioha reads"
+                        f" {FORMAT_VERSION}; replay it with the version that wrote it"
+                    )
+            elif found.kind is Kind.MARK:
+                self._take_mark(_unpacked(found))
+            else:
+                has_key = has_key or found.kind is Kind.KEY
+                # A clock that was set back: frames stay in the order they were written.
+                if has_key:
+                    self.frames.append(Entry(found.wall_ms, position, found.kind))
+                    self._times.append(max(found.wall_ms, self._times[-1] if self._times else 0))
+            position = found.end
+
+    def _take_mark(self, body: object) -> None:
+        if isinstance(body, dict):
+            known = {field.name for field in attrs.fields(Mark)}
+            with contextlib.suppress(TypeError):  # of a version that marks otherwise
+                self.marks.append(Mark(**{k: v for k, v in body.items() if k in known}))
+
+
+def open_recording(path: Path) -> Recording:
+    """Errors: TriohaError in words; OSError."""
+    with path.open("rb") as file:
+        try:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError:
+            raise TriohaError(f"{path}: an empty file, no recording") from None
+    return Recording(data, str(path))
+
+
+@attrs.frozen
+class _Found:
+    kind: Kind
+    wall_ms: int
+    payload: bytes
+    end: int
+
+
+def _record(kind: Kind, wall_ms: int, body: object, level: int) -> bytes:
+    payload = zlib.compress(msgpack.packb(body, default=str), level)
+    stamp = _STAMP.pack(kind, wall_ms)
+    crc = zlib.crc32(payload, zlib.crc32(stamp))
+    return _FRAME.pack(_SYNC, len(payload), crc) + stamp + payload
+
+
+def _record_at(data: bytes | mmap.mmap, position: int) -> _Found | None:
+    start = position + _HEAD_SIZE
+    if start > len(data):
+        return None
+    sync, length, crc = _FRAME.unpack_from(data, position)
+    if sync != _SYNC or length > RECORD_BYTES_MAX or start + length > len(data):
+        return None
+    payload = data[start : start + length]
+    stamp = data[position + _FRAME.size : start]
+    if zlib.crc32(payload, zlib.crc32(stamp)) != crc:
+        return None
+    kind, wall_ms = _STAMP.unpack(stamp)
+    try:
+        return _Found(Kind(kind), wall_ms, payload, start + length)
+    except ValueError:
+        return None
+
+
+def _resume(data: bytes | mmap.mmap, position: int) -> int:
+    """Where the next sound record begins, or the end of the file."""
+    while (found := data.find(_SYNC, position)) >= 0:
+        if _record_at(data, found) is not None:
+            return found
+        position = found + 1
+    return len(data)
+
+
+def _unpacked(found: _Found) -> Any:
+    try:
+        return msgpack.unpackb(zlib.decompress(found.payload), strict_map_key=False)
+    except (zlib.error, ValueError, msgpack.exceptions.UnpackException):
+        return None
+
+
+def _difference(last: Raw, raw: Raw) -> dict[str, Any]:
+    """What `_applied` needs to make `raw` of `last`."""
+    before: Mapping[str, Any] = last["answers"]
+    changed: dict[str, dict[str, Any]] = {}
+    gone: list[list[str]] = []
+    for address, answers in raw["answers"].items():
+        known = before.get(address, {})
+        if address not in before:
+            changed[address] = {}
+        for key, entry in answers.items():
+            old = known.get(key)
+            if old is entry or old == entry:
+                continue
+            if old is not None and old["value"] == entry["value"]:
+                # Told again, and nothing new: only when.
+                entry = {name: value for name, value in entry.items() if name != "value"}
+            changed.setdefault(address, {})[key] = entry
+        gone += [[address, key] for key in known if key not in answers]
+    gone += [[address, ""] for address in before if address not in raw["answers"]]
+    difference: dict[str, Any] = {"at_wall_ms": raw["at_wall_ms"], "answers": changed}
+    if gone:
+        difference["gone"] = gone
+    for name, value in raw.items():
+        if name not in ("at_wall_ms", "answers") and last.get(name) != value:
+            difference[name] = value
+    return difference
+
+
+def _applied(raw: Raw, difference: Mapping[str, Any]) -> Raw:
+    answers = dict(raw["answers"])
+    for address, key in difference.get("gone", ()):
+        if key:
+            answers[address] = {k: v for k, v in answers[address].items() if k != key}
+        else:
+            answers.pop(address, None)
+    for address, changed in difference["answers"].items():
+        merged = dict(answers.get(address, {}))
+        for key, entry in changed.items():
+            merged[key] = entry if "value" in entry else {**merged[key], **entry}
+        answers[address] = merged
+    return {**raw, **{k: v for k, v in difference.items() if k != "gone"}, "answers": answers}

@@ -6,12 +6,15 @@ Rows D1 (offsets roll back) and D6 (topics missing) of the known failures, with 
 from __future__ import annotations
 
 import random
+import signal
 import time
 
 import pytest
 from support.admin import create_topic
 from support.changes import Changes
 from support.cluster import Cluster
+from support.processes import Node
+from support.status import node_status, wait_in_sync, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -42,3 +45,38 @@ def test_a_killed_broker_has_every_commit_and_topic_that_it_acknowledged(
     assert cluster.master.stop() == 0
     wal = cluster.master.store / "config" / "metadata.wal"
     assert list(wal.iterdir()) == [], "an orderly stop leaves everything in the tables' files"
+
+
+def test_what_a_sync_master_acknowledged_is_on_its_slave_when_it_is_killed(
+    cluster: Cluster,
+) -> None:
+    """D1 and D6: the slave is what is left."""
+    cluster.start("SYNC_MASTER", slave=True)
+    master, slave = cluster.master, cluster.slave
+    create_topic(master.address, cluster.namesrv, TOPIC)
+    wait_until_told(slave)
+    for seed in range(ROUNDS):
+        changes = Changes(master.address, TOPIC, seed, first_offset=100_000 * (seed + 1))
+        changes.start().wait_for_answers(300)
+        time.sleep(random.Random(seed).uniform(0, 0.3))
+        slave.process.signal(signal.SIGSTOP)  # what it has not taken yet it will not take
+        master.kill()
+        changes.stop()
+        assert changes.acknowledged
+        slave.process.signal(signal.SIGCONT)
+        changes.check(slave.address)
+        slave.kill()
+        slave.start()
+        changes.check(slave.address)
+        master.start()
+        wait_in_sync(master)
+        wait_until_told(slave)
+
+
+def wait_until_told(slave: Node) -> None:
+    """Wait until the master's changes reach the slave with the log."""
+
+    def told() -> object:
+        return node_status(slave)["slave"]["metadata"] == "stream"
+
+    wait_until("told of changes", told)

@@ -87,10 +87,6 @@ class BrokerNode:
         self.master_address = MasterAddress(config.ha_master_address)
         self.master_remoting_address = MasterAddress()
         self.ha_master: HaMaster | None = None
-        self.metadata_snapshot: Callable[[], tuple[int, bytes]] | None = None
-        """What an extended link begins with."""
-        self.on_metadata: Callable[[int, bytes], None] | None = None
-        """Takes what comes on one beside the log."""
         self.ha_client: HaClient | None = None
         self.slave_synchronizer: SlaveSynchronizer | None = None
         self.core = BrokerCore(
@@ -209,6 +205,15 @@ class BrokerNode:
         """A link to a slave has ended or stalled: who waits in vain is told now."""
         with self.server.outboxes.batch():
             self.core.on_slave_lost()
+
+    def on_metadata(self, position: int, body: bytes) -> None:
+        """A slave is told of changes, each where it belongs between the bytes of the log."""
+        self.core.metadata.follow(body)
+        self.persist.check()
+
+    def streams_metadata(self) -> bool:
+        """Does our master tell us of changes by itself at the moment?"""
+        return self.ha_client is not None and self.ha_client.metadata_position >= 0
 
     def on_appended(self) -> None:
         """A slave's log has grown."""

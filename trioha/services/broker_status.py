@@ -46,6 +46,8 @@ def broker_status(node: BrokerNode, instant: Instant) -> dict[str, object]:
         slave = attrs.asdict(node.ha_client.statistics()) | {
             "heartbeat_interval_s": config.ha_send_heartbeat_interval / 1000,
             "housekeeping_s": config.ha_housekeeping_interval / 1000,
+            "metadata": "stream" if node.streams_metadata() else "poll",
+            "metadata_position": node.ha_client.metadata_position,
         }
     mastership, ticket = node.mastership, node.failover.desk.ticket
     return {
@@ -67,6 +69,8 @@ def broker_status(node: BrokerNode, instant: Instant) -> dict[str, object]:
         "get_total": store.get_total,
         "client_connections": node.server.connection_count,
         "puts_waiting": node.core.pipeline.waiter_count,
+        "metadata_position": node.core.metadata.position,
+        "changes_waiting": node.core.metadata_waits.waiter_count,
         "connections": connections,
         "refusals": refusals,
         "absent": absent,

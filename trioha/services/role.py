@@ -54,15 +54,13 @@ async def _start_slave(node: BrokerNode, listener: Listener, nursery: trio.Nurse
         on_metadata=node.on_metadata,
     )
     node.ha_client = await nursery.start(follow, name="ha.client")
-    node.slave_synchronizer = await nursery.start(
+    synchronize = partial(
         synchronize_slave,
-        node.master_remoting_address,
-        node.core.slave_tables,
-        node.config,
-        node.events,
-        node.clock,
-        name="slave_synchronize",
+        *(node.master_remoting_address, node.core.slave_tables, node.config),
+        *(node.events, node.clock),
+        streams=node.streams_metadata,
     )
+    node.slave_synchronizer = await nursery.start(synchronize, name="slave_synchronize")
 
 
 async def _turn_away(listener: Listener) -> None:
@@ -78,6 +76,6 @@ async def _start_master(node: BrokerNode, listener: Listener, nursery: trio.Nurs
         *(listener, node.store, node.replicas, node.config, node.events, node.clock),
         *(node.on_acked, node.on_slave_lost),
         term=Term(mastership.epoch, mastership.nonce),
-        metadata_snapshot=node.metadata_snapshot,
+        metadata_snapshot=node.core.metadata.snapshot,
     )
     node.ha_master = await nursery.start(serve, name="ha.accept")

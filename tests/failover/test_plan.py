@@ -160,3 +160,16 @@ def test_a_name_server_that_is_away_wants_force() -> None:
         make_plan(facts(MASTER, SLAVE, namesrv=away))
     )
     assert make_plan(facts(MASTER, SLAVE, namesrv=away), force=True).may_run
+
+
+def test_of_equal_logs_the_one_that_was_told_more_changes_is_further() -> None:
+    told = attrs.evolve(SLAVE, metadata_position=51)
+    less = attrs.evolve(SECOND, home_id=2, max_phy_offset=900, metadata_position=50)
+    silent = attrs.evolve(less, home_id=3, address="10.0.0.4:10911", metadata_position=None)
+    plan = make_plan(facts(DEAD, silent, less, told))
+    assert plan.target == told
+    assert plan.may_run, refusals(plan)
+    assert [one.reason for one in plan.candidates][1:3] == [
+        "epoch 3, offset 900: without the last changes of topics, groups or offsets"
+    ] * 2
+    assert not make_plan(facts(DEAD, less, told), to=2).may_run, "an acknowledged commit may go"

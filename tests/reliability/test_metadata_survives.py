@@ -8,13 +8,14 @@ from __future__ import annotations
 import random
 import signal
 import time
+from functools import partial
 
 import pytest
 from support.admin import create_topic
 from support.changes import Changes
 from support.cluster import Cluster
 from support.processes import Node
-from support.status import node_status, wait_in_sync, wait_until
+from support.status import node_status, run_trioha, wait_in_sync, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -73,6 +74,10 @@ def test_what_a_sync_master_acknowledged_is_on_its_slave_when_it_is_killed(
         wait_until_told(slave)
 
 
+def is_all_there(changes: Changes, node: Node) -> object:
+    return changes.missing_on(node.address) or True
+
+
 def wait_until_told(slave: Node) -> None:
     """Wait until the master's changes reach the slave with the log."""
 
@@ -80,3 +85,24 @@ def wait_until_told(slave: Node) -> None:
         return node_status(slave)["slave"]["metadata"] == "stream"
 
     wait_until("told of changes", told)
+
+
+def test_a_planned_switch_loses_no_commit_and_no_topic_even_where_nobody_waits_for_slaves(
+    cluster: Cluster,
+) -> None:
+    cluster.start("ASYNC_MASTER", slave=True)
+    nodes = [cluster.master, cluster.slave]
+    create_topic(nodes[0].address, cluster.namesrv, TOPIC)
+    for seed in range(ROUNDS):
+        master, slave = nodes
+        wait_in_sync(master)
+        wait_until_told(slave)
+        changes = Changes(master.address, TOPIC, seed, first_offset=100_000 * (seed + 1))
+        changes.stops_at_refusal = True
+        changes.start().wait_for_answers(300)
+        done = run_trioha("failover", "broker-a", "--yes", "-n", cluster.namesrv)
+        assert done.code == 0, done.out + done.err
+        changes.stop()
+        # What the old master took when it was a slave already it tells the new one.
+        wait_until("all there", partial(is_all_there, changes, slave))
+        nodes.reverse()

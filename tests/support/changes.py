@@ -30,6 +30,7 @@ class Changes:
     first_offset: int = 1
     window: int = 16
     topic_chance: float = 0.03
+    stops_at_refusal: bool = False
     sent: dict[Progress, int] = attrs.Factory(dict)
     acknowledged: dict[Progress, int] = attrs.Factory(dict)
     topics: list[str] = attrs.Factory(list)
@@ -65,18 +66,25 @@ class Changes:
 
     def check(self, address: str) -> None:
         """Everything acknowledged is on that broker, and nothing that nobody sent."""
+        assert not (missing := self.missing_on(address)), missing
+
+    def missing_on(self, address: str) -> str:
+        """What that broker lacks, or has without anybody having sent it; "" for nothing."""
         for (group, queue_id), offset in self.acknowledged.items():
             found = committed(address, group, self.topic, queue_id)
             latest = self.sent[group, queue_id]
-            assert offset <= found <= latest, (
-                f"{group} in queue {queue_id}: {found} on {address}; "
-                f"acknowledged {offset}, sent {latest}"
-            )
+            if not offset <= found <= latest:
+                return (
+                    f"{group} in queue {queue_id}: {found} on {address}; "
+                    f"acknowledged {offset}, sent {latest}"
+                )
         for topic in self.topics:
             answer = request(
                 address, RemotingCommand(RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
             )
-            assert answer.code == ResponseCode.SUCCESS, f"{topic} is not on {address}"
+            if answer.code != ResponseCode.SUCCESS:
+                return f"{topic} is not on {address}"
+        return ""
 
     def _run(self) -> None:
         host, port = self.address.rsplit(":", 1)
@@ -124,7 +132,8 @@ class Changes:
             self.answered += 1
             self._changed.notify_all()
             if answer.code != ResponseCode.SUCCESS:
-                self._failure = f"{change}: {answer.code} {answer.remark}"
+                if not self.stops_at_refusal:
+                    self._failure = f"{change}: {answer.code} {answer.remark}"
                 self._stopping = True
             elif answer.remark:
                 self.remarks.add(answer.remark)

@@ -6,8 +6,8 @@ both ways; every answer holds the node's facts of that moment. Each request can 
 its ticket, since an answer may be lost: the second time it only answers.
 
 =====  ================  ===========================================================================
-30020  FAILOVER_TICKET   take or renew the ticket; with ``log_offset`` the answer waits until the
-                         log reaches there, or for ``wait_ms``
+30020  FAILOVER_TICKET   take or renew the ticket; with ``log_offset`` and ``metadata_position``
+                         the answer waits until log and tables reach there, or for ``wait_ms``
 30021  PAUSE_WRITES      master: writes wait from now on; the answer tells where the log ends
 30022  HAND_OVER         master: fenced for ``epoch``, for good unless the target never begins it
 30023  PROMOTE           target: begin ``epoch``; answered when it is master
@@ -78,6 +78,11 @@ class RoleControl(Protocol):
 
     @property
     def log_end(self) -> int: ...
+    @property
+    def metadata_position(self) -> int:
+        """Of a master: up to where topics, groups and offsets have changed, by its own count. Of
+        a slave: how much of that it has; -1 if it is not told."""
+
     def facts(self) -> Facts:
         """What each answer tells of this node."""
 
@@ -117,7 +122,14 @@ class _Waiter:
     channel: Channel
     request: RemotingCommand
     log_offset: int
+    metadata_position: int
+    """0: any will do."""
     deadline_ms: int
+
+    def is_content(self, control: RoleControl) -> bool:
+        return control.log_end >= self.log_offset and (
+            not self.metadata_position or control.metadata_position >= self.metadata_position
+        )
 
 
 class FailoverProcessor:
@@ -171,8 +183,7 @@ class FailoverProcessor:
     def on_log_grown(self) -> None:
         """The log has grown, or the tables have."""
         if self._waiters:
-            end = self._control.log_end
-            self._answer_waiters(lambda waiter: end >= waiter.log_offset)
+            self._answer_waiters(lambda waiter: waiter.is_content(self._control))
 
     def role_lost(self) -> None:
         """Somebody holds a newer epoch: whatever was paused here is over."""
@@ -207,12 +218,19 @@ class FailoverProcessor:
                 origin=ticket.origin,
             )
         self._on_deadline()
-        offset, wait_ms = body.integer("log_offset", 0), body.integer("wait_ms", 0)
-        if self._control.log_end >= offset or wait_ms <= 0:
+        wait_ms = body.integer("wait_ms", 0)
+        waiter = _Waiter(
+            channel,
+            request,
+            body.integer("log_offset", 0),
+            body.integer("metadata_position", 0),
+            instant.now_ms + wait_ms,
+        )
+        if wait_ms <= 0 or waiter.is_content(self._control):
             return self._answer(request)
         if len(self._waiters) >= WAITERS_MAX:
             raise CommandError(ResponseCode.SYSTEM_BUSY, "too many wait for this log already")
-        self._waiters.append(_Waiter(channel, request, offset, instant.now_ms + wait_ms))
+        self._waiters.append(waiter)
         self._on_deadline()
         return None
 

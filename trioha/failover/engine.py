@@ -209,6 +209,13 @@ class FailoverEngine:
                 f"{target.name} was still {behind} bytes behind {master.name} after "
                 f"{CATCH_UP_MS / 1000:g} s; look at the link with `trioha ha status`"
             )
+        position = int(paused.get("metadata_position", 0))
+        if position and int(told.get("metadata_position", -1)) < position:
+            raise _GivenUp(
+                f"{target.name} was still without {master.name}'s last changes of topics, groups "
+                f"or offsets after {CATCH_UP_MS / 1000:g} s; look at the link with "
+                "`trioha ha status`"
+            )
 
     def _hand_over(self, plan: Plan, master: ReplicaFacts, target: ReplicaFacts) -> Flow[None]:
         body = {"epoch": plan.epoch, **_peer(target)}

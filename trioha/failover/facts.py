@@ -48,6 +48,8 @@ class ReplicaFacts:
     log_epoch: int | None = None
     """Newest epoch that its log has come to."""
     max_phy_offset: int | None = None
+    metadata_position: int | None = None
+    """How much it has of what its master changed beside the log; None when that is not known."""
     sync: bool | None = None
     """Do puts wait for a slave? Of a master, or as a slave learned from its master."""
     in_sync: bool | None = None

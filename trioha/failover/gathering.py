@@ -184,6 +184,7 @@ def _replica(
         epoch=_integer(status.get("epoch")),
         log_epoch=_integer(status.get("log_epoch")),
         max_phy_offset=end,
+        metadata_position=_integer(slave.get("metadata_position")),
         sync=sync if isinstance(sync, bool) else None,
         announced_offset=_integer(announced),
         follows=str(status.get("follows") or ""),

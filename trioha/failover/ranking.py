@@ -1,7 +1,8 @@
 """Whom to promote, and what would be lost.
 
 Candidates are ranked as Raft compares logs: the newest epoch the log has come to, then its length.
-A log of an older epoch may be longer and still lack what was acknowledged since.
+A log of an older epoch may be longer and still lack what was acknowledged since. Of equal logs the
+one is further that was told more of what changed beside it: a link carries both in one order.
 
 The loss window is what the old master had and the candidate has not. How far the old master was is
 known exactly while it answers; else the furthest end that it announced to any slave is the least it
@@ -128,9 +129,15 @@ def _obstacle(replica: ReplicaFacts) -> str:
     return ""
 
 
-def _merit(replica: ReplicaFacts) -> tuple[int, int, int]:
+def _merit(replica: ReplicaFacts) -> tuple[int, int, int, int]:
     """Larger is better; the lower id wins a draw."""
-    return replica.log_epoch or 0, replica.max_phy_offset or 0, -replica.home_id
+    position = replica.metadata_position
+    return (
+        replica.log_epoch or 0,
+        replica.max_phy_offset or 0,
+        -1 if position is None else position,
+        -replica.home_id,
+    )
 
 
 def _reason(replica: ReplicaFacts, best: ReplicaFacts | None) -> str:
@@ -140,12 +147,16 @@ def _reason(replica: ReplicaFacts, best: ReplicaFacts | None) -> str:
     if best.log_epoch != replica.log_epoch:
         return f"{at}: of an older epoch than {best.log_epoch}"
     behind = (best.max_phy_offset or 0) - (replica.max_phy_offset or 0)
-    return f"{at}: {behind} bytes behind the best" if behind else f"{at}: as far as the best"
+    if behind:
+        return f"{at}: {behind} bytes behind the best"
+    if is_ahead(best, replica):
+        return f"{at}: without the last changes of topics, groups or offsets"
+    return f"{at}: as far as the best"
 
 
 def is_ahead(one: ReplicaFacts, other: ReplicaFacts) -> bool:
     """Does one hold what the other may lack?"""
-    return _merit(one)[:2] > _merit(other)[:2]
+    return _merit(one)[:3] > _merit(other)[:3]
 
 
 def best_of(candidates: Sequence[Candidate]) -> Candidate | None:

@@ -209,6 +209,7 @@ class BrokerNode:
     def on_metadata(self, position: int, body: bytes) -> None:
         """A slave is told of changes, each where it belongs between the bytes of the log."""
         self.core.metadata.follow(body)
+        self.failover.on_log_grown()
         self.persist.check()
 
     def streams_metadata(self) -> bool:

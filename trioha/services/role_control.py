@@ -67,6 +67,13 @@ class RoleControl:
         return self._node.store.max_phy_offset
 
     @property
+    def metadata_position(self) -> int:
+        node = self._node
+        if node.role is not BrokerRole.SLAVE:
+            return node.core.metadata.position_of_changes
+        return node.ha_client.metadata_position if node.ha_client is not None else -1
+
+    @property
     def broker_id(self) -> int:
         """What we register as: a slave whose own id is 0 takes that of the master."""
         mastership = self._node.mastership
@@ -83,6 +90,7 @@ class RoleControl:
             "epoch": mastership.known_epoch,
             "log_epoch": mastership.history.epoch_at(self.log_end),
             "max_phy_offset": self.log_end,
+            "metadata_position": self.metadata_position,
             "sync": mastership.newest.sync if mastership.newest is not None else None,
             "puts_parked": len(self._parked),
         }

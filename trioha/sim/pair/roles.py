@@ -109,6 +109,10 @@ class Roles:
     # trioha.broker.failover.RoleControl
 
     @property
+    def metadata_position(self) -> int:
+        return 0  # nothing but the log is simulated
+
+    @property
     def log_end(self) -> int:
         return self._node.log_end
 

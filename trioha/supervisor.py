@@ -129,6 +129,12 @@ class Supervisor:
         node.process.kill()
         return await node.process.wait()
 
+    async def kill(self, node: Node) -> None:
+        """SIGKILL, and wait until it is gone."""
+        node.is_stopping = True
+        node.process.kill()
+        await node.process.wait()
+
     async def stop_all(self) -> None:
         """The youngest first: slaves before masters before name servers."""
         for node in reversed(self.nodes):

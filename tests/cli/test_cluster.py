@@ -124,12 +124,15 @@ def test_the_demo_holds_and_cleans_up(tmp_path: Path) -> None:
     assert demo.returncode == 0, demo.stdout + demo.stderr
     assert time.monotonic() - began < 30
     assert "500 acknowledged" in demo.stdout
+    assert "is master of broker-a since epoch 2" in demo.stdout
+    assert "it found out that it is not master any more, and follows" in demo.stdout
+    assert "acknowledged ones was consumed" in demo.stdout
     assert "equal, byte for byte" in demo.stdout
-    assert "all 500 messages arrived" in demo.stdout
-    assert "All 6 checks held" in demo.stdout
+    assert "no queue offset is missing or there twice" in demo.stdout
+    assert "All 11 checks held" in demo.stdout
     assert list(tmp_path.iterdir()) == []
-    pids = re.findall(r"pid (\d+)", demo.stdout)
-    assert len(pids) == 3
+    pids = re.findall(r"^   \S+ +127\S+ +pid (\d+)", demo.stdout, re.MULTILINE)
+    assert len(pids) == 4, "name server, master, slave, and the old master once more"
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 

@@ -163,8 +163,13 @@ def outcome_in_words(outcome: Outcome) -> str:
     return "\n".join([f"{mark}{outcome.message}", *(f"! {note}" for note in outcome.notes)])
 
 
+def step_in_words(step: Step) -> str:
+    """One step on one line."""
+    return f"{step.elapsed_ms:5d} ms  {step.name:<10} {step.node}: {step.result}"
+
+
 def _say_step(step: Step) -> None:
-    click.echo(f"  {step.elapsed_ms:5d} ms  {step.name:<10} {step.node}: {step.result}")
+    click.echo(f"  {step_in_words(step)}")
 
 
 def _say_nothing(_: Step) -> None:

@@ -36,6 +36,8 @@ _RETRIABLE = {
     ResponseCode.NO_PERMISSION,
     ResponseCode.TOPIC_NOT_EXIST,
 }
+# It may have been failed over: the name server knows who is master now.
+_NOT_MASTER = {ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION}
 _SAME_BROKER_PAUSE_S = 0.1
 
 Encode = Callable[[MessageQueue], RemotingCommand]
@@ -184,6 +186,8 @@ class Producer:
             refused = SendRefused(response.code, response.remark or "", target.broker_name)
             if response.code not in _RETRIABLE:
                 break
+            if response.code in _NOT_MASTER:
+                await self._refresh(topic)
         if unknown is not None:
             raise SendOutcomeUnknown(unknown, msg_id)
         assert refused is not None, f"{self._config.attempts_max} attempts and no reason"

@@ -1,0 +1,65 @@
+"""Watches what a group has committed, on whoever is master, and that it never goes back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from support.admin import consumer_offset
+
+PERIOD_S = 0.05
+
+
+class OffsetWatch:
+    """Asks the master of the moment again and again, in a thread of its own.
+
+    Only what a master answers counts: a slave may be a moment behind.
+    """
+
+    def __init__(
+        self, master_address: Callable[[], str | None], group: str, topic: str, queues: int
+    ) -> None:
+        self.regressions: list[str] = []
+        self.highest: dict[int, int] = {}
+        self.looks = 0
+        self._master_address = master_address
+        self._group = group
+        self._topic = topic
+        self._queues = queues
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"watch[{group}]", daemon=True)
+
+    def start(self) -> OffsetWatch:
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(20.0)
+        assert not self._thread.is_alive(), "the watch hangs"
+
+    def _run(self) -> None:
+        while not self._stopping.wait(PERIOD_S):
+            try:
+                self._look()
+            except OSError:
+                continue  # it is being failed over
+
+    def _look(self) -> None:
+        address = self._master_address()
+        if address is None:
+            return
+        told = {
+            queue_id: consumer_offset(address, self._group, self._topic, queue_id)
+            for queue_id in range(self._queues)
+        }
+        if self._master_address() != address:
+            return
+        self.looks += 1
+        for queue_id, offset in told.items():
+            before = self.highest.get(queue_id, -1)
+            if offset < before:
+                self.regressions.append(
+                    f"{self._group} queue {queue_id}: {before}, then {offset} at {address}"
+                )
+            self.highest[queue_id] = max(before, offset)

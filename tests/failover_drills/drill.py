@@ -1,0 +1,254 @@
+"""A set under load that is failed over again and again, and the account of it.
+
+`python -m failover_drills.drill --rounds 100` from tests/ is the release run (`just drill`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+from failover_drills.consumers import OffsetWatch
+from failover_drills.replica_set import ReplicaSet, Switch
+from failover_drills.senders import OwnSender, Sender, StockSender
+from support.admin import create_topic
+from support.clients import Clients, StockConsumer
+from support.history import stored_messages
+from support.load import Place
+from support.processes import Processes, running_processes
+from support.status import check_sound
+
+TOPIC = "drill"
+QUEUES = 4
+READ_S = 90.0
+READERS = ("cpp", "js")
+
+
+@attrs.define(eq=False)
+class Gaps:
+    """How long each client went without an answer that says stored, round by round."""
+
+    by_client: dict[str, list[float]] = attrs.Factory(dict)
+    first_stored_s: list[float] = attrs.Factory(list)
+    """From the command's start, its own 0.3 s included, to the first answer that says stored."""
+    command_s: list[float] = attrs.Factory(list)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "write_gap_ms": {name: spread_ms(gaps) for name, gaps in self.by_client.items()},
+            "command_to_first_stored_ms": spread_ms(self.first_stored_s),
+            "command_ms": spread_ms(self.command_s),
+        }
+
+
+class Drill:
+    """One set, its clients and its watches, from their start to the account."""
+
+    def __init__(self, processes: Processes, *, slave_count: int = 1) -> None:
+        self.set = ReplicaSet(processes, slave_count=slave_count).start()
+        create_topic(self.set.master.address, self.set.namesrvs[0].address, TOPIC, QUEUES)
+        clients = Clients(processes)
+        namesrv = self.set.namesrv
+        self.senders: list[Sender] = [
+            OwnSender("own", namesrv, TOPIC),
+            StockSender(
+                "js",
+                clients.producer("js", namesrv, timeout_ms=3000, retries=0, poll_ms=1000),
+                TOPIC,
+            ),
+            StockSender("cpp", clients.producer("cpp", namesrv, timeout_ms=3000), TOPIC),
+        ]
+        # The C++ client asks for routes every 30 s, and nothing can be done about that while the
+        # broker it knows is dead: rounds do not wait for it, the account does.
+        self.prompt = self.senders[:2]
+        self.readers: dict[str, StockConsumer] = {
+            kind: clients.consumer(kind, namesrv, f"readers-{kind}", TOPIC)  # type: ignore[arg-type]
+            for kind in READERS
+        }
+        self._master: str | None = self.set.master.address
+        self.watches = [
+            OffsetWatch(lambda: self._master, f"readers-{kind}", TOPIC, QUEUES) for kind in READERS
+        ]
+        self.gaps = {"planned": Gaps(), "forced": Gaps()}
+        for sender in self.senders:
+            sender.start()
+        for sender in self.senders:
+            sender.wait_for_more()
+        for watch in self.watches:
+            watch.start()
+
+    def plan_once(self) -> Switch:
+        """A planned switch."""
+        self.set.wait_whole()
+        self._master = None
+        switch = self.set.fail_over()
+        self._settle("planned", switch)
+        return switch
+
+    def force_once(self) -> Switch:
+        """The master is killed, a slave takes over, the old master comes back."""
+        self.set.wait_whole()
+        victim = self.set.master
+        self._master = None
+        victim.kill()
+        switch = self.set.fail_over()
+        if self.set.slave_count == 1:
+            # Nobody is left to make an answer safe: SEND_OK waits for the old master.
+            victim.start()
+        self._settle("forced", switch)
+        if not victim.running:
+            victim.start()
+        return switch
+
+    def _settle(self, kind: str, switch: Switch) -> None:
+        assert switch.code == 0, f"{kind}: exit {switch.code}\n{switch.text}\n{self.set.describe()}"
+        for sender in self.prompt:
+            sender.wait_for_more()
+        until_s = time.monotonic()
+        self._master = self.set.master.address
+        gaps = self.gaps[kind]
+        for sender in self.prompt:
+            gaps.by_client.setdefault(sender.label, []).append(
+                sender.gap_s(switch.began_s - 1.0, until_s)
+            )
+        first = self.senders[0].first_stored_after(switch.began_s)
+        assert first is not None, "served again, and nothing was stored"
+        gaps.first_stored_s.append(first.ended_s - switch.began_s)
+        gaps.command_s.append(switch.ended_s - switch.began_s)
+
+    def account(self) -> dict[str, Any]:
+        """Stop sending, read all of it, stop the set; every promise is looked at.
+
+        Errors: AssertionError with what was broken.
+        """
+        for sender in self.senders:
+            sender.wait_for_more()
+        for sender in self.senders:
+            sender.stop()
+        attempts = [attempt for sender in self.senders for attempt in sender.attempts]
+        acknowledged = {attempt.name for attempt in attempts if attempt.is_ok}
+        self.set.wait_whole()
+        self.set.wait_level()
+        for kind, reader in self.readers.items():
+            _wait_for_names(kind, reader, acknowledged)
+        for watch in self.watches:
+            watch.stop()
+        master = self.set.master
+        self.set.stop()
+        self.set.check_equal_logs()
+        for node in self.set.nodes:
+            check_sound(node)
+        told = check_log(master.commitlog, attempts)
+        regressions = [line for watch in self.watches for line in watch.regressions]
+        assert not regressions, regressions[:5]
+        assert all(watch.looks for watch in self.watches), "nobody looked at the offsets"
+        statuses: dict[str, int] = {}
+        for attempt in attempts:
+            statuses[attempt.status] = statuses.get(attempt.status, 0) + 1
+        return {
+            "sends": statuses,
+            "acknowledged_lost": 0,
+            "queue_offset_faults": 0,
+            "offset_regressions": 0,
+            "offset_looks": sum(watch.looks for watch in self.watches),
+            "stored_twice_by_a_client_that_tried_again": told,
+            "cpp_gaps_over_1_s": [round(gap, 1) for gap in self.senders[-1].gaps_over(1.0)],
+            **{kind: gaps.as_dict() for kind, gaps in self.gaps.items() if gaps.command_s},
+        }
+
+
+def check_log(commitlog: Path, attempts: Sequence[Any]) -> int:
+    """The log holds what was acknowledged, and dense queues; returns how many are there twice."""
+    places: dict[str, list[Place]] = {}
+    queues: dict[int, list[int]] = {}
+    for stored in stored_messages(commitlog, TOPIC):
+        places.setdefault(stored.name, []).append(stored.place)
+        queues.setdefault(stored.place.queue_id, []).append(stored.place.queue_offset)
+    lost = [one for one in attempts if one.is_ok and one.name not in places]
+    assert not lost, f"{len(lost)} acknowledged messages are lost, the first {lost[0]}"
+    for queue_id, offsets in queues.items():
+        assert offsets == list(range(len(offsets))), f"queue {queue_id} is not dense"
+    moved = [
+        one
+        for one in attempts
+        if one.is_ok
+        and one.queue_offset is not None
+        and one.queue_offset not in [place.queue_offset for place in places[one.name]]
+    ]
+    assert not moved, f"told another offset than it has: {moved[0]}, {places[moved[0].name]}"
+    refused = [one for one in attempts if one.status == "refused" and one.name in places]
+    assert not refused, f"refused and stored: {refused[0]}"
+    return sum(len(found) > 1 for found in places.values())
+
+
+def _wait_for_names(kind: str, reader: StockConsumer, wanted: set[str]) -> None:
+    def missing() -> set[str]:
+        bodies = [message.body for message in list(reader.messages)]
+        return wanted - {body[:24].rstrip() for body in bodies if body is not None}
+
+    reader.wait_until(lambda: not missing(), f"{kind}: all acknowledged messages", READ_S)
+
+
+def spread_ms(seconds: Sequence[float]) -> dict[str, float]:
+    """Median, 99th percentile and the worst."""
+    if not seconds:
+        return {}
+    ordered = sorted(seconds)
+    rank = min(len(ordered) - 1, int(0.99 * len(ordered)))
+    return {
+        "p50": round(statistics.median(ordered) * 1000, 1),
+        "p99": round(ordered[rank] * 1000, 1),
+        "max": round(ordered[-1] * 1000, 1),
+        "n": len(ordered),
+    }
+
+
+def run_rounds(
+    drill: Drill, planned: int, forced: int, say: Callable[[str], None] = lambda line: None
+) -> None:
+    """The two kinds in turns."""
+    for number in range(max(planned, forced)):
+        if number < planned:
+            switch = drill.plan_once()
+            say(f"planned {number + 1}: {switch.ended_s - switch.began_s:.2f} s")
+        if number < forced:
+            switch = drill.force_once()
+            say(f"forced {number + 1}: {switch.ended_s - switch.began_s:.2f} s")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=100, help="of each kind (default: 100)")
+    parser.add_argument("--slaves", type=int, default=1, help="how many (default: 1)")
+    parser.add_argument("--output", type=Path, help="write the account there as JSON, too")
+    options = parser.parse_args()
+    root = Path(tempfile.mkdtemp(prefix="trioha-drill-"))
+    began_s = time.monotonic()
+    try:
+        with running_processes(root) as processes:
+            drill = Drill(processes, slave_count=options.slaves)
+            run_rounds(drill, options.rounds, options.rounds, lambda line: print(line, flush=True))
+            account = drill.account()
+    except AssertionError:
+        print(f"the stores and logs are in {root}", file=sys.stderr)
+        raise
+    shutil.rmtree(root)
+    account["elapsed_s"] = round(time.monotonic() - began_s, 1)
+    text = json.dumps(account, indent=2)
+    print(text)
+    if options.output:
+        options.output.write_text(text + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -47,6 +47,10 @@ rewrite:
 sim seeds="0:200" kind="pair":
     python -m trioha.sim {{ kind }} {{ seeds }}
 
+# Fail real sets over under load: `just drill --rounds 100` is the release run, about a quarter of an hour.
+drill *options="--rounds 10":
+    PYTHONPATH=tests python -m failover_drills.drill {{ options }}
+
 # Compile the hot modules in place: the same sources, about twice as fast.
 compile:
     python .ci/compile.py

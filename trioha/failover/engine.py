@@ -61,6 +61,17 @@ class Order:
     """The plan that was agreed to: should the facts now lead to another, nothing is done."""
     patience_s: float = 3.0
 
+    @property
+    def target_id(self) -> int | None:
+        """Who is to be promoted: as named, else as agreed to; None for the best.
+
+        Under load two slaves in sync take turns at being the furthest. That is no reason to promote
+        another than was agreed to; if it matters, the plan for this one has a refusal.
+        """
+        if self.to is None and self.confirmed is not None and self.confirmed.target is not None:
+            return self.confirmed.target.home_id
+        return self.to
+
 
 class _GivenUp(Exception):
     """Nothing has changed and nothing will: a node said no, or could not be asked in time."""
@@ -105,7 +116,7 @@ class FailoverEngine:
         """Gather the facts, and do what they allow."""
         order = self.order
         facts = yield from self._gather()
-        plan = make_plan(facts, to=order.to, force=order.force)
+        plan = make_plan(facts, to=order.target_id, force=order.force)
         why_not = self._obstacle(facts, plan)
         if why_not is not None:
             return self._outcome(plan, *why_not)
@@ -293,7 +304,7 @@ class FailoverEngine:
         yield from self._take_ticket(target)
         others = yield from self._take_tickets_of(_others(facts, target))
         again = yield from self._gather()
-        now = make_plan(again, to=self.order.to, force=self.order.force)
+        now = make_plan(again, to=target.home_id, force=self.order.force)
         if shift := _shift(plan, now):
             raise _GivenUp(f"the facts have changed since the plan was made: {shift}")
         if not now.may_run:

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import attrs
+import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 from support.events import RecordedEvents
@@ -14,9 +15,10 @@ from trioha.config import BrokerConfig, BrokerRole, NamesrvConfig
 from trioha.services.broker import serve_broker
 from trioha.services.broker_listeners import BrokerAddresses
 from trioha.services.clock import Clock
+from trioha.services.metrics_ha import failovers
 from trioha.services.namesrv import serve_namesrv
 from trioha.services.remoting_client import open_remoting_client, parse_address
-from trioha.wire.codes import RequestCode
+from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
 
@@ -57,7 +59,9 @@ def broker_config(root: Path, namesrv: str, **changes: object) -> BrokerConfig:
 
 
 @asynccontextmanager
-async def nodes(root: Path) -> AsyncIterator[Nodes]:
+async def nodes(
+    root: Path, master_role: BrokerRole = BrokerRole.ASYNC_MASTER
+) -> AsyncIterator[Nodes]:
     """A name server, a master and a slave that follows it."""
     shutdown, of_master, of_slave = trio.Event(), Connected(), Connected()
     namesrv_config = NamesrvConfig(
@@ -71,7 +75,7 @@ async def nodes(root: Path) -> AsyncIterator[Nodes]:
             master = await nursery.start(
                 partial(
                     serve_broker,
-                    broker_config(root / "master", namesrv.listen),
+                    broker_config(root / "master", namesrv.listen, broker_role=master_role),
                     shutdown,
                     of_master,
                 )
@@ -153,6 +157,15 @@ async def test_a_master_tells_its_log_its_traffic_and_its_slave(tmp_path: Path) 
         assert len(series["trioha_ha_gap_bytes"]) == 1
         assert len(series["trioha_ha_last_heartbeat_timestamp_seconds"]) == 1
         assert series["trioha_writable"][labels()] == 1
+        assert series["trioha_ha_role"][labels(role="fenced")] == 0
+        assert series["trioha_ha_epoch"][labels()] == 1
+        assert series["trioha_role_changes_total"][labels()] == 0
+        assert series["trioha_ha_link_ups_total"][labels()] == 1
+        assert series["trioha_ha_refused_total"][labels()] == 0
+        assert series["trioha_ha_sync_wait_seconds_bucket"][labels(le="+Inf")] == 0
+        events = series["trioha_journal_events_total"]
+        assert events[labels(event="ha_connected")] == 1
+        assert events[labels(event="broker_expired")] == 0  # so that its first one shows
         assert series["trioha_namesrv_registered"][labels()] == 1
 
 
@@ -168,6 +181,44 @@ async def test_a_slave_tells_whom_it_follows_and_a_name_server_whom_it_routes_to
         brokers = series["trioha_namesrv_brokers"]
         for role in ("master", "slave"):
             assert brokers[labels(broker="broker-a", role=role)] == 1
+        assert series["trioha_namesrv_expired_total"][labels()] == 0
+
+
+async def test_a_synchronous_master_tells_what_left_and_how_long_puts_waited(
+    tmp_path: Path,
+) -> None:
+    async with nodes(tmp_path, master_role=BrokerRole.SYNC_MASTER) as running:
+        fields: dict[str, ExtValue] = {"a": "pg", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0}
+        fields |= {"g": 1, "h": 0, "i": "", "j": 0, "k": False, "m": False}
+        async with open_remoting_client(*parse_address(running.master.listen), Clock()) as client:
+            answer = await client.request(
+                RemotingCommand(RequestCode.SEND_MESSAGE_V2, fields, b"body")
+            )
+            assert answer.code == ResponseCode.SUCCESS
+        series = await scrape(running.master.admin_http)
+        end = series["trioha_commitlog_max_offset_bytes"][labels()]
+        assert series["trioha_commitlog_confirmed_offset_bytes"][labels()] == end > 0
+        assert series["trioha_ha_transferred_bytes_total"][labels()] == end
+        assert series["trioha_ha_sync_wait_seconds_bucket"][labels(le="+Inf")] >= 1
+        assert series["trioha_ha_sync_unavailable_total"][labels()] == 0
+        (gap_s,) = series["trioha_ha_gap_seconds"].values()
+        assert gap_s == 0
+
+
+def test_failovers_are_told_by_kind_and_end() -> None:
+    records: list[dict[str, object]] = [
+        {"started_wall_ms": 1000, "ended_wall_ms": 1800, "forced": False, "result": "done"},
+        {"started_wall_ms": 5000, "ended_wall_ms": 8000, "forced": False, "result": "done"},
+        {"started_wall_ms": 1, "ended_wall_ms": 100_001, "forced": True, "result": "unknown"},
+        {"ticket_id": "of a version that told no times"},
+    ]
+    planned, forced = sorted(failovers(records), reverse=True)
+    assert planned[0] == ("planned", "done")
+    assert dict(planned[1])["1.0"] == 1
+    assert dict(planned[1])["5.0"] == dict(planned[1])["+Inf"] == 2
+    assert planned[2] == pytest.approx(3.8)
+    assert forced[0] == ("forced", "unknown")
+    assert dict(forced[1])["60.0"] == 0
 
 
 async def test_nodes_say_that_they_are_alive_and_ready(tmp_path: Path) -> None:

@@ -144,6 +144,8 @@ class Replicas:
     ) -> None:
         self.push2slave_max_offset = 0
         """Highest acknowledged offset. Never falls within a term."""
+        self.transferred_bytes = 0
+        """Sent to slaves, all of them and since the start."""
         self.push2slave_max_metadata = -1
         """Highest acknowledged position of metadata; -1 for none."""
         self.refusals: deque[Refusal] = deque(maxlen=REFUSALS_KEPT)
@@ -263,6 +265,7 @@ class Replicas:
     ) -> None:
         """`size` bytes, up to `next_transfer_offset`, are on their way to the slave."""
         replica.rate_bytes += size
+        self.transferred_bytes += size
         replica.next_transfer_offset = next_transfer_offset
         if replica.waiting_since_ms is None:
             replica.waiting_since_ms = now_ms

@@ -26,6 +26,7 @@ from trioha.services.broker_status import broker_status
 from trioha.services.clock import Clock
 from trioha.services.commitlog_flush import CommitlogFlush
 from trioha.services.disk_watch import watch_disk
+from trioha.services.event_counts import EventCounts
 from trioha.services.ha_client import HaClient
 from trioha.services.ha_greeting import HaGreeting
 from trioha.services.ha_handshake import Handshake
@@ -73,7 +74,7 @@ class BrokerNode:
         self.addresses = addresses
         self.store = store
         self.clock = clock
-        self.events = events
+        events = self.events = self.event_counts = EventCounts(events)
         self.role = config.broker_role
         self.started_wall_ms = started_wall_ms
         self.stopping = False

@@ -29,7 +29,7 @@ def broker_status(node: BrokerNode, instant: Instant) -> dict[str, object]:
     absent: list[dict[str, object]] = []
     if node.ha_master is not None:
         connections = [
-            attrs.asdict(row) | {"gap_s": _gap_s(node, row, instant)}
+            attrs.asdict(row) | {"gap_s": gap_seconds(node, row, instant)}
             for row in node.ha_master.statistics()
         ]
         absent = [attrs.asdict(host) for host in node.replicas.absent(instant.now_ms)]
@@ -92,7 +92,7 @@ def _epoch(record: EpochRecord) -> dict[str, object]:
     return attrs.asdict(record) | {"nonce": record.nonce.hex()}
 
 
-def _gap_s(node: BrokerNode, row: ReplicaStatistics, instant: Instant) -> float | None:
+def gap_seconds(node: BrokerNode, row: ReplicaStatistics, instant: Instant) -> float | None:
     """How long ago the oldest message was stored that the slave lacks.
 
     None when that is not known: the slave has not reported, or holds a part of it.

@@ -43,6 +43,8 @@ class JournalSamples:
         self._bins = [0] * WAIT_BINS
         self._timeouts = 0
         self._unavailable = 0
+        self._told_bins = [0] * WAIT_BINS
+        self._told_waited_ms = 0
         self._lags_due: list[str] = []
         self._lags_told: dict[str, tuple[int, int]] = {}
 
@@ -66,6 +68,11 @@ class JournalSamples:
                 self._longest_ms = waited_ms
             # 0 → 0, 1 → 1, 2..3 → 2, 4..7 → 3: the number of its bits.
             self._bins[min(waited_ms.bit_length(), WAIT_BINS - 1)] += released
+
+    def wait_totals(self) -> tuple[list[int], int]:
+        """Since the start: how many puts waited under 1, 2, 4, 8 … ms, and all their waits."""
+        bins = [told + now for told, now in zip(self._told_bins, self._bins, strict=True)]
+        return bins, self._told_waited_ms + self._waited_ms
 
     def sample(self, *, last: bool = False) -> None:
         """Write what has changed."""
@@ -109,6 +116,7 @@ class JournalSamples:
                 timeouts=timeouts,
                 unavailable=unavailable,
             )
+            self._told_bins, self._told_waited_ms = self.wait_totals()
             self._bins = [0] * WAIT_BINS
             self._waited_ms = self._longest_ms = 0
             self._timeouts += timeouts

@@ -19,6 +19,8 @@ from trioha import __version__
 from trioha.config import BrokerRole
 from trioha.namesrv.route_info import MASTER_ID
 from trioha.services.http_admin import OnGet, Page
+from trioha.services.metrics_families import Families, Sample, one
+from trioha.services.metrics_ha import replication_families
 from trioha.wire.names import RETRY_PREFIX
 from trioha.wire.route import BrokerData
 
@@ -27,10 +29,7 @@ if TYPE_CHECKING:
 
     from trioha.namesrv.processor import NamesrvProcessor
     from trioha.services.broker_node import BrokerNode
-
-Sample = tuple[tuple[str, ...], float]
-_SERIES_MAX = 20_000
-"""Of one family: a page of a few megabytes at most, whatever topics and groups there are."""
+    from trioha.services.event_counts import EventCounts
 
 
 def broker_metrics(node: BrokerNode) -> OnGet:
@@ -38,9 +37,9 @@ def broker_metrics(node: BrokerNode) -> OnGet:
     return lambda accept: _page(_broker_families(node), accept)
 
 
-def namesrv_metrics(processor: NamesrvProcessor) -> OnGet:
+def namesrv_metrics(processor: NamesrvProcessor, counts: EventCounts) -> OnGet:
     """The /metrics page of a name server."""
-    return lambda accept: _page(_namesrv_families(processor), accept)
+    return lambda accept: _page(_namesrv_families(processor, counts), accept)
 
 
 def _page(families: Iterable[Metric], accept: str) -> Page:
@@ -61,38 +60,7 @@ def _page(families: Iterable[Metric], accept: str) -> Page:
     return Page(encode(registry), content_type)
 
 
-class _Families:
-    """Makes metric families whose samples all carry the node's own labels."""
-
-    def __init__(self, **constants: str) -> None:
-        self._names = tuple(constants)
-        self._values = tuple(constants.values())
-
-    def gauge(self, name: str, text: str, samples: Iterable[Sample], *labels: str) -> Metric:
-        from prometheus_client.metrics_core import GaugeMetricFamily
-
-        family = GaugeMetricFamily(name, text, labels=(*self._names, *labels))
-        return self._fill(family, samples)
-
-    def counter(self, name: str, text: str, samples: Iterable[Sample], *labels: str) -> Metric:
-        from prometheus_client.metrics_core import CounterMetricFamily
-
-        family = CounterMetricFamily(name, text, labels=(*self._names, *labels))
-        return self._fill(family, samples)
-
-    def _fill(self, family: Metric, samples: Iterable[Sample]) -> Metric:
-        for count, (labels, value) in enumerate(samples):
-            if count == _SERIES_MAX:
-                break
-            family.add_metric((*self._values, *labels), value)  # type: ignore[attr-defined]
-        return family
-
-
-def _one(value: float) -> tuple[Sample, ...]:
-    return (((), value),)
-
-
-def _build_info(families: _Families) -> Metric:
+def _build_info(families: Families) -> Metric:
     return families.gauge(
         "trioha_build_info",
         "Always 1; which trioha on which Python.",
@@ -104,7 +72,7 @@ def _build_info(families: _Families) -> Metric:
 
 def _broker_families(node: BrokerNode) -> Iterator[Metric]:
     config = node.config
-    families = _Families(
+    families = Families(
         cluster=config.broker_cluster_name,
         node_type="broker",
         node_id=config.broker_name,
@@ -114,14 +82,11 @@ def _broker_families(node: BrokerNode) -> Iterator[Metric]:
     yield from _store_families(node, families)
     yield from _traffic_families(node, families)
     yield from _client_families(node, families)
-    yield from _role_families(node, families)
-    if node.ha_master is not None:
-        yield from _master_families(node, families)
-    if node.ha_client is not None:
-        yield from _slave_families(node, families)
+    yield from replication_families(node, families)
+    yield _events(families, node.event_counts)
 
 
-def _store_families(node: BrokerNode, families: _Families) -> Iterator[Metric]:
+def _store_families(node: BrokerNode, families: Families) -> Iterator[Metric]:
     store = node.store.statistics()
     gauge = families.gauge
     for name, offset in (
@@ -131,34 +96,39 @@ def _store_families(node: BrokerNode, families: _Families) -> Iterator[Metric]:
         ("dispatched", store.dispatched_offset),
     ):
         text = f"The commitlog's {name} offset."
-        yield gauge(f"trioha_commitlog_{name}_offset_bytes", text, _one(offset))
+        yield gauge(f"trioha_commitlog_{name}_offset_bytes", text, one(offset))
     yield gauge(
         "rocketmq_storage_size",
         "Bytes of commitlog kept.",
-        _one(store.max_phy_offset - store.min_phy_offset),
+        one(store.max_phy_offset - store.min_phy_offset),
     )
     yield gauge(
         "rocketmq_storage_flush_behind_bytes",
         "Bytes appended and not yet on disk.",
-        _one(max(0, store.max_phy_offset - store.flushed_offset)),
+        one(max(0, store.max_phy_offset - store.flushed_offset)),
     )
     yield gauge(
         "rocketmq_storage_dispatch_behind_bytes",
         "Bytes appended and not yet in consume queues.",
-        _one(max(0, store.max_phy_offset - store.dispatched_offset)),
+        one(max(0, store.max_phy_offset - store.dispatched_offset)),
     )
     if store.earliest_store_timestamp > 0:
         yield gauge(
             "trioha_commitlog_earliest_timestamp_seconds",
             "When the oldest message kept was stored.",
-            _one(store.earliest_store_timestamp / 1000),
+            one(store.earliest_store_timestamp / 1000),
         )
-    yield gauge("trioha_disk_ratio", "Used share of the commitlog's disk.", _one(store.disk_ratio))
+        yield gauge(
+            "rocketmq_storage_message_reserve_time",
+            "Age of the oldest message kept, in milliseconds.",
+            one(max(0, node.clock.wall_ms() - store.earliest_store_timestamp)),
+        )
+    yield gauge("trioha_disk_ratio", "Used share of the commitlog's disk.", one(store.disk_ratio))
     writable = store.writable and node.role is not BrokerRole.SLAVE
-    yield gauge("trioha_writable", "1 when sends are accepted.", _one(float(writable)))
+    yield gauge("trioha_writable", "1 when sends are accepted.", one(float(writable)))
 
 
-def _traffic_families(node: BrokerNode, families: _Families) -> Iterator[Metric]:
+def _traffic_families(node: BrokerNode, families: Families) -> Iterator[Metric]:
     store = node.store.statistics()
     ends: dict[str, int] = {}
     for topic, queue_id in node.store.queues():
@@ -171,29 +141,29 @@ def _traffic_families(node: BrokerNode, families: _Families) -> Iterator[Metric]
         "is_retry",
     )
     counter = families.counter
-    yield counter("trioha_puts", "Messages sent to this process.", _one(store.put_total))
-    yield counter("trioha_put_bytes", "Bytes of log written by them.", _one(store.put_bytes))
-    yield counter("rocketmq_messages_out", "Messages given out.", _one(store.get_total))
-    yield counter("rocketmq_throughput_out", "Bytes given out.", _one(store.get_bytes))
+    yield counter("trioha_puts", "Messages sent to this process.", one(store.put_total))
+    yield counter("trioha_put_bytes", "Bytes of log written by them.", one(store.put_bytes))
+    yield counter("rocketmq_messages_out", "Messages given out.", one(store.get_total))
+    yield counter("rocketmq_throughput_out", "Bytes given out.", one(store.get_bytes))
     waits = node.core.metadata_waits
     yield counter(
         "trioha_metadata_unsafe",
         "Offset commits and topic or group changes answered without all that the mode promises.",
-        _one(waits.unsafe_count),
+        one(waits.unsafe_count),
     )
     yield families.gauge(
         "trioha_metadata_waiting",
         "Offset commits and topic or group changes not yet answered: they wait for disk or slave.",
-        _one(waits.waiter_count),
+        one(waits.waiter_count),
     )
     yield families.gauge(
         "trioha_puts_waiting",
         "Messages stored and not yet answered: they wait for disk or slave.",
-        _one(node.core.pipeline.waiter_count),
+        one(node.core.pipeline.waiter_count),
     )
 
 
-def _client_families(node: BrokerNode, families: _Families) -> Iterator[Metric]:
+def _client_families(node: BrokerNode, families: Families) -> Iterator[Metric]:
     core, gauge = node.core, families.gauge
     yield gauge(
         "rocketmq_producer_connections",
@@ -210,13 +180,13 @@ def _client_families(node: BrokerNode, families: _Families) -> Iterator[Metric]:
     yield gauge(
         "trioha_connections",
         "Open connections of all kinds.",
-        _one(node.server.connection_count),
+        one(node.server.connection_count),
     )
-    yield gauge("rocketmq_topic_number", "Topics this broker knows.", _one(len(core.topics.topics)))
+    yield gauge("rocketmq_topic_number", "Topics this broker knows.", one(len(core.topics.topics)))
     yield gauge(
         "rocketmq_consumer_group_number",
         "Consumer groups with progress here.",
-        _one(len(core.offsets.topics_by_group())),
+        one(len(core.offsets.topics_by_group())),
     )
     yield gauge(
         "rocketmq_consumer_lag_messages",
@@ -238,86 +208,8 @@ def _lags(node: BrokerNode) -> Iterator[Sample]:
             yield (group, topic, _flag(topic.startswith(RETRY_PREFIX))), lag
 
 
-def _role_families(node: BrokerNode, families: _Families) -> Iterator[Metric]:
-    is_slave = node.role is BrokerRole.SLAVE
-    yield families.gauge(
-        "trioha_ha_role",
-        "1 for the role this node has, 0 for the others.",
-        [(("master",), float(not is_slave)), (("slave",), float(is_slave))],
-        "role",
-    )
-    yield families.gauge(
-        "rocketmq_broker_permission", "4 read + 2 write.", _one(node.config.broker_permission)
-    )
-    yield families.gauge(
-        "trioha_namesrv_registered",
-        "Name servers that have this broker in their routes.",
-        _one(len(node.registration.registered)),
-    )
-
-
-def _master_families(node: BrokerNode, families: _Families) -> Iterator[Metric]:
-    assert node.ha_master is not None
-    rows = node.ha_master.statistics()
-    wall_s = node.clock.wall_ms() / 1000
-    gauge = families.gauge
-    yield gauge("trioha_ha_connections", "Slaves that are connected.", _one(len(rows)))
-    yield gauge(
-        "trioha_ha_in_sync",
-        "1 when a put may wait for this slave.",
-        [((row.peer,), float(row.in_sync)) for row in rows],
-        "peer",
-    )
-    reported = [row for row in rows if row.slave_ack_offset >= 0]
-    gaps = [((row.peer,), float(row.gap_bytes)) for row in reported]
-    yield gauge("trioha_ha_gap_bytes", "Bytes of log the slave has not acked.", gaps, "peer")
-    # What rocketmq-exporter calls it: dashboards built on that go on working.
-    yield gauge("rocketmq_broker_commitlog_diff", "As trioha_ha_gap_bytes.", gaps, "peer")
-    yield gauge(
-        "trioha_ha_ack_offset_bytes",
-        "What the slave has acknowledged.",
-        [((row.peer,), row.slave_ack_offset) for row in reported],
-        "peer",
-    )
-    yield gauge(
-        "trioha_ha_last_heartbeat_timestamp_seconds",
-        "When the peer was last heard of.",
-        [((row.peer, "from_slave"), wall_s - row.last_ack_age_s) for row in rows],
-        "peer",
-        "direction",
-    )
-    yield gauge(
-        "trioha_ha_heartbeat_interval_seconds",
-        "How often the peer is to be heard of at least.",
-        [((row.peer,), row.heartbeat_interval_s) for row in rows],
-        "peer",
-    )
-
-
-def _slave_families(node: BrokerNode, families: _Families) -> Iterator[Metric]:
-    assert node.ha_client is not None
-    link = node.ha_client.statistics()
-    gauge, peer = families.gauge, (link.master,)
-    following = link.state == "TRANSFER"
-    yield gauge("trioha_ha_connections", "1 while this slave follows.", _one(float(following)))
-    if link.gap_bytes is not None:
-        text = "Bytes of log the master announced and this slave lacks."
-        yield gauge("trioha_ha_gap_bytes", text, [(peer, link.gap_bytes)], "peer")
-    if link.last_read_age_s is not None:
-        yield gauge(
-            "trioha_ha_last_heartbeat_timestamp_seconds",
-            "When the peer was last heard of.",
-            [((*peer, "from_master"), node.clock.wall_ms() / 1000 - link.last_read_age_s)],
-            "peer",
-            "direction",
-        )
-    yield families.counter(
-        "trioha_ha_reconnects", "Attempts after the first.", [(peer, link.reconnects)], "peer"
-    )
-
-
-def _namesrv_families(processor: NamesrvProcessor) -> Iterator[Metric]:
-    families = _Families(node_type="namesrv")
+def _namesrv_families(processor: NamesrvProcessor, counts: EventCounts) -> Iterator[Metric]:
+    families = Families(node_type="namesrv")
     yield _build_info(families)
     brokers = processor.routes.cluster_info().broker_addr_table
     yield families.gauge(
@@ -329,7 +221,27 @@ def _namesrv_families(processor: NamesrvProcessor) -> Iterator[Metric]:
         "role",
     )
     yield families.gauge(
-        "rocketmq_topic_number", "Topics in the routes.", _one(len(processor.routes.topics()))
+        "rocketmq_topic_number", "Topics in the routes.", one(len(processor.routes.topics()))
+    )
+    yield families.counter(
+        "trioha_namesrv_expired",
+        "Brokers dropped because nothing was heard of them.",
+        one(counts["broker_expired"]),
+    )
+    yield families.counter(
+        "trioha_namesrv_masters_refused",
+        "Registrations as master of an epoch that is over.",
+        one(counts["master_refused"]),
+    )
+    yield _events(families, counts)
+
+
+def _events(families: Families, counts: EventCounts) -> Metric:
+    return families.counter(
+        "trioha_journal_events",
+        "Events written to the journal, docs/journal.md has their meaning.",
+        [((name,), count) for name, count in sorted(counts.all().items())],
+        "event",
     )
 
 

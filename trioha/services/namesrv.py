@@ -15,6 +15,7 @@ from trioha.namesrv.processor import NamesrvProcessor
 from trioha.remoting.channel import Channel
 from trioha.services.alarm import Alarm
 from trioha.services.clock import Clock
+from trioha.services.event_counts import EventCounts
 from trioha.services.health import alive, namesrv_checks, ready
 from trioha.services.http_admin import open_admin_listener, serve_http
 from trioha.services.introspection import Introspection, NodeProcess
@@ -52,6 +53,7 @@ async def serve_namesrv(
     Errors: TriohaError when the address is taken or the KV file is unreadable.
     """
     clock = clock or Clock()
+    events = counts = EventCounts(events)
     path = _path_of(config)
     kv = await trio.to_thread.run_sync(_load, path)
     processor = NamesrvProcessor(config, kv, events)
@@ -84,7 +86,7 @@ async def serve_namesrv(
     listener = open_listener(config.bind_address, config.listen_port)
     admin = open_admin_listener(config, listener, events)
     pages = {
-        "/metrics": namesrv_metrics(processor),
+        "/metrics": namesrv_metrics(processor, counts),
         "/livez": alive,
         "/readyz": ready(namesrv_checks),
     }

@@ -1,0 +1,31 @@
+"""Counts events on their way to the journal: what happened how often, for /metrics."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+from trioha.journal import EVENTS, EventSink
+
+
+class EventCounts:
+    """An `EventSink` that hands every event on. Events come from any thread."""
+
+    def __init__(self, events: EventSink) -> None:
+        self._events = events
+        self._mutex = threading.Lock()
+        self._counts: Counter[str] = Counter()
+
+    def event(self, name: str, **fields: object) -> None:
+        with self._mutex:
+            self._counts[name] += 1
+        self._events.event(name, **fields)
+
+    def __getitem__(self, name: str) -> int:
+        """How often; 0 if never."""
+        return self._counts[name]
+
+    def all(self) -> dict[str, int]:
+        """Every event there is; one that is yet to happen counts 0, so that its first one shows."""
+        with self._mutex:
+            return dict.fromkeys(EVENTS, 0) | self._counts

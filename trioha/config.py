@@ -122,6 +122,11 @@ class BrokerConfig:
     ha_reconnect_interval: int = setting(
         5000, "ms between a slave's attempts to connect", ours=True
     )
+    ha_confirm_patience: int = setting(
+        30000,
+        "ms an ASYNC_MASTER whose machine went down waits for its slaves' word on what it lost",
+        ours=True,
+    )
     ha_secret: str = setting("", "shared secret of HA peers; empty: no authentication", ours=True)
     ha_allowed_peers: str = setting(
         "", "CIDR list that may follow without the secret, ; between", ours=True

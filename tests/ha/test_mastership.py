@@ -213,3 +213,86 @@ def test_members_are_remembered_and_bounded() -> None:
 def test_bytes_that_are_no_mastership_are_refused_with_a_cure(data: bytes) -> None:
     with pytest.raises(StoreError, match=r"epochs file cannot be understood .* move the whole"):
         Mastership(0, lambda _: None, data)
+
+
+class Machine(Node):
+    """A node on a machine that can lose power."""
+
+    boot = b"first boot"
+
+    def start(self, *, master: bool, log_end: int = 0, clean: bool = False) -> Mastership:
+        self.it = Mastership(self.home_id, self.save, self.disk, boot=self.boot)
+        self.it.start(
+            configured_master=master,
+            log_end=log_end,
+            nonce=bytes([self.home_id, 9, 0, 0, 0, 0, 0, 0]),
+            sync=True,
+            wall_ms=1000,
+            clean=clean,
+        )
+        return self.it
+
+
+def test_a_killed_master_has_lost_nothing_while_its_machine_lives() -> None:
+    node = Machine()
+    node.it.meet_members({1: "b:1"})
+    node.start(master=True)
+    assert (node.it.standing, node.it.may_have_lost) == (MASTER, False)
+
+
+def stands(node: Node) -> tuple[Standing, bool, bool]:
+    return node.it.standing, node.it.unconfirmed, node.it.may_have_lost
+
+
+def test_a_master_whose_machine_went_down_asks_its_members_first() -> None:
+    """Its unflushed tail may be acknowledged: other bytes must not take that place."""
+    node = Machine()
+    node.it.meet_members({1: "b:1"})
+    node.boot = b"second boot"
+    for _ in range(2):
+        node.start(master=True)
+        assert stands(node) == (FENCED, True, True)
+    node.it.confirm()
+    node.start(master=True)
+    assert stands(node) == (MASTER, False, False), "of this boot nothing is lost"
+
+
+def test_a_lone_master_has_nobody_to_ask() -> None:
+    node = Machine()
+    node.boot = b"second boot"
+    node.start(master=True)
+    assert (node.it.standing, node.it.may_have_lost) == (MASTER, False)
+
+
+def test_an_orderly_stop_loses_nothing_in_whatever_boot() -> None:
+    node = Machine()
+    node.it.meet_members({1: "b:1"})
+    node.boot = b"second boot"
+    node.start(master=True, clean=True)
+    assert node.it.standing is MASTER
+    node.start(master=True)
+    assert node.it.standing is MASTER, "the new boot is on disk"
+
+
+def test_where_the_boot_cannot_be_told_every_unclean_stop_is_a_power_loss() -> None:
+    node = Machine()
+    node.it.meet_members({1: "b:1"})
+    node.boot = b""
+    node.start(master=True)
+    assert node.it.unconfirmed
+
+
+def test_a_slave_that_lost_power_is_in_doubt_until_it_was_level_again() -> None:
+    node = Machine(1, master=False)
+    node.it.adopt(Node().it.history)
+    node.start(master=False)
+    assert not stands(node)[2]
+    node.boot = b"second boot"
+    node.start(master=False)
+    node.it.adopt(node.it.history)
+    assert stands(node)[2]
+    node.start(master=False)
+    assert stands(node)[2], "a second crash makes nothing better"
+    node.it.note_whole()
+    node.start(master=False)
+    assert not stands(node)[2]

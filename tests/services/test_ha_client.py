@@ -403,12 +403,3 @@ async def test_a_suspended_slave_acknowledges_nothing_and_follows_nobody(
         node.client.resume()
         master = await node.accept(within_s=1)
         assert await master.receive_some() == REPORT.pack(7)
-
-
-async def test_a_link_that_comes_up_while_suspended_is_not_used(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    async with following(b"12345") as node:
-        node.client.suspend("wait")
-        master = await node.accept()
-        assert await master.receive_some() == b"", "closed without a word"

@@ -9,12 +9,13 @@ the newest epoch heard of, and which record is of our own making (its nonce). So
 been fenced stays so through a crash, and one that has handed over does not come back as master.
 
 On its start a node that was never failed over, its own epoch at most 1, takes the role of its
-configuration, as in RocketMQ. One configured as master whose newest record is another node's first
-term has been made master by an edited configuration: that is a new term, and it says so. Every
-other node goes by its history. If the newest record is its own it was master, and for all it knows
-somebody was promoted while it was away: it comes up FENCED and *unconfirmed*, until a name server
-that remembers its claim or every member of the set says that nothing is newer. Members are who it
-ever shook hands with, and whom those knew; a newer term can have begun on one of them only.
+configuration, as in RocketMQ, unless its machine went down under it (`ha.confirmation`). One
+configured as master whose newest record is another node's first term has been made master by an
+edited configuration: that is a new term, and it says so. Every other node goes by its history. If
+the newest record is its own it was master, and for all it knows somebody was promoted while it was
+away: it comes up FENCED and *unconfirmed*, until a name server that remembers its claim or every
+member of the set says that nothing is newer. Members are who it ever shook hands with, and whom
+those knew; a newer term can have begun on one of them only.
 
 The number alone does not tell two terms apart that two operators began at once. Which of the two
 stands is the name server's word (`namesrv.masterships`), so only that fences for an equal number.
@@ -60,6 +61,8 @@ class _Kept:
     own_nonce: bytes = b""
     """Of the newest term that this node began itself."""
     fenced_by: str = ""
+    boot: bytes = b""
+    """In which boot of the machine the log was last known to hold all it had acknowledged."""
     members: Mapping[int, str] = MappingProxyType({})
 
     def encode(self) -> bytes:
@@ -72,6 +75,7 @@ class _Kept:
                     "known_nonce": self.known_nonce,
                     "own_nonce": self.own_nonce,
                     "fenced_by": self.fenced_by,
+                    "boot": self.boot,
                     "members": dict(self.members),
                 }
             )
@@ -98,18 +102,28 @@ class _Kept:
 class Mastership:
     """Changed by its methods only, each durable before it returns.
 
-    `save` brings bytes to disk, `saved` is what it was given last.
+    `save` brings bytes to disk, `saved` is what it was given last. `boot` names this boot of the
+    machine: what was written in it is not lost with the process; b"" where that cannot be told.
     Errors: StoreError for bytes that are no mastership, and whatever `save` raises.
     """
 
     def __init__(
-        self, home_id: int, save: Callable[[bytes], None], saved: bytes | None = None
+        self,
+        home_id: int,
+        save: Callable[[bytes], None],
+        saved: bytes | None = None,
+        *,
+        boot: bytes = b"",
     ) -> None:
         self.home_id = home_id
         """brokerId as configured."""
         self.standing = Standing.SLAVE
         self.unconfirmed = False
         """FENCED for no other reason than that it is not known whether anything is newer."""
+        self.may_have_lost = False
+        """The machine went down since the log was whole: acknowledged bytes may be missing."""
+        self._boot = boot
+        self._waited_for = ""
         self._save = save
         self._kept = _Kept() if saved is None else _Kept.decode(saved)
 
@@ -144,7 +158,9 @@ class Mastership:
     @property
     def fenced_by(self) -> str:
         """Who holds the newer epoch, or what else keeps writes out; "" for nothing."""
-        return _UNCONFIRMED if self.unconfirmed else self._kept.fenced_by
+        if self.unconfirmed:
+            return self._waited_for or _UNCONFIRMED
+        return self._kept.fenced_by
 
     @property
     def is_own(self) -> bool:
@@ -167,9 +183,22 @@ class Mastership:
         return self.newest.home_id
 
     def start(
-        self, *, configured_master: bool, log_end: int, nonce: bytes, sync: bool, wall_ms: int
+        self,
+        *,
+        configured_master: bool,
+        log_end: int,
+        nonce: bytes,
+        sync: bool,
+        wall_ms: int,
+        clean: bool = True,
     ) -> None:
-        """Find out, on the node's start, what it is; begins a term where the configuration does."""
+        """Find out, on the node's start, what it is; begins a term where the configuration does.
+
+        `clean`: the store was closed in order.
+        """
+        kept = self._kept
+        same_boot = self._boot == kept.boot and bool(self._boot)
+        self.may_have_lost = not clean and bool(kept.history) and not same_boot
         if configured_master and not self._has_master():
             epoch = self.known_epoch + 1
             self.begin_term(epoch, log_end, nonce=nonce, sync=sync, wall_ms=wall_ms)
@@ -177,10 +206,22 @@ class Mastership:
             self.standing = Standing.SLAVE
         elif self._kept.known_epoch > self.epoch or self._kept.fenced_by:
             self.standing = Standing.FENCED
-        elif configured_master and self.epoch <= _UNCONTESTED_EPOCH_MAX:
+        elif (
+            configured_master
+            and self.epoch <= _UNCONTESTED_EPOCH_MAX
+            and not (self.may_have_lost and kept.members)
+        ):
             self.standing = Standing.MASTER
         else:
             self.standing, self.unconfirmed = Standing.FENCED, True
+        if self.standing is Standing.MASTER or not self.may_have_lost:
+            self.note_whole()
+
+    def note_whole(self) -> None:
+        """The log holds all that this node ever acknowledged, or what it lacks is nobody's."""
+        self.may_have_lost = False
+        if self._kept.history and self._kept.boot != self._boot:
+            self._keep(boot=self._boot)
 
     def begin_term(
         self, epoch: int, log_end: int, *, nonce: bytes, sync: bool, wall_ms: int
@@ -199,9 +240,14 @@ class Mastership:
         record = EpochRecord(epoch, log_end, self.home_id, nonce, sync, wall_ms)
         history = kept.history.begin(record, log_end)
         self._keep(
-            history=history, known_epoch=epoch, known_nonce=nonce, own_nonce=nonce, fenced_by=""
+            history=history,
+            known_epoch=epoch,
+            known_nonce=nonce,
+            own_nonce=nonce,
+            fenced_by="",
+            boot=self._boot,
         )
-        self.standing, self.unconfirmed = Standing.MASTER, False
+        self.standing, self.unconfirmed, self.may_have_lost = Standing.MASTER, False, False
         return record
 
     def adopt(self, history: EpochHistory) -> None:
@@ -220,6 +266,7 @@ class Mastership:
                 known_epoch=history.epoch,
                 known_nonce=newest.nonce if newest is not None else b"",
                 fenced_by="",
+                boot=self._kept.boot if self.may_have_lost else self._boot,
             )
         self.standing, self.unconfirmed = Standing.SLAVE, False
 
@@ -252,8 +299,13 @@ class Mastership:
         """Nobody holds a newer epoch: True if this makes us MASTER again."""
         if not self.unconfirmed:
             return False
+        self.note_whole()
         self.standing, self.unconfirmed = Standing.MASTER, False
         return True
+
+    def wait_for(self, words: str) -> None:
+        """What is missing to the confirmation, for people."""
+        self._waited_for = words
 
     def resume(self) -> bool:
         """What was handed over comes back, void: True if that makes us MASTER of our epoch again.

@@ -38,19 +38,28 @@ class Masterships:
 
     def __init__(self, *, names_max: int = NAMES_MAX) -> None:
         self._newest: dict[str, Claim] = {}
+        self._since_ms: dict[str, int] = {}
         self._names_max = names_max
 
-    def judge(self, broker_name: str, claim: Claim) -> Claim | None:
+    def judge(self, broker_name: str, claim: Claim, now_ms: int = 0) -> Claim | None:
         """The claim that stands against this one; None, and it is remembered, if none does."""
         newest = self._newest.get(broker_name)
         if newest is not None and _refutes(newest, claim):
             return newest
         if claim.epoch:
+            if newest is None or (newest.epoch, newest.nonce) != (claim.epoch, claim.nonce):
+                self._since_ms[broker_name] = now_ms
             self._newest.pop(broker_name, None)
             self._newest[broker_name] = claim
             if len(self._newest) > self._names_max:
-                del self._newest[next(iter(self._newest))]
+                oldest = next(iter(self._newest))
+                del self._newest[oldest], self._since_ms[oldest]
         return None
+
+    def held_ms(self, broker_name: str, now_ms: int) -> int | None:
+        """For how long the newest claim has stood, whoever repeated it since."""
+        since_ms = self._since_ms.get(broker_name)
+        return None if since_ms is None else now_ms - since_ms
 
     def newest(self, broker_name: str) -> Claim | None:
         """The newest claim with an epoch that was accepted."""

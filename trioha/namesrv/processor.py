@@ -185,7 +185,7 @@ class NamesrvProcessor:
                 request.ext_int("epoch", 0),
                 request.ext_str("epochNonce", ""),
             )
-            newest = self._masterships.judge(broker.broker_name, claim)
+            newest = self._masterships.judge(broker.broker_name, claim, instant.now_ms)
             if newest is not None:
                 return self._refuse_claim(request, broker, claim, newest)
         registered = self.routes.register(
@@ -202,6 +202,10 @@ class NamesrvProcessor:
         if registered.master is not None:
             ext_fields["haServerAddr"] = registered.master.ha_server_addr
             ext_fields["masterAddr"] = registered.master.master_addr
+        held_ms = self._masterships.held_ms(broker.broker_name, instant.now_ms)
+        if broker.broker_id == MASTER_ID and held_ms is not None:
+            # A master that was away learns that its claim is older than its absence.
+            ext_fields["epochHeldMs"] = held_ms
         order = self._kv.list(ORDER_TOPIC_NAMESPACE)
         order_body = b"" if order is None else encode_kv_table(order)
         return request.response(ext_fields=ext_fields, body=order_body)

@@ -39,6 +39,7 @@ from trioha.services.broker_listeners import (
 )
 from trioha.services.broker_node import BrokerNode, open_broker_node
 from trioha.services.clock import Clock
+from trioha.services.confirmation import confirm_mastership
 from trioha.services.http_admin import serve_http
 from trioha.services.introspection import NodeProcess
 from trioha.services.role import serve_role
@@ -88,6 +89,7 @@ async def _serve_store(
             replication.start_soon(node.group_transfer.run, name="group_transfer")
             replication.start_soon(node.failover_alarm.run, name="failover")
             await replication.start(serve_role, node, listeners.ha, name="role")
+            replication.start_soon(confirm_mastership, node, name="confirmation")
             async with trio.open_nursery() as connections:
                 connections.start_soon(node.pull_hold.run, name="pull_hold")
                 connections.start_soon(node.client_expiry.run, name="client_expiry")

@@ -219,6 +219,8 @@ class BrokerNode:
 
     def on_appended(self) -> None:
         """A slave's log has grown."""
+        if self.handshake.whole_at is not None:
+            self.handshake.on_appended()
         self._seen_end = self.store.max_phy_offset
         self.flush.grown_nowait(urgent=False)
         self.reput.grown_nowait()
@@ -346,7 +348,9 @@ async def open_broker_node(
         lambda: FileMessageStore.open(StoreConfig.of(config), events, wall_ms=wall_ms)
     )
     try:
-        mastership = open_mastership(config, store.max_phy_offset, events, wall_ms)
+        assert store.recovery is not None, "an open store has been recovered"
+        clean = store.recovery.clean
+        mastership = open_mastership(config, store.max_phy_offset, events, wall_ms, clean=clean)
         config = config_of_role(config, mastership)
         node = BrokerNode(config, addresses, store, clock, events, wall_ms, mastership, process)
         node.metadata_files.load()

@@ -48,6 +48,7 @@ def broker_status(node: BrokerNode, instant: Instant) -> dict[str, object]:
             "housekeeping_s": config.ha_housekeeping_interval / 1000,
             "metadata": "stream" if node.streams_metadata() else "poll",
             "metadata_position": node.ha_client.metadata_position,
+            "level_since_start": not node.mastership.may_have_lost,
         }
     mastership, ticket = node.mastership, node.failover.desk.ticket
     return {

@@ -83,6 +83,9 @@ class Handshake:
         self._proofs = Proofs(config.ha_secret)
         self.suspended = ""
         """Why this node is to follow nobody for now: nothing is cut or taken over then."""
+        self.whole_at: int | None = None
+        """Where the master's log ended when we, who may have lost bytes, first met it; None once
+        ours has come there."""
         self.needs_resync = ""
         """Why an operator has to be asked, as of the last attempt."""
 
@@ -244,6 +247,15 @@ class Handshake:
         mastership.adopt(answer.log.history)
         mastership.meet_members({**answer.members, answer.home_id: answer.address})
         self._on_adopted()
+        if mastership.may_have_lost:
+            self.whole_at = answer.log.end
+            self.on_appended()
+
+    def on_appended(self) -> None:
+        """Our log has grown."""
+        if self.whole_at is not None and self._store.max_phy_offset >= self.whole_at:
+            self.whole_at = None
+            self._mastership.note_whole()
 
     def _check_still_wanted(self, answer: HelloAnswer) -> None:
         if self.suspended:

@@ -34,6 +34,7 @@ _RETRY_S = 1.0  # after a failure, doubling up to the period
 _MASTERLESS_S = 2.0  # a slave that is told of no master asks again: nobody will tell it
 _FIRST_ROUND_S = 1.0  # readiness does not wait longer for a name server that does not answer
 _LAST_WORDS_S = 1.0  # closing the connection would do: unregistering is only the politer way
+_SLACK_S = 0.5  # between a name server's noting a claim and our hearing of it
 _TIMEOUTS_MAX = 2  # unanswered requests in a row until the connection counts as dead
 _LARGE_TABLE = 10_000  # topics: 40 ms to encode, and maybe more than a frame holds unpacked
 
@@ -136,6 +137,13 @@ class NamesrvRegistration:
         """The name servers that have us in their routes, as far as we know."""
         return [link.address for link in self._links if link.registered]
 
+    def remembers_claim_before(self, moment_s: float) -> bool:
+        """Does a name server know our claim to be master from before that Trio time?"""
+        return any(
+            link.registered and link.claimed_s is not None and link.claimed_s < moment_s - _SLACK_S
+            for link in self._links
+        )
+
     def topics_changed(self, topic: TopicConfig | None = None) -> None:
         """Register at once: one topic was created or changed, or, with None, anything else."""
         for link in self._links:
@@ -224,6 +232,8 @@ class _NamesrvLink:
         self.registered = False
         self.attempted = trio.Event()
         self.master: tuple[str, str] | None = None
+        self.claimed_s: float | None = None
+        """Since when the name server has known our claim to be master; None if it does not."""
         self._host, self._port = parse_address(address)
         self._owner = owner
         self._changed_topics: dict[str, TopicConfig] = {}
@@ -345,6 +355,8 @@ class _NamesrvLink:
 
     def _held(self, response: RemotingCommand) -> None:
         self.attempted.set()
+        held_ms = response.ext_int("epochHeldMs", -1)
+        self.claimed_s = trio.current_time() - held_ms / 1000 if held_ms >= 0 else None
         self._retry_s = _RETRY_S
         self._failure = ""
         if not self.registered:

@@ -14,17 +14,19 @@ from trioha.journal import EventSink
 from trioha.store.two_slot_file import TwoSlotFile
 
 FILE_NAME = "epochs"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def open_mastership(
-    config: BrokerConfig, log_end: int, events: EventSink, wall_ms: int
+    config: BrokerConfig, log_end: int, events: EventSink, wall_ms: int, *, clean: bool
 ) -> Mastership:
     """What this node is, the log ending at `log_end`, which must be on disk. Blocks for fsyncs.
 
+    `clean`: the store was closed in order.
     Errors: StoreError when the file cannot be read or written.
     """
     file = TwoSlotFile(Path(os.path.expanduser(config.store_path_root_dir)) / FILE_NAME)
-    mastership = Mastership(config.broker_id, file.save, file.payload)
+    mastership = Mastership(config.broker_id, file.save, file.payload, boot=_boot())
     known = mastership.epoch
     mastership.start(
         configured_master=config.broker_role is not BrokerRole.SLAVE,
@@ -32,6 +34,7 @@ def open_mastership(
         nonce=os.urandom(NONCE_BYTES),
         sync=config.broker_role is BrokerRole.SYNC_MASTER,
         wall_ms=wall_ms,
+        clean=clean,
     )
     if mastership.epoch > known:
         events.event(
@@ -43,6 +46,14 @@ def open_mastership(
     if mastership.standing is Standing.FENCED:
         events.event("fenced", epoch=mastership.known_epoch, reason=mastership.fenced_by)
     return mastership
+
+
+def _boot() -> bytes:
+    """Of this machine, containers on it included; b"" where the system does not tell."""
+    try:
+        return _BOOT_ID.read_bytes().strip()
+    except OSError:
+        return b""
 
 
 def config_of_role(config: BrokerConfig, mastership: Mastership) -> BrokerConfig:

@@ -153,6 +153,32 @@ class RoleControl:
         self.changed.set()
         return True
 
+    # A master that comes back.
+
+    def confirmed(self) -> None:
+        """Nobody stands against our being master again."""
+        self._become_master()
+        self.changed.set()
+
+    def begin_anew(self, nonce: bytes) -> None:
+        """Be master again, of a new term: what was lost of the old one may be elsewhere."""
+        node, mastership = self._node, self._node.mastership
+        newest = mastership.newest
+        record = mastership.begin_term(
+            mastership.known_epoch + 1,
+            node.store.max_phy_offset,
+            nonce=nonce,
+            sync=newest is not None and newest.sync,
+            wall_ms=node.clock.wall_ms(),
+        )
+        node.events.event(
+            "epoch_began",
+            epoch=record.epoch,
+            start_offset=record.start_offset,
+            sync=record.sync,
+        )
+        self.confirmed()
+
     # A new master, here or elsewhere.
 
     def promote(self, promotion: Promotion, done: Callable[[str], None]) -> None:

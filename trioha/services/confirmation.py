@@ -1,0 +1,127 @@
+"""Asks the members of the set whether this node may be master again (see `ha.confirmation`)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+import trio
+
+from trioha.errors import TriohaError, Unreachable
+from trioha.ha.confirmation import Answer, Finding, MemberWord, Returning, judge
+from trioha.ha.epochs import NONCE_BYTES
+from trioha.services.remoting_client import open_remoting_client, parse_address
+from trioha.services.transport import connect
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+
+if TYPE_CHECKING:
+    from trioha.services.broker_node import BrokerNode
+
+PATIENCE_S = 2.0  # of each question: a node that lives answers in milliseconds
+AGAIN_S = 0.5  # members of a set that is started together come up one after the other
+
+
+async def confirm_mastership(node: BrokerNode) -> None:
+    """Ask until it is known whether the node may be master; at once done if there is no doubt."""
+    started_s = trio.current_time()
+    patience_s = node.config.ha_confirm_patience / 1000
+    while _is_in_doubt(node):
+        words = await _ask_members(node)
+        if not _is_in_doubt(node):
+            return  # somebody else has told us
+        finding = judge(
+            _returning(node),
+            words,
+            node.mastership.members,
+            remembered=node.registration.remembers_claim_before(started_s),
+            patience_over=trio.current_time() >= started_s + patience_s,
+        )
+        await _act(node, finding)
+        await trio.sleep(AGAIN_S)
+
+
+def _is_in_doubt(node: BrokerNode) -> bool:
+    return node.mastership.unconfirmed
+
+
+def _returning(node: BrokerNode) -> Returning:
+    mastership, end = node.mastership, node.store.max_phy_offset
+    newest = mastership.newest
+    assert newest is not None, "a node without a term was no master"
+    return Returning(
+        broker_name=node.config.broker_name,
+        home_id=mastership.home_id,
+        epoch=mastership.epoch,
+        log_epoch=mastership.history.epoch_at(end),
+        end=end,
+        may_have_lost=mastership.may_have_lost,
+        sync=newest.sync,
+    )
+
+
+async def _act(node: BrokerNode, finding: Finding) -> None:
+    mastership = node.mastership
+    match finding.answer:
+        case Answer.CONFIRMED:
+            if mastership.confirm():
+                node.roles.confirmed()
+        case Answer.ANEW:
+            await node.flush.flush_log()
+            if _is_in_doubt(node):
+                node.roles.begin_anew(os.urandom(NONCE_BYTES))
+        case Answer.NEWER:
+            if mastership.hear(finding.known_epoch, b"", finding.words):
+                node.on_fenced(mastership.fenced_by)
+        case Answer.AHEAD:
+            mastership.fence(finding.words)
+            node.on_fenced(finding.words)
+        case Answer.WAIT:
+            if finding.words != mastership.fenced_by:
+                mastership.wait_for(finding.words)
+                node.events.event("fenced", epoch=mastership.known_epoch, reason=finding.words)
+
+
+async def _ask_members(node: BrokerNode) -> dict[int, MemberWord | None]:
+    words: dict[int, MemberWord | None] = {}
+
+    async def ask(home_id: int, address: str) -> None:
+        words[home_id] = None
+        with trio.move_on_after(PATIENCE_S):
+            words[home_id] = await _ask(node, home_id, address)
+
+    async with trio.open_nursery() as nursery:
+        for home_id, address in node.mastership.members.items():
+            nursery.start_soon(ask, home_id, address, name=f"confirmation[{address}]")
+    return words
+
+
+async def _ask(node: BrokerNode, home_id: int, address: str) -> MemberWord | None:
+    """What the member says of itself; None if it is not there, or is somebody else by now."""
+    try:
+        transport = await connect(*parse_address(address))
+    except (OSError, TriohaError):
+        return None
+    async with open_remoting_client(
+        *parse_address(address), node.clock, transport=transport
+    ) as client:
+        try:
+            response = await client.request(RemotingCommand(RequestCode.TRIOHA_NODE_STATUS))
+        except Unreachable:
+            return None
+        if response.code != ResponseCode.SUCCESS:
+            return None
+        return _word_of(response.body_bytes(), node.config.broker_name, home_id)
+
+
+def _word_of(body: bytes, broker_name: str, home_id: int) -> MemberWord | None:
+    try:
+        status: dict[str, Any] = msgpack.unpackb(body)
+        if (status["name"], status["home_id"]) != (broker_name, home_id):
+            return None
+        return MemberWord(
+            int(status["epoch"]), int(status["log_epoch"]), int(status["max_phy_offset"])
+        )
+    except (ValueError, KeyError, TypeError, msgpack.UnpackException):
+        return None

@@ -28,6 +28,7 @@ def test_an_incident_is_recorded_told_and_can_be_replayed(
     processes: Processes, tmp_path: Path
 ) -> None:
     settings = {"haSendHeartbeatInterval": 200, "haHousekeepingInterval": 2000}
+    settings["haReconnectInterval"] = 100
     cluster = Cluster(processes).start("SYNC_MASTER", slave=True, settings=settings)
     wait_in_sync(cluster.master)
     file = tmp_path / "incident.trioha"

@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, str] = {
     "failover": "Make another node of a replica set its master.",
     "log": "Read, verify and compare commitlogs without a running node.",
     "record": "Keep what a cluster says of itself, to replay it later.",
+    "bundle": "Pack what is known of an incident into one file, without secrets.",
     "journal": "Read what a node recorded, or follow it.",
     "node": "Look into one running node: its tasks, its settings.",
     "analyze": "Answer questions about the past from stores and journals.",

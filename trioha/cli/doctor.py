@@ -62,20 +62,21 @@ def command(start_spark: bool, output: str) -> int:
     trioha doctor --start-spark
     trioha doctor -o json | jq '.checks[] | select(.verdict != "ok")'
     """
-    checks = list(_checks(start_spark))
-    failed = any(check.verdict == "fail" for check in checks)
+    found = list(checks(start_spark=start_spark))
+    failed = any(check.verdict == "fail" for check in found)
     if output == "json":
-        print_json({"ok": not failed, "checks": [attrs.asdict(check) for check in checks]})
+        print_json({"ok": not failed, "checks": [attrs.asdict(check) for check in found]})
     else:
-        width = max(len(check.name) for check in checks)
-        for check in checks:
+        width = max(len(check.name) for check in found)
+        for check in found:
             verdict = click.style(f"{check.verdict:<4}", fg=_COLOURS[check.verdict])
             cure = f"; {check.cure}" if check.cure else ""
             click.echo(f"{verdict}  {check.name:<{width}}  {check.says}{cure}")
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
-def _checks(start_spark: bool) -> Iterator[Check]:
+def checks(*, start_spark: bool = False) -> Iterator[Check]:
+    """Every line, one by one."""
     yield _python()
     yield _libraries()
     yield _compiled()

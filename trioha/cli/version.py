@@ -23,15 +23,7 @@ def command(output: str) -> None:
     trioha version
     trioha version -o json
     """
-    facts: dict[str, object] = {
-        "trioha": __version__,
-        "build": str(this_build()),
-        "python": platform.python_version(),
-        "implementation": platform.python_implementation(),
-        "platform": platform.platform(),
-        "speaks": "RocketMQ 4.9.8",
-        "libraries": {name: metadata.version(name) for name in _LIBRARIES},
-    }
+    facts = version_facts()
     if output == "json":
         print_json(facts)
         return
@@ -40,3 +32,16 @@ def command(output: str) -> None:
         if isinstance(value, dict):
             shown = ", ".join(f"{library} {version}" for library, version in value.items())
         click.echo(f"{name:<15} {shown}")
+
+
+def version_facts() -> dict[str, object]:
+    """What runs here, as plain values."""
+    return {
+        "trioha": __version__,
+        "build": str(this_build()),
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "platform": platform.platform(),
+        "speaks": "RocketMQ 4.9.8",
+        "libraries": {name: metadata.version(name) for name in _LIBRARIES},
+    }

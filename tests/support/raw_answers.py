@@ -45,12 +45,11 @@ class RawCluster:
             status = node_status(name, broker_id, address, cluster=cluster, end=end)
             if broker_id == 0:
                 status["connections"] = [
-                    link_row(f"{_host(one)}:50001", end=end) for one in addresses[1:]
+                    link_row(f"{_host(slave)}:50001", home_id, end=end)
+                    for home_id, slave in enumerate(addresses[1:], 1)
                 ]
             else:
-                status["slave"] = slave_row(
-                    f"{_host(addresses[0])}:10912", f"{_host(address)}:50001"
-                )
+                status["slave"] = slave_row(f"{_host(addresses[0])}:10912")
             self.statuses[address] = status
         self.tick(0)
         return tuple(addresses)
@@ -138,10 +137,12 @@ def node_status(
     }
 
 
-def link_row(peer: str, *, end: int = 4096) -> dict[str, Any]:
+def link_row(peer: str, home_id: int, *, end: int = 4096) -> dict[str, Any]:
     """A link in sync, by its master."""
     return {
         "peer": peer,
+        "home_id": home_id,
+        "epoch": 1,
         "slave_ack_offset": end,
         "gap_bytes": 0,
         "gap_s": 0.0,
@@ -158,11 +159,10 @@ def link_row(peer: str, *, end: int = 4096) -> dict[str, Any]:
     }
 
 
-def slave_row(master: str, local: str) -> dict[str, Any]:
+def slave_row(master: str) -> dict[str, Any]:
     """The same link by its slave."""
     return {
         "master": master,
-        "local": local,
         "state": "TRANSFER",
         "last_read_age_s": 0.8,
         "gap_bytes": 0,

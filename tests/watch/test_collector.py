@@ -129,3 +129,14 @@ def test_what_raw_gave_away_does_not_change_later() -> None:
     for question in collector.due(at(1000)):
         collector.failed(question, "gone", at(1000))
     assert msgpack.packb(before) == packed
+
+
+def test_a_member_that_died_before_we_came_is_known_from_its_set() -> None:
+    collector = Collector([NAMESRV])
+    (question,) = collector.due(at(0))
+    collector.answered(question, cluster_of({0: MASTER}), at(0))
+    (question,) = collector.due(at(0))
+    collector.answered(question, status(members={"0": MASTER, "1": SLAVE}), at(0))
+    member = collector.raw(at(0).wall_ms)["members"][SLAVE]
+    assert (member["name"], member["id"], member["registered"]) == ("broker-a", 1, False)
+    assert keys(collector.due(at(0))) == {(SLAVE, "status")}

@@ -81,13 +81,12 @@ def test_an_older_or_odd_node_blanks_no_screen(odd: object) -> None:
     assert snapshot.replica(slave) is not None
 
 
-def test_two_slaves_of_one_host_are_told_apart_by_their_own_ends() -> None:
+def test_two_slaves_of_one_host_are_told_apart_by_their_ids() -> None:
     cluster = RawCluster()
     master, first, second = cluster.add_set("broker-a", 2)
-    for index, slave in ((0, first), (1, second)):
-        cluster.statuses[slave]["slave"]["local"] = f"10.0.1.1:{60000 + index}"
-        cluster.link(master, 1 - index)["peer"] = f"10.0.1.1:{60000 + index}"
-        cluster.link(master, 1 - index)["gap_bytes"] = index + 1
+    for index in (0, 1):
+        link = cluster.link(master, 1 - index)
+        link.update(peer=f"10.0.1.1:{60000 + index}", home_id=index + 1, gap_bytes=index + 1)
     cluster.tick()
     snapshot = ClusterSnapshot.of(cluster.raw())
     gaps = {one.address: one.gap_bytes for one in snapshot.replicas if not one.is_master}
@@ -96,8 +95,8 @@ def test_two_slaves_of_one_host_are_told_apart_by_their_own_ends() -> None:
 
 def test_the_last_slave_of_a_host_gets_the_last_link_from_there() -> None:
     cluster = RawCluster()
-    _, slave = cluster.add_set("broker-a")
-    cluster.statuses[slave]["slave"]["local"] = None
+    master, slave = cluster.add_set("broker-a")
+    cluster.link(master)["home_id"] = None
     cluster.tick()
     replica = ClusterSnapshot.of(cluster.raw()).replica(slave)
     assert replica is not None

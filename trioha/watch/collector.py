@@ -12,6 +12,8 @@ age, and none is made up.
 
 To ask once: call `due` again after each batch until it yields nothing.
 
+Members of a set know each other's addresses, so one that died before we came is asked for as well.
+
     raw = {
       "version": 1, "at_wall_ms": …, "namesrvs": [address, …],
       "members": {address: {"name", "cluster", "id", "registered": bool, "seen_wall_ms"}},
@@ -119,6 +121,8 @@ class Collector:
         }
         if question.key == CLUSTER:
             self._note_members(instant.wall_ms)
+        elif question.key == STATUS:
+            self._note_told(question.address)
 
     def failed(self, question: Question, reason: str, instant: Instant) -> None:
         """No answer came, and why in words. The last one is kept."""
@@ -206,6 +210,22 @@ class Collector:
                 member["registered"] = False
         while len(self._members) > MEMBERS_MAX:
             del self._members[next(iter(self._members))]
+
+    def _note_told(self, address: str) -> None:
+        """A member tells whom else it knows: who died before we came is missed all the same."""
+        status, member = self._value(address, STATUS), self._members.get(address)
+        told = status.get("members") if isinstance(status, dict) else None
+        if member is None or not isinstance(told, dict):
+            return
+        for home_id, other in told.items():
+            if isinstance(other, str) and other and other not in self._members:
+                self._members[other] = {
+                    "name": member["name"],
+                    "cluster": member["cluster"],
+                    "id": int(home_id) if str(home_id).isdecimal() else 0,
+                    "registered": False,
+                    "seen_wall_ms": None,
+                }
 
     def _value(self, address: str, key: str) -> Any:
         answer = self._answers.get(address, {}).get(key)

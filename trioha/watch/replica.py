@@ -63,8 +63,8 @@ class MasterEnd:
 
     peer: str
     """Where the slave's end is: host and a port of the moment."""
-    address: str | None
-    """The slave's own address, from a master that knows it."""
+    home_id: int | None
+    """The slave's id as configured, if the link tells; a Java slave's does not."""
     slave_ack_offset: int | None
     gap_bytes: int | None
     gap_s: float | None
@@ -81,8 +81,7 @@ class MasterEnd:
     last_error_age_s: float | None
     doubt: str | None
     epoch: int | None
-    extended: bool | None
-    """Speaks trioha's own form of the link."""
+    """Of the term it belongs to; 0 on RocketMQ's classic link."""
 
     @classmethod
     def of(cls, row: Fields, age_s: float) -> Self:
@@ -90,7 +89,7 @@ class MasterEnd:
         has_reported = ack is not None and ack >= 0
         return cls(
             peer=words(row, "peer") or "?",
-            address=words(row, "address"),
+            home_id=whole(row, "home_id"),
             slave_ack_offset=ack if has_reported else None,
             gap_bytes=whole(row, "gap_bytes") if has_reported else None,
             gap_s=number(row, "gap_s"),
@@ -105,7 +104,6 @@ class MasterEnd:
             last_error_age_s=_later(number(row, "last_error_age_s"), age_s),
             doubt=words(row, "doubt"),
             epoch=whole(row, "epoch"),
-            extended=truth(row, "extended"),
         )
 
 
@@ -115,8 +113,6 @@ class SlaveEnd:
 
     master: str | None
     """The HA address that it follows."""
-    local: str | None
-    """Its own end, as the master's `peer` names it."""
     state: str | None
     """``TRANSFER`` when the link is up."""
     heard_age_s: float | None
@@ -131,7 +127,6 @@ class SlaveEnd:
     def of(cls, row: Fields, age_s: float) -> Self:
         return cls(
             master=words(row, "master"),
-            local=words(row, "local"),
             state=words(row, "state"),
             heard_age_s=_later(number(row, "last_read_age_s"), age_s),
             heartbeat_interval_s=number(row, "heartbeat_interval_s"),

@@ -143,23 +143,22 @@ def _linked(replicas: list[Replica]) -> tuple[Replica, ...]:
         found[slave.address] = key
         free.discard(key)
 
-    # A slave is told from others on its host by what it says of itself: the address of its own
-    # end of the link, or its own address if the master knows it. Hosts and being the last one left
-    # come after: a Java slave says neither.
+    # A slave is known by the id it was configured with, where the link tells that. A Java slave's
+    # does not: then its host has to do, if there is but one slave there whose link is not known.
     free = set(ends)
     for slave in slaves:
-        own = slave.follows.local if slave.follows is not None else None
+        home_id = slave.registered_id if slave.home_id is None else slave.home_id
         for key in sorted(free):
-            if key[1] == own or ends[key].address == slave.address:
+            if ends[key].home_id == home_id:
                 take(slave, key)
                 break
     for slave in slaves:
         if slave.address in found:
             continue
-        host = slave.address.rpartition(":")[0]
-        same = [key for key in sorted(free) if key[1].rpartition(":")[0] == host]
+        host = _host(slave.address)
+        same = [key for key in free if _host(key[1]) == host and ends[key].home_id is None]
         rivals = [one for one in slaves if one.address not in found]
-        rivals = [one for one in rivals if one.address.rpartition(":")[0] == host]
+        rivals = [one for one in rivals if _host(one.address) == host]
         if len(same) == 1 and len(rivals) == 1:
             take(slave, same[0])
     by_address = {one.address: one for one in masters}
@@ -183,3 +182,7 @@ def _master_of(slave: Replica, masters: list[Replica]) -> Replica | None:
 
 def _place(replica: Replica) -> tuple[bool, int, str]:
     return not replica.is_master, replica.registered_id, replica.address
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0]

@@ -1,116 +1,323 @@
-"""The program: it takes frames from its source and hands them to the screen in front."""
+"""The program: it takes frames from its source and hands them to whatever is in front."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 from textual import on, work
-from textual.app import App, ComposeResult
+from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.message import Message
-from textual.widgets import ContentSwitcher, Footer
+from textual.screen import Screen
+from textual.widgets import ContentSwitcher, Static
 
+from trioha.contexts import Contexts
+from trioha.watch.alerts import AlertChange, Alerts, Level
 from trioha.watch.collector import Raw
 from trioha.watch.history import History
+from trioha.watch.rules import RULES, Rule
 from trioha.watch.snapshot import ClusterSnapshot
+from trioha_console.command_actions import CommandActions
+from trioha_console.commands import COMMANDS
 from trioha_console.frame import Frame
+from trioha_console.layout import Layout, load_layout, save_layout
+from trioha_console.screens.detail import DetailScreen
+from trioha_console.screens.group import GroupScreen
+from trioha_console.screens.node import NodeScreen
 from trioha_console.source import Source
-from trioha_console.themes import DEFAULT_THEME, THEMES
+from trioha_console.themes import THEMES
+from trioha_console.views.alerts import AlertsView
+from trioha_console.views.brokers import BrokersView
+from trioha_console.views.groups import GroupsView
+from trioha_console.views.messages import MessagesView
+from trioha_console.views.queues import QueuesView
 from trioha_console.views.replication import ReplicationView
+from trioha_console.views.topics import TopicsView
 from trioha_console.views.view import View
+from trioha_console.widgets.grid import Grid
 from trioha_console.widgets.header import HeaderLine, NavLine
+from trioha_console.widgets.keys import KeysLine
+from trioha_console.widgets.prompt import Prompt
 
-VIEWS: Sequence[type[View]] = (ReplicationView,)
+VIEWS: Sequence[type[View]] = (
+    ReplicationView,
+    BrokersView,
+    TopicsView,
+    QueuesView,
+    GroupsView,
+    MessagesView,
+    AlertsView,
+)
+_TOASTS_MAX = 3
+"""Of one frame: a fleet that goes down must not paper over the screen that says so."""
 
 
-class ConsoleApp(App[None]):
+class ConsoleApp(CommandActions, App[None]):
     """`trioha console`."""
 
     TITLE = "trioha console"
-    ENABLE_COMMAND_PALETTE = True
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (130, "-wide")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (130, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (16, "-high")]  # noqa: RUF012
     CSS = """
     Screen { background: $background; }
+    ModalScreen { background: $background 60%; }
     ContentSwitcher { height: 1fr; }
-    Footer { height: 1; }
+    #too-small { display: none; padding: 1; color: $warning; height: 1fr; }
+    .-tiny #too-small, .-low #too-small { display: block; }
+    .-tiny ContentSwitcher, .-low ContentSwitcher, .-tiny NavLine, .-low NavLine { display: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(str(number), f"view('{view.NAME}')", view.TITLE, show=False)
             for number, view in enumerate(VIEWS, 1)
         ),
-        Binding("p", "pause", "Pause"),
+        Binding("slash", "filter", "Filter"),
+        Binding("colon", "command", "Command"),
+        Binding("e", "export", "Export", show=False),
+        Binding("p", "pause", "Pause", show=False),
+        Binding("ctrl+s", "save_screen", "Screenshot", show=False),
+        Binding("question_mark", "help", "Help"),
+        Binding("escape", "clear_filter", "Clear the filter", show=False),
         Binding("q", "quit", "Quit"),
     ]
 
     class FrameArrived(Message):
         """The source has told what it knows now."""
 
-        def __init__(self, raw: Raw) -> None:
+        def __init__(self, raw: Raw, source: Source) -> None:
             super().__init__()
             self.raw = raw
+            self.source = source
 
-    def __init__(self, source: Source, *, armed: bool = False) -> None:
+    def __init__(
+        self,
+        source: Source,
+        *,
+        armed: bool = False,
+        rules: Mapping[str, Rule] = RULES,
+        contexts: Contexts | None = None,
+        layout_path: Path | None = None,
+    ) -> None:
         super().__init__()
         self.source = source
         self.armed = armed
+        """What changes the cluster is allowed."""
+        self.contexts = contexts
         self.frame: Frame | None = None
         self.paused = False
+        self.alerts = Alerts(rules)
         self._history = History()
+        self._views: dict[str, View] = {}
+        self._layout_path = layout_path
+        self._layout = load_layout(layout_path) if layout_path is not None else Layout()
         for theme in THEMES:
             self.register_theme(theme)
-        self.theme = DEFAULT_THEME
+        if self._layout.theme in self.available_themes:
+            self.theme = self._layout.theme
 
     def compose(self) -> ComposeResult:
         yield HeaderLine()
         yield NavLine()
-        with ContentSwitcher(initial=VIEWS[0].NAME):
-            for view in VIEWS:
-                yield view()
-        yield Footer()
+        yield Static("This terminal is too small: 60x16 is the least.", id="too-small")
+        yield ContentSwitcher()
+        yield Prompt()
+        yield KeysLine()
 
-    def on_mount(self) -> None:
-        self._show_frame()
-        self.action_view(VIEWS[0].NAME)
+    async def on_mount(self) -> None:
+        # Without this a SIGTERM would leave the terminal as it is in a full-screen program.
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self.exit)
+        names = [view.NAME for view in VIEWS]
+        await self.action_view(self._layout.view if self._layout.view in names else names[0])
         self._follow_source()
+
+    # What is in front.
+
+    @property
+    def main(self) -> Screen[Any]:
+        """The window under whatever is open over it."""
+        return self.screen_stack[0]
 
     @property
     def view(self) -> View:
-        return self.query_one(f"#{self.query_one(ContentSwitcher).current}", View)
+        """The one of the main window; views are made when they are first looked at."""
+        return self._views[self.main.query_one(ContentSwitcher).current or ""]
+
+    @property
+    def front_grid(self) -> Grid[Any] | None:
+        """The table that `/`, `:sort` and `:export` mean."""
+        if isinstance(self.screen, DetailScreen):
+            return self.screen.grid
+        return self.view.grid if self.screen is self.main else None
+
+    @property
+    def front_name(self) -> str:
+        """For files that are exported."""
+        return self.screen.tab if isinstance(self.screen, DetailScreen) else self.view.NAME
+
+    # Frames.
 
     @work(exclusive=True, group="source", description="takes frames from the source")
     async def _follow_source(self) -> None:
+        source = self.source
         try:
-            async for raw in self.source.snapshots():
-                self.post_message(self.FrameArrived(raw))
+            async for raw in source.snapshots():
+                self.post_message(self.FrameArrived(raw, source))
         finally:
-            await self.source.close()
+            await source.close()
+
+    def follow(self, source: Source) -> None:
+        """Watch another cluster from now on; nothing of the old one is kept."""
+        self.source = source
+        self.frame = None
+        self._history.clear()
+        self.alerts.clear()
+        self._want()
+        self._follow_source()
+        self.show_frame()
 
     @on(FrameArrived)
     def _take_frame(self, event: FrameArrived) -> None:
+        if event.source is not self.source:
+            return
         snapshot = ClusterSnapshot.of(event.raw)
         self._history.add(snapshot)
-        if not self.paused:
+        self._toast(self.alerts.look(snapshot))
+        if not self.paused or self.frame is None:
             self.frame = Frame(snapshot, self._history, self.source.live)
-            self._show_frame()
+            self.show_frame()
 
-    def _show_frame(self) -> None:
-        header = self.query_one(HeaderLine)
+    def show_frame(self) -> None:
+        """Draw what is in front, and nothing else."""
+        header = self.main.query_one(HeaderLine)
         header.show(self.source.title, self.frame, paused=self.paused, armed=self.armed)
-        if self.frame is not None:
+        if self.frame is None:
+            return
+        if isinstance(self.screen, DetailScreen):
+            self.screen.show(self.frame)
+        elif self.screen is self.main:
             self.view.show(self.frame)
+            self.show_nav()
 
-    def action_view(self, name: str) -> None:
-        self.query_one(ContentSwitcher).current = name
-        self.query_one(NavLine).show([(view.NAME, view.TITLE) for view in VIEWS], name)
-        self.source.want(self.view.interest)
+    def action_redraw(self) -> None:
+        self.show_frame()
+
+    def show_nav(self) -> None:
+        grid = self.view.grid
+        note = ""
+        if grid.filter_text:
+            note = f"/{grid.filter_text}  {len(grid.rows)} of {grid.total}"
+        names = [(view.NAME, view.TITLE) for view in VIEWS]
+        active = [alert for alert in self.alerts.active if not alert.acknowledged]
+        self.main.query_one(NavLine).show(names, self.view.NAME, note, alerts=len(active))
+
+    def _toast(self, changes: Sequence[AlertChange]) -> None:
+        worse = [change.alert for change in changes if change.is_worse]
+        for alert in worse[:_TOASTS_MAX]:
+            severity = "error" if alert.level is Level.CRIT else "warning"
+            self.notify(alert.text, title=alert.rule, severity=severity)  # type: ignore[arg-type]
+        if len(worse) > _TOASTS_MAX:
+            self.notify(f"and {len(worse) - _TOASTS_MAX} alerts more", severity="error")
+        if any(alert.level is Level.CRIT for alert in worse):
+            self.bell()
+
+    def _want(self) -> None:
+        interest = self.view.interest
+        if isinstance(self.screen, GroupScreen):
+            interest = self.screen.interest
+        self.source.want(interest)
+
+    # Moving about.
+
+    async def action_view(self, name: str) -> None:
+        while isinstance(self.screen, DetailScreen):
+            self.pop_screen()
+        switcher = self.main.query_one(ContentSwitcher)
+        if name not in self._views:
+            view = self._views[name] = self._make_view(name)
+            await switcher.add_content(view)
+            if order := self._layout.orders.get(name):
+                view.grid.set_order(order)
+        switcher.current = name
+        self._want()
         self.view.grid.focus()
-        self._show_frame()
+        self.show_nav()
+        self.show_frame()
 
-    def action_pause(self) -> None:
-        self.paused = not self.paused
-        self._show_frame()
+    def _make_view(self, name: str) -> View:
+        if name == AlertsView.NAME:
+            return AlertsView(self.alerts)
+        if name == MessagesView.NAME:
+            return MessagesView(lambda: self.source)
+        return next(view for view in VIEWS if name == view.NAME)()
 
-    def get_system_commands(self, screen: Any) -> Any:
+    async def action_queues(self, topic: str) -> None:
+        await self.action_view(QueuesView.NAME)
+        view = self.view
+        if isinstance(view, QueuesView):
+            view.topic = topic
+            view.grid.set_filter(topic)
+            self._want()
+            self.show_frame()
+
+    async def action_browse(self, topic: str, broker: str = "", queue_id: int = -1) -> None:
+        line = topic + (f" broker {broker}" if broker else "")
+        line += f" queue {queue_id}" if queue_id >= 0 else ""
+        await self.ask_messages(line)
+
+    async def ask_messages(self, line: str) -> None:
+        """Open the messages with this question."""
+        await self.action_view(MessagesView.NAME)
+        if isinstance(self.view, MessagesView):
+            self.view.ask(line)
+
+    def action_group(self, name: str) -> None:
+        self._open(GroupScreen(name))
+
+    def action_node(self, address: str) -> None:
+        self._open(NodeScreen(self.source, address))
+
+    def _open(self, screen: DetailScreen) -> None:
+        def closed(_: object) -> None:
+            self._want()
+            self.view.grid.focus()
+            self.show_frame()
+
+        self.push_screen(screen, closed)
+        self.call_after_refresh(self._opened)
+
+    def _opened(self) -> None:
+        self._want()
+        self.show_frame()
+
+    # Leaving.
+
+    async def action_quit(self) -> None:
+        self._remember()
+        self.exit()
+
+    def _remember(self) -> None:
+        if self._layout_path is None:
+            return
+        layout = Layout(theme=self.theme, view=self.view.NAME)
+        layout.orders = self._layout.orders | {
+            view.NAME: view.grid.order for view in self._views.values() if view.grid.order.title
+        }
+        save_layout(self._layout_path, layout)
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The palette has whatever `:` has."""
+        for view in VIEWS:
+            title = f"Go to {view.TITLE}"
+            yield SystemCommand(
+                title, f":{view.NAME}", lambda name=view.NAME: self.action_view(name)
+            )
+        for command in COMMANDS:
+            if command.action != "view":
+                yield SystemCommand(command.usage, command.help, partial(self.run_or_ask, command))
         yield from super().get_system_commands(screen)

@@ -75,16 +75,21 @@ class Console:
 
     async def tick(self, times: int = 1) -> None:
         """Time passes, everybody is asked, the screen is drawn."""
-        for _ in range(times):
+        for _ in range(times - 1):
             self.source.cluster.tick()
-            await self.frame()
+            await self._take_frame()
+        self.source.cluster.tick()
+        await self.frame()
 
     async def frame(self) -> None:
         """What the cluster is now is drawn."""
+        await self._take_frame()
+        await self.pilot.pause()
+
+    async def _take_frame(self) -> None:
         self.source.push()
         while self.app.frame is None or self.app.frame.wall_ms < self.source.cluster.wall_ms:
-            await self.pilot.pause()
-        await self.pilot.pause()
+            await asyncio.sleep(0)
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)

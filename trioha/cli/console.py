@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
-from trioha.cli.client_options import namesrv_option
+from trioha.cli.client_options import chosen_context, namesrv_option
+from trioha.contexts import load_contexts
 from trioha.errors import TriohaError
 from trioha.wire.address import parse_namesrvs
 
@@ -16,7 +19,8 @@ from trioha.wire.address import parse_namesrvs
     is_flag=True,
     help="Allow what changes the cluster. Every such step still asks for a name to be typed.",
 )
-def command(namesrv: str, write: bool) -> None:
+@click.pass_context
+def command(ctx: click.Context, namesrv: str, write: bool) -> None:
     """Watch a cluster: replication links, brokers, topics, groups, messages.
 
     \b
@@ -25,9 +29,21 @@ def command(namesrv: str, write: bool) -> None:
     """
     try:
         from trioha_console.app import ConsoleApp
+        from trioha_console.layout import layout_path
         from trioha_console.source import LiveSource
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith(("textual", "rich")):
             raise
         raise TriohaError("the console needs Textual; pip install 'trioha[console]'") from None
-    ConsoleApp(LiveSource(parse_namesrvs(namesrv)), armed=write).run()
+    contexts = load_contexts(os.environ)
+    context = chosen_context(ctx)
+    source = LiveSource(
+        parse_namesrvs(namesrv), title=context.name if context is not None else namesrv
+    )
+    ConsoleApp(
+        source,
+        armed=write,
+        rules=context.rules if context is not None else contexts.rules,
+        contexts=contexts,
+        layout_path=layout_path(),
+    ).run()

@@ -6,29 +6,17 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-import attrs
-import msgpack
 import trio
 
-from trioha.client.cluster import Cluster, ClusterConfig, open_cluster, success
-from trioha.errors import RemoteProtocolError, Unreachable
-from trioha.journal_file import Event
+from trioha.client.cluster import Cluster, ClusterConfig, open_cluster
+from trioha.errors import Unreachable
+from trioha.watch.node_answers import JournalPiece as JournalPiece
+from trioha.watch.node_answers import journal_request, read_journal, read_map
 from trioha.wire.codes import RequestCode
-from trioha.wire.remoting_command import ExtValue, RemotingCommand
+from trioha.wire.remoting_command import RemotingCommand
 
 POLL_S = 10.0
 """How long a follower's question may lie at the node."""
-
-
-@attrs.frozen
-class JournalPiece:
-    """Events in order."""
-
-    events: tuple[Event, ...]
-    next_sequence: int
-    """Where to ask on."""
-    end_sequence: int
-    """The number that the node's next event will have."""
 
 
 class NodeAdmin:
@@ -51,21 +39,13 @@ class NodeAdmin:
         wait_s: float = 0.0,
     ) -> JournalPiece:
         """Events from a number on, or the last ones; without any, awaits the next for `wait_s`."""
-        fields: dict[str, ExtValue] = {"waitMs": int(wait_s * 1000), "names": ",".join(names)}
-        fields |= {"last": last} if from_sequence is None else {"from": from_sequence}
-        command = RemotingCommand(RequestCode.TRIOHA_JOURNAL_STREAM, fields)
+        command = journal_request(
+            from_sequence=from_sequence, last=last, names=names, wait_s=wait_s
+        )
         client = await self._cluster.connection(self.address)
         patience_s = wait_s + self._cluster.config.request_timeout_s
         with trio.move_on_after(patience_s):
-            body = self._map(success(await client.request(command)))
-            try:
-                events = tuple(
-                    Event(int(sequence), int(wall_ms), str(name), dict(told))
-                    for sequence, wall_ms, name, told in body["events"]
-                )
-                return JournalPiece(events, int(body["next"]), int(body["end"]))
-            except (KeyError, TypeError, ValueError) as error:
-                raise RemoteProtocolError(f"{self.address}: no journal: {error!r}") from error
+            return read_journal(self.address, await client.request(command))
         raise Unreachable(f"{self.address} did not answer within {patience_s:g} s")
 
     async def tasks(self) -> Mapping[str, Any]:
@@ -81,16 +61,9 @@ class NodeAdmin:
         return await self._ask(RequestCode.TRIOHA_NODE_STATUS)
 
     async def _ask(self, code: RequestCode) -> Mapping[str, Any]:
-        return self._map(success(await self._cluster.request(self.address, RemotingCommand(code))))
-
-    def _map(self, response: RemotingCommand) -> Mapping[str, Any]:
-        try:
-            body = msgpack.unpackb(response.body_bytes(), strict_map_key=False)
-        except (ValueError, msgpack.exceptions.UnpackException) as error:
-            raise RemoteProtocolError(f"{self.address}: undecodable answer: {error}") from error
-        if not isinstance(body, dict):
-            raise RemoteProtocolError(f"{self.address}: the answer is not a map")
-        return body
+        return read_map(
+            self.address, await self._cluster.request(self.address, RemotingCommand(code))
+        )
 
 
 @asynccontextmanager

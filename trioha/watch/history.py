@@ -88,11 +88,21 @@ class ReplicaHistory:
 
 
 class History:
-    """The series of every replica, by address."""
+    """The series of every replica, by address; of topics and groups while somebody looks."""
 
     def __init__(self) -> None:
         self._replicas: dict[str, ReplicaHistory] = {}
+        self._topics: dict[str, Series] = {}
+        self._lags: dict[str, Series] = {}
         self._at_wall_ms: int | None = None
+
+    def topic(self, name: str) -> Series:
+        """The ends of a topic's queues, added up."""
+        return self._topics.setdefault(name, Series())
+
+    def lag(self, group: str) -> Series:
+        """Messages that a group has not consumed."""
+        return self._lags.setdefault(group, Series())
 
     def of(self, address: str) -> ReplicaHistory:
         """Of one replica; an empty one if nothing is known."""
@@ -101,6 +111,8 @@ class History:
     def clear(self) -> None:
         """Forget all: a replay has jumped."""
         self._replicas.clear()
+        self._topics.clear()
+        self._lags.clear()
         self._at_wall_ms = None
 
     def add(self, snapshot: ClusterSnapshot) -> None:
@@ -122,6 +134,23 @@ class History:
                 history.since_is_known = bool(history.state)
                 history.since_ms = snapshot.at_wall_ms
                 history.state = state
+
+    def add_topics(self, snapshot: ClusterSnapshot) -> None:
+        """Take the ends of queues: while a screen of topics is in front, for that costs."""
+        totals: dict[str, int] = {}
+        told: dict[str, int] = {}
+        for queue in snapshot.queues:
+            if queue.wall_ms is not None:
+                totals[queue.topic] = totals.get(queue.topic, 0) + queue.max_offset
+                told[queue.topic] = max(told.get(queue.topic, 0), queue.wall_ms)
+        for name, total in totals.items():
+            self.topic(name).add(told[name], total)
+
+    def add_groups(self, snapshot: ClusterSnapshot) -> None:
+        """Take the lags of groups: while a screen of groups is in front."""
+        for name, group in snapshot.groups.items():
+            told = max((one.wall_ms or 0 for one in group.queues), default=0)
+            self.lag(name).add(told, group.lag)
 
 
 def _add_rate(totals: Series, rates: Series, wall_ms: int, total: int | None) -> None:

@@ -62,6 +62,17 @@ def lines_of(frame: Frame) -> list[Line]:
     return lines
 
 
+def why_empty(frame: Frame) -> str:
+    """What to say when there is no broker to show."""
+    namesrvs = frame.snapshot.namesrvs
+    silent = [one.answer.error for one in namesrvs if one.answer.error]
+    if namesrvs and len(silent) == len(namesrvs):
+        return f"No name server answers: {'; '.join(silent)}. Asking on; q leaves."
+    if any(one.answer.wall_ms is None for one in namesrvs):
+        return "Asking the name servers…"
+    return "No broker is registered with these name servers."
+
+
 def _name(line: Line, _: int) -> Cell:
     replica = line.replica
     if replica is None:
@@ -206,7 +217,7 @@ SHAPE: Shape[Line] = Shape(
         Column(
             title="STATE",
             cell=_state,
-            width=12,
+            width=11,
             width_max=15,
             key=lambda line: (int(line.condition.level), line.condition.word),
         ),
@@ -293,7 +304,7 @@ class ReplicationView(View):
     """
 
     def __init__(self) -> None:
-        super().__init__(id=self.NAME)
+        super().__init__()
         self._frame: Frame | None = None
 
     def compose(self) -> ComposeResult:
@@ -305,6 +316,7 @@ class ReplicationView(View):
 
     def show(self, frame: Frame) -> None:
         self._frame = frame
+        self.grid.empty = why_empty(frame)
         self.grid.show_rows(lines_of(frame))
         self._show_link(self.grid.row)
 
@@ -312,6 +324,12 @@ class ReplicationView(View):
     def _moved(self, event: Grid.Moved) -> None:
         event.stop()
         self._show_link(event.row)
+
+    async def on_grid_chosen(self, event: Grid.Chosen) -> None:
+        event.stop()
+        replica = event.row.replica or event.row.set.master
+        if replica is not None:
+            await self.app.run_action(f"node({replica.address!r})")
 
     def _show_link(self, line: Line | None) -> None:
         frame = self._frame

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 
 from trioha.watch.collector import Interest
@@ -18,6 +19,11 @@ class View(Vertical):
     """In `:` commands, in files, as id."""
     TITLE: ClassVar[str]
     DEFAULT_CSS = "View { height: 1fr; }"
+    SCOPED_CSS = False
+    """Rules name the width of the screen, which is outside of the view."""
+
+    def __init__(self) -> None:
+        super().__init__(id=self.NAME)
 
     def show(self, frame: Frame) -> None:
         """Draw this moment. Called while the view is in front, and when it comes there."""
@@ -32,3 +38,18 @@ class View(Vertical):
     def interest(self) -> Interest:
         """What the collector should ask for it."""
         return Interest()
+
+
+class SystemView(View):
+    """A table in which RocketMQ's own entries are hidden until they are asked for."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("a", "system", "System's too")]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.system = False
+
+    def action_system(self) -> None:
+        """Show them as well, or no longer."""
+        self.system = not self.system
+        self.app.call_later(self.app.run_action, "redraw")

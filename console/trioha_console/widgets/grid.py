@@ -22,9 +22,9 @@ from textual.strip import Strip
 
 from trioha_console.arrange import Order, Shape, arranged
 from trioha_console.cells import Cell, Column, Row, fit, fitted
+from trioha_console.roles import theme_styles
 
 GAP = 2
-ROLES = ("dim", "strong", "accent", "good", "warn", "bad", "unknown")
 
 
 class Grid(ScrollView, Generic[Row], can_focus=True):
@@ -41,12 +41,6 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
         Binding("s", "sort", "Sort"),
         Binding("S", "reverse", "Reverse", show=False),
     ]
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "grid--head",
-        "grid--cursor",
-        "grid--blurred-cursor",
-        *(f"grid--{role}" for role in ROLES),
-    }
     DEFAULT_CSS = """
     Grid {
         background: $background;
@@ -54,15 +48,7 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
         height: 1fr;
         overflow-x: hidden;
         scrollbar-size-vertical: 1;
-        & > .grid--head { color: $text-muted; background: $panel; }
-        & > .grid--cursor { background: $primary 30%; text-style: bold; }
-        & > .grid--blurred-cursor { background: $primary 15%; }
-        & > .grid--dim, & > .grid--unknown { color: $foreground 55%; }
-        & > .grid--strong { text-style: bold; }
-        & > .grid--accent { color: $accent; }
-        & > .grid--good { color: $success; }
-        & > .grid--warn { color: $warning; }
-        & > .grid--bad { color: $error; text-style: bold; }
+        scrollbar-gutter: stable;
     }
     """
 
@@ -296,12 +282,9 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
         return Strip(segments)
 
     def _style(self, role: str) -> Style:
-        style = self._styles.get(role)
-        if style is None:
-            # A role lies over the row's background, whichever that is.
-            style = self.get_component_rich_style(f"grid--{role}", partial=role in ROLES)
-            self._styles[role] = style
-        return style
+        if not self._styles:
+            self._styles = theme_styles(self.app.theme_variables, ansi=self.app.current_theme.ansi)
+        return self._styles[role]
 
     def region_of(self, index: int) -> Region:
         """Where a row is on the screen, for who wants to click it."""

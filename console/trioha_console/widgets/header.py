@@ -84,12 +84,26 @@ class NavLine(Static):
     NavLine { height: 1; background: $surface; padding: 0 1; text-wrap: nowrap; }
     """
 
-    def show(self, names: Sequence[tuple[str, str]], current: str) -> None:
-        """`names` are (id, title) in order."""
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: object = None
+
+    def show(
+        self, names: Sequence[tuple[str, str]], current: str, note: str = "", *, alerts: int = 0
+    ) -> None:
+        """`names` are (id, title) in order; `note` is what is said of the table in front."""
+        shown = tuple(names), current, note, alerts
+        if shown == self._shown:
+            return
+        self._shown = shown
         parts: list[Content] = []
         for number, (name, title) in enumerate(names, 1):
             style = "bold $primary reverse" if name == current else "$foreground 70%"
             parts.append(
                 Content.from_markup(f"[@click=app.view('{name}')][{style}] {number} {title} [/][/]")
             )
+        if alerts:
+            parts.append(Content.styled(f" ✖ {alerts}", "bold $error"))
+        if note:
+            parts.append(Content.styled(f"  {note}", "$accent"))
         self.update(Content("").join(parts))

@@ -1,0 +1,201 @@
+"""What the `:` commands and their keys do: the half of the program that is told things."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual import on
+from textual.app import App
+
+from trioha.errors import TriohaError
+from trioha.wire.address import parse_namesrvs
+from trioha_console.arrange import Order
+from trioha_console.commands import Command, find_command, words_offered
+from trioha_console.export import FORMATS, table_text, write_file
+from trioha_console.screens.help import HelpScreen
+from trioha_console.source import LiveSource
+from trioha_console.views.messages import MessagesView
+from trioha_console.widgets.prompt import Prompt
+
+if TYPE_CHECKING:
+    from trioha_console.app import ConsoleApp
+
+_Base = App[None]
+
+
+class CommandActions(_Base):
+    """Mixed into the program; `self` is a `ConsoleApp`."""
+
+    def _console(self) -> ConsoleApp:
+        from trioha_console.app import ConsoleApp
+
+        assert isinstance(self, ConsoleApp), "mixed into the program"
+        return self
+
+    # The prompt.
+
+    def action_filter(self) -> None:
+        grid = self._console().front_grid
+        if grid is not None:
+            self.screen.query_one(Prompt).open("/", grid.filter_text)
+
+    def action_clear_filter(self) -> None:
+        self._filter("")
+
+    def action_command(self) -> None:
+        self.screen.query_one(Prompt).open(":", "", words_offered())
+
+    def action_export(self) -> None:
+        self.screen.query_one(Prompt).open(":", "export csv", words_offered())
+
+    @on(Prompt.Filtered)
+    def _filtered(self, event: Prompt.Filtered) -> None:
+        self._filter(event.text)
+
+    @on(Prompt.Closed)
+    def _prompt_closed(self) -> None:
+        grid = self._console().front_grid
+        if grid is not None:
+            grid.focus()
+
+    @on(Prompt.Commanded)
+    async def _commanded(self, event: Prompt.Commanded) -> None:
+        if not event.text.strip():
+            return
+        try:
+            command, rest = find_command(event.text)
+            await self._run(command, rest)
+        except TriohaError as error:
+            self.notify(str(error), severity="warning")
+
+    def run_or_ask(self, command: Command) -> None:
+        """From the palette: at once if nothing has to be said, else the prompt opens with it."""
+        if command.takes and not command.takes.startswith("["):
+            self.screen.query_one(Prompt).open(":", f"{command.name} ", words_offered())
+            return
+        self.call_later(self._run_alone, command)
+
+    async def _run_alone(self, command: Command) -> None:
+        try:
+            await self._run(command, "")
+        except TriohaError as error:
+            self.notify(str(error), severity="warning")
+
+    async def _run(self, command: Command, rest: str) -> None:
+        if command.action == "view":
+            await self.command_view(command.name, rest)
+        else:
+            getattr(self, f"command_{command.action}")(rest)
+
+    def _filter(self, text: str) -> None:
+        app = self._console()
+        if app.front_grid is not None:
+            app.front_grid.set_filter(text)
+            app.show_nav()
+
+    # The commands. Errors of all: TriohaError in a sentence.
+
+    async def command_view(self, name: str, rest: str) -> None:
+        app = self._console()
+        if name == MessagesView.NAME and rest:
+            await app.ask_messages(rest)
+            return
+        await app.action_view(name)
+        if rest:
+            self._filter(rest.removeprefix("/"))
+
+    def command_goto(self, rest: str) -> None:
+        app = self._console()
+        if app.frame is None:
+            raise TriohaError("nothing is known yet")
+        name, _, number = rest.partition(" ")
+        for one in app.frame.snapshot.replicas:
+            ids = {str(one.registered_id), str(one.home_id)}
+            if rest == one.address or (name == one.name and (not number or number in ids)):
+                app.action_node(one.address)
+                return
+        names = ", ".join(sorted({one.name for one in app.frame.snapshot.replicas}))
+        raise TriohaError(f"no node {rest!r}; there are {names or 'none'}")
+
+    def command_group(self, rest: str) -> None:
+        if not rest:
+            raise TriohaError("name a group: `:group NAME`")
+        self._console().action_group(rest)
+
+    def command_filter(self, rest: str) -> None:
+        self._filter(rest)
+
+    def command_sort(self, rest: str) -> None:
+        grid = self._console().front_grid
+        if grid is None:
+            raise TriohaError("there is no table here")
+        wanted, _, way = rest.rpartition(" ")
+        if way.casefold() not in ("up", "down"):
+            wanted, way = rest, "up"
+        titles = [column.title for column in grid.shape.columns]
+        found = [title for title in titles if title.casefold() == wanted.casefold()]
+        found += [title for title in titles if title.casefold().startswith(wanted.casefold())]
+        if wanted and not found:
+            raise TriohaError(f"no column {wanted}; there are {', '.join(titles)}")
+        grid.set_order(Order(found[0] if wanted else "", way.casefold() == "down"))
+
+    def command_export(self, rest: str) -> None:
+        app = self._console()
+        grid = app.front_grid
+        form, _, path = rest.partition(" ")
+        if form not in FORMATS:
+            raise TriohaError(f"export as {' or '.join(FORMATS)}: `:export csv [FILE]`")
+        if grid is None or app.frame is None:
+            raise TriohaError("there is no table to export yet")
+        text = table_text(grid.rows, grid.shape, form)
+        written = write_file(text, path.strip(), app.front_name, form, app.frame.wall_ms)
+        self.notify(f"{len(grid.rows)} rows are in {written}", title="exported")
+
+    def action_save_screen(self) -> None:
+        try:
+            self.command_screenshot("")
+        except TriohaError as error:
+            self.notify(str(error), severity="warning")
+
+    def command_screenshot(self, rest: str) -> None:
+        app = self._console()
+        wall_ms = app.frame.wall_ms if app.frame is not None else 0
+        svg = self.export_screenshot(title="trioha console")
+        written = write_file(svg, rest, app.front_name, "svg", wall_ms)
+        self.notify(f"the screen is in {written}", title="screenshot")
+
+    def command_theme(self, rest: str) -> None:
+        if not rest:
+            self.search_themes()
+        elif rest in self.available_themes:
+            self.theme = rest
+        else:
+            names = ", ".join(sorted(self.available_themes))
+            raise TriohaError(f"no theme {rest}; there are {names}")
+
+    def command_context(self, rest: str) -> None:
+        app = self._console()
+        contexts = app.contexts
+        if contexts is None or not contexts.contexts:
+            raise TriohaError("no clusters are named; `trioha context add NAME -n HOST:PORT` does")
+        if not rest:
+            raise TriohaError(f"name one: {', '.join(contexts.contexts)}")
+        context = contexts.of(rest)
+        app.follow(LiveSource(parse_namesrvs(context.namesrv), title=context.name))
+
+    def command_pause(self, _: str) -> None:
+        self.action_pause()
+
+    def action_pause(self) -> None:
+        app = self._console()
+        app.paused = not app.paused
+        app.show_frame()
+
+    def command_help(self, _: str) -> None:
+        self.action_help()
+
+    def action_help(self) -> None:
+        self.push_screen(HelpScreen(dict(self.screen.active_bindings)))
+
+    def command_quit(self, _: str) -> None:
+        self.call_later(self._console().action_quit)

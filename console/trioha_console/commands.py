@@ -1,0 +1,71 @@
+"""What `:` understands; the palette and the help show the same table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from trioha.errors import TriohaError
+
+
+@attrs.frozen
+class Command:
+    """A word, its other words, what it takes, what it does; `action` gets the rest of the line."""
+
+    name: str
+    aliases: tuple[str, ...]
+    takes: str
+    help: str
+    action: str
+    """The program's ``command_<action>`` method."""
+
+    @property
+    def usage(self) -> str:
+        return f":{self.name} {self.takes}".rstrip()
+
+
+COMMANDS: Sequence[Command] = (
+    Command("replication", ("ha", "links"), "[FILTER]", "Replication links.", "view"),
+    Command("brokers", ("cluster", "nodes"), "[FILTER]", "Brokers and name servers.", "view"),
+    Command("topics", (), "[FILTER]", "Topics.", "view"),
+    Command("queues", (), "[FILTER]", "Queues.", "view"),
+    Command("groups", ("consumers",), "[FILTER]", "Consumer groups.", "view"),
+    Command("messages", ("browse",), "[QUERY]", "Messages: `:messages orders since 10m`.", "view"),
+    Command("alerts", (), "[FILTER]", "Alerts.", "view"),
+    Command("goto", ("node",), "BROKER[ ID]|ADDRESS", "Open a node.", "goto"),
+    Command("group", (), "NAME", "Open a consumer group.", "group"),
+    Command("failover", ("switch",), "BROKER [ID]", "Fail over, or switch as planned.", "failover"),
+    Command("filter", (), "[WORDS]", "Show rows with these words; !word without.", "filter"),
+    Command("sort", (), "COLUMN [down]", "Sort the table.", "sort"),
+    Command("export", ("save",), "csv|json [FILE]", "Write the table to a file.", "export"),
+    Command("screenshot", ("shot",), "[FILE]", "Write the screen as SVG.", "screenshot"),
+    Command("theme", (), "[NAME]", "Change the colours.", "theme"),
+    Command("context", ("ctx",), "[NAME]", "Watch another cluster.", "context"),
+    Command("jump", (), "TIME|+10s|-1m", "Of a recording: go there.", "jump"),
+    Command("pause", (), "", "Stop drawing, or go on.", "pause"),
+    Command("help", ("h",), "", "Keys and commands.", "help"),
+    Command("quit", ("q", "q!", "exit"), "", "Leave.", "quit"),
+)
+
+
+def find_command(line: str) -> tuple[Command, str]:
+    """The command of a line, and what follows it. An unambiguous beginning will do.
+
+    Errors: TriohaError with the nearest words.
+    """
+    word, _, rest = line.strip().removeprefix(":").partition(" ")
+    for command in COMMANDS:
+        if word in (command.name, *command.aliases):
+            return command, rest.strip()
+    begun = [one for one in COMMANDS if word and one.name.startswith(word)]
+    if len(begun) == 1:
+        return begun[0], rest.strip()
+    if begun:
+        raise TriohaError(f":{word} could be {', '.join(f':{one.name}' for one in begun)}")
+    raise TriohaError(f"there is no command :{word}; ? lists them")
+
+
+def words_offered() -> tuple[str, ...]:
+    """For completion while typing."""
+    return tuple(sorted(command.name for command in COMMANDS))

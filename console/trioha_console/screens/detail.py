@@ -1,0 +1,106 @@
+"""A screen over the main window: tabs of views onto one thing, escape to go back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import ContentSwitcher, Static
+
+from trioha_console.frame import Frame
+from trioha_console.widgets.grid import Grid
+from trioha_console.widgets.keys import KeysLine
+from trioha_console.widgets.prompt import Prompt
+
+
+class DetailScreen(Screen[None]):
+    """Subclasses say what the tabs are and draw the one in front."""
+
+    TABS: ClassVar[Sequence[tuple[str, str]]] = ()
+    """(id, title) in order."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", "Back"),
+        Binding("tab", "tab(1)", "Next tab", show=False, priority=True),
+        Binding("shift+tab", "tab(-1)", "Tab before", show=False, priority=True),
+    ]
+    SCOPED_CSS = False
+    DEFAULT_CSS = """
+    DetailScreen {
+        & > #detail-title { height: 1; padding: 0 1; background: $panel; text-wrap: nowrap;
+            text-overflow: ellipsis; }
+        & > #detail-tabs { height: 1; padding: 0 1; background: $surface; text-wrap: nowrap; }
+        & > #detail-said { height: auto; display: none; padding: 0 1; color: $warning; }
+        & > ContentSwitcher { height: 1fr; }
+    }
+    """
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="detail-title")
+        yield Static(id="detail-tabs")
+        yield Static(id="detail-said", markup=False)
+        with ContentSwitcher(initial=self.TABS[0][0]):
+            yield from self.panes()
+        yield Prompt()
+        yield KeysLine()
+
+    def panes(self) -> Sequence[Widget]:
+        """One widget per tab, with the tab's id."""
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        self.go_to_tab(self.TABS[0][0])
+
+    @property
+    def tab(self) -> str:
+        return self.query_one(ContentSwitcher).current or self.TABS[0][0]
+
+    @property
+    def grid(self) -> Grid[Any] | None:
+        """The table in front, for `/`, sorting and export."""
+        found = self.query_one(f"#{self.tab}")
+        return found if isinstance(found, Grid) else next(iter(found.query(Grid)), None)
+
+    def show(self, frame: Frame) -> None:
+        """Draw this moment."""
+        raise NotImplementedError
+
+    def set_title(self, title: Content) -> None:
+        self.query_one("#detail-title", Static).update(title)
+
+    def say(self, words: str) -> None:
+        """A line of trouble under the tabs; "" takes it away."""
+        said = self.query_one("#detail-said", Static)
+        said.update(words)
+        said.display = bool(words)
+
+    def go_to_tab(self, name: str) -> None:
+        self.query_one(ContentSwitcher).current = name
+        parts = []
+        for tab, title in self.TABS:
+            style = "bold $primary reverse" if tab == name else "$foreground 70%"
+            parts.append(
+                Content.from_markup(f"[@click=screen.go('{tab}')][{style}] {title} [/][/]")
+            )
+        self.query_one("#detail-tabs", Static).update(Content("").join(parts))
+        front = self.query_one(f"#{name}")
+        target = front if front.can_focus else next(iter(front.query("*:can-focus")), front)
+        target.focus()
+        self.tab_opened(name)
+
+    def tab_opened(self, name: str) -> None:
+        """The tab is in front now: ask for what it shows."""
+
+    def action_go(self, name: str) -> None:
+        self.go_to_tab(name)
+
+    def action_tab(self, step: int) -> None:
+        names = [name for name, _ in self.TABS]
+        self.go_to_tab(names[(names.index(self.tab) + step) % len(names)])
+
+    def action_back(self) -> None:
+        self.dismiss()

@@ -1,0 +1,119 @@
+"""One consumer group: each of its queues with its owner, and who is connected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import attrs
+from textual.widget import Widget
+
+from trioha.watch.collector import Interest
+from trioha.watch.queues import Group, Member, QueueLag
+from trioha.words import age_in_words
+from trioha_console import columns
+from trioha_console.arrange import Shape
+from trioha_console.cells import NOTHING, Cell, Column, cell
+from trioha_console.frame import Frame
+from trioha_console.marks import bar
+from trioha_console.roles import content_of
+from trioha_console.screens.detail import DetailScreen
+from trioha_console.widgets.grid import Grid
+
+
+@attrs.frozen
+class Line:
+    queue: QueueLag
+    most: int
+    """The largest lag of the group."""
+
+
+def _lag_bar(line: Line, width: int) -> Cell:
+    filled = bar(line.queue.lag, line.most or 1, width).rstrip()
+    return ((filled, "warn" if line.queue.lag else "good"), ("─" * (width - len(filled)), "dim"))
+
+
+def _owner(line: Line, _: int) -> Cell:
+    return NOTHING if line.queue.owner is None else cell(line.queue.owner)
+
+
+QUEUES: Shape[Line] = Shape(
+    identity=lambda line: (line.queue.topic, line.queue.broker, line.queue.queue_id),
+    search=lambda line: f"{line.queue.topic} {line.queue.broker} {line.queue.owner or ''}",
+    columns=(
+        columns.text("TOPIC", lambda line: line.queue.topic, 18, width_max=50, role="strong"),
+        columns.text("BROKER", lambda line: line.queue.broker, 10, width_max=20),
+        columns.count("Q", lambda line: line.queue.queue_id, 3),
+        columns.count("NEXT", lambda line: line.queue.broker_offset, 10, importance=2),
+        columns.count("CONSUMED", lambda line: line.queue.consumer_offset, 10, importance=2),
+        columns.count("LAG", lambda line: line.queue.lag, 9),
+        columns.age("BEHIND", lambda line: line.queue.lag_s, 8),
+        Column(
+            title="LAG BAR",
+            cell=_lag_bar,
+            key=lambda line: line.queue.lag,
+            width=8,
+            width_max=24,
+            importance=1,
+        ),
+        Column(
+            title="OWNER", cell=_owner, key=lambda line: line.queue.owner, width=16, width_max=60
+        ),
+    ),
+)
+
+MEMBERS: Shape[Member] = Shape(
+    identity=lambda one: one.client_id,
+    search=lambda one: f"{one.client_id} {one.address or ''}",
+    columns=(
+        columns.text("CLIENT", lambda one: one.client_id, 30, width_max=60, role="strong"),
+        columns.text("ADDRESS", lambda one: one.address, 21),
+        columns.text("LANGUAGE", lambda one: one.language, 8),
+        columns.count("VERSION", lambda one: one.version, 7, importance=1),
+        columns.count("QUEUES", lambda one: one.queue_count, 6),
+        columns.text("AT", lambda one: ", ".join(one.brokers), 10, width_max=60, importance=1),
+    ),
+)
+
+
+class GroupScreen(DetailScreen):
+    """A group."""
+
+    TABS: ClassVar[Sequence[tuple[str, str]]] = (("queues-of", "Queues"), ("members", "Members"))
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.group_name = name
+
+    @property
+    def interest(self) -> Interest:
+        return Interest(topics=True, members_of=frozenset({self.group_name}))
+
+    def panes(self) -> Sequence[Widget]:
+        return (
+            Grid(QUEUES, empty="It has consumed nothing yet.", id="queues-of"),
+            Grid(MEMBERS, empty="Nobody is connected.", id="members"),
+        )
+
+    def show(self, frame: Frame) -> None:
+        group = frame.snapshot.groups.get(self.group_name)
+        if group is None:
+            self.set_title(content_of(cell(f"{self.group_name}: no such group any more", "warn")))
+            return
+        self.set_title(content_of(_title(group)))
+        most = max((one.lag for one in group.queues), default=0)
+        self.query_one("#queues-of", Grid).show_rows([Line(one, most) for one in group.queues])
+        self.query_one("#members", Grid).show_rows(group.members or ())
+
+
+def _title(group: Group) -> Cell:
+    title: Cell = (("group  ", "title"), (group.name, "strong"))
+    if group.lag is not None:
+        behind = "" if group.lag_s is None else f", {age_in_words(group.lag_s)}"
+        title += ((f"  lag {group.lag}{behind}", "warn" if group.lag else "good"),)
+    if group.members is not None:
+        title += ((f"  {len(group.members)} members", ""),)
+    if group.message_model:
+        title += ((f"  {group.message_model.lower()}, {group.consume_type or ''}", "dim"),)
+    subscribed = ", ".join(f"{topic} ({tags})" for topic, tags in group.subscriptions.items())
+    return (*title, (f"  reads {subscribed}", "dim")) if subscribed else title

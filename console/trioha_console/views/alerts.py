@@ -1,0 +1,115 @@
+"""Alerts: what the rules say is wrong, the worst first. Acknowledging says that somebody knows."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Static
+
+from trioha.watch.alerts import Alert, Alerts, Level
+from trioha.watch.collector import Interest
+from trioha.watch.rules import RULES
+from trioha_console import columns
+from trioha_console.arrange import Shape
+from trioha_console.cells import Cell, Column, cell
+from trioha_console.frame import Frame
+from trioha_console.views.view import View
+from trioha_console.widgets.grid import Grid
+
+ROLES = {Level.OK: "good", Level.WARN: "warn", Level.CRIT: "bad"}
+MARKS = {Level.OK: "●", Level.WARN: "▲", Level.CRIT: "✖"}
+
+
+@attrs.frozen
+class Line:
+    alert: Alert
+    wall_ms: int
+
+    @property
+    def age_s(self) -> float:
+        return max(0.0, (self.wall_ms - self.alert.since_wall_ms) / 1000)
+
+
+def _level(line: Line, _: int) -> Cell:
+    alert = line.alert
+    return cell(f"{MARKS[alert.level]} {alert.level.name}", ROLES[alert.level])
+
+
+def _text(line: Line, _: int) -> Cell:
+    return cell(line.alert.text, "dim" if line.alert.acknowledged else "")
+
+
+SHAPE: Shape[Line] = Shape(
+    identity=lambda line: line.alert.key,
+    search=lambda line: f"{line.alert.rule} {line.alert.subject} {line.alert.text}",
+    columns=(
+        Column(title="LEVEL", cell=_level, key=lambda line: int(line.alert.level), width=6),
+        columns.age("FOR", lambda line: line.age_s, 8),
+        columns.text(
+            "SEEN", lambda line: "seen" if line.alert.acknowledged else "new", 4, role="accent"
+        ),
+        columns.text("RULE", lambda line: line.alert.rule, 16, width_max=20),
+        Column(title="WHAT", cell=_text, key=lambda line: line.alert.text, width=34, width_max=200),
+    ),
+)
+
+
+class AlertsView(View):
+    """`a` acknowledges one, `A` all of them."""
+
+    NAME: ClassVar[str] = "alerts"
+    TITLE: ClassVar[str] = "Alerts"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "acknowledge", "Acknowledge"),
+        Binding("A", "acknowledge_all", "Acknowledge all"),
+    ]
+    DEFAULT_CSS = """
+    AlertsView > #rule {
+        height: 3; padding: 0 1; border-top: solid $panel; color: $foreground 70%;
+    }
+    """
+
+    def __init__(self, alerts: Alerts) -> None:
+        super().__init__()
+        self.alerts = alerts
+        self._wall_ms = 0
+
+    @property
+    def interest(self) -> Interest:
+        return Interest(topics=True)
+
+    def compose(self) -> ComposeResult:
+        yield Grid(SHAPE, empty="Nothing is wrong, by the rules as they are.")
+        yield Static(id="rule", markup=False)
+
+    def show(self, frame: Frame) -> None:
+        self._wall_ms = frame.wall_ms
+        self._draw()
+
+    def _draw(self) -> None:
+        self.grid.show_rows([Line(alert, self._wall_ms) for alert in self.alerts.active])
+        self._explain(self.grid.row)
+
+    def on_grid_moved(self, event: Grid.Moved) -> None:
+        event.stop()
+        self._explain(event.row)
+
+    def _explain(self, line: Line | None) -> None:
+        rule = None if line is None else RULES.get(line.alert.rule)
+        words = "Thresholds are in the file that `trioha context` shows."
+        if line is not None and rule is not None:
+            words = f"{line.alert.text}\n{rule.name}: {rule.doc}"
+        self.query_one("#rule", Static).update(words)
+
+    def action_acknowledge(self) -> None:
+        line = self.grid.row
+        if line is not None:
+            self.alerts.acknowledge(line.alert.key)
+            self._draw()
+
+    def action_acknowledge_all(self) -> None:
+        self.alerts.acknowledge_all()
+        self._draw()

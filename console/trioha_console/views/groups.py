@@ -1,0 +1,100 @@
+"""Consumer groups: how far behind, in messages and seconds, and whether that grows."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+from textual.app import ComposeResult
+
+from trioha.watch.collector import Interest
+from trioha.watch.history import Series
+from trioha.watch.queues import Group
+from trioha_console import columns
+from trioha_console.arrange import Shape
+from trioha_console.cells import NOTHING, Cell, Column, cell
+from trioha_console.frame import Frame
+from trioha_console.marks import sparkline
+from trioha_console.system_names import SystemNames
+from trioha_console.views.view import SystemView
+from trioha_console.widgets.grid import Grid
+
+_STEP_MS = 5_000
+_RATE_MS = 30_000
+
+
+@attrs.frozen
+class Line:
+    group: Group
+    lags: Series
+    wall_ms: int
+
+    @property
+    def growth(self) -> float | None:
+        """Messages a second that the lag grows by; it shrinks when negative."""
+        return self.lags.per_second(_RATE_MS)
+
+
+def _trend(line: Line, width: int) -> Cell:
+    return cell(sparkline(line.lags.last(width, _STEP_MS, line.wall_ms)), "accent")
+
+
+def _growth(line: Line, _: int) -> Cell:
+    growth = line.growth
+    if growth is None:
+        return NOTHING
+    if abs(growth) < 0.05:
+        return cell("steady", "dim")
+    return cell(f"{growth:+,.1f}", "warn" if growth > 0 else "good")
+
+
+SHAPE: Shape[Line] = Shape(
+    identity=lambda line: line.group.name,
+    search=lambda line: f"{line.group.name} {' '.join(line.group.topics)}",
+    columns=(
+        columns.text("GROUP", lambda line: line.group.name, 28, width_max=60, role="strong"),
+        columns.count("LAG", lambda line: line.group.lag, 11),
+        columns.age("BEHIND", lambda line: line.group.lag_s, 8),
+        Column(
+            title="LAG/S",
+            cell=_growth,
+            key=lambda line: line.growth,
+            width=10,
+            right=True,
+        ),
+        Column(title="LAG TREND", cell=_trend, width=10, width_max=40, importance=1),
+        columns.count("QUEUES", lambda line: len(line.group.queues), 6, importance=2),
+        columns.text(
+            "TOPICS", lambda line: ", ".join(line.group.topics), 14, width_max=60, importance=1
+        ),
+    ),
+)
+
+
+class GroupsView(SystemView):
+    """Enter opens a group: its queues with their owners, and its members."""
+
+    NAME: ClassVar[str] = "groups"
+    TITLE: ClassVar[str] = "Groups"
+
+    @property
+    def interest(self) -> Interest:
+        return Interest(topics=True)
+
+    def compose(self) -> ComposeResult:
+        yield Grid(SHAPE, empty="No groups yet; the first answers are on their way.")
+
+    def show(self, frame: Frame) -> None:
+        frame.history.add_groups(frame.snapshot)
+        names = SystemNames(frame.snapshot)
+        self.grid.show_rows(
+            [
+                Line(group, frame.history.lag(name), frame.wall_ms)
+                for name, group in frame.snapshot.groups.items()
+                if self.system or not names.has_group(name)
+            ]
+        )
+
+    async def on_grid_chosen(self, event: Grid.Chosen) -> None:
+        event.stop()
+        await self.app.run_action(f"group({event.row.group.name!r})")

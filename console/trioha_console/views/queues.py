@@ -1,0 +1,112 @@
+"""Queues: both ends of each, on every broker; which ones get more than their share."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import attrs
+from textual.app import ComposeResult
+
+from trioha.watch.collector import Interest
+from trioha.watch.queues import Queue
+from trioha_console import columns
+from trioha_console.arrange import Shape
+from trioha_console.cells import Cell, Column
+from trioha_console.frame import Frame
+from trioha_console.marks import bar
+from trioha_console.system_names import SystemNames
+from trioha_console.views.view import SystemView
+from trioha_console.widgets.grid import Grid
+
+
+@attrs.frozen
+class Line:
+    queue: Queue
+    most: int
+    """The fullest queue of the topic holds so many."""
+    wall_ms: int
+
+    @property
+    def held(self) -> int:
+        return self.queue.max_offset - self.queue.min_offset
+
+    @property
+    def idle_s(self) -> float | None:
+        updated_ms = self.queue.updated_ms
+        return None if updated_ms is None else max(0.0, (self.wall_ms - updated_ms) / 1000)
+
+    @property
+    def told_s(self) -> float | None:
+        told_ms = self.queue.wall_ms
+        return None if told_ms is None else max(0.0, (self.wall_ms - told_ms) / 1000)
+
+
+def lines_of(frame: Frame, *, system: bool) -> list[Line]:
+    queues = frame.snapshot.queues
+    if not system:
+        names = SystemNames(frame.snapshot)
+        hidden = {name for name in {one.topic for one in queues} if names.has_topic(name)}
+        queues = tuple(one for one in queues if one.topic not in hidden)
+    most: dict[str, int] = {}
+    for queue in queues:
+        held = queue.max_offset - queue.min_offset
+        if held > most.get(queue.topic, -1):
+            most[queue.topic] = held
+    return [Line(queue, most[queue.topic], frame.wall_ms) for queue in queues]
+
+
+def _skew(line: Line, width: int) -> Cell:
+    filled = bar(line.held, line.most or 1, width).rstrip()
+    return ((filled, "accent"), ("─" * (width - len(filled)), "dim"))
+
+
+SHAPE: Shape[Line] = Shape(
+    identity=lambda line: (line.queue.topic, line.queue.broker, line.queue.queue_id),
+    search=lambda line: f"{line.queue.topic} {line.queue.broker}",
+    columns=(
+        columns.text("TOPIC", lambda line: line.queue.topic, 22, width_max=60, role="strong"),
+        columns.text("BROKER", lambda line: line.queue.broker, 12, width_max=24),
+        columns.count("Q", lambda line: line.queue.queue_id, 4),
+        columns.count("FIRST", lambda line: line.queue.min_offset, 12, importance=2),
+        columns.count("NEXT", lambda line: line.queue.max_offset, 12, importance=1),
+        columns.count("HELD", lambda line: line.held, 10),
+        Column(
+            title="SHARE OF FULLEST",
+            cell=_skew,
+            key=lambda line: line.held / line.most if line.most else None,
+            width=10,
+            width_max=30,
+        ),
+        columns.age("LAST PUT", lambda line: line.idle_s, 8),
+        columns.age("TOLD", lambda line: line.told_s, 6, importance=3),
+    ),
+)
+
+
+class QueuesView(SystemView):
+    """All queues, or those of the topic that the filter names."""
+
+    NAME: ClassVar[str] = "queues"
+    TITLE: ClassVar[str] = "Queues"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.topic = ""
+        """The topic that is looked at closely, so asked for more often; "" for none."""
+
+    @property
+    def interest(self) -> Interest:
+        if self.topic:
+            return Interest(topics=True, stats_of=frozenset({self.topic}), stats_of_all=True)
+        return Interest(topics=True, stats_of_all=True)
+
+    def compose(self) -> ComposeResult:
+        yield Grid(SHAPE, empty="No queues yet; the first answers are on their way.")
+
+    def show(self, frame: Frame) -> None:
+        self.grid.show_rows(lines_of(frame, system=self.system))
+
+    async def on_grid_chosen(self, event: Grid.Chosen) -> None:
+        event.stop()
+        queue = event.row.queue
+        await self.app.run_action(f"browse({queue.topic!r}, {queue.broker!r}, {queue.queue_id})")

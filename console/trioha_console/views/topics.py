@@ -1,0 +1,133 @@
+"""Topics: where each is, how much it holds, how fast it grows."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import ClassVar
+
+import attrs
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from trioha.watch.collector import Interest
+from trioha.watch.history import Series
+from trioha.watch.queues import Queue, Topic
+from trioha.wire.codes import Perm
+from trioha_console import columns
+from trioha_console.arrange import Shape
+from trioha_console.cells import Cell, Column, cell
+from trioha_console.frame import Frame
+from trioha_console.marks import sparkline
+from trioha_console.system_names import SystemNames
+from trioha_console.views.view import SystemView
+from trioha_console.widgets.grid import Grid
+
+_STEP_MS = 5_000
+_RATE_MS = 15_000
+
+
+@attrs.frozen
+class Line:
+    topic: Topic
+    held: int | None
+    """Messages that its queues hold; None until they were asked for."""
+    updated_ms: int | None
+    growth: Series
+    wall_ms: int
+
+    @property
+    def rate(self) -> float | None:
+        return self.growth.per_second(_RATE_MS)
+
+    @property
+    def idle_s(self) -> float | None:
+        if self.updated_ms is None:
+            return None
+        return max(0.0, (self.wall_ms - self.updated_ms) / 1000)
+
+
+def lines_of(frame: Frame, *, system: bool) -> list[Line]:
+    held: dict[str, list[Queue]] = {}
+    for queue in frame.snapshot.queues:
+        held.setdefault(queue.topic, []).append(queue)
+    names = SystemNames(frame.snapshot)
+    lines = []
+    for name, topic in frame.snapshot.topics.items():
+        if not system and names.has_topic(name):
+            continue
+        queues = held.get(name)
+        lines.append(
+            Line(
+                topic,
+                None if queues is None else sum(one.max_offset - one.min_offset for one in queues),
+                max((one.updated_ms or 0 for one in queues or ()), default=0) or None,
+                frame.history.topic(name),
+                frame.wall_ms,
+            )
+        )
+    return lines
+
+
+def permission(perm: int | None) -> str | None:
+    if perm is None:
+        return "differs"
+    words = [word for bit, word in ((Perm.READ, "read"), (Perm.WRITE, "write")) if perm & bit]
+    return "+".join(words) or "none"
+
+
+def _trend(line: Line, width: int) -> Cell:
+    ends = line.growth.last(width + 1, _STEP_MS, line.wall_ms)
+    steps: list[float | None] = [
+        None if before is None or after is None else max(0.0, after - before)
+        for before, after in pairwise(ends)
+    ]
+    return cell(sparkline(steps), "accent")
+
+
+SHAPE: Shape[Line] = Shape(
+    identity=lambda line: line.topic.name,
+    search=lambda line: f"{line.topic.name} {' '.join(line.topic.brokers)}",
+    columns=(
+        columns.text("TOPIC", lambda line: line.topic.name, 28, width_max=60, role="strong"),
+        columns.count("READ Q", lambda line: line.topic.read_queue_nums, 6, importance=2),
+        columns.count("WRITE Q", lambda line: line.topic.write_queue_nums, 7),
+        columns.text("ALLOWS", lambda line: permission(line.topic.perm), 10, importance=3),
+        columns.count("HELD", lambda line: line.held, 12),
+        columns.rate("IN/S", lambda line: line.rate, 9),
+        columns.age("LAST PUT", lambda line: line.idle_s, 8),
+        Column(title="IN TREND", cell=_trend, width=10, width_max=30, importance=2),
+        columns.text(
+            "BROKERS", lambda line: ", ".join(line.topic.brokers), 12, width_max=50, importance=1
+        ),
+    ),
+)
+
+
+class TopicsView(SystemView):
+    """Enter opens a topic's queues."""
+
+    NAME: ClassVar[str] = "topics"
+    TITLE: ClassVar[str] = "Topics"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("b", "browse", "Browse"),
+    ]
+
+    @property
+    def interest(self) -> Interest:
+        return Interest(topics=True, stats_of_all=True)
+
+    def compose(self) -> ComposeResult:
+        yield Grid(SHAPE, empty="No topics yet; the first answers are on their way.")
+
+    def show(self, frame: Frame) -> None:
+        frame.history.add_topics(frame.snapshot)
+        self.grid.show_rows(lines_of(frame, system=self.system))
+
+    async def action_browse(self) -> None:
+        line = self.grid.row
+        if line is not None:
+            await self.app.run_action(f"browse({line.topic.name!r})")
+
+    async def on_grid_chosen(self, event: Grid.Chosen) -> None:
+        event.stop()
+        await self.app.run_action(f"queues({event.row.topic.name!r})")

@@ -1,0 +1,54 @@
+"""The last line: which keys do what here, from the bindings that are active; a click does it too.
+
+Textual's Footer makes a widget per key whenever the focus moves, which is most of what moving about
+would cost.
+"""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Static
+
+
+class KeysLine(Static):
+    """One line; keys that there is no room for are in the help."""
+
+    DEFAULT_CSS = """
+    KeysLine {
+        height: 1; padding: 0 1; background: $panel; text-wrap: nowrap; text-overflow: ellipsis;
+        dock: bottom;
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: tuple[tuple[str, str, str], ...] = ()
+
+    def on_mount(self) -> None:
+        self.screen.bindings_updated_signal.subscribe(self, self._bindings_changed)
+        self._draw()
+
+    def _bindings_changed(self, _: Screen[object]) -> None:
+        if self.screen.is_current:
+            self._draw()
+
+    def _draw(self) -> None:
+        told: dict[str, tuple[str, str, str]] = {}
+        for _, binding, enabled, _ in self.screen.active_bindings.values():
+            if binding.show and enabled and not binding.system:
+                shown = self.app.get_key_display(binding)
+                told[binding.action] = (binding.key.partition(",")[0], shown, binding.description)
+        keys = tuple(told.values())
+        if keys == self._shown:
+            return
+        self._shown = keys
+        parts = [
+            Content.from_markup(
+                f"[@click=app.simulate_key('{key}')][bold $primary]$shown[/] $words[/]  ",
+                shown=shown,
+                words=words,
+            )
+            for key, shown, words in keys
+        ]
+        self.update(Content("").join(parts))

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import pytest
+from support.raw_answers import RawCluster
+from support.screens import LARGE, SMALL, Console, check_snapshot, open_console
+from trioha_console.screens.node import NodeScreen
+
+from trioha.errors import Unreachable
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+
+SIZES = pytest.mark.parametrize("size", [SMALL, LARGE])
+TREE = {
+    "count": 4,
+    "root": {
+        "name": "<init>",
+        "waits_in": "",
+        "nurseries": [
+            {
+                "left_out": 0,
+                "tasks": [
+                    {
+                        "name": "node",
+                        "waits_in": "services/broker.py:105 _serve_store",
+                        "nurseries": [
+                            {
+                                "left_out": 7,
+                                "tasks": [
+                                    {
+                                        "name": "commitlog_flush",
+                                        "waits_in": "services/commitlog_flush.py:62 run",
+                                        "nurseries": [],
+                                    }
+                                ],
+                            }
+                        ],
+                    },
+                    {"name": "signals", "waits_in": "", "nurseries": []},
+                ],
+            }
+        ],
+    },
+}
+SETTINGS = {
+    "settings": [
+        {"key": "brokerRole", "value": "SYNC_MASTER", "origin": "--role", "doc": ""},
+        {"key": "adminHttpEnable", "value": True, "origin": "default", "doc": ""},
+    ]
+}
+EVENTS = [
+    [1, 1_760_000_000_000, "node_started", {"node": "broker-a:0"}],
+    [2, 1_760_000_001_000, "ha_disconnected", {"peer": "10.0.1.2:5", "reason": "silent"}],
+]
+
+
+class FakeNode:
+    """Answers what the node screen asks; polls of the journal beyond its end hang."""
+
+    def __init__(self) -> None:
+        self.events = list(EVENTS)
+
+    async def __call__(self, address: str, command: RemotingCommand) -> RemotingCommand:
+        if command.code == RequestCode.TRIOHA_NODE_TASKS:
+            return command.response(body=msgpack.packb(TREE))
+        if command.code == RequestCode.TRIOHA_NODE_CONFIG:
+            return command.response(body=msgpack.packb(SETTINGS))
+        if command.code == RequestCode.TRIOHA_JOURNAL_STREAM:
+            first = command.ext_int("from", 1)
+            if first > len(self.events):
+                raise Unreachable("10.0.1.1:10911: connection closed by the node")
+            told: dict[str, Any] = {"next": len(self.events) + 1, "end": len(self.events) + 1}
+            return command.response(body=msgpack.packb(told | {"events": self.events[first - 1 :]}))
+        raise AssertionError(f"asked {command}")
+
+
+async def open_node(console: Console) -> None:
+    console.source.answer = FakeNode()
+    await console.press("down", "enter")
+    await console.tick()
+    assert isinstance(console.app.screen, NodeScreen)
+
+
+@SIZES
+async def test_each_tab_of_a_node(size: tuple[int, int]) -> None:
+    cluster = RawCluster()
+    master, _ = cluster.add_set("broker-a")
+    cluster.statuses[master]["epochs"] = [
+        {"epoch": 1, "home_id": 0, "start_offset": 0, "began_wall_ms": 1_760_000_000_000}
+    ]
+    cluster.tick()
+    async with open_console(cluster, size) as console:
+        await open_node(console)
+        name = f"{size[0]}x{size[1]}"
+        check_snapshot(f"node-overview-{name}", console.text)
+        for tab in ("journal", "tasks", "settings"):
+            await console.press("tab")
+            await console.pilot.pause()
+            check_snapshot(f"node-{tab}-{name}", console.text)
+
+
+async def test_the_journal_is_filtered_by_words() -> None:
+    cluster = RawCluster()
+    cluster.add_set("broker-a")
+    async with open_console(cluster) as console:
+        await open_node(console)
+        await console.press("tab", "slash", *"disconn")
+        assert "ha_disconnected" in console.text
+        assert "node_started" not in console.text
+        await console.press("escape")
+        assert "node_started" in console.text
+
+
+async def test_a_node_that_is_not_ours_says_so_in_a_sentence() -> None:
+    cluster = RawCluster()
+    cluster.add_set("broker-a")
+
+    async def refuse(address: str, command: RemotingCommand) -> RemotingCommand:
+        return command.response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not supported")
+
+    async with open_console(cluster) as console:
+        await open_node(console)
+        console.source.answer = refuse
+        await console.press("tab", "tab")
+        await console.pilot.pause()
+        assert "This node is not trioha, or an older one" in console.text
+
+
+async def test_a_journal_whose_node_goes_away_keeps_what_it_has_told() -> None:
+    cluster = RawCluster()
+    cluster.add_set("broker-a")
+    async with open_console(cluster) as console:
+        await open_node(console)
+        await console.press("tab")
+        await console.pilot.pause()
+        assert "node_started" in console.text
+        assert "connection closed by the node" in console.text
+
+
+async def test_escape_goes_back_and_the_screen_below_is_drawn_anew() -> None:
+    cluster = RawCluster()
+    _, slave = cluster.add_set("broker-a")
+    async with open_console(cluster) as console:
+        await open_node(console)
+        cluster.silent[slave] = "gone"
+        await console.tick()
+        await console.press("escape")
+        assert "silent" in console.line(f"1 {slave}")

@@ -1,0 +1,135 @@
+"""Brokers, topics, queues, groups: each screen in both sizes, and what its keys do."""
+
+from __future__ import annotations
+
+import pytest
+from support.raw_answers import NAMESRV, RawCluster
+from support.raw_topics import GROUP, TOPIC, add_members, add_topics
+from support.screens import LARGE, SMALL, check_snapshot, open_console
+from trioha_console.screens.group import GroupScreen
+
+SIZES = pytest.mark.parametrize("size", [SMALL, LARGE])
+
+
+def a_cluster() -> RawCluster:
+    cluster = RawCluster()
+    first, _ = cluster.add_set("broker-a")
+    second, slave = cluster.add_set("broker-b")
+    cluster.statuses[second]["disk_ratio"] = 0.81
+    cluster.silent[slave] = "did not answer within 3 s"
+    add_topics(cluster, first, second)
+    add_members(cluster, first, second)
+    return cluster
+
+
+def busy(cluster: RawCluster) -> None:
+    for status in cluster.statuses.values():
+        status["put_total"] += 120
+
+
+@SIZES
+async def test_brokers(size: tuple[int, int]) -> None:
+    cluster = a_cluster()
+    async with open_console(cluster, size) as console:
+        await console.press("2")
+        for _ in range(4):
+            busy(cluster)
+            await console.tick()
+        check_snapshot(f"brokers-{size[0]}x{size[1]}", console.text)
+
+
+@SIZES
+async def test_topics(size: tuple[int, int]) -> None:
+    async with open_console(a_cluster(), size) as console:
+        await console.press("3")
+        await console.tick()
+        check_snapshot(f"topics-{size[0]}x{size[1]}", console.text)
+
+
+@SIZES
+async def test_queues(size: tuple[int, int]) -> None:
+    async with open_console(a_cluster(), size) as console:
+        await console.press("4")
+        await console.tick()
+        check_snapshot(f"queues-{size[0]}x{size[1]}", console.text)
+
+
+@SIZES
+async def test_groups(size: tuple[int, int]) -> None:
+    async with open_console(a_cluster(), size) as console:
+        await console.press("5")
+        await console.tick()
+        check_snapshot(f"groups-{size[0]}x{size[1]}", console.text)
+
+
+@SIZES
+async def test_a_group_with_the_owner_of_each_queue(size: tuple[int, int]) -> None:
+    async with open_console(a_cluster(), size) as console:
+        await console.press("5", "enter")
+        await console.tick()
+        assert isinstance(console.app.screen, GroupScreen)
+        check_snapshot(f"group-{size[0]}x{size[1]}", console.text)
+        await console.press("tab")
+        assert "10.7.0.2:5002" in console.text
+        await console.press("escape")
+        assert console.app.screen is console.app.main
+
+
+async def test_a_name_server_that_is_silent_is_named_with_its_reason() -> None:
+    cluster = a_cluster()
+    async with open_console(cluster, LARGE) as console:
+        await console.press("2")
+        cluster.silent[NAMESRV] = f"{NAMESRV}: Connection refused"
+        await console.tick()
+        assert "Connection refused" in console.line("name servers  ✖")
+
+
+async def test_what_is_asked_of_the_brokers_follows_the_screen() -> None:
+    async with open_console(a_cluster()) as console:
+        wanted = []
+        for keys in (["1"], ["3"], ["5"], ["enter"], ["escape", "1"]):
+            await console.press(*keys)
+            interest = console.source.interest
+            wanted.append((interest.topics, interest.stats_of_all, set(interest.members_of)))
+        nothing: set[str] = set()
+        assert wanted == [
+            (False, False, nothing),
+            (True, True, nothing),
+            (True, False, nothing),
+            (True, False, {GROUP}),
+            (False, False, nothing),
+        ]
+
+
+async def test_names_of_the_system_are_hidden_until_they_are_asked_for() -> None:
+    async with open_console(a_cluster()) as console:
+        await console.press("3")
+        assert "%RETRY%" not in console.text
+        await console.press("a")
+        assert "%RETRY%" in console.text
+        await console.press("5")
+        assert "TOOLS_CONSUMER" not in console.text
+        await console.press("a")
+        assert "TOOLS_CONSUMER" in console.text
+
+
+async def test_enter_on_a_topic_shows_its_queues() -> None:
+    async with open_console(a_cluster()) as console:
+        await console.press("3", "enter")
+        assert console.app.view.NAME == "queues"
+        assert console.app.view.grid.filter_text == TOPIC
+        assert console.source.interest.stats_of == {TOPIC}
+
+
+async def test_a_topic_that_grows_has_a_rate() -> None:
+    cluster = RawCluster()
+    first, _ = cluster.add_set("broker-c")
+    async with open_console(cluster, LARGE) as console:
+        await console.press("3")
+        for step in range(1, 4):
+            cluster.tick(5000)
+            add_topics(cluster, first)
+            cluster.say(first, f"topic_stats/{TOPIC}", [[0, 0, 1000 * step, cluster.wall_ms]])
+            await console.frame()
+        line = console.line(TOPIC)
+        assert " 200 " in line, line

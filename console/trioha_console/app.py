@@ -208,13 +208,18 @@ class ConsoleApp(CommandActions, App[None]):
         self.show_frame()
 
     def show_nav(self) -> None:
-        grid = self.view.grid
-        note = ""
-        if grid.filter_text:
-            note = f"/{grid.filter_text}  {len(grid.rows)} of {grid.total}"
         names = [(view.NAME, view.TITLE) for view in VIEWS]
         active = [alert for alert in self.alerts.active if not alert.acknowledged]
-        self.main.query_one(NavLine).show(names, self.view.NAME, note, alerts=len(active))
+        self.main.query_one(NavLine).show(names, self.view.NAME, alerts=len(active))
+        self.show_filter()
+
+    def show_filter(self) -> None:
+        """Rows that are hidden are never hidden silently."""
+        grid, note = self.front_grid, ""
+        if grid is not None and grid.filter_text:
+            note = f"/{grid.filter_text}  {len(grid.rows)} of {grid.total}"
+        for line in self.screen.query(KeysLine):
+            line.show_note(note)
 
     def _toast(self, changes: Sequence[AlertChange]) -> None:
         worse = [change.alert for change in changes if change.is_worse]

@@ -91,7 +91,7 @@ class CommandActions(_Base):
         app = self._console()
         if app.front_grid is not None:
             app.front_grid.set_filter(text)
-            app.show_nav()
+            app.show_filter()
 
     # The commands. Errors of all: TriohaError in a sentence.
 

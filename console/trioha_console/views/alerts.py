@@ -75,7 +75,6 @@ class AlertsView(View):
     def __init__(self, alerts: Alerts) -> None:
         super().__init__()
         self.alerts = alerts
-        self._wall_ms = 0
 
     @property
     def interest(self) -> Interest:
@@ -86,11 +85,7 @@ class AlertsView(View):
         yield Static(id="rule", markup=False)
 
     def show(self, frame: Frame) -> None:
-        self._wall_ms = frame.wall_ms
-        self._draw()
-
-    def _draw(self) -> None:
-        self.grid.show_rows([Line(alert, self._wall_ms) for alert in self.alerts.active])
+        self.grid.show_rows([Line(alert, frame.wall_ms) for alert in self.alerts.active])
         self._explain(self.grid.row)
 
     def on_grid_moved(self, event: Grid.Moved) -> None:
@@ -108,8 +103,12 @@ class AlertsView(View):
         line = self.grid.row
         if line is not None:
             self.alerts.acknowledge(line.alert.key)
-            self._draw()
+            self._redraw()
 
     def action_acknowledge_all(self) -> None:
         self.alerts.acknowledge_all()
-        self._draw()
+        self._redraw()
+
+    def _redraw(self) -> None:
+        """The count beside the screen's name changes as well."""
+        self.app.call_later(self.app.run_action, "redraw")

@@ -138,6 +138,8 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
         if len(self.rows) != old_count:
             self.virtual_size = Size(self._width, len(self.rows) + 1)
             self.refresh()
+            # How far one can scroll is known after the layout.
+            self.call_after_refresh(self._keep_in_view)
         else:
             for index in self._visible():
                 if self._cells_of(index) != old_cells.get(index):
@@ -154,12 +156,15 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
     def watch_cursor(self, old: int, new: int) -> None:
         self.refresh_line(old + 1)
         self.refresh_line(new + 1)
-        top, height = self.scroll_offset.y, self.size.height
-        if new < top or height < 3:
-            self.scroll_to(y=new, animate=False, immediate=True)
-        elif new + 2 - height > top:
-            self.scroll_to(y=new + 2 - height, animate=False, immediate=True)
+        self._keep_in_view()
         self._tell_moved()
+
+    def _keep_in_view(self) -> None:
+        index, top, height = self.cursor, self.scroll_offset.y, self.size.height
+        if index < top or height < 3:
+            self.scroll_to(y=index, animate=False, immediate=True)
+        elif index + 2 - height > top:
+            self.scroll_to(y=index + 2 - height, animate=False, immediate=True)
 
     def _tell_moved(self) -> None:
         row = self.row
@@ -216,6 +221,7 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
         self._cells = {}
         self.virtual_size = Size(self._width, len(self.rows) + 1)
         self.refresh()
+        self.call_after_refresh(self._keep_in_view)
 
     def notify_style_update(self) -> None:
         self._styles = {}

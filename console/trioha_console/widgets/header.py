@@ -88,11 +88,9 @@ class NavLine(Static):
         super().__init__()
         self._shown: object = None
 
-    def show(
-        self, names: Sequence[tuple[str, str]], current: str, note: str = "", *, alerts: int = 0
-    ) -> None:
-        """`names` are (id, title) in order; `note` is what is said of the table in front."""
-        shown = tuple(names), current, note, alerts
+    def show(self, names: Sequence[tuple[str, str]], current: str, *, alerts: int = 0) -> None:
+        """`names` are (id, title) in order; `alerts` is how many nobody has acknowledged."""
+        shown = tuple(names), current, alerts
         if shown == self._shown:
             return
         self._shown = shown
@@ -100,10 +98,8 @@ class NavLine(Static):
         for number, (name, title) in enumerate(names, 1):
             style = "bold $primary reverse" if name == current else "$foreground 70%"
             parts.append(
-                Content.from_markup(f"[@click=app.view('{name}')][{style}] {number} {title} [/][/]")
+                Content.from_markup(f" [@click=app.view('{name}')][{style}]{number} {title}[/][/]")
             )
         if alerts:
             parts.append(Content.styled(f" ✖ {alerts}", "bold $error"))
-        if note:
-            parts.append(Content.styled(f"  {note}", "$accent"))
         self.update(Content("").join(parts))

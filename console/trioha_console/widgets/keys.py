@@ -23,11 +23,18 @@ class KeysLine(Static):
 
     def __init__(self) -> None:
         super().__init__()
-        self._shown: tuple[tuple[str, str, str], ...] = ()
+        self._shown: object = None
+        self._note = ""
 
     def on_mount(self) -> None:
         self.screen.bindings_updated_signal.subscribe(self, self._bindings_changed)
         self._draw()
+
+    def show_note(self, note: str) -> None:
+        """Words before the keys: which rows the table in front leaves out."""
+        if note != self._note:
+            self._note = note
+            self._draw()
 
     def _bindings_changed(self, _: Screen[object]) -> None:
         if self.screen.is_current:
@@ -40,10 +47,11 @@ class KeysLine(Static):
                 shown = self.app.get_key_display(binding)
                 told[binding.action] = (binding.key.partition(",")[0], shown, binding.description)
         keys = tuple(told.values())
-        if keys == self._shown:
+        if (keys, self._note) == self._shown:
             return
-        self._shown = keys
-        parts = [
+        self._shown = (keys, self._note)
+        parts = [Content.styled(f"{self._note}  ", "bold $accent")] if self._note else []
+        parts += [
             Content.from_markup(
                 f"[@click=app.simulate_key('{key}')][bold $primary]$shown[/] $words[/]  ",
                 shown=shown,

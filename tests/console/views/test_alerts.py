@@ -32,7 +32,7 @@ async def test_an_alert_is_a_toast_and_a_bell_once() -> None:
         await console.tick(12)
         assert bells == [1]
         assert [toast.title for toast in console.app._notifications] == ["broker_silent"]
-        assert " ✖ 1" in console.text.splitlines()[1]
+        assert "✖ 1" in console.text.splitlines()[1]
 
 
 async def test_an_alert_that_somebody_knows_is_kept_and_not_counted() -> None:

@@ -88,7 +88,9 @@ class Console:
 
     async def _take_frame(self) -> None:
         self.source.push()
-        while self.app.frame is None or self.app.frame.wall_ms < self.source.cluster.wall_ms:
+        wall_ms = self.source.cluster.wall_ms
+        # The program tells nobody that it took a frame.
+        while self.app.frame is None or self.app.frame.wall_ms < wall_ms:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
     async def press(self, *keys: str) -> None:

@@ -323,6 +323,30 @@ def test_each_rule_is_ordered_and_says_what_it_is(rule: Rule) -> None:
     assert level_of(0, rule) is Level.OK
 
 
+def test_groups_are_looked_at_when_brokers_have_told_of_them() -> None:
+    cluster, master, _ = healthy()
+    alerts = Alerts({"group_lag": attrs.evolve(RULES["group_lag"], for_s=3)})
+
+    def look() -> int:
+        cluster.tick()
+        alerts.look(ClusterSnapshot.of(cluster.raw()))
+        return len(alerts.active)
+
+    def say(lag: int) -> None:
+        cluster.say(master, "progress", {"g": {"T": [[0, lag, 0, cluster.wall_ms]]}})
+
+    say(200_000)
+    assert [look() for _ in range(5)] == [0] * 5  # told once only
+    say(200_000)
+    assert [look() for _ in range(5)] == [1] * 5
+    say(0)
+    look()
+    for _ in range(4):
+        say(0)
+        look()
+    assert alerts.active == ()
+
+
 def test_alerts_of_a_real_failure_in_order_of_weight() -> None:
     cluster, _, slave = healthy()
     alerts = Alerts({name: attrs.evolve(rule, for_s=0) for name, rule in RULES.items()})

@@ -19,6 +19,8 @@ from enum import IntEnum
 
 import attrs
 
+from trioha.watch.questions import PROGRESS
+from trioha.watch.readings import fields_of
 from trioha.watch.rules import RULES, Area, Reading, Rule
 from trioha.watch.snapshot import ClusterSnapshot
 
@@ -112,6 +114,7 @@ class Alerts:
     def __init__(self, rules: Mapping[str, Rule] = RULES) -> None:
         self._rules = rules
         self._states: dict[AlertKey, _State] = {}
+        self._groups_told: frozenset[tuple[str, object]] | None = None
 
     @property
     def active(self) -> tuple[Alert, ...]:
@@ -133,7 +136,10 @@ class Alerts:
         now_ms = snapshot.at_wall_ms
         changes: list[AlertChange] = []
         seen: set[AlertKey] = set()
+        skipped = self._told_before(snapshot)
         for rule in self._rules.values():
+            if rule.name in skipped:
+                continue
             for reading in rule.read(snapshot):
                 key = rule.name, reading.subject
                 if key in seen or len(seen) >= ALERTS_MAX:
@@ -146,11 +152,27 @@ class Alerts:
                 change = _follow(state, rule, reading, now_ms)
                 if change is not None:
                     changes.append(change)
-        for key in self._states.keys() - seen:
+        for key in [key for key in self._states if key not in seen and key[0] not in skipped]:
             gone = self._states.pop(key)
             if gone.alert is not None:
                 changes.append(_ended(gone.alert))
         return changes
+
+    def _told_before(self, snapshot: ClusterSnapshot) -> set[str]:
+        """Rules of groups, while no broker has told of its groups anew.
+
+        They are asked less often than everything else, and ten thousand queues are a lot to add up
+        each second for the same result.
+        """
+        told = frozenset(
+            (address, fields_of(answers.get(PROGRESS)).get("wall_ms"))
+            for address, answers in fields_of(snapshot.raw.get("answers")).items()
+            if PROGRESS in answers
+        )
+        before, self._groups_told = self._groups_told, told
+        if told != before:
+            return set()
+        return {rule.name for rule in self._rules.values() if rule.area is Area.GROUP}
 
     def acknowledge(self, key: AlertKey) -> bool:
         """Somebody knows; False when there is no such alert."""
@@ -167,6 +189,7 @@ class Alerts:
     def clear(self) -> None:
         """Forget all: a replay has jumped."""
         self._states.clear()
+        self._groups_told = None
 
 
 def _follow(state: _State, rule: Rule, reading: Reading, now_ms: int) -> AlertChange | None:

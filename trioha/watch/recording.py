@@ -9,8 +9,8 @@ Theory of operation. The file is a magic and then records; big endian::
 A KEY frame holds all raw answers of one moment, a DELTA what changed since the frame before. A MARK
 says that something happened at a frame: a role changed, a link dropped, an alert began. To show a
 moment, the newest KEY before it is read and the DELTAs after it are applied; a KEY comes every
-`KEY_FRAMES`, so that is a bounded number of records. There is no index: walking the record heads of
-a day takes a tenth of a second, and a file without an index is whole wherever it is cut.
+`KEY_FRAMES`, so that is a bounded number of records. There is no index: walking a day's
+records takes a third of a second, and a file without an index is whole wherever it is cut.
 
 The file is appended to and never changed, so it can be read while it is written. A file cut short
 reads up to its last whole record; a damaged stretch is passed over, and frames that built on it are

@@ -19,7 +19,7 @@ from trioha.broker.failover import FailoverProcessor
 from trioha.config import BrokerConfig
 from trioha.ha.mastership import Mastership
 from trioha.journal import EventSink
-from trioha.remoting.channel import Instant
+from trioha.remoting.channel import Channel, Instant
 from trioha.services.alarm import Alarm
 from trioha.services.broker_listeners import BrokerAddresses
 from trioha.services.broker_status import broker_status
@@ -43,6 +43,7 @@ from trioha.services.namesrv_registration import (
     NamesrvRegistration,
     Refutation,
 )
+from trioha.services.old_routes import OldRoutes
 from trioha.services.open_mastership import config_of_role, open_mastership
 from trioha.services.remoting_link import LinkLimits
 from trioha.services.remoting_server import RemotingServer
@@ -107,7 +108,7 @@ class BrokerNode:
                 outbox_bytes_max=config.outbox_bytes_max,
             ),
             connections_max=config.connections_max,
-            on_closed=core.channel_closed,
+            on_closed=self._channel_closed,
             on_batch=self.after_batch,
         )
         # What was changed is on its way to disk and slaves before an answer says so.
@@ -140,6 +141,7 @@ class BrokerNode:
             on_refuted=self._on_refuted,
         )
         core.topics.on_change = self.registration.topics_changed
+        self.old_routes = OldRoutes(clock, events)
         self.roles = RoleControl(self)
         self.metadata_files = MetadataFiles(
             config, core, events, self._on_metadata_synced, {"failovers.json": self.roles.audit}
@@ -190,6 +192,10 @@ class BrokerNode:
         self.pull_hold.check()
         self.client_expiry.check()
         self.persist.check()
+
+    def _channel_closed(self, channel: Channel) -> None:
+        self.core.channel_closed(channel)
+        self.old_routes.channel_closed(channel)
 
     def on_acked(self, offset: int) -> None:
         """A slave has acknowledged; called in the scheduler pass that read it. HOT."""
@@ -269,6 +275,7 @@ class BrokerNode:
         self.master_remoting_address.set(address)
         if not self.config.ha_master_address or self.mastership.history.was_failed_over:
             self.master_address.set(ha_address)
+        self.roles.master_known(address)
 
     def _on_refuted(self, found: Refutation) -> None:
         """A name server has refused our claim to be master."""

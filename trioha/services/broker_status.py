@@ -84,6 +84,7 @@ def broker_status(node: BrokerNode, instant: Instant) -> dict[str, object]:
         "follows": node.master_remoting_address.value if node.role is BrokerRole.SLAVE else "",
         "ticket": None if ticket is None else ticket.as_dict(instant.now_ms),
         "fenced_by": mastership.fenced_by,
+        "old_routes": attrs.asdict(node.old_routes.statistics(instant.now_ms)),
         "members": {str(home): address for home, address in mastership.members.items()},
         "sync": mastership.newest.sync if mastership.newest is not None else None,
     }

@@ -32,7 +32,10 @@ async def serve_role(
     while True:
         node.roles.changed = trio.Event()
         async with trio.open_nursery() as nursery:
-            if node.role is BrokerRole.SLAVE:
+            node.roles.scope = nursery.cancel_scope
+            if node.roles.suspended:
+                nursery.start_soon(_turn_away, ha_listener, name="ha.turn_away")
+            elif node.role is BrokerRole.SLAVE:
                 await _start_slave(node, ha_listener, nursery)
             else:
                 await _start_master(node, ha_listener, nursery)
@@ -40,7 +43,9 @@ async def serve_role(
             task_status = trio.TASK_STATUS_IGNORED
             await node.roles.changed.wait()
             nursery.cancel_scope.cancel()
-        node.ha_master = node.ha_client = node.slave_synchronizer = None
+        node.ha_master = node.slave_synchronizer = None
+        if not node.roles.suspended:
+            node.ha_client = None
         await node.roles.carry_out()
 
 

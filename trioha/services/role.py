@@ -33,9 +33,7 @@ async def serve_role(
         node.roles.changed = trio.Event()
         async with trio.open_nursery() as nursery:
             node.roles.scope = nursery.cancel_scope
-            if node.roles.suspended:
-                nursery.start_soon(_turn_away, ha_listener, name="ha.turn_away")
-            elif node.role is BrokerRole.SLAVE:
+            if node.role is BrokerRole.SLAVE:
                 await _start_slave(node, ha_listener, nursery)
             else:
                 await _start_master(node, ha_listener, nursery)
@@ -43,9 +41,7 @@ async def serve_role(
             task_status = trio.TASK_STATUS_IGNORED
             await node.roles.changed.wait()
             nursery.cancel_scope.cancel()
-        node.ha_master = node.slave_synchronizer = None
-        if not node.roles.suspended:
-            node.ha_client = None
+        node.ha_master = node.ha_client = node.slave_synchronizer = None
         await node.roles.carry_out()
 
 
@@ -59,6 +55,8 @@ async def _start_slave(node: BrokerNode, listener: Listener, nursery: trio.Nurse
         on_metadata=node.on_metadata,
     )
     node.ha_client = await nursery.start(follow, name="ha.client")
+    if node.roles.suspended:
+        node.ha_client.suspend(node.roles.suspended)
     synchronize = partial(
         synchronize_slave,
         *(node.master_remoting_address, node.core.slave_tables, node.config),

@@ -71,7 +71,7 @@ class RoleControl:
         self._handed_over: tuple[Peer, int, str] | None = None
         self._unsettled = trio.Event()
         self.suspended = ""
-        """Why a slave follows nobody for now, if so."""
+        """Why nobody is to be followed from here for now; mostly ""."""
         self.scope: trio.CancelScope | None = None
         """Of the role's nursery."""
         self._requests = Requests(RemotingConnection(), Outbox(0), node.core.handlers, node.events)
@@ -255,20 +255,20 @@ class RoleControl:
         self.register()
 
     def suspend_following(self, reason: str) -> None:
-        if self._node.role is BrokerRole.SLAVE:
-            self.suspended = reason
-            self._end_role()
+        self.suspended = reason
+        if self._node.ha_client is not None:
+            self._node.ha_client.suspend(reason)
 
     def follow_again(self) -> None:
-        if self.suspended:
-            self.suspended = ""
-            self._end_role()
+        self.suspended = ""
+        if self._node.ha_client is not None:
+            self._node.ha_client.resume()
 
     def history_adopted(self) -> None:
         """We follow by our master's history from now on: our id may be another by it."""
         if self.broker_id != self._node.registration.identity.broker_id:
             self._node.core.become(self._node.role, self.broker_id)
-            self._register()
+            self.register()
 
     def left_alone(self) -> None:
         """Who handed over and was never told to follow asks the target what became of it."""

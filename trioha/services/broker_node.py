@@ -31,6 +31,7 @@ from trioha.services.ha_client import HaClient
 from trioha.services.ha_greeting import HaGreeting
 from trioha.services.ha_handshake import Handshake
 from trioha.services.ha_master import HaMaster, open_replicas
+from trioha.services.ha_resync import HaResync
 from trioha.services.health import alive, broker_checks, ready
 from trioha.services.http_admin import OnGet
 from trioha.services.introspection import Introspection, NodeProcess
@@ -156,6 +157,7 @@ class BrokerNode:
             lambda: self.master_remoting_address.value,
         )
         core.handlers[RequestCode.HA_HELLO] = self.greeting.answer
+        core.handlers[RequestCode.HA_RESYNC] = HaResync(self).resync
         self.handshake = Handshake(
             *(mastership, store, config, addresses.listen, self.master_remoting_address),
             *(events, clock, self._on_cut, self.roles.history_adopted),
@@ -286,7 +288,9 @@ class BrokerNode:
     def _on_cut(self, cut: Cut) -> None:
         """The log ends sooner: what was known of its end is not any more."""
         self._seen_end = self.store.max_phy_offset
-        for queue in cut.note["queues"]:
+        note = cut.note
+        # A whole log that was set aside is copied anew, and says nothing of how far groups are.
+        for queue in [] if note.get("whole") else note["queues"]:
             self.core.log_cut(queue["topic"], queue["queue_id"], queue["first_queue_offset"])
         self.persist.check()
 

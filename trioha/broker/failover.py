@@ -70,6 +70,8 @@ class Promotion:
     log_offset: int
     """The log must reach at least here: where the old master's ends."""
     operator: str
+    planned: bool = False
+    """The old master has handed over and is about to follow."""
 
 
 class RoleControl(Protocol):
@@ -295,6 +297,7 @@ class FailoverProcessor:
             sync=body.boolean_or_none("sync"),
             log_offset=body.integer("log_offset", 0),
             operator=ticket.operator,
+            planned=bool(body.boolean_or_none("planned")),
         )
         self._promoting = [(channel, request)]
         try:

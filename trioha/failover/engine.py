@@ -237,7 +237,12 @@ class FailoverEngine:
         self, plan: Plan, target: ReplicaFacts, log_offset: int, sync: object
     ) -> Flow[Fields | str]:
         """What the new master says of itself, or why it is not yet known to be one."""
-        body = {"epoch": plan.epoch, "log_offset": log_offset, "sync": sync}
+        body = {
+            "epoch": plan.epoch,
+            "log_offset": log_offset,
+            "sync": sync,
+            "planned": plan.kind is Kind.PLANNED,
+        }
         try:
             return (
                 yield from self._step(

@@ -203,6 +203,8 @@ class BrokerNode:
         """A slave has acknowledged; called in the scheduler pass that read it. HOT."""
         with self.server.outboxes.batch():
             self.samples.on_acked(offset)
+            if self.roles.awaits_slave_until_ms is not None:
+                self.roles.slave_acknowledged()
 
     def tell_slaves(self, position: int, body: bytes) -> None:
         """Metadata has changed; called in the pass that changed it. HOT."""

@@ -98,7 +98,7 @@ class OldRoutes:
         self._until_ms = now_ms + PASS_ON_MS
 
     def close(self) -> None:
-        """No more; what is under way is broken off."""
+        """Take nothing more; what is under way still gets its answer."""
         if self.master and self.passed_on_total:
             self._events.event(
                 "old_routes_closed",
@@ -107,8 +107,9 @@ class OldRoutes:
                 refused=self.refused_total,
             )
         self.master = ""
-        for passage in list(self._passages.values()):
-            passage.end()
+        passages, self._passages = self._passages, {}
+        for passage in passages.values():
+            passage.retire()
 
     def pass_on(self, channel: Channel, request: RemotingCommand, _: Instant | None = None) -> None:
         """Send a request to the new master; its answer goes to `channel`. A handler."""
@@ -181,6 +182,7 @@ class _Passage:
         self._waiting: list[RemotingCommand] = []
         self._in_flight = 0
         self._client: RemotingClient | None = None
+        self._retiring = False
         self._scope = trio.CancelScope()
 
     def add(self, request: RemotingCommand) -> bool:
@@ -198,6 +200,14 @@ class _Passage:
 
     def end(self) -> None:
         self._scope.cancel()
+
+    def retire(self) -> None:
+        """End once everything is answered."""
+        self._retiring = True
+        if not self._in_flight and not self._waiting:
+            self.end()
+        else:
+            self._scope.deadline = trio.current_time() + _CALL_MS / 1000
 
     async def serve(self) -> None:
         """Connect and stay so until either end is gone."""
@@ -240,6 +250,8 @@ class _Passage:
             response.opaque = opaque
             response.flag |= RESPONSE_FLAG
             self.channel.send_nowait(response)
+            if self._retiring and not self._in_flight:
+                self.end()
 
         client.link.expect_response(request, answer)
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 _SLICE_BYTES = 262_144
 SETTLE_INTERVAL_S = 1.0
 SETTLE_PATIENCE_S = 3.0
+AWAIT_SLAVE_MS = 1_000
 PARKED_MS_MAX = 10_000
 """After that nobody waits for the answer any more: a stock producer gives up after 3 s."""
 
@@ -70,6 +71,9 @@ class RoleControl:
         self._master_home_id: int | None = None
         self._handed_over: tuple[Peer, int, str] | None = None
         self._unsettled = trio.Event()
+        self.awaits_slave_until_ms: int | None = None
+        """Just promoted in a planned switch: the old master is about to follow, and until it does
+        nothing would be as safe as a SYNC_MASTER promises. So writes wait for it, for a moment."""
         self.suspended = ""
         """Why nobody is to be followed from here for now; mostly ""."""
         self.scope: trio.CancelScope | None = None
@@ -138,7 +142,7 @@ class RoleControl:
                 f"this node is {node.mastership.standing.value}, not master",
             )
         node.core.pause()
-        self._parking = True
+        self._parking, self.awaits_slave_until_ms = True, None
         node.core.divert(CHANGES, self._parked.park)
 
     def resume(self) -> None:
@@ -159,6 +163,8 @@ class RoleControl:
             )
         mastership.fence(f"handed over to {target} for epoch {epoch}", epoch=epoch)
         self._handed_over = (target, epoch, ticket_id)
+        # Where it was last a slave of is nobody to ask before the target is master.
+        self._forget_master()
         self._step_down(mastership.fenced_by)
 
     def take_back(self) -> bool:
@@ -253,6 +259,8 @@ class RoleControl:
         self._node.failover.role_lost()
         self._step_down(reason)
         self.register()
+        if address := self._node.master_remoting_address.value:
+            self.master_known(address)
 
     def suspend_following(self, reason: str) -> None:
         self.suspended = reason
@@ -312,7 +320,11 @@ class RoleControl:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        deadlines = (self._parked_until_ms, self._node.old_routes.next_deadline_ms)
+        deadlines = (
+            self._parked_until_ms,
+            self.awaits_slave_until_ms,
+            self._node.old_routes.next_deadline_ms,
+        )
         return min((one for one in deadlines if one is not None), default=None)
 
     def on_time(self, instant: Instant) -> None:
@@ -320,6 +332,10 @@ class RoleControl:
         node = self._node
         if self._parked_until_ms is not None and instant.now_ms >= self._parked_until_ms:
             self._refuse_parked("this node is not master any more, and knows of none")
+        waits_ms = self.awaits_slave_until_ms
+        if waits_ms is not None and instant.now_ms >= waits_ms:
+            self.awaits_slave_until_ms = None
+            self.resume()
         until_ms = node.old_routes.next_deadline_ms
         if until_ms is not None and instant.now_ms >= until_ms:
             node.old_routes.close()
@@ -382,10 +398,10 @@ class RoleControl:
         node.events.event(
             "epoch_began", epoch=record.epoch, start_offset=record.start_offset, sync=sync
         )
-        self._become_master()
+        self._become_master(awaits_slave=promotion.planned)
         return ""
 
-    def _become_master(self) -> None:
+    def _become_master(self, *, awaits_slave: bool = False) -> None:
         node = self._node
         self._handed_over, self._was_master, self.suspended = None, False, ""
         node.old_routes.close()
@@ -396,9 +412,20 @@ class RoleControl:
         node.core.restore()
         self._say_role()
         self.register()
-        self._answer_parked()
+        if awaits_slave and node.role is BrokerRole.SYNC_MASTER:
+            self.pause()
+            self.awaits_slave_until_ms = node.clock.now_ms() + AWAIT_SLAVE_MS
+            node.failover_alarm.check()
+        else:
+            self._answer_parked()
         node.schedule_message.check()
         node.persist.check()
+
+    def slave_acknowledged(self) -> None:
+        """While `awaits_slave_until_ms` is set: a slave has reported."""
+        if self._node.replicas.slave_available(self.log_end):
+            self.awaits_slave_until_ms = None
+            self.resume()
 
     def _step_down(self, reason: str) -> None:
         node = self._node
@@ -408,6 +435,7 @@ class RoleControl:
         node.config = config_of_role(self._configured, node.mastership)
         node.role = BrokerRole.SLAVE
         node.ha_master = None
+        self.awaits_slave_until_ms = None
         node.core.become(node.role, self.broker_id)
         node.give_up_waiting()
         self._was_master = True
@@ -422,6 +450,12 @@ class RoleControl:
         self.changed.set()
         if self.scope is not None:
             self.scope.cancel()
+
+    def _forget_master(self) -> None:
+        node = self._node
+        node.master_remoting_address.set("")
+        node.master_address.set("")
+        node.registration.forget_master()
 
     def _say_role(self) -> None:
         node = self._node

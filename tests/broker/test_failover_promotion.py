@@ -1,0 +1,94 @@
+"""What becomes of a ticket while a promotion is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgpack
+from support.events import RecordedEvents
+from support.sending import FakeChannel, at
+
+from trioha.broker.failover import FailoverProcessor, Peer, Promotion
+from trioha.wire.codes import RequestCode
+from trioha.wire.remoting_command import RemotingCommand
+
+TICKET = "00112233aabbccdd"
+
+
+class SlowControl:
+    """A node whose promotion takes until the test says so."""
+
+    log_end = 100
+    metadata_position = 0
+
+    def __init__(self) -> None:
+        self.done: Callable[[str], None] | None = None
+        self.left = 0
+
+    def facts(self) -> Mapping[str, object]:
+        return {"max_phy_offset": self.log_end}
+
+    def has_begun(self, nonce: bytes) -> bool:
+        return False
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def take_back(self) -> bool:
+        return False
+
+    def hand_over(self, target: Peer, epoch: int, ticket_id: str) -> None: ...
+
+    def promote(self, promotion: Promotion, done: Callable[[str], None]) -> None:
+        self.done = done
+
+    def follow(self, master: Peer, epoch: int, nonce: bytes) -> None: ...
+
+    def left_alone(self) -> None:
+        self.left += 1
+
+    def keep_audit(self, record: Mapping[str, object]) -> None: ...
+
+    def audit_records(self) -> list[Mapping[str, object]]:
+        return []
+
+
+def test_a_ticket_whose_time_passed_during_the_promotion_ends_after_it() -> None:
+    """It had no deadline meanwhile, so whoever sleeps for it has to be told of the new one."""
+    control = SlowControl()
+    woken: list[int | None] = []
+    processor = FailoverProcessor(
+        "broker-a",
+        control,
+        RecordedEvents(),
+        lambda: woken.append(processor.next_deadline_ms),
+    )
+    channel = FakeChannel()
+    handlers = processor.handlers()
+
+    def ask(code: RequestCode, now_ms: int, **fields: object) -> RemotingCommand | None:
+        body = msgpack.packb({"ticket_id": TICKET, **fields})
+        return handlers[code](channel, RemotingCommand(code, body=body), at(now_ms))
+
+    def held() -> str | None:
+        return processor.desk.ticket.ticket_id if processor.desk.ticket else None
+
+    ask(
+        *(RequestCode.FAILOVER_TICKET, 0),
+        broker_name="broker-a",
+        operator="anna@ops-1",
+        ttl_ms=1000,
+    )
+    assert ask(RequestCode.PROMOTE, 10, epoch=2, sync=True) is None
+    processor.on_time(at(5000))
+    assert held() == TICKET
+    assert processor.next_deadline_ms is None
+
+    assert control.done is not None
+    control.done("")
+    assert [answer.code for answer in channel.sent] == [0]
+    assert woken[-1] == 1000
+    processor.on_time(at(5001))
+    assert held() is None
+    assert control.left == 1

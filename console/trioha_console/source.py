@@ -25,7 +25,6 @@ class Source(Protocol):
 
     title: str
     """Whom it watches, for the header."""
-    namesrvs: tuple[str, ...]
     live: bool
     """False for a recording: it can be looked at, not asked or changed."""
 
@@ -57,7 +56,6 @@ class LiveSource:
         links: Links | None = None,
     ) -> None:
         self.title = title or "; ".join(namesrvs)
-        self.namesrvs = namesrvs
         self._period_s = period_s
         self._collector = Collector(namesrvs, period_ms=round(period_s * 1000))
         self._links = links or Links()

@@ -47,7 +47,6 @@ def send_command(
         RequestCode.SEND_MESSAGE_V2,
         *(group, queue, message.flag, properties, born_timestamp, message.body),
         batch=False,
-        sys_flag=message.sys_flag,
     )
 
 
@@ -87,7 +86,6 @@ def _command(
     body: Buffer,
     *,
     batch: bool,
-    sys_flag: int = 0,
 ) -> RemotingCommand:
     return RemotingCommand(
         code,
@@ -97,7 +95,7 @@ def _command(
             "c": AUTO_CREATE_TOPIC,
             "d": DEFAULT_TOPIC_QUEUE_NUMS,
             "e": queue.queue_id,
-            "f": sys_flag,
+            "f": 0,
             "g": born_timestamp,
             "h": flag,
             "i": encode_properties(properties).decode(),

@@ -1,0 +1,100 @@
+"""A fault after every step of both kinds of switch: what the engine says is true, and a second
+attempt repairs what a first one left."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from failover_drills.drill import QUEUES, TOPIC
+from failover_drills.interrupted import (
+    FORCED_STEPS,
+    PLANNED_STEPS,
+    Struck,
+    continue_process,
+    shorten,
+    start_again,
+    stop_process,
+)
+from failover_drills.replica_set import ReplicaSet
+from support.admin import create_topic
+from support.processes import Processes
+
+from trioha.failover.outcome import Result
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def struck(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> Struck:
+    shorten(monkeypatch)
+    replica_set = ReplicaSet(processes, namesrv_count=2).start()
+    create_topic(replica_set.master.address, replica_set.namesrvs[0].address, TOPIC, QUEUES)
+    return Struck(replica_set, TOPIC)
+
+
+def test_the_master_is_killed_at_every_step_of_a_planned_switch(struck: Struck) -> None:
+    for step in PLANNED_STEPS:
+        master = struck.set.master
+        struck.strike(step, master.kill, partial(start_again, master))
+    struck.account()
+
+
+def test_the_target_is_killed_at_every_step_of_a_planned_switch(struck: Struck) -> None:
+    for step in PLANNED_STEPS:
+        target = struck.other(struck.set.master)
+        struck.strike(step, target.kill, partial(start_again, target))
+    struck.account()
+
+
+def test_the_master_stands_still_at_every_step_of_a_planned_switch(struck: Struck) -> None:
+    for step in PLANNED_STEPS:
+        master = struck.set.master
+        struck.strike(step, partial(stop_process, master), partial(continue_process, master))
+    struck.account()
+
+
+def test_the_target_stands_still_at_every_step_of_a_planned_switch(struck: Struck) -> None:
+    for step in PLANNED_STEPS:
+        target = struck.other(struck.set.master)
+        struck.strike(step, partial(stop_process, target), partial(continue_process, target))
+    struck.account()
+
+
+def test_a_name_server_is_killed_at_every_step_of_a_planned_switch(struck: Struck) -> None:
+    for step in PLANNED_STEPS:
+        namesrv = struck.set.namesrvs[1]
+        outcome = struck.strike(step, namesrv.kill, partial(start_again, namesrv))
+        assert outcome.result is Result.DONE, outcome
+    struck.account()
+
+
+def test_the_target_is_killed_at_every_step_of_a_forced_switch(struck: Struck) -> None:
+    for step in FORCED_STEPS:
+        master = struck.set.master
+        target = struck.other(master)
+        master.kill()
+        struck.strike(step, target.kill, partial(start_again, target), partial(start_again, master))
+    struck.account()
+
+
+def test_the_target_stands_still_at_every_step_of_a_forced_switch(struck: Struck) -> None:
+    for step in FORCED_STEPS:
+        master = struck.set.master
+        target = struck.other(master)
+        master.kill()
+        struck.strike(
+            step,
+            partial(stop_process, target),
+            partial(continue_process, target),
+            partial(start_again, master),
+        )
+    struck.account()
+
+
+def test_the_old_master_comes_back_at_every_step_of_a_forced_switch(struck: Struck) -> None:
+    for step in FORCED_STEPS:
+        master = struck.set.master
+        master.kill()
+        struck.strike(step, partial(start_again, master))
+    struck.account()

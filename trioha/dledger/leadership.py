@@ -79,6 +79,9 @@ class Leadership:
             return True
         if state.now_ms - self._heard_by_majority_ms() >= state.settings.election_timeout_min_ms:
             return False
+        self.next_heartbeat_ms = state.now_ms + state.settings.heartbeat_interval_ms
+        if self._reads:
+            self._read_round = self._reads[-1][0]
         self._send_heartbeats()
         if self.may_push:
             for dispatcher in self.dispatchers.values():
@@ -138,8 +141,8 @@ class Leadership:
         elif self.has_lease:
             state.reads.append(ReadReady(token, state.committed_offset))
         else:
+            # Reads that come while a round is out share the next one.
             self._reads.append((self._read_round + 1, token, state.committed_offset))
-            self._send_heartbeats(read_round=self._read_round + 1)
             self._answer_reads()
 
     @property
@@ -147,7 +150,8 @@ class Leadership:
         """Nobody else can be leader at this moment."""
         state = self._state
         return (
-            not self.lease_void
+            state.settings.lease_reads
+            and not self.lease_void
             and state.now_ms < self._echoed_by_majority_ms() + state.settings.lease_ms
         )
 
@@ -209,10 +213,8 @@ class Leadership:
         for member in sorted(self.dispatchers.keys() - members):
             del self.dispatchers[member]
 
-    def _send_heartbeats(self, read_round: int = 0) -> None:
+    def _send_heartbeats(self) -> None:
         state = self._state
-        self._read_round = max(self._read_round, read_round)
-        self.next_heartbeat_ms = state.now_ms + state.settings.heartbeat_interval_ms
         for follower, dispatcher in self.dispatchers.items():
             dispatcher.heartbeat_sent(state.now_ms)
             state.messages.append(
@@ -227,12 +229,16 @@ class Leadership:
             )
 
     def _answer_reads(self) -> None:
-        if not self._reads:
-            return
-        echoed = reached_by_majority(self._of_voters(self._read_round, _ECHOED_ROUND))
-        while self._reads and self._reads[0][0] <= echoed:
-            _, token, committed_offset = self._reads.popleft()
-            self._state.reads.append(ReadReady(token, committed_offset))
+        """Serve those whose round is answered, and begin the next round if one is wanted."""
+        while self._reads:
+            echoed = reached_by_majority(self._of_voters(self._read_round, _ECHOED_ROUND))
+            while self._reads and self._reads[0][0] <= echoed:
+                _, token, committed_offset = self._reads.popleft()
+                self._state.reads.append(ReadReady(token, committed_offset))
+            if not self._reads or echoed < self._read_round:
+                return
+            self._read_round += 1
+            self._send_heartbeats()
 
     def _heard_by_majority_ms(self) -> int:
         return reached_by_majority(self._of_voters(self._state.now_ms, _HEARD_MS))

@@ -1,7 +1,7 @@
 """What members say to each other: one frozen class each.
 
 Every message has a source, a target and a term. Cluster and group are checked where bytes become
-messages (`wire/raft_messages.py`), so a machine never sees a stranger's.
+messages (`message_codec.py`), so a machine never sees a stranger's.
 """
 
 from __future__ import annotations

@@ -27,6 +27,9 @@ class RaftSettings:
     inflight_bytes_max: int = 8 << 20
     """Sent to one follower and not yet matched: about 60 ms of a 1 Gbit/s link."""
     inflight_count_max: int = 256
+    lease_reads: bool = True
+    """Serve reads on a lease. Needs clocks that run on and never jump, as CLOCK_MONOTONIC does;
+    where a hypervisor cannot promise that, every read asks a majority instead."""
     lease_drift_percent: int = 10
     """Clocks of two members run apart by less than this within one election timeout."""
     caught_up_bytes: int = 4 << 20

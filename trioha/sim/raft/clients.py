@@ -7,7 +7,7 @@ or not at all. Nobody sends a message twice, so whatever is there twice is our d
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 
 from trioha.sim.raft.disk import DATA, RaftDisk, payload_of
@@ -17,6 +17,8 @@ from trioha.sim.scheduler import Scheduler
 
 _NAME = struct.Struct(">HI")
 FILLER_BYTES_MAX = 60
+READ_GAP_MS = 60
+BURST_MAX = 4
 
 
 class History:
@@ -77,6 +79,16 @@ class Client:
 
     def begin(self) -> None:
         self._scheduler.after(self._rng.randint(1, 500), self._next)
+        self._scheduler.after(self._rng.randint(1, 500), self._next_read)
+
+    def _next_read(self) -> None:
+        """Ask whoever takes itself for the leader, asleep or deposed or not."""
+        if self.stopped:
+            return
+        leaders = [one for one in self._members.values() if one.is_leader]
+        if leaders:
+            self._read(self._rng.choice(leaders))
+        self._scheduler.after(self._rng.randint(5, 2 * READ_GAP_MS), self._next_read)
 
     def _next(self) -> None:
         if self.stopped:
@@ -87,8 +99,6 @@ class Client:
             member = rng.choice(list(self._members.values()))
             leader_id = member.node.state.leader_id if member.is_up else ""
             member = self._members.get(leader_id, member)
-        if rng.random() < 0.2:
-            self._read(member)
         self._count += 1
         name = _NAME.pack(self._number, self._count)
         if not member.may_append:
@@ -97,18 +107,42 @@ class Client:
             self._scheduler.after(rng.randint(20, 100), self._next)
             return
         self._leader = member
-        self._history.unknown.add(name)
-        self._write(member, name)
+        for _ in range(rng.randint(0, BURST_MAX)):
+            self._history.unknown.add(name)
+            member.propose(self._payload(name), self._witness(name))
+            self._count += 1
+            name = _NAME.pack(self._number, self._count)
+            if not _takes_more(member):
+                break
+        if _takes_more(member):
+            self._history.unknown.add(name)
+            self._write(member, name)
+        else:
+            self._history.refused.add(name)
+            self._scheduler.after(rng.randint(20, 100), self._next)
+
+    def _payload(self, name: bytes) -> bytes:
+        return name + bytes(self._rng.randrange(FILLER_BYTES_MAX))
+
+    def _witness(self, name: bytes) -> Callable[[bool | None, int], None]:
+        """Remember what is said of one of a burst."""
+
+        def settle(safe: bool | None, end_offset: int) -> None:
+            if safe:
+                self._history.acknowledged[name] = end_offset
+                self._history.unknown.discard(name)
+
+        return settle
 
     def _write(self, member: SimMember, name: bytes) -> None:
+        """The last of a burst: the next is sent when it is settled, or patience is over."""
+        witness = self._witness(name)
         settled = False
 
-        def settle(safe: bool | None) -> None:
+        def settle(safe: bool | None, end_offset: int) -> None:
             nonlocal settled
-            if safe:
-                # Even after the client has lost patience: it is a promise.
-                self._history.acknowledged[name] = end
-                self._history.unknown.discard(name)
+            # Even after the client has lost patience: it is a promise.
+            witness(safe, end_offset)
             if not settled:
                 settled = True
                 self.written += bool(safe)
@@ -116,14 +150,16 @@ class Client:
                 pause = self._rng.randint(1, self._pause_ms_max + 1)
                 self._scheduler.after(pause, self._next)
 
-        payload = name + bytes(self._rng.randrange(FILLER_BYTES_MAX))
-        end = member.disk.end_offset + 9 + len(payload)
-        self._scheduler.after(self._timeout_ms, lambda: settle(None))
-        member.propose(payload, settle)
+        self._scheduler.after(self._timeout_ms, lambda: settle(None, -1))
+        member.propose(self._payload(name), settle)
 
     def _read(self, member: SimMember) -> None:
         self._tokens += 1
         token = self._number * 1_000_000 + self._tokens
-        if member.is_up and not member.is_paused:
-            member.pending_reads[token] = self._invariants.acknowledged_offset
-            member.ask(lambda node, now_ms: node.read_index(token, now_ms))
+        member.pending_reads[token] = self._invariants.acknowledged_offset
+        member.ask(lambda node, now_ms: node.read_index(token, now_ms))
+
+
+def _takes_more(member: SimMember) -> bool:
+    """Is it still a leader after what it was just given? A property would be believed for ever."""
+    return member.may_append

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from trioha.dledger.membership import ChangeKind
+from trioha.dledger.node import DLedgerNode
 from trioha.dledger.ready import HardState
 from trioha.sim.raft.disk import RaftDisk
 from trioha.sim.raft.invariants import Invariants
@@ -59,6 +60,35 @@ class Faults:
         if self._families:
             self._again()
 
+    def elected(self, member: SimMember) -> None:
+        """Somebody has just become leader: the moment to strike it down."""
+        if self.stopped or not self._options.assassin or self._rng.random() < 0.3:
+            return
+        self._strike_down(member, self._rng.randint(0, 200))
+
+    def first_commit(self, member: SimMember) -> None:
+        """A new leader has committed something: what if that was too early?"""
+        if not self.stopped and self._options.assassin and self._rng.random() < 0.3:
+            self._strike_down(member, 0)
+
+    def _strike_down(self, member: SimMember, delay_ms: int) -> None:
+        strike = self._rng.choice((self._isolate, self._isolate, self._kill, self._power_off))
+        self._scheduler.after(delay_ms, lambda: strike(member))
+
+    def _isolate(self, member: SimMember) -> None:
+        """It goes on alone, or is heard and hears no more."""
+        others = [one for one in self._members if one != member.member_id]
+        heard_by = set(self._rng.sample(others, self._rng.randint(0, (len(others) - 1) // 2)))
+        cuts = {(one, member.member_id) for one in others if one not in heard_by}
+        cuts |= {(member.member_id, one) for one in others if one not in heard_by}
+        self._cut_for_a_while(cuts, "isolate a new leader")
+
+    def _kill(self, member: SimMember) -> None:
+        member.stop(power=False)
+
+    def _power_off(self, member: SimMember) -> None:
+        member.stop(power=True)
+
     def _again(self) -> None:
         gap = self._options.fault_gap_ms
         self._scheduler.after(self._rng.randint(gap // 4, gap * 2), self._strike)
@@ -107,9 +137,12 @@ class Faults:
                 cuts -= {(names[a], names[b]) for a, b in near}
                 if count == 3:
                     cuts = {(names[0], names[1]), (names[1], names[0])}
-        self._tell(f"cut {kind}: {' '.join(f'{a}>{b}' for a, b in sorted(cuts) if a != b)}")
+        self._cut_for_a_while(cuts, f"cut {kind}")
+
+    def _cut_for_a_while(self, cuts: set[tuple[str, str]], why: str) -> None:
+        self._tell(f"{why}: {' '.join(f'{a}>{b}' for a, b in sorted(cuts) if a != b)}")
         self._network.set_cuts(cuts)
-        self._scheduler.after(rng.randint(100, 8000), lambda: self._network.set_cuts(set()))
+        self._scheduler.after(self._rng.randint(100, 8000), lambda: self._network.set_cuts(set()))
 
     def _stop(self, *, power: bool) -> None:
         if self._rng.random() < 0.2:
@@ -137,14 +170,18 @@ class Faults:
         target = self._rng.choice(list(self._members))
         member = self._pick()
 
-        def transfer(node: object, now_ms: int) -> None:
-            why = member.node.transfer_leadership(target, now_ms)
+        def transfer(node: DLedgerNode, now_ms: int) -> None:
+            why = node.transfer_leadership(target, now_ms)
             self._invariants.counts["transfers"] += not why
             self._tell(f"transfer {member.member_id} to {target}: {why or 'begun'}")
 
         member.ask(transfer)
 
     def _change_membership(self) -> None:
+        for _ in range(self._rng.randint(1, 3)):
+            self._change_one()
+
+    def _change_one(self) -> None:
         leaders = [one for one in self._members.values() if one.is_leader]
         if not leaders:
             return
@@ -164,11 +201,13 @@ class Faults:
             self._make_member(member_id).start()
 
     def _change(self, leader: SimMember, kind: ChangeKind, member_id: str) -> str:
+        if leader.is_paused or not leader.is_up:
+            return "does not answer"
         answers: list[str] = []
         leader.ask(
             lambda node, now_ms: answers.append(node.change_membership(kind, member_id, now_ms))
         )
-        why = answers[0] if answers else "asleep"
+        why = answers[0] if answers else "died"
         self._invariants.counts["membership changes"] += not why
         self._tell(f"{kind.value} {member_id} at {leader.member_id}: {why or 'begun'}")
         return why

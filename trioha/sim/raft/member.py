@@ -50,8 +50,8 @@ class Waiting:
     """A client's bytes that are not committed yet."""
 
     end_offset: int
-    answer: Callable[[bool | None], None]
-    """True: safe. None: unknown."""
+    answer: Callable[[bool | None, int], None]
+    """Is told True for safe or None for unknown, and the end of the record."""
 
 
 class SimMember:
@@ -68,6 +68,8 @@ class SimMember:
         weather: DiskWeather,
         rng: Random,
         clock_rate: float,
+        on_elected: Callable[[SimMember], None],
+        on_first_commit: Callable[[SimMember], None],
     ) -> None:
         self.member_id = member_id
         self.initial_configuration = initial_configuration
@@ -84,6 +86,10 @@ class SimMember:
         self._weather = weather
         self._rng = rng
         self._clock_rate = clock_rate
+        self._on_elected = on_elected
+        self._on_first_commit = on_first_commit
+        self._first_commit_of = 0
+        self._committed_at_election = 0
         self._clock_ahead_ms = rng.randint(0, 100_000)
         self._node: DLedgerNode | None = None
         self._alarm: Timer | None = None
@@ -93,6 +99,7 @@ class SimMember:
         self._waiting: deque[Waiting] = deque()
         self._paused_until_ms = 0
         self._inbox: list[Message] = []
+        self._questions: list[Callable[[DLedgerNode, int], object]] = []
 
     @property
     def node(self) -> DLedgerNode:
@@ -114,6 +121,7 @@ class SimMember:
         self._flushing = False
         self._paused_until_ms = 0
         self._inbox.clear()
+        self._questions.clear()
         self._waiting.clear()
         self.pending_reads.clear()
         self._invariants.restarted(self.member_id)
@@ -171,8 +179,8 @@ class SimMember:
         awake = self.is_up and not self.is_paused
         return awake and self.node.may_append and self.disk.has_room(ROOM_MIN)
 
-    def propose(self, payload: bytes, answer: Callable[[bool | None], None]) -> int:
-        """Append a client's message; its end. Ask `may_append` before."""
+    def propose(self, payload: bytes, answer: Callable[[bool | None, int], None]) -> None:
+        """Append a client's message. Ask `may_append` before."""
         record = encode(DATA, payload)
         end = self.disk.end_offset + len(record)
         self._waiting.append(Waiting(end, answer))
@@ -184,11 +192,12 @@ class SimMember:
             self.node.appended(end, self.now_ms())
 
         self._do(append)
-        return end
 
     def ask(self, question: Callable[[DLedgerNode, int], object]) -> None:
-        """Let an operator or a client ask the core for something."""
-        if self.is_up and not self.is_paused:
+        """Let an operator or a client ask the core; one that sleeps is asked when it wakes."""
+        if self.is_paused:
+            self._questions.append(question)
+        elif self.is_up:
             self._do(lambda: question(self.node, self.now_ms()))
 
     def trim(self, begin_offset: int) -> None:
@@ -200,6 +209,9 @@ class SimMember:
     def _wake(self, life: int) -> None:
         if self.is_up and self._life == life and not self.is_paused:
             inbox, self._inbox = self._inbox, []
+            questions, self._questions = self._questions, []
+            for question in questions:
+                self.ask(question)
             self._do(lambda: None)
             for message in inbox:
                 self.deliver(message)
@@ -234,7 +246,10 @@ class SimMember:
             for message in ready.messages:
                 self._network.send(message)
             for soft in ready.soft_states:
-                if soft.role is not Role.LEADER:
+                if soft.role is Role.LEADER:
+                    self._committed_at_election = node.state.committed_offset
+                    self._on_elected(self)
+                else:
                     self._answer_unknown()
                 self._tell(f"{soft.role.value} term {soft.term}: {soft.reason}")
             self._answer_committed(ready.committed_offset)
@@ -325,15 +340,23 @@ class SimMember:
         self._do(lambda: self.node.flushed(end, cut_count, self.now_ms()))
 
     def _answer_committed(self, committed_offset: int) -> None:
+        state = self.node.state
+        if (
+            state.role is Role.LEADER
+            and self._first_commit_of != state.term
+            and state.committed_offset > self._committed_at_election
+        ):
+            self._first_commit_of = state.term
+            self._on_first_commit(self)
         while self._waiting and self._waiting[0].end_offset <= committed_offset:
             waiting = self._waiting.popleft()
             self._invariants.acknowledged(waiting.end_offset)
-            waiting.answer(True)
+            waiting.answer(True, waiting.end_offset)
 
     def _answer_unknown(self) -> None:
         waiting, self._waiting = self._waiting, deque()
         for one in waiting:
-            one.answer(None)
+            one.answer(None, one.end_offset)
 
     def _answer_reads(self, reads: tuple[ReadReady, ...]) -> None:
         for read in reads:

@@ -14,7 +14,7 @@ from trioha.dledger.settings import RaftSettings
 from trioha.sim.raft.member import DiskWeather
 from trioha.sim.raft.packets import PacketWeather
 
-GENERATOR = 1
+GENERATOR = 2
 
 CUT_KINDS = ("one", "halves", "one-way", "bridge", "ring")
 
@@ -33,6 +33,8 @@ class Options:
     """Rates lie within 1 ± this."""
     clock_jumps: bool
     cuts: bool
+    assassin: bool
+    """New leaders are struck right after their election, when most is undecided."""
     kills: bool
     power_losses: bool
     pauses: bool
@@ -79,7 +81,9 @@ def draw_options(seed: int) -> Options:
         crash_point=rng.choice((0.0005, 0.003)) if on() else 0.0,
     )
     member_count = 3 if rng.random() < 0.7 else 5
+    clock_jumps = on()
     settings = RaftSettings(
+        lease_reads=not clock_jumps,
         batch_bytes_max=rng.choice((100, 400, 2000)),
         inflight_bytes_max=rng.choice((500, 4000)),
         inflight_count_max=rng.choice((2, 16)),
@@ -95,8 +99,9 @@ def draw_options(seed: int) -> Options:
         packets=packets,
         disk=disk,
         clock_drift=0.05 if on() else 0.0,
-        clock_jumps=on(),
+        clock_jumps=clock_jumps,
         cuts=on(),
+        assassin=on(),
         kills=on(),
         power_losses=on(),
         pauses=on(),

@@ -170,6 +170,8 @@ class Simulation:
             self._disk_weather,
             self._rng,
             1.0 + self._rng.uniform(-drift, drift),
+            lambda member: self._faults.elected(member),
+            lambda member: self._faults.first_commit(member),
         )
         self.members[member_id] = member
         return member

@@ -1,0 +1,343 @@
+"""Faults put back in: the ones that DLedger shipped, and those that Raft is usually got wrong with.
+
+Each is a change of one line of the core, made while it is imported by a process of its own:
+
+    python tests/sim/raft/mutants.py NAME [SEEDS]
+
+lives through seeds until the checkers object, and prints the seed and the objection. The numbers
+S1.. and A1.. are those of the faults that were found in DLedger and its users' reports.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import CodeType
+from typing import Any
+
+import attrs
+
+SEEDS_MAX = 500
+
+
+@attrs.frozen
+class Mutant:
+    """One line that is wrong."""
+
+    name: str
+    module: str
+    """Below trioha.dledger."""
+    right: str
+    wrong: str
+    why: str
+    """What goes wrong, and where it was seen."""
+
+
+MUTANTS = (
+    Mutant(
+        "commits-older-terms-by-counting",
+        "leadership",
+        "if held <= max(state.committed_offset, self.term_start_offset):",
+        "if held <= state.committed_offset:",
+        "S1: Raft's Figure 8; what DLedger 0.3 ships",
+    ),
+    Mutant(
+        "leader-counts-what-it-has-not-fsynced",
+        "leadership",
+        "self._of_voters(state.held_offset, _HELD_OFFSET)",
+        "self._of_voters(state.end_offset, _HELD_OFFSET)",
+        "S6: the leader's own copy is in the page cache only",
+    ),
+    Mutant(
+        "follower-acknowledges-before-fsync",
+        "entry_handler",
+        "return min(self._state.held_offset, self._state.matched_offset)",
+        "return self._state.matched_offset",
+        "S6: what DLedger ships, 10 ms before the flush",
+    ),
+    Mutant(
+        "truncates-without-a-conflict",
+        "entry_handler",
+        "if offset < state.end_offset and state.terms.term_of(offset) != truncate.conflict_term:",
+        "if offset < state.end_offset:",
+        "S2, A2: an unconditional TRUNCATE; 300 acknowledged entries gone in 6 of 6 runs",
+    ),
+    Mutant(
+        "keeps-a-second-end-for-votes",
+        "member_state",
+        "        self.held_offset = min(self.held_offset, phy_offset)\n",
+        "",
+        "S3: after a cut it still votes with, and acknowledges, what it no longer has",
+    ),
+    Mutant(
+        "obeys-a-deposed-leader",
+        "node",
+        "elif message.term < state.term:",
+        "elif message.term < state.term and not isinstance(message, say.Push):",
+        "S4, A3: a delayed push of an older term is carried out",
+    ),
+    Mutant(
+        "shorter-append-cuts",
+        "entry_handler",
+        "        if run_end >= end:\n            return end\n",
+        "        if run_end >= end:\n            state.truncate(end)\n            return end\n",
+        "an overtaken APPEND takes off what came after it",
+    ),
+    Mutant(
+        "vote-is-not-saved",
+        "member_state",
+        "return HardState(self.term, self.voted_for,",
+        "return HardState(self.term, '',",
+        "S7: a vote is given that a crash forgets",
+    ),
+    Mutant(
+        "own-vote-is-not-saved",
+        "member_state",
+        "        self.voted_for = self.member_id\n",
+        "        self.voted_for = ''\n",
+        "S7: a candidate that restarts votes for another in the same term",
+    ),
+    Mutant(
+        "commits-what-was-not-compared",
+        "entry_handler",
+        "state.commit(min(heartbeat.committed_offset, state.matched_offset))",
+        "state.commit(min(heartbeat.committed_offset, state.end_offset))",
+        "S8, A6: the leader's commit trusted past the verified prefix",
+    ),
+    Mutant(
+        "votes-for-shorter-logs",
+        "leader_elector",
+        "if (request.log_term, request.log_end) < (state.held_term, state.held_offset):",
+        "if request.log_term < state.held_term:",
+        "the length is not compared",
+    ),
+    Mutant(
+        "votes-by-length-alone",
+        "leader_elector",
+        "if (request.log_term, request.log_end) < (state.held_term, state.held_offset):",
+        "if request.log_end < state.held_offset:",
+        "a long log of an old term beats a short one of a new term",
+    ),
+    Mutant(
+        "claims-the-term-it-is-in",
+        "leader_elector",
+        "                        state.held_term,\n",
+        "                        state.term,\n",
+        "A4, dledger#52: the last term taken from the current one; a lagging member wins",
+    ),
+    Mutant(
+        "votes-twice",
+        "leader_elector",
+        "free = not state.voted_for and not state.leader_id",
+        "free = True",
+        "one vote per term, forgotten",
+    ),
+    Mutant(
+        "never-forgets-a-vote",
+        "member_state",
+        '            self.term, self.voted_for = term, ""\n',
+        "            self.term = term\n",
+        "a vote of an older term counts in the new one: nobody can be elected",
+    ),
+    Mutant(
+        "counts-would-as-does",
+        "leader_elector",
+        "        if state.role is not wanted:\n            return False\n"
+        "        if response.granted and response.term != state.term + response.is_pre:\n",
+        "        if state.role not in (Role.PRE_CANDIDATE, Role.CANDIDATE):\n",
+        "a late answer to a pre-vote is counted as a vote",
+    ),
+    Mutant(
+        "half-is-a-majority",
+        "quorum",
+        "return count // 2 + 1",
+        "return (count + 1) // 2",
+        "two halves of four, two leaders",
+    ),
+    Mutant(
+        "leader-is-deaf-to-newer-terms",
+        "node",
+        "        leader_id = message.source if isinstance(message, _FROM_LEADER)",
+        "        if self._leadership is not None:\n            return False\n"
+        "        leader_id = message.source if isinstance(message, _FROM_LEADER)",
+        "B1, dledger#247: a member in a newer term never rejoins",
+    ),
+    Mutant(
+        "lost-pushes-stay-lost",
+        "entry_dispatcher",
+        "if since is not None and self._state.now_ms - since >= self._state.settings.retry_ms:",
+        "if since is not None and since < 0:",
+        "P4, B2: nobody asks again",
+    ),
+    Mutant(
+        "gaps-are-ignored",
+        "entry_handler",
+        "self._answer(append, PushType.APPEND, PushStatus.GAP)",
+        "self._matched(append.prev_offset)",
+        "a packet that overtook another is taken for granted",
+    ),
+    Mutant(
+        "tells-of-fsyncs-only-when-uncommitted",
+        "entry_handler",
+        "        if state.leader_id:\n            state.messages",
+        "        if state.leader_id and state.matched_offset > state.committed_offset:\n"
+        "            state.messages",
+        "ours, seed 273: a follower far behind catches up at a heartbeat's pace",
+    ),
+    Mutant(
+        "old-fsync-counts-for-new-bytes",
+        "member_state",
+        "if cut_count != self.cut_count or held <= self.held_offset:",
+        "if held <= self.held_offset:",
+        "an fsync that began before a cut is taken for one of what was written since",
+    ),
+    Mutant(
+        "batch-crosses-terms",
+        "entry_dispatcher",
+        "body = read[: state.terms.run_end(start, end_offset) - start]",
+        "body = read",
+        "bytes of two terms are sent as of one",
+    ),
+    Mutant(
+        "matched-survives-the-leader",
+        "member_state",
+        "            self.matched_offset = self.committed_offset\n            self.hard",
+        "            self.hard",
+        "what one leader proved is believed of the next",
+    ),
+    Mutant(
+        "configuration-outlives-its-record",
+        "member_state",
+        "        self.configurations = self.configurations.cut(phy_offset)\n",
+        "",
+        "a log that is cut keeps the members of the part that went",
+    ),
+    Mutant(
+        "followers-ignore-configurations",
+        "entry_handler",
+        "                if row[0] > known:",
+        "                if row[0] < 0:",
+        "only the leader knows who votes",
+    ),
+    Mutant(
+        "learners-count",
+        "leadership",
+        "            for voter in state.configuration.voters\n        ]",
+        "            for voter in state.configuration.members\n        ]",
+        "a majority of members is no majority of voters",
+    ),
+    Mutant(
+        "two-changes-at-once",
+        "leadership",
+        "        if self.has_open_change:\n",
+        "        if False:\n",
+        "majorities of before and after need not meet",
+    ),
+    Mutant(
+        "whoever-forgot-votes",
+        "leader_elector",
+        "        if state.impaired:\n",
+        "        if False:\n",
+        "S9: a wiped or damaged member helps to elect somebody who lacks what it has lost",
+    ),
+    Mutant(
+        "lease-from-the-answer",
+        "entry_dispatcher",
+        "self.echoed_ms = max(self.echoed_ms, response.sent_ms)",
+        "self.echoed_ms = self._state.now_ms",
+        "S11: a lease that counts from when the answer came",
+    ),
+    Mutant(
+        "lease-longer-than-the-timeout",
+        "settings",
+        "return self.election_timeout_min_ms * (100 - self.lease_drift_percent) // 100",
+        "return self.election_timeout_max_ms * 2",
+        "S11: an isolated leader serves stale reads, 6 to 9 s in DLedger",
+    ),
+    Mutant(
+        "voters-ignore-the-lease",
+        "leader_elector",
+        "return not request.by_transfer and self._state.hears_leader",
+        "return False",
+        "somebody is elected while the old leader still holds a lease",
+    ),
+    Mutant(
+        "reads-without-asking-anybody",
+        "leadership",
+        "        elif self.has_lease:\n",
+        "        elif True:\n",
+        "S11: DLedger's GET",
+    ),
+    Mutant(
+        "reads-before-the-term-is-open",
+        "leadership",
+        "if not self.is_serving or len(self._reads) >= READS_MAX:",
+        "if len(self._reads) >= READS_MAX:",
+        "a new leader does not know yet what is committed",
+    ),
+    Mutant(
+        "answers-of-an-older-term-count",
+        "node",
+        "elif message.term < state.term:",
+        "elif message.term < state.term and not isinstance(message, say.PushResponse):",
+        "a watermark from before the election, of bytes that have been cut since",
+    ),
+    Mutant(
+        "installs-on-any-conflict",
+        "entry_handler",
+        "        if common < compare.begin_offset:\n",
+        "        if common < compare.end_offset and compare.begin_offset:\n",
+        "a log is emptied that shares bytes with the leader's",
+    ),
+)
+
+
+class _Loader(SourceFileLoader):
+    mutant: Mutant
+
+    def get_code(self, fullname: str) -> CodeType:
+        source = self.get_data(self.path).decode()
+        count = source.count(self.mutant.right)
+        assert count == 1, f"{self.mutant.name}: its line is {count} times in {self.path}"
+        wrong = source.replace(self.mutant.right, self.mutant.wrong)
+        return compile(wrong, self.path, "exec", dont_inherit=True)
+
+
+class _Finder(MetaPathFinder):
+    """Finds one module, and spoils it."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if fullname != f"trioha.dledger.{self._mutant.module}":
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        assert spec is not None
+        assert spec.origin is not None
+        loader = _Loader(fullname, spec.origin)
+        loader.mutant = self._mutant
+        spec.loader = loader
+        return spec
+
+
+def main(name: str, seeds: int) -> int:
+    """Exit code 0: caught. 1: lived through all seeds."""
+    mutant = next(one for one in MUTANTS if one.name == name)
+    sys.meta_path.insert(0, _Finder(mutant))
+    from trioha.sim.raft.simulation import run_seed
+
+    for seed in range(seeds):
+        try:
+            failure = run_seed(seed).failure
+        except Exception as error:  # whatever it breaks: it has been noticed
+            failure = f"{type(error).__name__}: {error}"
+        if failure:
+            print(f"{seed}\t{failure}")
+            return 0
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else SEEDS_MAX))

@@ -1,0 +1,296 @@
+"""Messages as bytes, and the door that only our own group's get through.
+
+A message is the body of a one-way remoting command: the length of the head, the head as a msgpack
+array, then the bytes of the log, if any, as they lie:
+
+    size of head u32 | [group stamp, cluster, group, kind, source, target, term, ...] | log bytes
+
+The *group stamp* is a checksum over cluster, group and the members that the group began with. A
+node with another peer list has another stamp, so two nodes that were configured differently never
+count each other's votes. What comes from a stranger is refused before anything of it is looked at,
+what is too large before it is copied, and nothing is ever half taken.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any
+from zlib import crc32
+
+import attrs
+import msgpack
+
+from trioha.dledger import messages as say
+from trioha.dledger.membership import MEMBER_ID_CHARS_MAX, Configuration
+from trioha.dledger.settings import MEMBERS_MAX, TERMS_MAX
+from trioha.dledger.term_table import TermTable
+from trioha.errors import ConfigError, RemoteProtocolError
+from trioha.wire.codes import RequestCode
+from trioha.wire.remoting_command import Buffer
+
+LOG_BYTES_MAX = 8 << 20
+"""Of one message: a batch of 1 MiB, or one record, which RocketMQ limits to 4 MiB."""
+HEAD_BYTES_MAX = 2 << 20
+"""A full table of terms is 65,536 rows of at most 18 bytes."""
+TERM_MAX = 1 << 48
+"""Nobody gets there by elections: 280,000 years at one a tenth of a second."""
+REASON_CHARS_MAX = 200
+_OFFSET_MAX = (1 << 63) - 1
+_HEAD_SIZE = struct.Struct(">I")
+
+_Check = Callable[[Any], Any]
+
+
+def _refuse(value: object, what: str) -> RemoteProtocolError:
+    return RemoteProtocolError(f"{str(value)[:60]!r} in a Raft message is no {what}")
+
+
+def _whole(limit: int, what: str) -> _Check:
+    def check(value: Any) -> int:
+        if type(value) is not int or not 0 <= value <= limit:
+            raise _refuse(value, what)
+        return value
+
+    return check
+
+
+_offset = _whole(_OFFSET_MAX, "offset")
+_term = _whole(TERM_MAX, "term")
+_count = _whole(_OFFSET_MAX, "number")
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise _refuse(value, "flag")
+    return value
+
+
+def _reason(value: Any) -> str:
+    if type(value) is not str or len(value) > REASON_CHARS_MAX:
+        raise _refuse(value, "reason")
+    return value
+
+
+def _rows(value: Any) -> tuple[tuple[int, int], ...]:
+    if type(value) is not list or len(value) > TERMS_MAX:
+        raise _refuse(value, "table of terms")
+    rows = []
+    for row in value:
+        if type(row) is not list or len(row) != 2:
+            raise _refuse(row, "row of terms")
+        rows.append((_term(row[0]), _offset(row[1])))
+    return TermTable(tuple(rows)).rows
+
+
+def _configuration(value: Any) -> tuple[int, Configuration]:
+    if type(value) is not list or len(value) != 3:
+        raise _refuse(value, "configuration")
+    end, voters, learners = value
+    for group in (voters, learners):
+        if type(group) is not list or len(group) > MEMBERS_MAX:
+            raise _refuse(group, "list of members")
+        for member in group:
+            if type(member) is not str:
+                raise _refuse(member, "member id")
+    return _offset(end), Configuration(tuple(voters), tuple(learners))
+
+
+def _configurations(value: Any) -> tuple[tuple[int, Configuration], ...]:
+    if type(value) is not list or len(value) > MEMBERS_MAX:
+        raise _refuse(value, "list of configurations")
+    return tuple(_configuration(one) for one in value)
+
+
+def _push_type(value: Any) -> say.PushType:
+    try:
+        return say.PushType(value)
+    except ValueError:
+        raise _refuse(value, "kind of push") from None
+
+
+def _push_status(value: Any) -> say.PushStatus:
+    try:
+        return say.PushStatus(value)
+    except ValueError:
+        raise _refuse(value, "status of a push") from None
+
+
+def _plain_configuration(row: tuple[int, Configuration]) -> list[Any]:
+    return [row[0], row[1].voters, row[1].learners]
+
+
+_FIELDS: dict[str, _Check] = {
+    "is_pre": _flag,
+    "by_transfer": _flag,
+    "granted": _flag,
+    "conflict": _flag,
+    "reason": _reason,
+    "log_term": _term,
+    "prev_term": _term,
+    "entry_term": _term,
+    "conflict_term": _term,
+    "sequence": _count,
+    "read_round": _count,
+    "sent_ms": _count,
+    "rows": _rows,
+    "configuration": _configuration,
+    "configurations": _configurations,
+    "type": _push_type,
+    "status": _push_status,
+}
+"""Fields that are not named here are offsets."""
+
+_KINDS: tuple[tuple[type[say.Message], RequestCode], ...] = (
+    (say.VoteRequest, RequestCode.TRIOHA_RAFT_VOTE),
+    (say.VoteResponse, RequestCode.TRIOHA_RAFT_VOTE),
+    (say.StaleTerm, RequestCode.TRIOHA_RAFT_VOTE),
+    (say.Heartbeat, RequestCode.TRIOHA_RAFT_HEARTBEAT),
+    (say.HeartbeatResponse, RequestCode.TRIOHA_RAFT_HEARTBEAT),
+    (say.Compare, RequestCode.TRIOHA_RAFT_APPEND),
+    (say.Truncate, RequestCode.TRIOHA_RAFT_APPEND),
+    (say.Append, RequestCode.TRIOHA_RAFT_APPEND),
+    (say.PushResponse, RequestCode.TRIOHA_RAFT_APPEND),
+    (say.Install, RequestCode.TRIOHA_RAFT_INSTALL),
+    (say.TimeoutNow, RequestCode.TRIOHA_RAFT_TRANSFER),
+)
+_NUMBER = {kind: number for number, (kind, _) in enumerate(_KINDS)}
+_CODE = dict(_KINDS)
+_LAYOUT: list[tuple[tuple[str, _Check], ...]] = [
+    tuple(
+        (field.name, _FIELDS.get(field.name, _offset))
+        for field in attrs.fields(kind)
+        if field.name not in ("source", "target", "term", "body")
+    )
+    for kind, _ in _KINDS
+]
+
+
+def code_of(message: say.Message) -> RequestCode:
+    """The remoting request that carries it."""
+    return _CODE[type(message)]
+
+
+@attrs.frozen
+class GroupDoor:
+    """One member's identity: what it stamps on messages, and whose it takes."""
+
+    cluster: str
+    group: str
+    member_id: str
+    founders: tuple[str, ...]
+    """The members that the group began with, as in dLegerPeers."""
+    stamp: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        for name in (self.member_id, *self.founders):
+            if not 0 < len(name) <= MEMBER_ID_CHARS_MAX or not name.isprintable():
+                raise ConfigError(f"{name[:80]!r} cannot be a dLegerSelfId; use ids like n0")
+        if len(set(self.founders)) != len(self.founders):
+            raise ConfigError(f"dLegerPeers names somebody twice: {';'.join(self.founders)}")
+        names = "\n".join((self.cluster, self.group, *sorted(self.founders)))
+        object.__setattr__(self, "stamp", crc32(names.encode()))
+
+    def encode(self, message: say.Message) -> list[Buffer]:
+        """The buffers of a message, to be sent one after the other; log bytes are not copied."""
+        number = _NUMBER[type(message)]
+        head: list[Any] = [
+            self.stamp,
+            self.cluster,
+            self.group,
+            number,
+            message.source,
+            message.target,
+            message.term,
+        ]
+        for name, _ in _LAYOUT[number]:
+            value = getattr(message, name)
+            if name == "configuration":
+                value = _plain_configuration(value)
+            elif name == "configurations":
+                value = [_plain_configuration(row) for row in value]
+            elif name == "reason":
+                value = value[:REASON_CHARS_MAX]
+            head.append(value)
+        body: Buffer = message.body if isinstance(message, say.Append) else b""
+        if body:
+            head.append(crc32(body))
+        packed: bytes = msgpack.packb(head)
+        return [_HEAD_SIZE.pack(len(packed)) + packed, *([body] if body else [])]
+
+    def decode(self, data: Buffer, known: Iterable[str] = ()) -> say.Message:
+        """The message, if it is for us and from one of us; `known` are members beside founders.
+
+        Errors: RemoteProtocolError in one sentence; nothing of it was taken.
+        """
+        head, body = self._split(data)
+        self._admit(head, known)
+        number = head[3]
+        if type(number) is not int or not 0 <= number < len(_KINDS):
+            raise _refuse(number, "kind of message")
+        kind, layout = _KINDS[number][0], _LAYOUT[number]
+        takes_body = kind is say.Append and bool(body)
+        if len(head) != 7 + len(layout) + takes_body:
+            raise RemoteProtocolError(
+                f"a Raft message has {len(head)} fields, {kind.__name__} has another number; "
+                "run the same version on all members"
+            )
+        values = {
+            name: check(value) for (name, check), value in zip(layout, head[7:], strict=False)
+        }
+        if kind is say.Append:
+            if body and head[-1] != crc32(body):
+                raise RemoteProtocolError(
+                    "log bytes were damaged on their way; they will come again"
+                )
+            values["body"] = body
+        elif body:
+            raise RemoteProtocolError(f"{len(body)} bytes too many after a {kind.__name__}")
+        return kind(head[4], head[5], _term(head[6]), **values)
+
+    def _split(self, data: Buffer) -> tuple[list[Any], memoryview]:
+        view = memoryview(data)
+        if not _HEAD_SIZE.size <= len(view) <= _HEAD_SIZE.size + HEAD_BYTES_MAX + LOG_BYTES_MAX:
+            raise RemoteProtocolError(f"{len(view)} bytes are no Raft message")
+        (size,) = _HEAD_SIZE.unpack_from(view)
+        head_end = _HEAD_SIZE.size + size
+        if size > HEAD_BYTES_MAX or head_end > len(view):
+            raise RemoteProtocolError(f"a Raft message says that its head has {size} bytes")
+        if len(view) - head_end > LOG_BYTES_MAX:
+            raise RemoteProtocolError(
+                f"{len(view) - head_end} log bytes in one Raft message, more than {LOG_BYTES_MAX}"
+            )
+        try:
+            head = msgpack.unpackb(view[_HEAD_SIZE.size : head_end])
+        except (ValueError, msgpack.UnpackException, RecursionError) as error:
+            raise RemoteProtocolError(f"the head of a message is no msgpack: {error}") from None
+        if type(head) is not list or len(head) < 7:
+            raise RemoteProtocolError("the head of a Raft message is no list")
+        return head, view[head_end:]
+
+    def _admit(self, head: list[Any], known: Iterable[str]) -> None:
+        stamp, cluster, group, _, source, target, _ = head[:7]
+        if (cluster, group) != (self.cluster, self.group):
+            raise RemoteProtocolError(
+                f"a member of group {str(group)[:60]} in cluster {str(cluster)[:60]} wrote to "
+                f"{self.group} in {self.cluster}; compare dLegerPeers of both"
+            )
+        if target != self.member_id:
+            raise RemoteProtocolError(
+                f"a message to {str(target)[:60]} came to {self.member_id}; "
+                "compare dLegerPeers and dLegerSelfId"
+            )
+        if source == self.member_id:
+            raise RemoteProtocolError(
+                f"somebody else calls itself {self.member_id}; "
+                "give each member its own dLegerSelfId"
+            )
+        if stamp != self.stamp:
+            raise RemoteProtocolError(
+                f"{str(source)[:60]} has another peer list than {self.member_id}; make dLegerPeers "
+                f"the same on all members, here it is {';'.join(sorted(self.founders))}"
+            )
+        if type(source) is not str or (source not in self.founders and source not in known):
+            raise RemoteProtocolError(
+                f"{str(source)[:60]!r} is no member of {self.group}; add it with its leader first"
+            )

@@ -83,6 +83,11 @@ bench-analysis *options="":
 interop *options="":
     pytest -q -m interop -n 2 --dist loadgroup {{ options }}
 
+# Transcripts of elections and repairs, told anew: read the difference before you believe it.
+rewrite:
+    TRIOHA_REWRITE=1 pytest -q tests/dledger/test_transcripts.py
+    git diff --stat tests/dledger/testdata
+
 # Raft groups under drawn faults: `just sim-raft --from 0 --to 2000`, `just sim-raft --seed 616`.
 sim-raft *options="":
     python -m trioha.sim.raft {{ options }}

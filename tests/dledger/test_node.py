@@ -1,0 +1,291 @@
+"""The façade: what it refuses, what it never does, and a group of one."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from trioha.dledger import messages as say
+from trioha.dledger.member_state import Recovered
+from trioha.dledger.membership import ChangeKind, Configuration, ConfigurationTable
+from trioha.dledger.node import DLedgerNode
+from trioha.dledger.ready import HardState, Ready, Role
+from trioha.dledger.settings import RaftSettings
+from trioha.dledger.term_table import TermTable
+from trioha.errors import ConfigError, LocalProtocolError, RemoteProtocolError
+
+
+class _Log:
+    """Bytes in memory; every byte is a record."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def read(self, phy_offset: int, size_max: int) -> bytes:
+        return bytes(self.data[phy_offset : phy_offset + size_max])
+
+
+def _node(
+    *voters: str, settings: RaftSettings | None = None, recovered: Recovered | None = None
+) -> tuple[DLedgerNode, _Log]:
+    log = _Log()
+    recovered = recovered or Recovered(
+        configurations=ConfigurationTable(((0, Configuration.of(*voters)),))
+    )
+    return DLedgerNode("n0", settings or RaftSettings(), recovered, log, Random(1), 0), log
+
+
+def _drain(node: DLedgerNode, log: _Log, now_ms: int) -> list[Ready]:
+    """Do what the node wants; returns it."""
+    done = []
+    while (ready := node.ready()) is not None:
+        done.append(ready)
+        ends = []
+        for control in ready.controls:
+            log.data += b"!"
+            ends.append((control, len(log.data)))
+        node.advance(ready)
+        for control, end in ends:
+            node.control_appended(control, end, now_ms)
+    return done
+
+
+def _said(done: list[Ready]) -> list[say.Message]:
+    return [message for ready in done for message in ready.messages]
+
+
+def _leader_of_one() -> tuple[DLedgerNode, _Log]:
+    node, log = _node("n0")
+    node.on_time(5000)
+    _drain(node, log, 5000)
+    node.flushed(len(log.data), 0, 5000)
+    _drain(node, log, 5000)
+    return node, log
+
+
+def _leader_of_three() -> tuple[DLedgerNode, _Log]:
+    """Leads term 1; its opening record is fsynced here and nowhere else."""
+    node, log = _node("n0", "n1", "n2")
+    node.on_time(5000)
+    _drain(node, log, 5000)
+    node.step(say.VoteResponse("n1", "n0", 1, True, True), 5001)
+    _drain(node, log, 5001)
+    node.step(say.VoteResponse("n1", "n0", 1, False, True), 5002)
+    _drain(node, log, 5002)
+    node.flushed(len(log.data), 0, 5003)
+    _drain(node, log, 5003)
+    assert node.state.role is Role.LEADER
+    return node, log
+
+
+def test_a_group_of_one_elects_itself_and_commits_after_its_fsync() -> None:
+    node, log = _node("n0")
+    node.on_time(5000)
+    done = _drain(node, log, 5000)
+    assert done[0].hard_state == HardState(1, "n0")
+    assert node.state.role is Role.LEADER
+    assert not node.status().is_serving
+    node.flushed(1, 0, 5001)
+    assert node.status().is_serving
+    assert _drain(node, log, 5001)[-1].committed_offset == 1
+
+
+def test_term_and_vote_come_before_the_message_that_needs_them() -> None:
+    node, log = _node("n0", "n1", "n2")
+    node.step(say.VoteRequest("n1", "n0", 3, False, False, 0, 0), 5000)
+    ready = _drain(node, log, 5000)[0]
+    assert ready.hard_state == HardState(3, "n1")
+    assert ready.messages == (say.VoteResponse("n0", "n1", 3, False, True),)
+
+
+def test_nothing_is_said_on_the_strength_of_what_could_not_be_saved() -> None:
+    node, log = _node("n0", "n1", "n2")
+    node.step(say.VoteRequest("n1", "n0", 3, False, False, 0, 0), 5000)
+    node.ready()
+    node.storage_failed("no space left", 5000)
+    assert _said(_drain(node, log, 5000)) == []
+    node.step(say.VoteRequest("n1", "n0", 4, False, False, 0, 0), 5001)
+    (answer,) = _said(_drain(node, log, 5001))
+    assert isinstance(answer, say.VoteResponse)
+    assert not answer.granted
+    node.on_time(50_000)
+    assert node.state.role is Role.FOLLOWER
+
+
+def test_a_pre_vote_changes_nothing() -> None:
+    node, log = _node("n0", "n1", "n2")
+    node.step(say.VoteRequest("n1", "n0", 1, True, False, 0, 0), 5000)
+    (ready,) = _drain(node, log, 5000)
+    assert ready.hard_state is None
+    assert node.state.term == 0
+
+
+def test_bytes_are_acknowledged_when_they_are_on_the_disk() -> None:
+    node, log = _node("n0", "n1", "n2")
+    node.step(say.Append("n1", "n0", 1, 1, 0, 0, 1, 0, b"abc"), 5000)
+    assert _said(_drain(node, log, 5000)) == []
+    node.flushed(3, 0, 5002)
+    (answer,) = _said(_drain(node, log, 5002))
+    assert isinstance(answer, say.PushResponse)
+    assert (answer.matched_offset, answer.held_offset) == (3, 3)
+
+
+def test_replicated_in_memory_acknowledges_at_once() -> None:
+    settings = RaftSettings(replicated_in_memory=True)
+    node, log = _node("n0", "n1", "n2", settings=settings)
+    node.step(say.Append("n1", "n0", 1, 1, 0, 0, 1, 0, b"abc"), 5000)
+    (answer,) = _said(_drain(node, log, 5000))
+    assert isinstance(answer, say.PushResponse)
+    assert answer.held_offset == 3
+
+
+def test_a_commit_beyond_what_was_compared_is_not_believed() -> None:
+    """A6, dledger#278: our log is longer, and of another term."""
+    recovered = Recovered(
+        hard_state=HardState(1),
+        terms=TermTable(((1, 0),)),
+        configurations=ConfigurationTable(((0, Configuration.of("n0", "n1", "n2")),)),
+        end_offset=100,
+    )
+    node, log = _node(recovered=recovered)
+    node.step(say.Heartbeat("n1", "n0", 2, 100, 0, 0), 5000)
+    _drain(node, log, 5000)
+    assert node.state.committed_offset == 0
+
+
+def test_a_deposed_leader_cuts_nothing() -> None:
+    """A3."""
+    node, log = _node("n0", "n1", "n2")
+    node.step(say.Append("n1", "n0", 2, 1, 0, 0, 1, 0, b"abc"), 5000)
+    _drain(node, log, 5000)
+    node.step(say.Truncate("n2", "n0", 1, 9, 0, 0, 7), 5001)
+    (answer,) = _said(_drain(node, log, 5001))
+    assert answer == say.StaleTerm("n0", "n2", 2)
+    assert node.state.end_offset == 3
+
+
+def test_a_follower_that_claims_more_than_there_is_is_refused() -> None:
+    node, log = _leader_of_three()
+    push = say.PushType.APPEND
+    answer = say.PushResponse("n1", "n0", 1, push, 0, say.PushStatus.SUCCESS, 2**60, 2**60)
+    with pytest.raises(RemoteProtocolError, match="no honest follower"):
+        node.step(answer, 5004)
+    assert node.state.committed_offset == 0
+    assert log.data == b"!"
+
+
+def test_a_strangers_answer_counts_for_nothing() -> None:
+    node, log = _leader_of_three()
+    push = say.PushType.APPEND
+    node.step(say.PushResponse("n9", "n0", 1, push, 0, say.PushStatus.SUCCESS, 1, 1), 5004)
+    _drain(node, log, 5004)
+    assert node.state.committed_offset == 0
+
+
+def test_two_leaders_of_one_term_stop_the_node() -> None:
+    node, log = _leader_of_three()
+    with pytest.raises(AssertionError, match="n1 and n0 both lead term 1"):
+        node.step(say.Heartbeat("n1", "n0", 1, 0, 0, 0), 5004)
+    assert log.data
+
+
+def test_a_leader_that_hears_of_a_newer_term_follows_at_once() -> None:
+    """B1, dledger#247: even while a majority answers."""
+    node, log = _leader_of_three()
+    node.step(say.StaleTerm("n2", "n0", 7), 5004)
+    _drain(node, log, 5004)
+    assert (node.state.role, node.state.term) == (Role.FOLLOWER, 7)
+    assert not node.may_append
+
+
+@pytest.mark.parametrize(("source", "target"), [("n1", "n2"), ("n0", "n0")])
+def test_a_message_for_somebody_else_is_refused(source: str, target: str) -> None:
+    node, _ = _node("n0", "n1", "n2")
+    with pytest.raises(RemoteProtocolError, match="dLegerSelfId"):
+        node.step(say.StaleTerm(source, target, 1), 5000)
+
+
+def test_nothing_comes_between_ready_and_advance() -> None:
+    node, _ = _node("n0", "n1", "n2")
+    node.on_time(5000)
+    ready = node.ready()
+    assert ready is not None
+    assert node.ready() is ready
+    with pytest.raises(LocalProtocolError, match="a Ready is out"):
+        node.on_time(5001)
+    node.advance(ready)
+    with pytest.raises(LocalProtocolError, match="advance must be given"):
+        node.advance(ready)
+
+
+def test_only_a_leader_appends() -> None:
+    node, _ = _node("n0", "n1", "n2")
+    assert not node.may_append
+    with pytest.raises(LocalProtocolError, match="FOLLOWER must not append"):
+        node.appended(10, 5000)
+
+
+def test_a_clock_that_goes_back_stands_still() -> None:
+    node, log = _leader_of_three()
+    node.on_time(10)
+    _drain(node, log, 10)
+    assert node.state.now_ms == 5003
+
+
+def test_a_hundred_thousand_messages_are_one_number() -> None:
+    node, log = _leader_of_one()
+    log.data += bytes(100_000)
+    node.appended(len(log.data), 5001)
+    node.flushed(len(log.data), 0, 5002)
+    assert _drain(node, log, 5002)[-1].committed_offset == 100_001
+
+
+def test_the_window_is_bounded_by_bytes_and_count() -> None:
+    settings = RaftSettings(batch_bytes_max=10, inflight_bytes_max=35, inflight_count_max=100)
+    node, log = _node("n0", "n1", "n2", settings=settings)
+    node.on_time(5000)
+    _drain(node, log, 5000)
+    node.step(say.VoteResponse("n1", "n0", 1, True, True), 5001)
+    _drain(node, log, 5001)
+    node.step(say.VoteResponse("n1", "n0", 1, False, True), 5002)
+    compare = next(
+        message
+        for message in _said(_drain(node, log, 5002))
+        if isinstance(message, say.Compare) and message.target == "n1"
+    )
+    log.data += bytes(1000)
+    node.appended(len(log.data), 5003)
+    _drain(node, log, 5003)
+    push, success = say.PushType.COMPARE, say.PushStatus.SUCCESS
+    node.step(say.PushResponse("n1", "n0", 1, push, compare.sequence, success, 0, 0), 5004)
+    sent = [one for one in _said(_drain(node, log, 5004)) if isinstance(one, say.Append)]
+    assert [one.prev_offset for one in sent] == [0, 10, 20, 30]
+    status = node.status().followers[0]
+    assert (status.member_id, status.inflight_bytes, status.gap_bytes) == ("n1", 40, 1001)
+
+
+def test_changes_and_transfers_are_refused_in_words() -> None:
+    node, log = _node("n0", "n1", "n2")
+    asked = node.change_membership(ChangeKind.ADD_LEARNER, "n3", 5000)
+    assert asked == "n0 is not the leader; there is none at the moment"
+    leader, log = _leader_of_three()
+    early = leader.change_membership(ChangeKind.ADD_LEARNER, "n3", 5004)
+    assert early.startswith("this leader has not committed anything in its term yet")
+    assert leader.transfer_leadership("n1", 5004) == (
+        "a change is not committed yet; ask again in a moment"
+    )
+    assert log.data
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"heartbeat_interval_ms": 600},
+        {"election_timeout_max_ms": 1000},
+        {"inflight_count_max": 0},
+    ],
+)
+def test_settings_that_cannot_work_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ConfigError):
+        RaftSettings(**wrong)  # type: ignore[arg-type]

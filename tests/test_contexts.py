@@ -158,7 +158,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, file: Path, *arguments: str, **env: s
     asked: list[str] = []
 
     async def cluster_status(namesrv: str, timeout_s: float) -> tuple[list[object], bool]:
-        asked.append(namesrv)
+        asked.append(namesrv if timeout_s == 3 else f"{namesrv} in {timeout_s:g} s")
         return [], True
 
     monkeypatch.setattr(ha, "cluster_status", cluster_status)
@@ -169,7 +169,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, file: Path, *arguments: str, **env: s
 def test_flags_then_variables_then_the_current_context(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prod = "10.0.0.1:9876;10.0.0.2:9876"
+    prod = "10.0.0.1:9876;10.0.0.2:9876 in 0.5 s"
+    assert asked(monkeypatch, file, "--timeout", "7") == prod.replace("0.5", "7")
     assert asked(monkeypatch, file) == prod
     assert asked(monkeypatch, file, "-c", "lab") == "127.0.0.1:9876"
     assert asked(monkeypatch, file, "-n", "h:1") == "h:1"
@@ -177,6 +178,7 @@ def test_flags_then_variables_then_the_current_context(
     assert asked(monkeypatch, file, NAMESRV_ADDR="h:2", TRIOHA_CONTEXT="prod") == prod
     assert asked(monkeypatch, file, "-c", "lab", NAMESRV_ADDR="h:2") == "127.0.0.1:9876"
     assert "give one" in asked(monkeypatch, file, "-c", "lab", "-n", "h:1")
+    assert "give one" in asked(monkeypatch, file, "-n", "h:1", "-c", "lab")
     assert "did you mean prod" in asked(monkeypatch, file, "-c", "prood")
     file.write_text("")
     assert asked(monkeypatch, file) == "127.0.0.1:9876"

@@ -231,6 +231,16 @@ def test_a_slave_without_a_link() -> None:
     assert worst(cluster) == {"link_down": Level.CRIT, "no_slave_in_sync": Level.CRIT}
 
 
+def test_a_java_pair_tells_little_and_that_is_no_alert() -> None:
+    cluster, master, slave = healthy()
+    for address in (master, slave):
+        del cluster.statuses[address]
+        refused = {"value": None, "wall_ms": None, "error": "not supported", "code": 3}
+        cluster.answers[address] = {"status": {**refused, "error_wall_ms": cluster.wall_ms}}
+        cluster.say(address, "runtime", {"commitLogMaxOffset": "4096", "commitLogDiskRatio": "0.1"})
+    assert worst(cluster) == {}
+
+
 def test_a_stopped_slave_is_silent_and_then_absent() -> None:
     cluster, master, slave = healthy()
     cluster.silent[slave] = "did not answer within 3 s"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from trioha.contexts import Context, Contexts
@@ -16,6 +17,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _DEFAULT_NAMESRV = "127.0.0.1:9876"
 _CONTEXT = "trioha.context"
+_BY_ADDRESS = "trioha.by_address"
+_TWO_PLACES = "-n and a context both say where to; give one"
 
 
 def namesrv_option(function: F) -> F:
@@ -45,6 +48,7 @@ def _namesrv_option(function: F) -> F:
         "-n",
         "--namesrv",
         metavar="HOST:PORT;…",
+        is_eager=True,  # before --timeout, whose default the context may change
         callback=_choose_namesrv,
         help=(
             "Name servers, `;` between them.  [env var: NAMESRV_ADDR; default: the current"
@@ -67,6 +71,8 @@ def _context_option(*names: str) -> Callable[[F], F]:
 
 def _note_context(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     if value and not ctx.resilient_parsing:
+        if _BY_ADDRESS in ctx.meta:
+            raise click.UsageError(_TWO_PLACES, ctx)
         ctx.meta[_CONTEXT] = _load().of(value)
 
 
@@ -75,7 +81,8 @@ def _choose_namesrv(ctx: click.Context, _: click.Parameter, value: str | None) -
         return value or _DEFAULT_NAMESRV
     if value:
         if _CONTEXT in ctx.meta:
-            raise click.UsageError("-n and a context both say where to; give one", ctx)
+            raise click.UsageError(_TWO_PLACES, ctx)
+        ctx.meta[_BY_ADDRESS] = True
         return value
     context = chosen_context(ctx)
     if context is None and (name := os.environ.get("TRIOHA_CONTEXT")):
@@ -97,14 +104,23 @@ def _load() -> Contexts:
     return load_contexts(os.environ)
 
 
+def _choose_timeout(ctx: click.Context, param: click.Parameter, value: float) -> float:
+    source = ctx.get_parameter_source(str(param.name))
+    context = chosen_context(ctx)
+    if source is ParameterSource.DEFAULT and context is not None and context.timeout_s is not None:
+        return context.timeout_s
+    return value
+
+
 def timeout_option(function: F) -> F:
-    """``--timeout SECONDS`` as the argument `timeout_s`."""
+    """``--timeout SECONDS`` as the argument `timeout_s`; a context may have another default."""
     return click.option(
         "--timeout",
         "timeout_s",
         type=click.FloatRange(0.01, 300),
         default=3.0,
         show_default=True,
+        callback=_choose_timeout,
         metavar="SECONDS",
         help="How long to wait for each node.",
     )(function)

@@ -128,8 +128,8 @@ def _link_down(snapshot: ClusterSnapshot) -> Iterator[Reading]:
             state = slave.follows.state
             down = None if state is None else float(state != "TRANSFER")
             reason = slave.follows.last_error or ""
-        elif _answering(slave.master):
-            down = 1.0
+        elif slave.master is not None and slave.master.is_trioha and _answering(slave.master):
+            down = 1.0  # a Java master tells of no links, which says nothing
         text = f"{who(slave)} follows nobody{f': {reason}' if reason else ''}"
         yield Reading("link_down", who(slave), down, text)
 

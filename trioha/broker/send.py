@@ -170,7 +170,7 @@ class SendProcessor:
         sys_flag = self._sys_flag(channel, header, topic)
         raw = header.properties
         at = raw.find(UNIQ_KEY_START)
-        if at >= 0 and KEYS_START not in raw and not sys_flag & _TRANSACTION_MASK:
+        if at >= 0 and raw.find(KEYS_START) < 0 and not sys_flag & _TRANSACTION_MASK:
             begin = at + _UNIQ_KEY_SIZE
             end = raw.find(b"\x02", begin)
             before, after = raw[:begin], b"" if end < 0 else raw[end:]
@@ -345,11 +345,11 @@ class SendProcessor:
             if len(own) == last_size and own.startswith(before) and own.endswith(after):
                 # As the one before it, but for its id.
                 key = own[begin:end]
-                if b"\x02" not in key:
+                if 2 not in key:  # the byte; for bytes, `in` first makes and drops a TypeError
                     entries.append((flag, text, own + end_of_own, tags, (key,)))
                     continue
             at = own.find(UNIQ_KEY_START) if is_plain else -1
-            if at >= 0 and KEYS_START not in own and len(own) < _SMALL_PROPERTIES:
+            if at >= 0 and own.find(KEYS_START) < 0 and len(own) < _SMALL_PROPERTIES:
                 begin = at + _UNIQ_KEY_SIZE
                 end = own.find(b"\x02", begin)
                 if end < 0:

@@ -47,7 +47,9 @@ _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
 _SPECIAL_BITS: Final = _TRANSACTION_MASK | int(SysFlag.BORNHOST_V6 | SysFlag.STOREHOST_V6)
 _MAGIC_I32: Final = MAGIC - (1 << 32)
+_KEYS_START: Final = b"KEYS\x01"
 _UNIQ_KEY: Final = b"UNIQ_KEY\x01"
+_PROPERTY_END: Final = 2
 _TAGS_START: Final = b"TAGS\x01"
 _TAGS_INNER: Final = b"\x02TAGS\x01"
 _HEAD_SIZE: Final = 88
@@ -148,6 +150,7 @@ class Dispatcher:
         # The shape of the last properties: what stands around a message's unique id.
         shape_size = -1
         before = after = b""
+        key_begin = key_end = 0
         position = 0
         while position <= budget and position + FIXED_SIZE <= stop:
             size: int = read_i32_be(piece, position)
@@ -189,24 +192,25 @@ class Dispatcher:
                 properties_size == shape_size
                 and properties.startswith(before)
                 and properties.endswith(after)
-                and b"\x02" not in properties[len(before) : shape_size - len(after)]
+                # The byte; for bytes, `in` first makes and drops a TypeError.
+                and _PROPERTY_END not in (key := properties[key_begin:key_end])
             ):
                 # As the one before it, but for its id.
                 if follows_index:
-                    key = properties[len(before) : shape_size - len(after)]
                     keyed.append((phy_offset, timestamp, run.queue.topic, key))
             else:
                 shape_size = -1
-                tags_code = self._tags_code(properties) if _TAGS_START in properties else 0
+                tags_code = self._tags_code(properties)
                 keys = keys_of(properties)
                 if follows_index:
                     for key in keys:
                         keyed.append((phy_offset, timestamp, run.queue.topic, key))
-                if len(keys) == 1 and b"KEYS\x01" not in properties and keys[0]:
-                    begin = properties.find(_UNIQ_KEY + keys[0]) + len(_UNIQ_KEY)
-                    before = properties[:begin]
-                    after = properties[begin + len(keys[0]) :]
-                    shape_size = properties_size
+                if len(keys) == 1 and keys[0] and properties.find(_KEYS_START) < 0:
+                    key_begin = properties.rfind(_UNIQ_KEY) + len(_UNIQ_KEY)
+                    key_end = key_begin + len(keys[0])
+                    if properties[key_begin:key_end] == keys[0]:
+                        before, after = properties[:key_begin], properties[key_end:]
+                        shape_size = properties_size
             write_i64_be(run.entries, phy_offset)
             write_i32_be(run.entries, size)
             write_i64_be(run.entries, tags_code)

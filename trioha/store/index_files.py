@@ -35,7 +35,7 @@ _PROPERTY_END: Final = 2
 
 def keys_of(properties: bytes) -> Sequence[bytes]:
     """What a record is to be found by: UNIQ_KEY, then each of KEYS."""
-    if b"KEYS\x01" not in properties:
+    if properties.find(b"KEYS\x01") < 0:
         at = properties.rfind(_UNIQ_KEY)
         if at < 0:
             return ()

@@ -321,3 +321,19 @@ def test_everything_is_delivered_once_and_on_time(
     end_ms += now_ms
     assert sorted(delivered(side)) == sorted(due for due in expected if due <= end_ms)
     assert all(message.store_host == STORE_HOST for message, _ in side.store.messages)
+
+
+def test_what_was_delivered_in_a_log_that_was_cut_is_delivered_again() -> None:
+    """A master that comes back as slave has delivered what its new master knows nothing of."""
+    side = ProduceSide()
+    for at_ms in (0, 40_000, 80_000):
+        delayed(side, 1, at(at_ms))
+    run_all(side, 0, 90_000)
+    assert side.schedule.offsets() == {1: 3}
+    side.schedule.deliveries_cut(WALL_MS + 81_000)
+    assert side.schedule.offsets() == {1: 2}, "the others lie in what is left of the log"
+    side.schedule.deliveries_cut(WALL_MS + 30_000)
+    assert side.schedule.offsets() == {1: 1}
+    side.schedule.refresh()
+    run_all(side, 90_000, 90_000)
+    assert len(delivered(side)) == 5

@@ -138,6 +138,22 @@ class DelaySchedule:
                 level.offset, level.head_ms = offset, None
                 self.dirty = True
 
+    def deliveries_cut(self, since_wall_ms: int) -> None:
+        """The log was cut, and with it what was delivered from that time on.
+
+        Its entries are due again, a moment's more for those that were delivered late: whoever
+        promotes this node before its new master has told how far it is gets some messages twice.
+        """
+        for level in self._levels:
+            while level.offset > 0:
+                entry = self._store.consume_queue_entry(
+                    SCHEDULE_TOPIC, level.queue_id, level.offset - 1
+                )
+                if entry is None or entry[2] < since_wall_ms - _RETRY_PAUSE_MS:
+                    break
+                level.offset, level.head_ms = level.offset - 1, None
+                self.dirty = True
+
     def on_scheduled(self, level_queue_id: int) -> None:
         """A delayed message became readable. Quick: only an idle level looks at its queue."""
         if 0 <= level_queue_id < len(self._levels):

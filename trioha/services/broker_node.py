@@ -246,7 +246,8 @@ class BrokerNode:
     async def wait_level(self) -> None:
         """Wait until who waits for disk or slave is answered and slaves in sync hold all."""
         if self.ha_master is not None:
-            await self.ha_master.wait_transferred()
+            self.core.metadata.flush()
+            await self.ha_master.wait_transferred(self.core.metadata.position)
         await self.flush.flush_all()
 
     def give_up_waiting(self) -> None:
@@ -281,6 +282,8 @@ class BrokerNode:
         self._seen_end = self.store.max_phy_offset
         for queue in cut.note["queues"]:
             self.core.log_cut(queue["topic"], queue["queue_id"], queue["first_queue_offset"])
+        if since_wall_ms := note.get("first_store_timestamp"):
+            self.core.schedule.deliveries_cut(since_wall_ms)
         self.persist.check()
 
     def _on_flushed(self, offset: int) -> None:

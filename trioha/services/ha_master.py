@@ -192,9 +192,15 @@ class HaMaster:
     def statistics(self) -> tuple[ReplicaStatistics, ...]:
         return self.replicas.statistics(self._store.max_phy_offset, self._clock.now_ms())
 
-    async def wait_transferred(self) -> None:
-        """Wait until every slave that is in sync holds all of the log: before a planned stop."""
-        while any(row.in_sync and row.gap_bytes for row in self.statistics()):
+    async def wait_transferred(self, metadata_position: int = -1) -> None:
+        """Wait until every slave that is in sync holds all of the log: before a planned stop.
+
+        And the metadata up to that position, if it is told any.
+        """
+        while any(
+            row.in_sync and (row.gap_bytes or -1 < row.metadata_ack_position < metadata_position)
+            for row in self.statistics()
+        ):
             if self._moved is None:
                 self._moved = trio.Event()
             await self._moved.wait()

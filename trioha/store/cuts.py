@@ -176,18 +176,20 @@ def _finish(root: Path, cut: Cut, note: Mapping[str, object]) -> None:
 def _contents(cut: Cut) -> dict[str, object]:
     """What the note tells of the records."""
     queues: dict[tuple[str, int], list[int]] = {}
-    records = damaged_bytes = 0
+    records = damaged_bytes = first_store_timestamp = 0
     for item in iter_records(cut.commitlog_path, end=cut.end):
         if isinstance(item, DamagedStretch):
             damaged_bytes += item.end_offset - item.begin_offset
             continue
         records += 1
+        first_store_timestamp = first_store_timestamp or item.store_timestamp
         entry = queues.setdefault((item.topic, item.queue_id), [0, item.queue_offset, 0])
         entry[0] += 1
         entry[2] = item.queue_offset
     return {
         "records": records,
         "damaged_bytes": damaged_bytes,
+        "first_store_timestamp": first_store_timestamp,
         "queues": [
             {
                 "topic": topic,

@@ -282,7 +282,7 @@ class BrokerNode:
         self._seen_end = self.store.max_phy_offset
         for queue in cut.note["queues"]:
             self.core.log_cut(queue["topic"], queue["queue_id"], queue["first_queue_offset"])
-        if since_wall_ms := note.get("first_store_timestamp"):
+        if since_wall_ms := cut.note.get("first_store_timestamp"):
             self.core.schedule.deliveries_cut(since_wall_ms)
         self.persist.check()
 

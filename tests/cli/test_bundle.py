@@ -81,6 +81,7 @@ def test_a_bundle_has_everything_but_secrets(processes: Processes, tmp_path: Pat
     assert json.loads(files["machine/version.json"])["trioha"]
     assert json.loads(files["machine/doctor.json"])
     assert any(name.startswith("journals/") for name in files)
+    assert b"broker-a" in files["screenshots/1-replication.svg"]
 
     packed = tmp_path / "packed.trioha"
     packed.write_bytes(files["recordings/night.trioha"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import tempfile
 import time
@@ -128,7 +127,7 @@ def command(
             notes += _pack_journal(bundle, folder, since_wall_ms)
         for path in recordings:
             notes += _pack_recording(bundle, path)
-        notes += _pack_screenshots(bundle, evidence, recordings)
+        notes += _pack_screenshots(bundle, evidence, recordings, rules)
         bundle.add_json("machine/version.json", version_facts())
         bundle.add_json("machine/doctor.json", [attrs.asdict(check) for check in checks()])
         manifest = {
@@ -235,11 +234,14 @@ def _pack_recording(bundle: BundleFile, path: Path) -> Iterator[str]:
 
 
 def _pack_screenshots(
-    bundle: BundleFile, evidence: Evidence | None, recordings: Sequence[Path]
+    bundle: BundleFile,
+    evidence: Evidence | None,
+    recordings: Sequence[Path],
+    rules: Mapping[str, Rule],
 ) -> Iterator[str]:
     """The console's screens, if it is installed: of the cluster now, else of a recording's end."""
     try:
-        take = importlib.import_module("trioha_console.screenshots").screenshots
+        from trioha_console.screenshots import screenshots
     except ModuleNotFoundError as error:
         yield f"no screenshots: {error.name} is not installed; pip install 'trioha[console]'"
         return
@@ -253,7 +255,12 @@ def _pack_screenshots(
     if raw is None:
         return
     with tempfile.TemporaryDirectory() as directory:
-        for path in take(raw, Path(directory)):
+        try:
+            paths = screenshots(raw, Path(directory), rules=rules)
+        except Exception as error:  # whatever a picture lacks, the facts have to get out
+            yield f"no screenshots: {type(error).__name__}: {error}"
+            return
+        for path in paths:
             bundle.add_text(f"screenshots/{path.name}", path.read_text())
 
 

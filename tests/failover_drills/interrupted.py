@@ -41,7 +41,11 @@ def shorten(patch: pytest.MonkeyPatch) -> None:
 
 
 def fail_over(
-    replica_set: ReplicaSet, strike_after: str = "", strike: Strike | None = None
+    replica_set: ReplicaSet,
+    strike_after: str = "",
+    strike: Strike | None = None,
+    *,
+    force: bool = False,
 ) -> Outcome:
     """One attempt; `strike` happens once, after the step of that name."""
     struck = False
@@ -55,7 +59,7 @@ def fail_over(
     async def run() -> Outcome:
         config = ClusterConfig(connect_timeout_s=PATIENCE_S, request_timeout_s=PATIENCE_S)
         async with open_cluster(replica_set.namesrv, config) as cluster:
-            return await run_failover(cluster, new_order(cluster, BROKER), on_step)
+            return await run_failover(cluster, new_order(cluster, BROKER, force=force), on_step)
 
     outcome = trio.run(run)
     assert strike is None or struck, f"no step {strike_after}: {outcome.steps} {outcome.message}"

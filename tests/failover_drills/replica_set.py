@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
+from failover_drills.namespaces import Net, listen_at
 from support.processes import Node, Processes, trioha_broker, trioha_namesrv
 from support.status import Outcome, node_status, run_trioha, wait_until
 
@@ -49,6 +50,9 @@ class ReplicaSet:
     slave_count: int = 1
     namesrv_count: int = 1
     settings: Mapping[str, object] = SETTINGS
+    role: str = "SYNC_MASTER"
+    net: Net | None = None
+    """Where the nodes live; None: all on loopback."""
     namesrvs: list[Node] = attrs.Factory(list)
     nodes: list[Node] = attrs.Factory(list)
     """By their configured ids."""
@@ -59,18 +63,23 @@ class ReplicaSet:
 
     def start(self) -> ReplicaSet:
         for number in range(self.namesrv_count):
-            self.namesrvs.append(trioha_namesrv(self.processes, name=f"namesrv-{number}").start())
+            namesrv = trioha_namesrv(self.processes, name=f"namesrv-{number}")
+            if self.net is not None:
+                listen_at(namesrv, self.net.gateway)
+            self.namesrvs.append(namesrv.start())
         for home_id in range(self.slave_count + 1):
             node = trioha_broker(
                 self.processes,
                 self.namesrv,
                 name=BROKER,
                 broker_id=home_id,
-                role="SLAVE" if home_id else "SYNC_MASTER",
+                role="SLAVE" if home_id else self.role,
                 settings=self.settings,
             )
             # What it comes up as follows its history.
             node.ready_pattern = rf"trioha broker {BROKER} id=\d+ role=(\S+) ready"
+            if self.net is not None:
+                self.net.hosts[home_id].place(node)
             self.nodes.append(node.start())
         self.wait_whole()
         return self

@@ -67,6 +67,7 @@ class Sender:
         self._stopping = False
         self._failure: BaseException | None = None
         self._ok_count = 0
+        self._stored_count = 0
         self._thread = threading.Thread(target=self._run, name=f"sender[{label}]", daemon=True)
 
     def start(self) -> Sender:
@@ -91,6 +92,13 @@ class Sender:
             )
             assert done, f"{self.label}: {self._ok_count} of {wanted} OK, last {self.attempts[-3:]}"
         assert self._ok_count >= wanted, f"{self.label} ended: {self._failure!r}"
+
+    def wait_for_stored(self, count: int = 20, within_s: float = WAIT_S) -> None:
+        """Wait for `count` answers from now on that say stored, safe or not."""
+        with self._changed:
+            wanted = self._stored_count + count
+            done = self._changed.wait_for(lambda: self._stored_count >= wanted, within_s)
+        assert done, f"{self.label}: {self._stored_count} of {wanted}, last {self.attempts[-3:]}"
 
     def first_stored_after(self, moment_s: float) -> Attempt | None:
         """The first send that began after that moment and was stored."""
@@ -118,6 +126,7 @@ class Sender:
         with self._changed:
             self.attempts.append(attempt)
             self._ok_count += attempt.is_ok
+            self._stored_count += attempt.is_stored
             self._changed.notify_all()
 
     def _run(self) -> None:

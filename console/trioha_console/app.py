@@ -27,6 +27,7 @@ from trioha_console.commands import COMMANDS
 from trioha_console.frame import Frame
 from trioha_console.layout import Layout, load_layout, save_layout
 from trioha_console.screens.detail import DetailScreen
+from trioha_console.screens.failover import FailoverScreen
 from trioha_console.screens.group import GroupScreen
 from trioha_console.screens.node import NodeScreen
 from trioha_console.source import Source
@@ -287,7 +288,17 @@ class ConsoleApp(CommandActions, App[None]):
     def action_node(self, address: str) -> None:
         self._open(NodeScreen(self.source, address))
 
-    def _open(self, screen: DetailScreen) -> None:
+    def action_failover(self, broker_name: str, to: int | None = None) -> None:
+        """Open the wizard; a recording can only be looked at."""
+        if not self.source.live:
+            self.notify("This is a recording: nothing can be changed.", severity="warning")
+            return
+        screen = FailoverScreen(
+            self.source, self.source.namesrvs, broker_name, armed=self.armed, to=to
+        )
+        self._open(screen)
+
+    def _open(self, screen: Screen[None]) -> None:
         def closed(_: object) -> None:
             self._want()
             self.view.grid.focus()
@@ -303,6 +314,9 @@ class ConsoleApp(CommandActions, App[None]):
     # Leaving.
 
     async def action_quit(self) -> None:
+        if any(isinstance(one, FailoverScreen) and one.in_progress for one in self.screen_stack):
+            self.notify("A failover runs; it ends by itself. Leave after it.", severity="warning")
+            return
         self._remember()
         self.exit()
 

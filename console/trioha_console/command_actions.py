@@ -34,6 +34,12 @@ class CommandActions(_Base):
 
     # The prompt.
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A screen without a prompt has no use for the keys that open it."""
+        if action in ("filter", "command", "export"):
+            return bool(self.screen.query(Prompt))
+        return super().check_action(action, parameters)
+
     def action_filter(self) -> None:
         grid = self._console().front_grid
         if grid is not None:
@@ -121,6 +127,18 @@ class CommandActions(_Base):
         if not rest:
             raise TriohaError("name a group: `:group NAME`")
         self._console().action_group(rest)
+
+    def command_failover(self, rest: str) -> None:
+        app = self._console()
+        name, _, number = rest.partition(" ")
+        if app.frame is None or not name:
+            raise TriohaError("name a broker: `:failover BROKER [ID]`")
+        if app.frame.snapshot.set_of(name) is None:
+            names = ", ".join(sorted(one.name for one in app.frame.snapshot.sets))
+            raise TriohaError(f"no broker {name}; there are {names or 'none'}")
+        if number and not number.isdecimal():
+            raise TriohaError(f"an id is a number, not {number}")
+        app.action_failover(name, int(number) if number else None)
 
     def command_filter(self, rest: str) -> None:
         self._filter(rest)

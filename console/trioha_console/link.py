@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 
-from trioha.errors import RemoteProtocolError, TriohaError, Unreachable
+from trioha.errors import RemoteProtocolError, Unreachable
 from trioha.remoting.connection import NEED_DATA, RemotingConnection
 from trioha.wire.address import parse_address
 from trioha.wire.codes import RESPONSE_FLAG
@@ -20,6 +20,10 @@ from trioha.wire.remoting_command import RemotingCommand, encode
 CONNECT_TIMEOUT_S = 3.0
 REQUEST_TIMEOUT_S = 3.0
 _READ_BYTES = 262_144
+
+
+class NotConnected(Unreachable):
+    """No connection could be made: what was to be asked surely did not happen."""
 
 
 class NodeLink:
@@ -136,11 +140,11 @@ class Links:
             async with asyncio.timeout(self._connect_timeout_s):
                 reader, writer = await asyncio.open_connection(host, port)
         except TimeoutError:
-            raise Unreachable(
+            raise NotConnected(
                 f"{address}: no connection in {self._connect_timeout_s:g} s"
             ) from None
         except OSError as error:
-            raise Unreachable(f"{address}: {_in_words(error)}") from error
+            raise NotConnected(f"{address}: {_in_words(error)}") from error
         return NodeLink(address, reader, writer)
 
 
@@ -149,6 +153,3 @@ def _in_words(error: OSError) -> str:
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return error.strerror or str(error) or type(error).__name__
-
-
-__all__ = ["Links", "NodeLink", "TriohaError"]

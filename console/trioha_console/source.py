@@ -25,6 +25,7 @@ class Source(Protocol):
 
     title: str
     """Whom it watches, for the header."""
+    namesrvs: tuple[str, ...]
     live: bool
     """False for a recording: it can be looked at, not asked or changed."""
 
@@ -56,6 +57,7 @@ class LiveSource:
         links: Links | None = None,
     ) -> None:
         self.title = title or "; ".join(namesrvs)
+        self.namesrvs = namesrvs
         self._period_s = period_s
         self._collector = Collector(namesrvs, period_ms=round(period_s * 1000))
         self._links = links or Links()

@@ -45,6 +45,10 @@ class SlowControl:
 
     def follow(self, master: Peer, epoch: int, nonce: bytes) -> None: ...
 
+    def suspend_following(self, reason: str) -> None: ...
+
+    def follow_again(self) -> None: ...
+
     def left_alone(self) -> None:
         self.left += 1
 

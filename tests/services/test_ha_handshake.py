@@ -475,3 +475,49 @@ async def test_whatever_happens_logs_end_equal_and_no_message_is_gone(
         check_equal(newest, *(one for one in members if one is not newest))
         everywhere = set().union(newest.bodies, *(member.kept for member in members))
         assert len(everywhere) == set_.written
+
+
+async def test_an_operator_may_have_the_log_set_aside_and_copied_anew(tmp_path: Path) -> None:
+    async with replica_set(tmp_path) as set_:
+        a, b = set_.members
+        a.write(5)
+        await b.follow(a)
+        old = b.bodies
+        a.write(60)
+        while a.store.min_phy_offset < b.store.max_phy_offset:
+            a.store._log.files.drop_first()
+        with pytest.raises(NeedsResync):
+            await b.shake(a)
+        await b.handshake.start_anew()
+        assert (b.store.max_phy_offset, b.kept) == (0, old)
+        b.crash_and_start()
+        await b.follow(a)
+        assert b.log == a.log
+        assert b.handshake.needs_resync == ""
+        (cut,) = list_cuts(b.store_config.root)
+        assert (cut.note["reason"], cut.note["records"]) == ("trioha ha resync", 5)
+        await b.handshake.start_anew()
+        assert len(list_cuts(b.store_config.root)) == 2
+
+
+async def test_an_empty_log_is_not_set_aside(tmp_path: Path) -> None:
+    async with replica_set(tmp_path) as set_:
+        _, b = set_.members
+        await b.handshake.start_anew()
+        assert list_cuts(b.store_config.root) == []
+
+
+async def test_nothing_is_cut_or_set_aside_while_a_node_is_suspended(tmp_path: Path) -> None:
+    async with replica_set(tmp_path) as set_:
+        a, b = set_.members
+        a.write(20)
+        await b.follow(a)
+        a.write(5)
+        b.promote()
+        a.handshake.suspended = "a forced failover is under way"
+        log = a.log
+        for attempt in (a.shake(b), a.handshake.start_anew()):
+            with pytest.raises(Unreachable, match="a forced failover"):
+                await attempt
+        assert a.log == log
+        assert a.mastership.epoch == 1

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from support.raw_answers import RawCluster
+from support.raw_answers import NAMESRV, RawCluster
 from textual.app import App
 from textual.pilot import Pilot
 from trioha_console.app import ConsoleApp
@@ -35,6 +35,7 @@ class FakeSource:
     def __init__(self, cluster: RawCluster, *, live: bool = True) -> None:
         self.cluster = cluster
         self.title = "10.0.0.9:9876"
+        self.namesrvs: tuple[str, ...] = (NAMESRV,)
         self.live = live
         self.interest = Interest()
         self.asked: list[tuple[str, RemotingCommand]] = []

@@ -7,7 +7,9 @@ its ticket, since an answer may be lost: the second time it only answers.
 
 =====  ================  ===========================================================================
 30020  FAILOVER_TICKET   take or renew the ticket; with ``log_offset`` and ``metadata_position``
-                         the answer waits until log and tables reach there, or for ``wait_ms``
+                         the answer waits until log and tables reach there, or for ``wait_ms``;
+                         ``forced``: a slave acknowledges nothing to its master any more until
+                         the ticket ends
 30021  PAUSE_WRITES      master: writes wait from now on; the answer tells where the log ends
 30022  HAND_OVER         master: fenced for ``epoch``, for good unless the target never begins it
 30023  PROMOTE           target: begin ``epoch``; answered when it is master
@@ -68,6 +70,8 @@ class Promotion:
     log_offset: int
     """The log must reach at least here: where the old master's ends."""
     operator: str
+    planned: bool = False
+    """The old master has handed over and is about to follow."""
 
 
 class RoleControl(Protocol):
@@ -106,6 +110,12 @@ class RoleControl(Protocol):
 
     def follow(self, master: Peer, epoch: int, nonce: bytes) -> None:
         """Be a slave of this master."""
+
+    def suspend_following(self, reason: str) -> None:
+        """Acknowledge nothing to the master of the moment from this very pass on."""
+
+    def follow_again(self) -> None:
+        """The end of that."""
 
     def left_alone(self) -> None:
         """A ticket was used here and has ended: who is not followed by now has to be asked."""
@@ -217,6 +227,9 @@ class FailoverProcessor:
                 operator=ticket.operator,
                 origin=ticket.origin,
             )
+        if body.boolean_or_none("forced"):
+            ticket.forced = True
+            self._control.suspend_following(f"{ticket.operator} fails this broker over")
         self._on_deadline()
         wait_ms = body.integer("wait_ms", 0)
         waiter = _Waiter(
@@ -284,6 +297,7 @@ class FailoverProcessor:
             sync=body.boolean_or_none("sync"),
             log_offset=body.integer("log_offset", 0),
             operator=ticket.operator,
+            planned=bool(body.boolean_or_none("planned")),
         )
         self._promoting = [(channel, request)]
         try:
@@ -300,6 +314,9 @@ class FailoverProcessor:
         ticket = self.desk.shown(body.ticket_id())
         self._control.follow(body.peer(), body.integer("epoch"), body.raw("nonce"))
         self.desk.use(ticket)
+        if ticket.forced:
+            ticket.forced = False
+            self._control.follow_again()
         return self._answer(request)
 
     def audit(
@@ -346,6 +363,8 @@ class FailoverProcessor:
         self._events.event(
             "failover_ticket_ended", ticket=ticket.ticket_id, phase=ticket.phase.value, reason=how
         )
+        if ticket.forced:
+            self._control.follow_again()
         if ticket.phase is Phase.PAUSED:
             self._control.resume()
             self._events.event("writes_resumed", ticket=ticket.ticket_id, reason=how)

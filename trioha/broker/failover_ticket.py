@@ -49,6 +49,8 @@ class Ticket:
     granted_ms: int
     deadline_ms: int
     phase: Phase = Phase.HELD
+    forced: bool = False
+    """The master is given up: nothing is acknowledged to it while the ticket lasts."""
     pause_deadline_ms: int | None = None
 
     def as_dict(self, now_ms: int) -> dict[str, object]:

@@ -1,4 +1,7 @@
-"""`trioha ha status`: every broker, every replication link, and what is wrong in plain words."""
+"""`trioha ha status`: every broker, every replication link, and what is wrong in plain words.
+
+`ha resync` and `ha recover` have modules of their own.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ import trio
 
 from trioha.cli.client_options import namesrv_option, timeout_option
 from trioha.cli.failures import ExitCode
+from trioha.cli.ha_recover import recover_command
+from trioha.cli.ha_resync import resync_command
+from trioha.cli.ha_terms import disagreements, problems_of_terms, terms_in_words
 from trioha.cli.output import age_in_words, output_option, print_json, size_in_words, table
 from trioha.client import Admin, ClusterConfig, open_admin
 from trioha.errors import CommandError, RemoteProtocolError, TriohaError
@@ -25,7 +31,11 @@ _QUIET_INTERVALS = 3
 
 @click.group("ha")
 def command() -> None:
-    """Look at replication."""
+    """Look at replication, and mend it."""
+
+
+command.add_command(resync_command)
+command.add_command(recover_command)
 
 
 @command.command("status")
@@ -45,14 +55,22 @@ def status(ctx: click.Context, namesrv: str, timeout_s: float, output: str) -> N
     a broker that is not trioha only role and offsets are known; its links are shown at the other
     end.
 
-    Exit code 0 when every registered broker answered, 4 when one did not.
+    Of trioha nodes the second table tells in which epoch each stands and whom it takes for master;
+    a set that was failed over also has its history of masters, newest last. CUTS are folders of
+    what a deposed master had to give up. See `trioha failover`, `ha recover`, `ha resync`.
+
+    
+    Exit codes: 0 every registered broker answered, and all that are of one set believe in the same
+    master; 1 they do not; 4 a broker does not answer.
     """
     brokers, all_answered = trio.run(cluster_status, namesrv, timeout_s)
     if output == "json":
         print_json({"brokers": brokers})
     else:
         click.echo(status_in_words(brokers))
-    ctx.exit(ExitCode.OK if all_answered else ExitCode.UNREACHABLE)
+    if not all_answered:
+        ctx.exit(ExitCode.UNREACHABLE)
+    ctx.exit(ExitCode.FAILED if disagreements(brokers) else ExitCode.OK)
 
 
 async def cluster_status(namesrv: str, timeout_s: float) -> tuple[list[Status], bool]:
@@ -70,16 +88,62 @@ async def cluster_status(namesrv: str, timeout_s: float) -> tuple[list[Status], 
             for name, data in sorted(info.broker_addr_table.items())
             for broker_id, address in sorted(data.broker_addrs.items())
         ]
-        answered = [False] * len(brokers)
-
-        async def ask(index: int) -> None:
-            answered[index] = await _ask(admin, brokers[index])
-
-        async with trio.open_nursery() as nursery:
-            for index in range(len(brokers)):
-                nursery.start_soon(ask, index, name=f"ha.status[{brokers[index]['address']}]")
+        answered = await _ask_all(admin, brokers)
+        # Who is of a set and has not registered is seen here above all.
+        strangers = _unregistered(brokers)
+        await _ask_all(admin, strangers)
+        brokers += [one for one in strangers if one["role"] is not None]
+        masters = await _masters_by_namesrv(admin)
+    brokers.sort(key=lambda one: (one["name"], one["id"]))
+    for broker in brokers:
+        broker["namesrvs"] = {
+            namesrv: told.get(broker["name"], "") for namesrv, told in masters.items()
+        }
     _fill_gaps(brokers)
-    return brokers, all(answered)
+    return brokers, answered
+
+
+async def _ask_all(admin: Admin, brokers: Sequence[Status]) -> bool:
+    answered = [False] * len(brokers)
+
+    async def ask(index: int) -> None:
+        answered[index] = await _ask(admin, brokers[index])
+
+    async with trio.open_nursery() as nursery:
+        for index in range(len(brokers)):
+            nursery.start_soon(ask, index, name=f"ha.status[{brokers[index]['address']}]")
+    return all(answered)
+
+
+def _unregistered(brokers: Sequence[Status]) -> list[Status]:
+    """Nodes that registered ones know to be of their set."""
+    known = {broker["address"] for broker in brokers}
+    found: dict[str, Status] = {}
+    for broker in brokers:
+        for home_id, address in (broker.get("members") or {}).items():
+            if address not in known:
+                found[address] = _unknown(broker["name"], int(home_id), address)
+                found[address]["registered"] = False
+    return list(found.values())
+
+
+async def _masters_by_namesrv(admin: Admin) -> dict[str, dict[str, str]]:
+    """What each name server that answers believes: the master's address by broker name."""
+    told: dict[str, dict[str, str]] = {}
+
+    async def ask(namesrv: str) -> None:
+        try:
+            info = await admin.cluster_info_of(namesrv)
+        except TriohaError:
+            return
+        told[namesrv] = {
+            name: data.broker_addrs.get(0, "") for name, data in info.broker_addr_table.items()
+        }
+
+    async with trio.open_nursery() as nursery:
+        for namesrv in admin.namesrvs:
+            nursery.start_soon(ask, namesrv, name=f"ha.status[{namesrv}]")
+    return dict(sorted(told.items()))
 
 
 def _unknown(name: str, broker_id: int, address: str) -> Status:
@@ -152,7 +216,7 @@ def status_in_words(brokers: Sequence[Status]) -> str:
     """Tables for people, and a sentence for each problem."""
     if not brokers:
         return "No broker is registered with this name server."
-    parts = [_broker_table(brokers)]
+    parts = [_broker_table(brokers), *terms_in_words(brokers)]
     links = [(broker, link) for broker in brokers for link in broker["connections"]]
     if links:
         parts.append(_link_table(links))
@@ -161,7 +225,7 @@ def status_in_words(brokers: Sequence[Status]) -> str:
         parts.append(_slave_table(slaves))
     if errors := list(_last_errors(links, slaves)):
         parts.append(table(("LAST ERROR OF", "AGO", "WHY"), errors))
-    problems = list(_problems(brokers))
+    problems = [*disagreements(brokers), *_problems(brokers)]
     parts.append("\n".join(f"! {problem}" for problem in problems) or "All is well.")
     return "\n\n".join(parts)
 
@@ -276,6 +340,7 @@ def _problems(brokers: Sequence[Status]) -> Iterator[str]:
         if name not in masters and name not in told:
             told.add(name)
             yield f"{name}: no master is registered; nothing can be sent to it"
+        yield from problems_of_terms(broker, who)
         yield from _problems_of_master(broker, who)
         yield from _problems_of_slave(broker, who, masters.get(name))
 
@@ -313,6 +378,8 @@ def _problems_of_master(broker: Status, who: str) -> Iterator[str]:
 
 def _problems_of_slave(broker: Status, who: str, master: Status | None) -> Iterator[str]:
     slave = broker["slave"]
+    if slave and slave.get("needs_resync"):
+        yield f"{who}: needs `trioha ha resync {broker['name']} --id {broker['id']}`"
     if slave and slave.get("state") not in (None, "TRANSFER"):
         state, error = slave["state"], slave.get("last_error")
         age = slave.get("last_error_age_s")
@@ -324,6 +391,6 @@ def _problems_of_slave(broker: Status, who: str, master: Status | None) -> Itera
     if begins and ends and ends < begins:
         yield (
             f"{who}: its log ends at {ends}, its master's begins at {begins}: what lies between is "
-            "gone from the master, and a Java master sends nothing and says nothing; empty this "
-            "slave's store to copy anew"
+            "gone from the master, and a Java master sends nothing and says nothing; let "
+            f"`trioha ha resync {broker['name']} --id {broker['id']}` copy anew"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import attrs
 import msgpack
@@ -58,6 +59,17 @@ class Admin:
         response = await self._cluster.ask_namesrv(
             RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
         )
+        return ClusterInfo.decode(success(response).body_bytes())
+
+    @property
+    def namesrvs(self) -> tuple[str, ...]:
+        """Every name server in the list."""
+        return self._cluster.namesrvs
+
+    async def cluster_info_of(self, namesrv: str) -> ClusterInfo:
+        """What this one name server knows."""
+        command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
+        response = await self._cluster.request(namesrv, command)
         return ClusterInfo.decode(success(response).body_bytes())
 
     async def topics(self) -> tuple[str, ...]:
@@ -135,6 +147,18 @@ class Admin:
         if not isinstance(status, dict):
             raise RemoteProtocolError(f"{address}: status is not a map")
         return status
+
+    async def resync(self, address: str, broker_name: str, *, dry_run: bool) -> Mapping[str, Any]:
+        """Let a trioha slave set its log aside and copy its master's anew; what it gives up.
+
+        Errors: CommandError from a master, or a node of another set.
+        """
+        body = msgpack.packb({"broker_name": broker_name, "dry_run": dry_run})
+        command = RemotingCommand(RequestCode.HA_RESYNC, {}, body)
+        told = msgpack.unpackb(success(await self._cluster.request(address, command)).body_bytes())
+        if not isinstance(told, dict):
+            raise RemoteProtocolError(f"{address}: the answer is not a map")
+        return told
 
     async def runtime_info(self, address: str) -> dict[str, str]:
         """A broker's own figures, as every RocketMQ broker tells them."""

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import socket
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import trio
 
 from trioha.client.cluster import Cluster
 from trioha.errors import Unreachable
+from trioha.failover import audit
 from trioha.failover.asking import Answer, Ask, Failed, Flow, Reply, Wait
 from trioha.failover.engine import FailoverEngine, Order, dry_run
-from trioha.failover.facts import Make
-from trioha.failover.gathering import gather_facts
 from trioha.failover.outcome import Outcome, Step
 from trioha.failover.plan import Plan
-from trioha.wire.codes import RequestCode
+from trioha.whoami import operator_here as operator_here
 from trioha.wire.remoting_command import RemotingCommand
 
 T = TypeVar("T")
@@ -48,14 +44,6 @@ def new_order(
         confirmed=confirmed,
         patience_s=cluster.config.request_timeout_s,
     )
-
-
-def operator_here() -> str:
-    """Who runs this, and on which machine: ``anna@ops-1``."""
-    name = "somebody"
-    with suppress(OSError, KeyError):
-        name = getpass.getuser()
-    return f"{name}@{socket.gethostname()}"
 
 
 async def plan_failover(cluster: Cluster, order: Order) -> Plan:
@@ -126,25 +114,7 @@ async def audit_records(
     cluster: Cluster, broker_name: str
 ) -> tuple[list[Mapping[str, Any]], list[str]]:
     """Past failovers as the members remember them, oldest first; and who could not be asked."""
-    facts = await drive(
-        gather_facts(broker_name, cluster.namesrvs, patience_s=cluster.config.request_timeout_s),
-        cluster,
+    patience_s = cluster.config.request_timeout_s
+    return await drive(
+        audit.audit_records(broker_name, cluster.namesrvs, patience_s=patience_s), cluster
     )
-    silent = [f"name server {one.address}: {one.error}" for one in facts.namesrvs if one.error]
-    silent += [f"{one.name}: {one.error}" for one in facts.replicas if one.error]
-    asked = [one for one in facts.replicas if one.make is Make.TRIOHA]
-    replies = await _ask_all(
-        cluster,
-        tuple(
-            Ask(one.address, RequestCode.FAILOVER_AUDIT, None, cluster.config.request_timeout_s)
-            for one in asked
-        ),
-    )
-    found: dict[str, Mapping[str, Any]] = {}
-    for reply in replies:
-        if isinstance(reply, Answer) and reply.is_success:
-            for record in reply.fields().get("records") or []:
-                known = found.setdefault(str(record.get("ticket_id")), record)
-                if int(record.get("ended_wall_ms", 0)) > int(known.get("ended_wall_ms", 0)):
-                    found[str(record.get("ticket_id"))] = record
-    return sorted(found.values(), key=lambda one: int(one.get("started_wall_ms", 0))), silent

@@ -48,6 +48,8 @@ class Message:
     """The application's own bits; carried untouched."""
     properties: Mapping[str, str] = attrs.field(factory=dict)
     """User properties, and UNIQ_KEY if the id is to be chosen by the caller."""
+    sys_flag: int = 0
+    """Bits of MessageSysFlag: what the body is, where it comes compressed."""
 
 
 class SendStatus(Enum):

@@ -47,6 +47,7 @@ def send_command(
         RequestCode.SEND_MESSAGE_V2,
         *(group, queue, message.flag, properties, born_timestamp, message.body),
         batch=False,
+        sys_flag=message.sys_flag,
     )
 
 
@@ -86,6 +87,7 @@ def _command(
     body: Buffer,
     *,
     batch: bool,
+    sys_flag: int = 0,
 ) -> RemotingCommand:
     return RemotingCommand(
         code,
@@ -95,7 +97,7 @@ def _command(
             "c": AUTO_CREATE_TOPIC,
             "d": DEFAULT_TOPIC_QUEUE_NUMS,
             "e": queue.queue_id,
-            "f": 0,
+            "f": sys_flag,
             "g": born_timestamp,
             "h": flag,
             "i": encode_properties(properties).decode(),

@@ -38,6 +38,7 @@ CATCH_UP_MS = 3_000
 PROMOTE_PATIENCE_S = 5.0
 """A target that caught up in bulk has queues to build first."""
 ATTEMPTS = 3
+RELEASE_ATTEMPTS = 2
 _RETRY_S = 0.1
 VERIFY_ROUNDS = 40
 VERIFY_PAUSE_S = 0.05
@@ -236,7 +237,12 @@ class FailoverEngine:
         self, plan: Plan, target: ReplicaFacts, log_offset: int, sync: object
     ) -> Flow[Fields | str]:
         """What the new master says of itself, or why it is not yet known to be one."""
-        body = {"epoch": plan.epoch, "log_offset": log_offset, "sync": sync}
+        body = {
+            "epoch": plan.epoch,
+            "log_offset": log_offset,
+            "sync": sync,
+            "planned": plan.kind is Kind.PLANNED,
+        }
         try:
             return (
                 yield from self._step(
@@ -256,13 +262,12 @@ class FailoverEngine:
             return (yield from self._undecided(plan, master, target, f"{why}; {error}"))
         if told.get("used"):
             # Its answer was lost, and more than the answer was not.
-            yield from self._tell_followers(plan, told, [master])
-            return self._outcome(
-                plan,
-                Result.UNKNOWN,
-                f"{target.name} did become master, late ({why}); see `trioha ha status`",
-            )
+            yield from self._tell_followers(plan, told, self._but(target))
+            message = f"{target.name} did become master, late ({why}); see `trioha ha status`"
+            yield from self._release(self._ticketed, self._record(plan, message))
+            return self._outcome(plan, Result.UNKNOWN, message)
         body = self._record(plan, why, result=Result.REFUSED, resume=True)
+        yield from self._release(self._but(target, master), body)
         try:
             told = yield from self._step("take back", master, RequestCode.RELEASE, body)
         except (_Lost, _GivenUp) as error:
@@ -286,10 +291,10 @@ class FailoverEngine:
     ) -> Flow[Outcome]:
         """The target may have become master, and cannot be asked whether it did."""
         message = f"it is not known whether {target.name} is master of epoch {plan.epoch} ({why})"
+        yield from self._release(self._but(target), self._record(plan, message))
         if master is None:
             message += "; see `trioha ha status`, and try again once it answers"
         else:
-            yield from self._release([master], self._record(plan, message))
             message += (
                 f"; {master.name} takes no writes until {target.name} can be asked, and asks by "
                 "itself; bring that back, or try again with --force"
@@ -301,8 +306,9 @@ class FailoverEngine:
     def _forced(self, plan: Plan, facts: SetFacts) -> Flow[Outcome]:
         target = plan.target
         assert target is not None, "a plan that may run has a target"
-        yield from self._take_ticket(target)
-        others = yield from self._take_tickets_of(_others(facts, target))
+        # From here on no replica acknowledges anything to the old master, wherever that may be.
+        yield from self._take_ticket(target, forced=True)
+        others = yield from self._take_tickets_of(_others(facts, target), forced=True)
         again = yield from self._gather()
         now = make_plan(again, to=target.home_id, force=self.order.force)
         if shift := _shift(plan, now):
@@ -325,24 +331,29 @@ class FailoverEngine:
 
     # Steps of both.
 
-    def _take_ticket(self, replica: ReplicaFacts) -> Flow[Fields]:
+    def _take_ticket(self, replica: ReplicaFacts, *, forced: bool = False) -> Flow[Fields]:
         # Counted before it is asked for: an answer that is lost may have been a yes.
         self._ticketed.append(replica)
         try:
             return (
                 yield from self._step(
-                    "ticket", replica, RequestCode.FAILOVER_TICKET, self._ticket_body()
+                    "ticket",
+                    replica,
+                    RequestCode.FAILOVER_TICKET,
+                    self._ticket_body() | {"forced": forced},
                 )
             )
         except _Lost as error:
             raise _GivenUp(f"{replica.name} does not answer: {error}", Result.UNREACHABLE) from None
 
-    def _take_tickets_of(self, replicas: Sequence[ReplicaFacts]) -> Flow[list[ReplicaFacts]]:
+    def _take_tickets_of(
+        self, replicas: Sequence[ReplicaFacts], *, forced: bool = False
+    ) -> Flow[list[ReplicaFacts]]:
         """Of those that can be had: who cannot be asked finds out by registration."""
         taken = []
         for replica in replicas:
             try:
-                yield from self._take_ticket(replica)
+                yield from self._take_ticket(replica, forced=forced)
             except _GivenUp as error:
                 if error.result is not Result.UNREACHABLE:
                     raise
@@ -431,13 +442,36 @@ class FailoverEngine:
     def _release(
         self, replicas: Sequence[ReplicaFacts], body: dict[str, object]
     ) -> Flow[list[ReplicaFacts]]:
-        silent = []
-        for replica in replicas:
-            try:
-                yield from self._step("record", replica, RequestCode.RELEASE, body)
-            except (_Lost, _GivenUp):
-                silent.append(replica)
+        """End the tickets and leave the record, all at once; who did not say that it has it."""
+        silent = list(dict.fromkeys(replicas))
+        for attempt in range(RELEASE_ATTEMPTS):
+            if attempt and silent:
+                yield from pause(_RETRY_S)
+            started_ms, started_wall_ms = self._now_ms(), self._wall_ms()
+            replies = yield from ask_all(
+                *(self._request(one, RequestCode.RELEASE, body) for one in silent)
+            )
+            asked, silent = silent, []
+            for replica, reply in zip(asked, replies, strict=True):
+                problem = _problem_of(reply)
+                self._say("record", replica.name, started_ms, started_wall_ms, problem, not problem)
+                if problem:
+                    silent.append(replica)
         return silent
+
+    def _request(
+        self,
+        replica: ReplicaFacts,
+        code: RequestCode,
+        body: dict[str, object],
+        patience_s: float | None = None,
+    ) -> Ask:
+        return Ask(
+            replica.address,
+            code,
+            {"ticket_id": self.order.ticket_id, **body},
+            self.order.patience_s if patience_s is None else patience_s,
+        )
 
     def _record(
         self,
@@ -462,6 +496,10 @@ class FailoverEngine:
             "message": message,
         }
         return {"audit": record, "resume": resume}
+
+    def _but(self, *excepted: ReplicaFacts) -> list[ReplicaFacts]:
+        """Those with a ticket of ours, but these."""
+        return [one for one in self._ticketed if one not in excepted]
 
     def _outcome(self, plan: Plan, result: Result, message: str) -> Outcome:
         return Outcome(
@@ -494,12 +532,7 @@ class FailoverEngine:
 
         Errors: _GivenUp for a no, _Lost when nothing is known.
         """
-        request = Ask(
-            replica.address,
-            code,
-            {"ticket_id": self.order.ticket_id, **body},
-            self.order.patience_s if patience_s is None else patience_s,
-        )
+        request = self._request(replica, code, body, patience_s)
         started_ms, started_wall_ms = self._now_ms(), self._wall_ms()
         reply: Reply = Failed("not asked")
         for attempt in range(ATTEMPTS):
@@ -508,23 +541,13 @@ class FailoverEngine:
             reply = yield from ask(request)
             if isinstance(reply, Answer) and reply.code != ResponseCode.SYSTEM_BUSY:
                 break
-        told: Fields = {}
-        problem = ""
-        if isinstance(reply, Failed):
-            problem = reply.reason
-        elif not reply.is_success:
-            problem = reply.remark or f"code {reply.code}"
-        else:
-            try:
-                told = reply.fields()
-            except RemoteProtocolError as error:
-                reply, problem = Failed(str(error)), str(error)
+        problem = _problem_of(reply)
         self._say(name, replica.name, started_ms, started_wall_ms, problem, not problem)
         if isinstance(reply, Failed) or reply.code == ResponseCode.SYSTEM_BUSY:
             raise _Lost(problem)
         if problem:
             raise _GivenUp(f"{replica.name}: {problem}")
-        return told
+        return reply.fields()
 
     def _say(
         self,
@@ -545,6 +568,19 @@ class FailoverEngine:
         )
         self.steps.append(step)
         self._on_step(step)
+
+
+def _problem_of(reply: Reply) -> str:
+    """Why a reply is not the answer that was hoped for; "" if it is."""
+    if isinstance(reply, Failed):
+        return reply.reason
+    if not reply.is_success:
+        return reply.remark or f"code {reply.code}"
+    try:
+        reply.fields()
+    except RemoteProtocolError as error:
+        return str(error)
+    return ""
 
 
 def _others(facts: SetFacts, *taken: ReplicaFacts) -> list[ReplicaFacts]:

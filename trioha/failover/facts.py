@@ -56,6 +56,9 @@ class ReplicaFacts:
     """Of a slave, by its master's word."""
     announced_offset: int | None = None
     """Of a slave: the furthest end its master ever told it."""
+    level_since_start: bool | None = None
+    """Of a slave: has it held all that its master had, since it started? False after a loss of
+    power that took a tail which it had acknowledged, until it is level again."""
     follows: str = ""
     """Address of the node it takes for its master."""
     ticket: Ticket | None = None

@@ -174,6 +174,7 @@ def _replica(
         announced = end + slave["gap_bytes"]
     standing = status.get("standing")
     sync = status.get("sync")
+    level = slave.get("level_since_start")
     own_home_id = _integer(status.get("home_id"))
     return ReplicaFacts(
         home_id=home_id if own_home_id is None else own_home_id,
@@ -187,6 +188,7 @@ def _replica(
         metadata_position=_integer(slave.get("metadata_position")),
         sync=sync if isinstance(sync, bool) else None,
         announced_offset=_integer(announced),
+        level_since_start=level if isinstance(level, bool) else None,
         follows=str(status.get("follows") or ""),
         ticket=_ticket(status.get("ticket"), own_ticket),
     )

@@ -96,6 +96,9 @@ def loss_of(facts: SetFacts, target: ReplicaFacts) -> LossWindow:
     others = [one.max_phy_offset or 0 for one in slaves]
     announced = [one.announced_offset for one in slaves if one.announced_offset is not None]
     known = max([*others, *announced], default=None) if announced else None
+    if target.level_since_start is False:
+        # What it acknowledged before it stopped may be on nobody who lives.
+        known = None
     lost_bytes = None if known is None else max(0, known - end)
     if _all_acks_are_here(facts, target):
         return LossWindow(lost_bytes, exact=False, acknowledged=False)
@@ -104,7 +107,7 @@ def loss_of(facts: SetFacts, target: ReplicaFacts) -> LossWindow:
 
 def _all_acks_are_here(facts: SetFacts, target: ReplicaFacts) -> bool:
     """Does the target hold whatever a SYNC_MASTER has answered for?"""
-    if not target.sync:
+    if not target.sync or target.level_since_start is False:
         return False
     lost_master = facts.lost_master()
     for other in facts.replicas:

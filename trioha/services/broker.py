@@ -88,6 +88,8 @@ async def _serve_store(
         async with trio.open_nursery() as replication:
             replication.start_soon(node.group_transfer.run, name="group_transfer")
             replication.start_soon(node.failover_alarm.run, name="failover")
+            replication.start_soon(node.roles.settle, name="failover.settle")
+            replication.start_soon(node.old_routes.run, name="old_routes")
             await replication.start(serve_role, node, listeners.ha, name="role")
             replication.start_soon(confirm_mastership, node, name="confirmation")
             async with trio.open_nursery() as connections:

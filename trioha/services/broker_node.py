@@ -19,7 +19,7 @@ from trioha.broker.failover import FailoverProcessor
 from trioha.config import BrokerConfig
 from trioha.ha.mastership import Mastership
 from trioha.journal import EventSink
-from trioha.remoting.channel import Instant
+from trioha.remoting.channel import Channel, Instant
 from trioha.services.alarm import Alarm
 from trioha.services.broker_listeners import BrokerAddresses
 from trioha.services.broker_status import broker_status
@@ -31,6 +31,7 @@ from trioha.services.ha_client import HaClient
 from trioha.services.ha_greeting import HaGreeting
 from trioha.services.ha_handshake import Handshake
 from trioha.services.ha_master import HaMaster, open_replicas
+from trioha.services.ha_resync import HaResync
 from trioha.services.health import alive, broker_checks, ready
 from trioha.services.http_admin import OnGet
 from trioha.services.introspection import Introspection, NodeProcess
@@ -43,6 +44,7 @@ from trioha.services.namesrv_registration import (
     NamesrvRegistration,
     Refutation,
 )
+from trioha.services.old_routes import OldRoutes
 from trioha.services.open_mastership import config_of_role, open_mastership
 from trioha.services.remoting_link import LinkLimits
 from trioha.services.remoting_server import RemotingServer
@@ -107,7 +109,7 @@ class BrokerNode:
                 outbox_bytes_max=config.outbox_bytes_max,
             ),
             connections_max=config.connections_max,
-            on_closed=core.channel_closed,
+            on_closed=self._channel_closed,
             on_batch=self.after_batch,
         )
         # What was changed is on its way to disk and slaves before an answer says so.
@@ -140,6 +142,7 @@ class BrokerNode:
             on_refuted=self._on_refuted,
         )
         core.topics.on_change = self.registration.topics_changed
+        self.old_routes = OldRoutes(clock, events)
         self.roles = RoleControl(self)
         self.metadata_files = MetadataFiles(
             config, core, events, self._on_metadata_synced, {"failovers.json": self.roles.audit}
@@ -154,6 +157,7 @@ class BrokerNode:
             lambda: self.master_remoting_address.value,
         )
         core.handlers[RequestCode.HA_HELLO] = self.greeting.answer
+        core.handlers[RequestCode.HA_RESYNC] = HaResync(self).resync
         self.handshake = Handshake(
             *(mastership, store, config, addresses.listen, self.master_remoting_address),
             *(events, clock, self._on_cut, self.roles.history_adopted),
@@ -191,10 +195,16 @@ class BrokerNode:
         self.client_expiry.check()
         self.persist.check()
 
+    def _channel_closed(self, channel: Channel) -> None:
+        self.core.channel_closed(channel)
+        self.old_routes.channel_closed(channel)
+
     def on_acked(self, offset: int) -> None:
         """A slave has acknowledged; called in the scheduler pass that read it. HOT."""
         with self.server.outboxes.batch():
             self.samples.on_acked(offset)
+            if self.roles.awaits_slave_until_ms is not None:
+                self.roles.slave_acknowledged()
 
     def tell_slaves(self, position: int, body: bytes) -> None:
         """Metadata has changed; called in the pass that changed it. HOT."""
@@ -270,6 +280,7 @@ class BrokerNode:
         self.master_remoting_address.set(address)
         if not self.config.ha_master_address or self.mastership.history.was_failed_over:
             self.master_address.set(ha_address)
+        self.roles.master_known(address)
 
     def _on_refuted(self, found: Refutation) -> None:
         """A name server has refused our claim to be master."""
@@ -280,7 +291,9 @@ class BrokerNode:
     def _on_cut(self, cut: Cut) -> None:
         """The log ends sooner: what was known of its end is not any more."""
         self._seen_end = self.store.max_phy_offset
-        for queue in cut.note["queues"]:
+        note = cut.note
+        # A whole log that was set aside is copied anew, and says nothing of how far groups are.
+        for queue in [] if note.get("whole") else note["queues"]:
             self.core.log_cut(queue["topic"], queue["queue_id"], queue["first_queue_offset"])
         if since_wall_ms := cut.note.get("first_store_timestamp"):
             self.core.schedule.deliveries_cut(since_wall_ms)

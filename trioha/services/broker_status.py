@@ -12,6 +12,7 @@ from trioha.errors import OffsetOutOfRange
 from trioha.ha.epochs import EpochRecord
 from trioha.ha.replicas import ReplicaStatistics
 from trioha.remoting.channel import Instant
+from trioha.store.cuts import list_cuts
 from trioha.wire import record
 
 if TYPE_CHECKING:
@@ -84,7 +85,12 @@ def broker_status(node: BrokerNode, instant: Instant) -> dict[str, object]:
         "follows": node.master_remoting_address.value if node.role is BrokerRole.SLAVE else "",
         "ticket": None if ticket is None else ticket.as_dict(instant.now_ms),
         "fenced_by": mastership.fenced_by,
+        "old_routes": attrs.asdict(node.old_routes.statistics(instant.now_ms)),
         "members": {str(home): address for home, address in mastership.members.items()},
+        "cuts": [
+            {"path": str(cut.path), "begin": cut.begin, "end": cut.end, "wall_ms": cut.wall_ms}
+            for cut in list_cuts(node.store.config.root)
+        ],
         "sync": mastership.newest.sync if mastership.newest is not None else None,
     }
 

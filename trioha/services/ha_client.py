@@ -21,7 +21,7 @@ from trioha.config import BrokerConfig
 from trioha.errors import TriohaError, Unreachable
 from trioha.ha.events import Term
 from trioha.journal import EventSink
-from trioha.services.clock import Clock, sleep_until_ms
+from trioha.services.clock import Clock, wake_time_s
 from trioha.services.ha_client_link import LINK_READ_BYTES_MAX, HaClientLink, LogSink
 from trioha.services.ha_handshake import Handshake
 from trioha.services.master_address import MasterAddress
@@ -41,6 +41,8 @@ class SlaveState(Enum):
     """No address yet, from configuration or registration."""
     ASKING = "ASKING"
     """The handshake, and what has to be cut."""
+    RESYNCING = "RESYNCING"
+    """Setting the log aside, to copy the master's anew."""
     CONNECTING = "CONNECTING"
     HANDSHAKE = "HANDSHAKE"
     """Connected; the master has not yet accepted us by a frame that fits."""
@@ -132,6 +134,8 @@ class HaClient:
         self._suspended = ""
         self._resumed = trio.Event()
         self._resumed.set()
+        self._resync_wanted = False
+        self._again = trio.Event()
 
     def suspend(self, reason: str) -> None:
         """Follow nobody until `resume`. From this pass on nothing is acknowledged."""
@@ -149,6 +153,13 @@ class HaClient:
         if self._handshake is not None:
             self._handshake.suspended = ""
         self._resumed.set()
+
+    def resync(self) -> None:
+        """Give up our log for the master's, now: `Handshake.start_anew`."""
+        self._resync_wanted = True
+        self._again.set()
+        if self._link is not None:
+            self._link.end_nowait("an operator wants the log copied anew")
 
     @property
     def catching_up(self) -> bool:
@@ -197,20 +208,24 @@ class HaClient:
                 self._fail(self._suspended)
                 await self._resumed.wait()
             turned_away = turned_away + 1 if await self._attempt(address) else 0
-            if self._suspended:
+            if self._suspended or self._resync_wanted:
                 continue
             pause_ms = interval_ms << min(max(0, turned_away - 1), _DOUBLINGS_MAX)
             self._state = SlaveState.PAUSED
-            await sleep_until_ms(
-                self._clock.now_ms() + max(interval_ms, min(pause_ms, PAUSE_MAX_MS))
-            )
+            self._again = trio.Event()
+            until_ms = self._clock.now_ms() + max(interval_ms, min(pause_ms, PAUSE_MAX_MS))
+            with trio.move_on_at(wake_time_s(until_ms)):
+                await self._again.wait()
 
     async def _attempt(self, address: str) -> bool:
         """One handshake and one link; True if trying again soon would be no use."""
         term: Term | None = None
         if self._handshake is not None:
-            self._state = SlaveState.ASKING
             try:
+                if self._resync_wanted:
+                    self._state, self._resync_wanted = SlaveState.RESYNCING, False
+                    await self._handshake.start_anew()
+                self._state = SlaveState.ASKING
                 term = await self._handshake.shake()
             except Unreachable as error:
                 self._tell_failure(address, str(error))

@@ -30,7 +30,8 @@ from trioha.services.ha_master_link import LogSource
 from trioha.services.master_address import MasterAddress
 from trioha.services.remoting_client import RemotingClient, open_remoting_client, parse_address
 from trioha.services.transport import Transport, connect
-from trioha.store.cuts import Cut, save_cut
+from trioha.store.cuts import Cut, save_cut, set_log_aside
+from trioha.store.store_config import StoreConfig
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
@@ -46,6 +47,8 @@ class SlaveLog(LogSource, Protocol):
     """A log that can be cut: part of `trioha.store.message_store`."""
 
     def truncate_log(self, phy_offset: int) -> None: ...
+    def empty_log(self, reason: str) -> None: ...
+    def flush(self) -> int: ...
 
 
 class Handshake:
@@ -224,6 +227,7 @@ class Handshake:
                     segment_bytes=self._config.mapped_file_size_commit_log,
                     wall_ms=self._clock.wall_ms(),
                     about={
+                        "broker_name": self._config.broker_name,
                         "reason": f"{answer.address} is master since epoch {answer.term.epoch}",
                         "our_epochs": _epochs(mastership.history),
                         "master_epochs": _epochs(answer.log.history),
@@ -256,6 +260,38 @@ class Handshake:
         if self.whole_at is not None and self._store.max_phy_offset >= self.whole_at:
             self.whole_at = None
             self._mastership.note_whole()
+
+    async def start_anew(self) -> None:
+        """Set our whole log aside as a cut and go on with an empty one; no link may be up.
+
+        Errors: StoreError, also where it cannot be set aside.
+        """
+        store, config = self._store, self._config
+        begin, end = store.min_phy_offset, store.max_phy_offset
+        if begin == end:
+            return
+        path = StoreConfig.of(config).commitlog_path
+        about = {
+            "broker_name": config.broker_name,
+            "reason": "trioha ha resync",
+            "our_epochs": _epochs(self._mastership.history),
+        }
+        wall_ms = self._clock.wall_ms()
+        await trio.to_thread.run_sync(store.flush)
+        cut = await trio.to_thread.run_sync(
+            partial(set_log_aside, self._root, path, begin, end, wall_ms, about)
+        )
+        if self.suspended or store.max_phy_offset != end:
+            raise Unreachable(self.suspended or "the log grew while it was set aside")
+        store.empty_log("set aside by `trioha ha resync`")
+        self._events.event(
+            "log_cut",
+            from_offset=begin,
+            to_offset=end,
+            epoch=self._mastership.known_epoch,
+            kept=str(cut.path),
+        )
+        self._on_cut(cut)
 
     def _check_still_wanted(self, answer: HelloAnswer) -> None:
         if self.suspended:

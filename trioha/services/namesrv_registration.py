@@ -199,6 +199,12 @@ class NamesrvRegistration:
             if self._on_master is not None:
                 self._on_master(*master)
 
+    def forget_master(self) -> None:
+        """We are master, or whoever was told is not to be followed any more: the next is news."""
+        self._master = None
+        for link in self._links:
+            link.master = None
+
     def _body(self, version: DataVersion, topics: Mapping[str, TopicConfig]) -> RegisterBrokerBody:
         permission = self.identity.permission
         if permission & 6 != 6:

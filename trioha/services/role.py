@@ -32,6 +32,7 @@ async def serve_role(
     while True:
         node.roles.changed = trio.Event()
         async with trio.open_nursery() as nursery:
+            node.roles.scope = nursery.cancel_scope
             if node.role is BrokerRole.SLAVE:
                 await _start_slave(node, ha_listener, nursery)
             else:
@@ -54,6 +55,8 @@ async def _start_slave(node: BrokerNode, listener: Listener, nursery: trio.Nurse
         on_metadata=node.on_metadata,
     )
     node.ha_client = await nursery.start(follow, name="ha.client")
+    if node.roles.suspended:
+        node.ha_client.suspend(node.roles.suspended)
     synchronize = partial(
         synchronize_slave,
         *(node.master_remoting_address, node.core.slave_tables, node.config),

@@ -11,7 +11,9 @@ scheduler pass; the rest (links, tables from the master) is a nursery (`services
   term is on disk before the first put.
 
 While a planned switch is under way changes are parked: they are answered here if it is given up,
-and refused with a code that sends clients back to the route if nobody is known to send them to.
+passed on to the new master if it is not (`services.old_routes`), and refused with a code that sends
+clients back to the route if nobody says who that is. Should whoever drives the switch vanish after
+the hand-over, the old master asks the target by itself what became of it.
 """
 
 from __future__ import annotations
@@ -20,27 +22,33 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
+import msgpack
 import trio
 
 from trioha.broker.failover import Facts, Peer, Promotion
 from trioha.broker.failover_audit import AuditTrail
 from trioha.broker.parked_requests import CHANGES, ParkedRequests
 from trioha.config import BrokerRole
-from trioha.errors import CommandError, DiskFull, LocalProtocolError
+from trioha.errors import CommandError, DiskFull, LocalProtocolError, Unreachable
 from trioha.ha.mastership import Standing
 from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.connection import RemotingConnection
 from trioha.remoting.outbox import Outbox
 from trioha.remoting.requests import Requests
 from trioha.services.namesrv_registration import BrokerIdentity
+from trioha.services.old_routes import COPIED, PASSED_ON, refuse
 from trioha.services.open_mastership import config_of_role
-from trioha.wire.codes import ResponseCode
+from trioha.services.remoting_client import open_remoting_client, parse_address
+from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
     from trioha.services.broker_node import BrokerNode
 
 _SLICE_BYTES = 262_144
+SETTLE_INTERVAL_S = 1.0
+SETTLE_PATIENCE_S = 3.0
+AWAIT_SLAVE_MS = 1_000
 PARKED_MS_MAX = 10_000
 """After that nobody waits for the answer any more: a stock producer gives up after 3 s."""
 
@@ -55,9 +63,21 @@ class RoleControl:
         self._node = node
         self._configured = node.config
         self._parked = ParkedRequests()
+        self._parking = False
+        self._was_master = False
+        """Stepped down, and clients have not been sent on to the new master yet."""
         self._parked_until_ms: int | None = None
         self._promotion: tuple[Promotion, Callable[[str], None]] | None = None
         self._master_home_id: int | None = None
+        self._handed_over: tuple[Peer, int, str] | None = None
+        self._unsettled = trio.Event()
+        self.awaits_slave_until_ms: int | None = None
+        """Just promoted in a planned switch: the old master is about to follow, and until it does
+        nothing would be as safe as a SYNC_MASTER promises. So writes wait for it, for a moment."""
+        self.suspended = ""
+        """Why nobody is to be followed from here for now; mostly ""."""
+        self.scope: trio.CancelScope | None = None
+        """Of the role's nursery."""
         self._requests = Requests(RemotingConnection(), Outbox(0), node.core.handlers, node.events)
 
     # What other nodes and the status are told.
@@ -122,6 +142,7 @@ class RoleControl:
                 f"this node is {node.mastership.standing.value}, not master",
             )
         node.core.pause()
+        self._parking, self.awaits_slave_until_ms = True, None
         node.core.divert(CHANGES, self._parked.park)
 
     def resume(self) -> None:
@@ -141,7 +162,9 @@ class RoleControl:
                 f"this node is {mastership.standing.value} in epoch {mastership.known_epoch}",
             )
         mastership.fence(f"handed over to {target} for epoch {epoch}", epoch=epoch)
-        self._parked_until_ms = node.clock.now_ms() + PARKED_MS_MAX
+        self._handed_over = (target, epoch, ticket_id)
+        # Where it was last a slave of is nobody to ask before the target is master.
+        self._forget_master()
         self._step_down(mastership.fenced_by)
 
     def take_back(self) -> bool:
@@ -150,7 +173,7 @@ class RoleControl:
         if not node.mastership.resume():
             return False
         self._become_master()
-        self.changed.set()
+        self._end_role()
         return True
 
     # A master that comes back.
@@ -194,7 +217,7 @@ class RoleControl:
                 f"epoch {promotion.epoch} is not newer than {mastership.known_epoch}",
             )
         self._promotion = (promotion, done)
-        self.changed.set()
+        self._end_role()
 
     def follow(self, master: Peer, epoch: int, nonce: bytes) -> None:
         node = self._node
@@ -208,36 +231,115 @@ class RoleControl:
         if mastership.hear(epoch, nonce, str(master), decided=True):
             self._step_down(mastership.fenced_by)
         mastership.become_slave()
+        self._handed_over = None
         self._master_home_id = master.home_id
         node.master_remoting_address.set(master.address)
         node.master_address.set(master.ha_address)
-        self._register()
-        self._refuse_parked(f"{master} is master now")
+        self.register()
+        self.master_known(master.address)
+
+    def master_known(self, address: str) -> None:
+        """Where clients are to go: those that do not know yet are helped on."""
+        node = self._node
+        if node.role is not BrokerRole.SLAVE or not self._was_master:
+            return
+        self._was_master = False
+        routes = node.old_routes
+        routes.open(address, node.clock.now_ms())
+        node.core.divert(PASSED_ON, routes.pass_on)
+        for code in COPIED:
+            node.core.divert((code,), routes.copying(node.core.handlers[code]))
+        self._parking, self._parked_until_ms = False, None
+        with node.server.outboxes.batch():
+            self._parked.take(routes.pass_on)
+        node.failover_alarm.check()
 
     def fenced(self, reason: str) -> None:
         """Somebody holds a newer epoch: stop being master in this very pass."""
         self._node.failover.role_lost()
         self._step_down(reason)
+        self.register()
+        if address := self._node.master_remoting_address.value:
+            self.master_known(address)
+
+    def suspend_following(self, reason: str) -> None:
+        self.suspended = reason
+        if self._node.ha_client is not None:
+            self._node.ha_client.suspend(reason)
+
+    def follow_again(self) -> None:
+        self.suspended = ""
+        if self._node.ha_client is not None:
+            self._node.ha_client.resume()
 
     def history_adopted(self) -> None:
         """We follow by our master's history from now on: our id may be another by it."""
         if self.broker_id != self._node.registration.identity.broker_id:
             self._node.core.become(self._node.role, self.broker_id)
-            self._register()
+            self.register()
 
     def left_alone(self) -> None:
-        """Nothing more will be asked of us under the ticket that was used here."""
+        """Who handed over and was never told to follow asks the target what became of it."""
+        if self._handed_over is not None:
+            self._unsettled.set()
+
+    async def settle(self) -> None:
+        """Whenever a hand-over is left open: ask its target until it says what it is, void or done.
+
+        Runs as long as the node does.
+        """
+        while True:
+            await self._unsettled.wait()
+            self._unsettled = trio.Event()
+            while self._handed_over is not None:
+                target, epoch, ticket_id = self._handed_over
+                used = await self._ask_whether_used(target, ticket_id)
+                if self._handed_over is None or used is None:
+                    await trio.sleep(SETTLE_INTERVAL_S)
+                elif used:
+                    self.follow(target, epoch, bytes.fromhex(ticket_id))
+                elif not self.take_back():
+                    break
+
+    async def _ask_whether_used(self, target: Peer, ticket_id: str) -> bool | None:
+        """Has the target become master under this ticket? Asking ends it. None: nobody knows."""
+        host, port = parse_address(target.address)
+        body = msgpack.packb({"ticket_id": ticket_id})
+        with trio.move_on_after(SETTLE_PATIENCE_S):
+            try:
+                async with open_remoting_client(host, port, self._node.clock) as client:
+                    response = await client.request(RemotingCommand(RequestCode.RELEASE, body=body))
+            except Unreachable:
+                return None
+            if response.code == ResponseCode.SUCCESS:
+                used = msgpack.unpackb(response.body_bytes(), strict_map_key=False).get("used")
+                return used if isinstance(used, bool) else None
+        return None
 
     # Time.
 
     @property
     def next_deadline_ms(self) -> int | None:
-        return self._parked_until_ms
+        deadlines = (
+            self._parked_until_ms,
+            self.awaits_slave_until_ms,
+            self._node.old_routes.next_deadline_ms,
+        )
+        return min((one for one in deadlines if one is not None), default=None)
 
     def on_time(self, instant: Instant) -> None:
         """Nobody has said who is master: clients find out from the route sooner."""
+        node = self._node
         if self._parked_until_ms is not None and instant.now_ms >= self._parked_until_ms:
             self._refuse_parked("this node is not master any more, and knows of none")
+        waits_ms = self.awaits_slave_until_ms
+        if waits_ms is not None and instant.now_ms >= waits_ms:
+            self.awaits_slave_until_ms = None
+            self.resume()
+        until_ms = node.old_routes.next_deadline_ms
+        if until_ms is not None and instant.now_ms >= until_ms:
+            node.old_routes.close()
+            node.core.restore()
 
     # The change itself.
 
@@ -296,21 +398,34 @@ class RoleControl:
         node.events.event(
             "epoch_began", epoch=record.epoch, start_offset=record.start_offset, sync=sync
         )
-        self._become_master()
+        self._become_master(awaits_slave=promotion.planned)
         return ""
 
-    def _become_master(self) -> None:
+    def _become_master(self, *, awaits_slave: bool = False) -> None:
         node = self._node
+        self._handed_over, self._was_master, self.suspended = None, False, ""
+        node.old_routes.close()
         node.config = config_of_role(self._configured, node.mastership)
         node.role = node.config.broker_role
         node.replicas.begin_term()
         node.core.become(node.role, self.broker_id)
         node.core.restore()
         self._say_role()
-        self._register()
-        self._answer_parked()
+        self.register()
+        if awaits_slave and node.role is BrokerRole.SYNC_MASTER:
+            self.pause()
+            self.awaits_slave_until_ms = node.clock.now_ms() + AWAIT_SLAVE_MS
+            node.failover_alarm.check()
+        else:
+            self._answer_parked()
         node.schedule_message.check()
         node.persist.check()
+
+    def slave_acknowledged(self) -> None:
+        """While `awaits_slave_until_ms` is set: a slave has reported."""
+        if self._node.replicas.slave_available(self.log_end):
+            self.awaits_slave_until_ms = None
+            self.resume()
 
     def _step_down(self, reason: str) -> None:
         node = self._node
@@ -320,10 +435,27 @@ class RoleControl:
         node.config = config_of_role(self._configured, node.mastership)
         node.role = BrokerRole.SLAVE
         node.ha_master = None
+        self.awaits_slave_until_ms = None
         node.core.become(node.role, self.broker_id)
         node.give_up_waiting()
+        self._was_master = True
+        if self._parking:
+            self._parked_until_ms = node.clock.now_ms() + PARKED_MS_MAX
+            node.failover_alarm.check()
         self._say_role()
+        self._end_role()
+
+    def _end_role(self) -> None:
+        """Links of the old role end at their next checkpoint; then `carry_out`."""
         self.changed.set()
+        if self.scope is not None:
+            self.scope.cancel()
+
+    def _forget_master(self) -> None:
+        node = self._node
+        node.master_remoting_address.set("")
+        node.master_address.set("")
+        node.registration.forget_master()
 
     def _say_role(self) -> None:
         node = self._node
@@ -335,7 +467,8 @@ class RoleControl:
             heartbeat_limit_ms=node.config.ha_housekeeping_interval,
         )
 
-    def _register(self) -> None:
+    def register(self) -> None:
+        """Tell every name server at once what we are."""
         node = self._node
         mastership = node.mastership
         node.registration.identity = BrokerIdentity.of(
@@ -348,7 +481,7 @@ class RoleControl:
     # What was parked.
 
     def _answer_parked(self) -> None:
-        self._parked_until_ms = None
+        self._parking, self._parked_until_ms = False, None
         instant = self._node.clock.instant()
 
         def answer(channel: Channel, request: RemotingCommand) -> None:
@@ -361,14 +494,11 @@ class RoleControl:
             self._node.after_batch()
 
     def _refuse_parked(self, reason: str) -> None:
-        self._parked_until_ms = None
+        self._parking, self._parked_until_ms = False, None
         self._node.core.restore()
 
-        def refuse(channel: Channel, request: RemotingCommand) -> None:
-            if not request.is_oneway:
-                channel.send_nowait(
-                    request.response(ResponseCode.SERVICE_NOT_AVAILABLE, f"{reason}; try again")
-                )
+        def answer(channel: Channel, request: RemotingCommand) -> None:
+            refuse(channel, request, reason)
 
         with self._node.server.outboxes.batch():
-            self._parked.take(refuse)
+            self._parked.take(answer)

@@ -69,6 +69,26 @@ def list_cuts(root: Path) -> list[Cut]:
     return sorted(cuts, key=lambda cut: cut.wall_ms)
 
 
+def open_cut(path: Path) -> Cut:
+    """The cut in a folder.
+
+    Errors: StoreError for what is no cut, or only half of one.
+    """
+    path = path.resolve()
+    match = _is_folder_name(path.name)
+    if match is None:
+        raise StoreError(
+            f"{path} is no folder of what was cut: those are named <from>-<to>-<time> and lie in "
+            f"`{DIRECTORY}` of a store"
+        )
+    cut = Cut(path, *map(int, match.groups()))
+    if not (path / NOTE).is_file():
+        raise StoreError(
+            f"{path} has no {NOTE}: its making was interrupted, and the log still holds all of it"
+        )
+    return cut
+
+
 def save_cut(
     root: Path,
     read: ReadLog,

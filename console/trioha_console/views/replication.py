@@ -7,6 +7,7 @@ from typing import ClassVar
 import attrs
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from trioha.watch.condition import Condition, Level, condition_of, condition_of_set
@@ -290,6 +291,9 @@ SHAPE: Shape[Line] = Shape(
 class ReplicationView(View):
     """Sets and replicas above, the selected link from both ends below."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("F", "failover", "Fail over"),
+    ]
     NAME: ClassVar[str] = "replication"
     TITLE: ClassVar[str] = "Replication"
     DEFAULT_CSS = """
@@ -330,6 +334,12 @@ class ReplicationView(View):
         replica = event.row.replica or event.row.set.master
         if replica is not None:
             await self.app.run_action(f"node({replica.address!r})")
+
+    async def action_failover(self) -> None:
+        """The wizard for the set under the cursor."""
+        line = self.grid.row
+        if line is not None:
+            await self.app.run_action(f"failover({line.set.name!r})")
 
     def _show_link(self, line: Line | None) -> None:
         frame = self._frame

@@ -36,6 +36,8 @@ class Roles:
         self.master: MasterRole | None = None
         self.slave: SlaveRole | None = None
         self.paused = False
+        self.suspended = False
+        """A forced failover is under way: nothing is acknowledged to the old master."""
         self.doubts_tail = False
         """Others may hold acknowledged bytes of our own term that a crash took from us."""
         self._parked: list[tuple[Put, Answer]] = []
@@ -182,6 +184,14 @@ class Roles:
         if self.mastership.standing is Standing.MASTER:
             self.mastership.hear(epoch, nonce, str(master))
         self._follow(master.address)
+
+    def suspend_following(self, reason: str) -> None:
+        self.suspended = True
+        if self.slave is not None:
+            self.slave.suspend()
+
+    def follow_again(self) -> None:
+        self.suspended = False
 
     def left_alone(self) -> None:
         self._asks_target = True

@@ -36,6 +36,8 @@ class SlaveRole:
 
     def on_time(self) -> None:
         node = self._node
+        if node.roles.suspended:
+            return
         if self._end is not None and self._connection is not None:
             if node.now_ms - self._heard_ms > HOUSEKEEPING_MS:
                 self._lose("the master is silent")
@@ -43,6 +45,12 @@ class SlaveRole:
                 self._report()
         elif not self._busy and node.now_ms >= self._seek_at_ms:
             self._seek()
+
+    def suspend(self) -> None:
+        """Acknowledge nothing until it is said otherwise."""
+        follows = self.follows
+        self._lose("suspended")
+        self.follows = follows
 
     def end(self) -> None:
         self._over = True
@@ -84,7 +92,8 @@ class SlaveRole:
 
     def _agree(self, master: str, answer: HelloAnswer) -> None:
         node = self._node
-        if answer.history.epoch < node.roles.mastership.known_epoch:
+        known_epoch = node.roles.mastership.known_epoch
+        if node.roles.suspended or answer.history.epoch < known_epoch:
             self._rest()
             return
         if answer.common_offset < node.log_end:

@@ -1,0 +1,131 @@
+"""What `trioha ha status` tells of terms of mastership, and where nodes disagree about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from trioha.cli.output import size_in_words, table
+from trioha.log_lines import rfc3339
+
+Status = Mapping[str, Any]
+
+_TERMS_SHOWN = 6
+_STANDING_MASTER = "MASTER"
+
+
+def terms_in_words(brokers: Sequence[Status]) -> list[str]:
+    """Who is what in which epoch, and how each set came there; nothing of a set of Java brokers."""
+    ours = [broker for broker in brokers if broker.get("standing")]
+    if not ours:
+        return []
+    parts = [
+        table(
+            ("BROKER", "NODE", "STANDING", "EPOCH", "OF ITS LOG", "BELIEVES IN", "CUTS"),
+            [
+                (
+                    *(broker["name"], broker.get("home_id"), broker["standing"]),
+                    *(broker.get("epoch"), broker.get("log_epoch"), believed_master(broker)),
+                    len(broker.get("cuts") or []) or None,
+                )
+                for broker in ours
+            ],
+        )
+    ]
+    rows = [row for _, members in groupby(ours, lambda one: one["name"]) for row in _terms(members)]
+    if rows:
+        parts.append(table(("BROKER", "EPOCH", "BEGAN", "MASTER", "AT OFFSET", "PUTS WAIT"), rows))
+    return parts
+
+
+def _terms(members: Iterator[Status]) -> Iterator[tuple[object, ...]]:
+    """The newest terms of a set that was failed over."""
+    knowing = max(members, key=lambda one: _number_of_newest(one))
+    terms = knowing.get("epochs") or []
+    if len(terms) > 1:
+        for term in terms[-_TERMS_SHOWN:]:
+            yield (
+                *(knowing["name"], term["epoch"], rfc3339(term["began_wall_ms"])),
+                *(term["home_id"], term["start_offset"], "for a slave" if term["sync"] else "no"),
+            )
+
+
+def believed_master(broker: Status) -> str:
+    """The address of whom a node takes for the master of its set; "" for nobody."""
+    if broker.get("standing") == _STANDING_MASTER:
+        return str(broker["address"])
+    return str(broker.get("follows") or "")
+
+
+def problems_of_terms(broker: Status, who: str) -> Iterator[str]:
+    """What a node says of its own standing."""
+    if reason := broker.get("fenced_by"):
+        yield f"{who}: takes no writes: {reason}"
+    elif broker.get("standing") == "FENCED":
+        yield f"{who}: takes no writes, and knows of nobody to follow"
+    if not broker.get("registered", True):
+        yield f"{who}: is of this set and not registered with the name server"
+    for cut in broker.get("cuts") or []:
+        yield (
+            f"{who}: {size_in_words(cut['end'] - cut['begin'])} that it gave up are in"
+            f" {cut['path']}; `trioha ha recover` there sends them again; delete it then"
+        )
+
+
+def disagreements(brokers: Sequence[Status]) -> list[str]:
+    """Who contradicts whom about who is master."""
+    found: list[str] = []
+    for name, group in groupby(brokers, lambda one: one["name"]):
+        members = [one for one in group if one.get("standing")]
+        found += _about_masters(name, members)
+        found += _about_epochs(name, members)
+        found += _about_beliefs(name, members)
+    return found
+
+
+def _about_masters(name: str, members: Sequence[Status]) -> Iterator[str]:
+    masters = [one for one in members if one["standing"] == _STANDING_MASTER]
+    if len(masters) > 1:
+        claims = ", ".join(f"{one['address']} (epoch {one['epoch']})" for one in masters)
+        yield f"{name}: {len(masters)} nodes take themselves for master: {claims}"
+
+
+def _about_epochs(name: str, members: Sequence[Status]) -> Iterator[str]:
+    newest = max((one["epoch"] or 0 for one in members), default=0)
+    for one in members:
+        if one["standing"] == _STANDING_MASTER and one["epoch"] < newest:
+            yield (
+                f"{name}: {one['address']} is master of epoch {one['epoch']}, and epoch {newest} is"
+                " known to another node: it has been deposed and has not heard of it"
+            )
+    nonces: dict[int, set[str]] = {}
+    for one in members:
+        for term in one.get("epochs") or []:
+            nonces.setdefault(term["epoch"], set()).add(term["nonce"])
+    for epoch, made in sorted(nonces.items()):
+        if len(made) > 1:
+            yield f"{name}: epoch {epoch} was begun {len(made)} times, by as many operators"
+
+
+def _about_beliefs(name: str, members: Sequence[Status]) -> Iterator[str]:
+    masters = {one["address"] for one in members if one["standing"] == _STANDING_MASTER}
+    believed: dict[str, list[str]] = {}
+    for one in members:
+        if master := believed_master(one):
+            believed.setdefault(master, []).append(f"node {one.get('home_id')}")
+        for namesrv, address in (one.get("namesrvs") or {}).items():
+            who = f"name server {namesrv}"
+            if address and who not in believed.setdefault(address, []):
+                believed[address].append(who)
+    believed = {address: by for address, by in believed.items() if by}
+    if len(believed) > 1:
+        said = "; ".join(f"{address}: {', '.join(by)}" for address, by in sorted(believed.items()))
+        yield f"{name}: not everybody believes in the same master: {said}"
+    elif masters and believed and not masters & set(believed):
+        yield f"{name}: {next(iter(believed))} is believed in, and {next(iter(masters))} is master"
+
+
+def _number_of_newest(broker: Status) -> int:
+    terms = broker.get("epochs") or []
+    return int(terms[-1]["epoch"]) if terms else 0

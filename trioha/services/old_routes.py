@@ -1,0 +1,295 @@
+"""Passes on what clients with an old route ask of a node that is not master any more.
+
+Theory of operation. Stock clients ask for routes every 30 seconds. Until they have, they send to
+the address that was the master's; refused, a producer whose route has only this broker tries three
+times within milliseconds and fails. So for a while a demoted node sends their requests on to the
+new master and its answers back, unchanged. Each client has a connection of its own to the new
+master, opened with its first request: its requests keep their order, its heartbeats register it
+there, so that a consumer group is complete at the new master before the first of its members has
+the new route, and what the master tells the client comes back on it.
+
+Pulls are not passed on: this node answers them from its own log, as any slave does. A request whose
+answer is lost with the connection is not answered, since it may have been carried out: the client's
+own connection closes instead.
+
+It ends when the time is up: a proxy for ever would hide that a route is wrong. What the stored
+message tells of its sender's address is, for this while, ours.
+"""
+
+from __future__ import annotations
+
+import attrs
+import trio
+
+from trioha.errors import Unreachable
+from trioha.journal import EventSink
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.services.clock import Clock
+from trioha.services.remoting_client import RemotingClient, open_remoting_client, parse_address
+from trioha.wire.codes import ONEWAY_FLAG, RESPONSE_FLAG, RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+
+PASS_ON_MS = 120_000
+"""Four route polls of a stock client."""
+CLIENTS_MAX = 4_096
+WAITING_MAX = 4_096
+"""Requests of one client that wait for its connection, or for their answer."""
+_CALL_MS = 10_000
+
+PASSED_ON = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.QUERY_CONSUMER_OFFSET,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+    RequestCode.LOCK_BATCH_MQ,
+    RequestCode.UNLOCK_BATCH_MQ,
+)
+COPIED = (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)
+"""Answered here, and told to the new master as well."""
+_TOLD_BACK = (
+    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+    RequestCode.GET_CONSUMER_RUNNING_INFO,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY,
+    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+)
+
+
+@attrs.frozen
+class OldRoutesStatistics:
+    """What `ha status` shows of it."""
+
+    master: str
+    """Where requests go; empty when none are passed on."""
+    left_s: float
+    clients: int
+    passed_on_total: int
+    refused_total: int
+
+
+class OldRoutes:
+    """The clients of one demoted node."""
+
+    def __init__(self, clock: Clock, events: EventSink) -> None:
+        self.master = ""
+        self.passed_on_total = 0
+        self.refused_total = 0
+        self._clock = clock
+        self._events = events
+        self._until_ms = 0
+        self._passages: dict[Channel, _Passage] = {}
+        self._nursery: trio.Nursery | None = None
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        return self._until_ms if self.master else None
+
+    def open(self, master: str, now_ms: int) -> None:
+        """Pass on to this address from now on, for a while."""
+        if master != self.master:
+            self.close()
+            self.master = master
+        self._until_ms = now_ms + PASS_ON_MS
+
+    def close(self) -> None:
+        """Take nothing more; what is under way still gets its answer."""
+        if self.master and self.passed_on_total:
+            self._events.event(
+                "old_routes_closed",
+                master=self.master,
+                passed_on=self.passed_on_total,
+                refused=self.refused_total,
+            )
+        self.master = ""
+        passages, self._passages = self._passages, {}
+        for passage in passages.values():
+            passage.retire()
+
+    def pass_on(self, channel: Channel, request: RemotingCommand, _: Instant | None = None) -> None:
+        """Send a request to the new master; its answer goes to `channel`. A handler."""
+        passage = self._passage_of(channel)
+        if passage is None or not passage.add(request):
+            self.refused_total += 1
+            refuse(channel, request, "this node is not master any more")
+            return
+        self.passed_on_total += 1
+
+    def copying(self, own: Handler) -> Handler:
+        """A handler that answers here and tells the new master too."""
+
+        def answer(
+            channel: Channel, request: RemotingCommand, instant: Instant
+        ) -> RemotingCommand | None:
+            response = own(channel, request, instant)
+            passage = self._passage_of(channel)
+            if passage is not None:
+                passage.add(_oneway_copy(request))
+            return response
+
+        return answer
+
+    def channel_closed(self, channel: Channel) -> None:
+        passage = self._passages.get(channel)
+        if passage is not None:
+            passage.end()
+
+    def statistics(self, now_ms: int) -> OldRoutesStatistics:
+        return OldRoutesStatistics(
+            master=self.master,
+            left_s=max(0, self._until_ms - now_ms) / 1000 if self.master else 0.0,
+            clients=len(self._passages),
+            passed_on_total=self.passed_on_total,
+            refused_total=self.refused_total,
+        )
+
+    async def run(self) -> None:
+        """Hold the connections, until cancelled."""
+        async with trio.open_nursery() as self._nursery:
+            await trio.sleep_forever()
+
+    def _passage_of(self, channel: Channel) -> _Passage | None:
+        passage = self._passages.get(channel)
+        if passage is None:
+            if not self.master or self._nursery is None or len(self._passages) >= CLIENTS_MAX:
+                return None
+            passage = self._passages[channel] = _Passage(channel, self.master, self._clock)
+            self._nursery.start_soon(
+                self._serve, passage, name=f"old_routes[{channel.peer} → {self.master}]"
+            )
+        return passage
+
+    async def _serve(self, passage: _Passage) -> None:
+        try:
+            await passage.serve()
+        finally:
+            if self._passages.get(passage.channel) is passage:
+                del self._passages[passage.channel]
+
+
+class _Passage:
+    """One client's way to the new master."""
+
+    def __init__(self, channel: Channel, master: str, clock: Clock) -> None:
+        self.channel = channel
+        self._master = master
+        self._clock = clock
+        self._waiting: list[RemotingCommand] = []
+        self._in_flight = 0
+        self._client: RemotingClient | None = None
+        self._retiring = False
+        self._scope = trio.CancelScope()
+
+    def add(self, request: RemotingCommand) -> bool:
+        """Send it, now or once connected; False when too many are under way."""
+        if len(self._waiting) + self._in_flight >= WAITING_MAX:
+            return False
+        client = self._client
+        if client is None:
+            self._waiting.append(request)
+        elif client.closed:
+            return False
+        else:
+            self._send(client, request)
+        return True
+
+    def end(self) -> None:
+        self._scope.cancel()
+
+    def retire(self) -> None:
+        """End once everything is answered."""
+        self._retiring = True
+        if not self._in_flight and not self._waiting:
+            self.end()
+        else:
+            self._scope.deadline = trio.current_time() + _CALL_MS / 1000
+
+    async def serve(self) -> None:
+        """Connect and stay so until either end is gone."""
+        closed = trio.Event()
+        try:
+            with self._scope:
+                host, port = parse_address(self._master)
+                async with open_remoting_client(
+                    host,
+                    port,
+                    self._clock,
+                    handlers=dict.fromkeys(_TOLD_BACK, self._tell_back),
+                    on_closed=closed.set,
+                ) as client:
+                    self._client = client
+                    waiting, self._waiting = self._waiting, []
+                    for request in waiting:
+                        self._send(client, request)
+                    await closed.wait()
+        except Unreachable:
+            pass
+        finally:
+            # What has not left for certain can be refused.
+            waiting, self._waiting = self._waiting, []
+            for request in waiting:
+                refuse(self.channel, request, f"{self._master} is master and cannot be reached")
+
+    def _send(self, client: RemotingClient, request: RemotingCommand) -> None:
+        if request.is_oneway:
+            client.link.send_nowait(request)
+            return
+        opaque = request.opaque
+        self._in_flight += 1
+
+        def answer(response: RemotingCommand | None) -> None:
+            self._in_flight -= 1
+            if response is None:
+                self.channel.close_nowait(f"the answer of {self._master} was lost")
+                return
+            response.opaque = opaque
+            response.flag |= RESPONSE_FLAG
+            self.channel.send_nowait(response)
+            if self._retiring and not self._in_flight:
+                self.end()
+
+        client.link.expect_response(request, answer)
+
+    def _tell_back(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand | None:
+        """The new master has something to say to this client, or to ask of it."""
+        if request.is_oneway:
+            self.channel.send_nowait(request)
+            return None
+        opaque = request.opaque
+
+        def answer(response: RemotingCommand | None) -> None:
+            if response is not None:
+                response.opaque = opaque
+                channel.send_nowait(response)
+
+        self.channel.request_nowait(request, instant.now_ms + _CALL_MS, answer)
+        return None
+
+
+def refuse(channel: Channel, request: RemotingCommand, reason: str) -> None:
+    """Send the client back to the route."""
+    if not request.is_oneway:
+        channel.send_nowait(
+            request.response(ResponseCode.SERVICE_NOT_AVAILABLE, f"{reason}; try again")
+        )
+
+
+def _oneway_copy(request: RemotingCommand) -> RemotingCommand:
+    return RemotingCommand(
+        request.code,
+        dict(request.ext_fields),
+        request.body,
+        request.opaque,
+        request.flag | ONEWAY_FLAG,
+        request.remark,
+        request.version,
+        request.language,
+        request.serialize_type,
+    )

@@ -25,6 +25,7 @@ class StillSource:
 
     def __init__(self, raw: Raw, title: str) -> None:
         self.title = title
+        self.namesrvs: tuple[str, ...] = ()
         self._raw = raw
 
     async def snapshots(self) -> AsyncIterator[Raw]:

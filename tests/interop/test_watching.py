@@ -55,8 +55,8 @@ def test_a_java_broker_is_watched_as_far_as_it_tells(
         assert config is not None
         lines = json.loads(config.read())
     assert any(line.startswith("brokerRole=SLAVE") for line in lines)
-    # A Java broker tells no journal: that is no fault of it.
-    assert cluster.slave.process.running
+    told = run_trioha("journal", "follow", cluster.slave.address, "--once")
+    assert (told.code, "it is not a trioha node" in told.err) == (5, True), told.err
 
 
 def test_a_dead_java_master_is_critical(processes: Processes) -> None:

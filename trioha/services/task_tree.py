@@ -13,7 +13,7 @@ from typing import Any
 
 import trio
 
-TASKS_MAX = 2000
+TASKS_MAX = 1000
 CHILDREN_MAX = 256
 """Of one nursery: connections are many and alike."""
 

@@ -58,6 +58,11 @@ def read_journal(address: str, response: RemotingCommand) -> JournalPiece:
 
 def read_map(address: str, response: RemotingCommand) -> Mapping[str, Any]:
     """The msgpack map that every answer of our own is."""
+    if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        raise CommandError(
+            response.code,
+            f"{address} does not know this question: it is not a trioha node, or an older one",
+        )
     if response.code != ResponseCode.SUCCESS:
         raise CommandError(response.code, response.remark or "refused without a remark")
     try:

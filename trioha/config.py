@@ -84,7 +84,9 @@ class BrokerConfig:
     flush_disk_type: FlushDiskType = setting(FlushDiskType.ASYNC_FLUSH, "ASYNC_FLUSH or SYNC_FLUSH")
     flush_interval_commit_log: int = setting(500, "ms after an append until it is flushed, at most")
     flush_interval_consume_queue: int = setting(1000, "ms between consume queue flushes")
-    sync_flush_timeout: int = setting(5000, "ms a put waits for the disk")
+    sync_flush_timeout: int = setting(
+        5000, "ms a put, or a change of offsets, topics or groups, waits for the disk"
+    )
     check_crc_on_recover: bool = setting(
         True, "verify body checksums in recovery", key="checkCRCOnRecover"
     )
@@ -115,7 +117,9 @@ class BrokerConfig:
         1048576, "log bytes in one transfer frame (RocketMQ: 32768; its slaves take up to 4 MiB)"
     )
     ha_slave_fallbehind_max: int = setting(268435456, "bytes behind which a slave counts as absent")
-    slave_timeout: int = setting(3000, "ms a put waits for a slave")
+    slave_timeout: int = setting(
+        3000, "ms a put, or a change of offsets, topics or groups, waits for a slave"
+    )
     ha_empty_slave_from: str = setting(
         "first", "an empty slave gets the log from its first or last segment", ours=True
     )
@@ -131,7 +135,9 @@ class BrokerConfig:
     ha_allowed_peers: str = setting(
         "", "CIDR list that may follow without the secret, ; between", ours=True
     )
-    slave_sync_interval: int = setting(10000, "ms between a slave's metadata pulls", ours=True)
+    slave_sync_interval: int = setting(
+        10000, "ms between a slave's metadata pulls, while its master does not tell it", ours=True
+    )
     slave_read_enable: bool = setting(False, "send slow consumers to the slave")
     offset_check_in_slave: bool = setting(False, "a slave corrects wrong pull offsets itself")
 

@@ -75,6 +75,10 @@ bench-figures *options="":
 bench-peer *options="":
     PYTHONPATH=tests python -m bench.peer {{ options }}
 
+# How long an old master takes to come back; with a drill's account: its table, into docs/benchmarks.md.
+bench-failover *options="":
+    PYTHONPATH=tests python tests/bench/bench_failover.py {{ options }}
+
 # Big stores through `trioha analyze`, into docs/benchmarks.md; 20 minutes and 20 GB of disk.
 bench-analysis *options="":
     PYTHONPATH=tests python tests/bench/bench_analysis.py {{ options }}

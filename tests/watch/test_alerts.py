@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import attrs
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.raw_answers import RawCluster
 
+from trioha.cli.context import rule_rows
 from trioha.watch.alerts import CLEAR_SHARE, Alerts, Level, judge, level_of
 from trioha.watch.rules import RULES, Area, Reading, Rule, Unit
 from trioha.watch.snapshot import ClusterSnapshot
@@ -369,3 +371,10 @@ def test_alerts_of_a_real_failure_in_order_of_weight() -> None:
     assert (change.alert.rule, change.alert.level) == ("broker_silent", Level.CRIT)
     alerts.clear()
     assert alerts.active == ()
+
+
+def test_the_table_in_the_docs_is_current() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "monitoring" / "README.md").read_text()
+    for name, warn, crit, patience, doc in rule_rows(RULES.values()):
+        area = RULES[name].area.value
+        assert f"| `{name}` | {area} | {warn} | {crit} | {patience} | {doc} |\n" in page

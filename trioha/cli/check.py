@@ -17,14 +17,15 @@ from trioha.cli.client_options import (
     namesrv_option_long_context,
     timeout_option,
 )
+from trioha.cli.context import rule_rows
 from trioha.cli.failures import in_words
-from trioha.cli.output import print_json
+from trioha.cli.output import print_json, table
 from trioha.client.watching import look_once
 from trioha.contexts import load_contexts, number_of
 from trioha.errors import TriohaError
 from trioha.watch.alerts import Level, Verdict, judge
 from trioha.watch.collector import Interest
-from trioha.watch.rules import Area, Reading, Rule, Unit
+from trioha.watch.rules import RULES, Area, Reading, Rule, Unit
 from trioha.watch.snapshot import ClusterSnapshot
 from trioha.words import size_in_words
 
@@ -98,6 +99,14 @@ def _check_options(function: F) -> F:
     return function
 
 
+def _rules_in_words(area: Area) -> str:
+    """For --help: what -w and -c can be about."""
+    ours = [rule for rule in RULES.values() if rule.area is area]
+    head = ("RULE", "WARN", "CRIT", "WHEN")
+    rows = [(name, warn, crit, doc) for name, warn, crit, _, doc in rule_rows(ours)]
+    return "\b\n" + table(head, rows)
+
+
 _broker_option = click.option("--broker", metavar="NAME", help="Only this broker name.")
 
 
@@ -121,7 +130,7 @@ def command() -> None:
     """
 
 
-@command.command("ha")
+@command.command("ha", epilog=_rules_in_words(Area.HA))
 @_check_options
 @_broker_option
 @click.option(
@@ -141,7 +150,7 @@ def ha(ctx: click.Context, /, broker: str | None, slaves: int | None, **flags: A
     _run(ctx, Area.HA, broker=broker, slaves=slaves, **flags)
 
 
-@command.command("broker")
+@command.command("broker", epilog=_rules_in_words(Area.BROKER))
 @_check_options
 @_broker_option
 @click.pass_context
@@ -157,7 +166,7 @@ def broker(ctx: click.Context, /, broker: str | None, **flags: Any) -> None:
     _run(ctx, Area.BROKER, broker=broker, **flags)
 
 
-@command.command("namesrv")
+@command.command("namesrv", epilog=_rules_in_words(Area.NAMESRV))
 @_check_options
 @click.pass_context
 def namesrv(ctx: click.Context, /, **flags: Any) -> None:
@@ -172,7 +181,7 @@ def namesrv(ctx: click.Context, /, **flags: Any) -> None:
     _run(ctx, Area.NAMESRV, **flags)
 
 
-@command.command("disk")
+@command.command("disk", epilog=_rules_in_words(Area.DISK))
 @_check_options
 @_broker_option
 @click.pass_context
@@ -185,7 +194,7 @@ def disk(ctx: click.Context, /, broker: str | None, **flags: Any) -> None:
     _run(ctx, Area.DISK, broker=broker, **flags)
 
 
-@command.command("group")
+@command.command("group", epilog=_rules_in_words(Area.GROUP))
 @click.argument("groups", nargs=-1, metavar="[GROUP]...")
 @_check_options
 @click.pass_context

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 import click
 
@@ -78,14 +79,7 @@ def show(name: str | None, output: str) -> None:
         )
         return
     click.echo(f"{one.name}: {one.namesrv}   ({one.origin})\n")
-    rows = [
-        (
-            *(rule.name, _threshold(rule, rule.warn), _threshold(rule, rule.crit)),
-            *(age_in_words(rule.for_s), rule.doc),
-        )
-        for rule in one.rules.values()
-    ]
-    click.echo(table(("ALERT", "WARN", "CRIT", "FOR", "WHEN"), rows))
+    click.echo(table(("ALERT", "WARN", "CRIT", "FOR", "WHEN"), rule_rows(one.rules.values())))
 
 
 @command.command("use")
@@ -113,6 +107,17 @@ def add(name: str, namesrv: str) -> None:
     path = contexts_path(os.environ)
     add_context(path, name, namesrv)
     click.echo(f"added {name} to {path}")
+
+
+def rule_rows(rules: Iterable[Rule]) -> list[tuple[str, str, str, str, str]]:
+    """Name, both thresholds, patience and meaning of each, in words."""
+    return [
+        (
+            *(rule.name, _threshold(rule, rule.warn), _threshold(rule, rule.crit)),
+            *(f"{rule.for_s:g} s", rule.doc),
+        )
+        for rule in rules
+    ]
 
 
 def _current(known: Contexts) -> Context:
@@ -147,4 +152,4 @@ def _threshold(rule: Rule, value: float | None) -> str:
         return size_in_words(value)
     if rule.unit is Unit.SECONDS:
         return age_in_words(value)
-    return f"{value:.0%}" if rule.unit is Unit.RATIO else f"{value:g}"
+    return f"{value:.0%}" if rule.unit is Unit.RATIO else f"{value:,.10g}"

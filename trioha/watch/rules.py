@@ -319,8 +319,9 @@ _EVERY_RULE = (
     Rule(name="group_lag", area=Area.GROUP, unit=_COUNT, warn=100_000, crit=1_000_000, for_s=60,
          doc="messages that a group has not consumed", read=_group_lag),
     Rule(name="group_lag_seconds", area=Area.GROUP, unit=_SECONDS, warn=300, crit=1800, for_s=60,
-         doc="age of the newest message that the furthest queue's group has consumed, while it"
-         " has more to consume", read=_group_lag_seconds),
+         doc="age of the newest message consumed, of the queue furthest behind; too high right"
+         " after a queue was idle",
+         read=_group_lag_seconds),
 )  # fmt: skip
 
 RULES: Mapping[str, Rule] = {rule.name: rule for rule in _EVERY_RULE}

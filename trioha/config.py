@@ -126,6 +126,12 @@ class BrokerConfig:
     ha_reconnect_interval: int = setting(
         5000, "ms between a slave's attempts to connect", ours=True
     )
+    ha_restart_patience: int = setting(
+        1500,
+        "ms a master that comes back waits for who knows of a successor; never failed over, "
+        "it goes on then",
+        ours=True,
+    )
     ha_confirm_patience: int = setting(
         30000,
         "ms an ASYNC_MASTER whose machine went down waits for its slaves' word on what it lost",

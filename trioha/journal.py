@@ -65,6 +65,7 @@ EVENTS: Mapping[str, EventKind] = {
     "node_stopped": _info("reason"),
     "role": _info("role", "broker_id", "version", "heartbeat_interval_ms", "heartbeat_limit_ms"),
     "epoch_began": _info("epoch", "start_offset", "sync"),
+    "confirmed": _info("epoch", "reason"),
     "fenced": _warning("epoch", "reason"),
     "failover_ticket": _info("ticket", "operator", "origin"),
     "failover_ticket_ended": _info("ticket", "phase", "reason"),

@@ -26,6 +26,7 @@ def asked(
     node: Returning,
     *words: MemberWord | None,
     remembered: bool = False,
+    moment_over: bool = False,
     patience_over: bool = False,
 ) -> Finding:
     return judge(
@@ -33,6 +34,7 @@ def asked(
         {number: word for number, word in enumerate(words, 1)},
         ADDRESSES,
         remembered=remembered,
+        moment_over=moment_over or patience_over,
         patience_over=patience_over,
     )
 
@@ -91,3 +93,19 @@ def test_a_synchronous_master_waits_for_who_may_hold_the_only_copy() -> None:
     found = asked(LOST, None, remembered=True, patience_over=True)
     assert found.answer is Answer.WAIT
     assert "may be acknowledged and held by 1 (b:10911)" in found.words
+
+
+FIRST = attrs.evolve(NODE, epoch=1, log_epoch=1)
+
+
+def test_a_set_that_was_never_failed_over_comes_back_after_a_moment_without_a_word() -> None:
+    assert asked(FIRST, None).answer is Answer.WAIT
+    assert asked(FIRST, None, moment_over=True).answer is Answer.CONFIRMED
+    assert asked(FIRST, None, remembered=True).answer is Answer.CONFIRMED
+    assert asked(NODE, None, moment_over=True).answer is Answer.WAIT
+    lost = attrs.evolve(FIRST, may_have_lost=True)
+    assert asked(lost, None, moment_over=True).answer is Answer.WAIT
+
+
+def test_the_window_of_the_first_failover_is_closed_by_whoever_answers_first() -> None:
+    assert asked(FIRST, MemberWord(2, 1, 900), moment_over=True).answer is Answer.NEWER

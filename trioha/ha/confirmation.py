@@ -12,6 +12,9 @@ certainties, or both.
   slaves hold the old ones. Only members can tell. Who holds more, by (epoch of its log, end of it),
   is the better master, and an operator has to say so; if nobody does, what was lost was nobody's.
 
+A set that was never failed over has only the first doubt in its first failover, and its master goes
+on, as RocketMQ's does, when nobody says a word within a moment.
+
 Members that stay silent may be gone for good. Where puts wait for slaves their logs may be the only
 ones with acknowledged messages: the node waits, and says for whom. Where they do not, the node
 begins, after a while, a term of its own at the end of what it has: then no two logs differ within
@@ -24,6 +27,9 @@ import enum
 from collections.abc import Mapping
 
 import attrs
+
+UNCONTESTED_EPOCH_MAX = 1
+"""Of a set that was never failed over."""
 
 
 @attrs.frozen
@@ -78,6 +84,7 @@ def judge(
     addresses: Mapping[int, str],
     *,
     remembered: bool,
+    moment_over: bool,
     patience_over: bool,
 ) -> Finding:
     """What `words`, by home id and None for who is silent, make of the node.
@@ -97,7 +104,10 @@ def judge(
             return Finding(Answer.AHEAD, _what_is_lost(node, ahead, heard[ahead], addresses), ahead)
     silent = [home_id for home_id, word in words.items() if word is None]
     if not silent or (remembered and not node.may_have_lost):
-        return Finding(Answer.CONFIRMED)
+        how = "every member says so" if not silent else "a name server remembers our claim"
+        return Finding(Answer.CONFIRMED, how)
+    if moment_over and node.epoch <= UNCONTESTED_EPOCH_MAX and not node.may_have_lost:
+        return Finding(Answer.CONFIRMED, "nobody says otherwise, and there was no failover yet")
     if patience_over and node.may_have_lost and not node.sync and remembered:
         return Finding(Answer.ANEW)
     names = ", ".join(_name(home_id, addresses) for home_id in sorted(silent))

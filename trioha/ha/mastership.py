@@ -8,14 +8,13 @@ Everything that another node may have been promised is on disk before it is acte
 the newest epoch heard of, and which record is of our own making (its nonce). So a node that has
 been fenced stays so through a crash, and one that has handed over does not come back as master.
 
-On its start a node that was never failed over, its own epoch at most 1, takes the role of its
-configuration, as in RocketMQ, unless its machine went down under it (`ha.confirmation`). One
-configured as master whose newest record is another node's first term has been made master by an
-edited configuration: that is a new term, and it says so. Every other node goes by its history. If
-the newest record is its own it was master, and for all it knows somebody was promoted while it was
-away: it comes up FENCED and *unconfirmed*, until a name server that remembers its claim or every
-member of the set says that nothing is newer. Members are who it ever shook hands with, and whom
-those knew; a newer term can have begun on one of them only.
+On its start a node that never had a slave of our kind takes the role of its configuration, as in
+RocketMQ. One configured as master whose newest record is another node's first term has been made
+master by an edited configuration: that is a new term, and it says so. Every other node goes by its
+history. If the newest record is its own it was master, and for all it knows somebody was promoted
+while it was away: it comes up FENCED and *unconfirmed* until others spoke (`ha.confirmation`).
+Members are who it ever shook hands with, and whom those knew; a newer term can have begun on one of
+them only.
 
 The number alone does not tell two terms apart that two operators began at once. Which of the two
 stands is the name server's word (`namesrv.masterships`), so only that fences for an equal number.
@@ -206,11 +205,7 @@ class Mastership:
             self.standing = Standing.SLAVE
         elif self._kept.known_epoch > self.epoch or self._kept.fenced_by:
             self.standing = Standing.FENCED
-        elif (
-            configured_master
-            and self.epoch <= _UNCONTESTED_EPOCH_MAX
-            and not (self.may_have_lost and kept.members)
-        ):
+        elif configured_master and self.epoch <= _UNCONTESTED_EPOCH_MAX and not kept.members:
             self.standing = Standing.MASTER
         else:
             self.standing, self.unconfirmed = Standing.FENCED, True

@@ -91,7 +91,6 @@ async def _serve_store(
             replication.start_soon(node.roles.settle, name="failover.settle")
             replication.start_soon(node.old_routes.run, name="old_routes")
             await replication.start(serve_role, node, listeners.ha, name="role")
-            replication.start_soon(confirm_mastership, node, name="confirmation")
             async with trio.open_nursery() as connections:
                 connections.start_soon(node.pull_hold.run, name="pull_hold")
                 connections.start_soon(node.client_expiry.run, name="client_expiry")
@@ -102,6 +101,7 @@ async def _serve_store(
                     )
                 async with trio.open_nursery() as services:
                     await _start_services(node, listeners, services, connections)
+                    await replication.start(confirm_mastership, node, name="confirmation")
                     node.events.event(
                         "node_ready",
                         **attrs.asdict(listeners.addresses),

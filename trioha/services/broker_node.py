@@ -375,11 +375,6 @@ async def open_broker_node(
     except BaseException:
         store.close()
         raise
-    events.event(
-        "role",
-        role=config.broker_role.value,
-        broker_id=config.broker_id,
-        heartbeat_interval_ms=config.ha_send_heartbeat_interval,
-        heartbeat_limit_ms=config.ha_housekeeping_interval,
-    )
+    if not mastership.unconfirmed:  # else it is said once it is known
+        node.roles.say_role(events)
     return node

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import trio
 
+from trioha.config import BrokerRole
 from trioha.errors import TriohaError, Unreachable
 from trioha.ha.confirmation import Answer, Finding, MemberWord, Returning, judge
 from trioha.ha.epochs import NONCE_BYTES
@@ -20,26 +21,45 @@ if TYPE_CHECKING:
     from trioha.services.broker_node import BrokerNode
 
 PATIENCE_S = 2.0  # of each question: a node that lives answers in milliseconds
-AGAIN_S = 0.5  # members of a set that is started together come up one after the other
+AGAIN_MIN_S, AGAIN_MAX_S = 0.02, 0.5  # members started together come up one after the other
 
 
-async def confirm_mastership(node: BrokerNode) -> None:
-    """Ask until it is known whether the node may be master; at once done if there is no doubt."""
-    started_s = trio.current_time()
-    patience_s = node.config.ha_confirm_patience / 1000
+async def confirm_mastership(
+    node: BrokerNode, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Ask until it is known whether the node may be master; at once done if there is no doubt.
+
+    It has started when that is settled, or after `haRestartPatience`: so a node is ready as what
+    it is, if that can be found out soon.
+    """
+    if not _is_in_doubt(node):
+        task_status.started()
+        return
+    started_s, again_s, waiting = trio.current_time(), AGAIN_MIN_S, True
+    moment_s = started_s + node.config.ha_restart_patience / 1000
+    patience_s = started_s + node.config.ha_confirm_patience / 1000
     while _is_in_doubt(node):
         words = await _ask_members(node)
-        if not _is_in_doubt(node):
-            return  # somebody else has told us
-        finding = judge(
-            _returning(node),
-            words,
-            node.mastership.members,
-            remembered=node.registration.remembers_claim_before(started_s),
-            patience_over=trio.current_time() >= started_s + patience_s,
-        )
-        await _act(node, finding)
-        await trio.sleep(AGAIN_S)
+        moment_over = trio.current_time() >= moment_s
+        if _is_in_doubt(node):  # else somebody else has told us
+            finding = judge(
+                _returning(node),
+                words,
+                node.mastership.members,
+                remembered=node.registration.remembers_claim_before(started_s),
+                moment_over=moment_over,
+                patience_over=trio.current_time() >= patience_s,
+            )
+            await _act(node, finding, moment_over=moment_over)
+        if waiting and (moment_over or not _is_in_doubt(node)):
+            waiting = False
+            if node.role is BrokerRole.SLAVE:
+                node.roles.say_role()
+            task_status.started()
+        await trio.sleep(again_s)
+        again_s = min(2 * again_s, AGAIN_MAX_S)
+    if waiting:
+        task_status.started()
 
 
 def _is_in_doubt(node: BrokerNode) -> bool:
@@ -61,11 +81,12 @@ def _returning(node: BrokerNode) -> Returning:
     )
 
 
-async def _act(node: BrokerNode, finding: Finding) -> None:
+async def _act(node: BrokerNode, finding: Finding, *, moment_over: bool) -> None:
     mastership = node.mastership
     match finding.answer:
         case Answer.CONFIRMED:
             if mastership.confirm():
+                node.events.event("confirmed", epoch=mastership.epoch, reason=finding.words)
                 node.roles.confirmed()
         case Answer.ANEW:
             await node.flush.flush_log()
@@ -78,7 +99,7 @@ async def _act(node: BrokerNode, finding: Finding) -> None:
             mastership.fence(finding.words)
             node.on_fenced(finding.words)
         case Answer.WAIT:
-            if finding.words != mastership.fenced_by:
+            if moment_over and finding.words != mastership.fenced_by:
                 mastership.wait_for(finding.words)
                 node.events.event("fenced", epoch=mastership.known_epoch, reason=finding.words)
 

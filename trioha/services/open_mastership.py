@@ -43,7 +43,7 @@ def open_mastership(
             start_offset=log_end,
             sync=config.broker_role is BrokerRole.SYNC_MASTER,
         )
-    if mastership.standing is Standing.FENCED:
+    if mastership.standing is Standing.FENCED and not mastership.unconfirmed:
         events.event("fenced", epoch=mastership.known_epoch, reason=mastership.fenced_by)
     return mastership
 

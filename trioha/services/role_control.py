@@ -31,6 +31,7 @@ from trioha.broker.parked_requests import CHANGES, ParkedRequests
 from trioha.config import BrokerRole
 from trioha.errors import CommandError, DiskFull, LocalProtocolError, Unreachable
 from trioha.ha.mastership import Standing
+from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.connection import RemotingConnection
 from trioha.remoting.outbox import Outbox
@@ -410,7 +411,7 @@ class RoleControl:
         node.replicas.begin_term()
         node.core.become(node.role, self.broker_id)
         node.core.restore()
-        self._say_role()
+        self.say_role()
         self.register()
         if awaits_slave and node.role is BrokerRole.SYNC_MASTER:
             self.pause()
@@ -442,7 +443,7 @@ class RoleControl:
         if self._parking:
             self._parked_until_ms = node.clock.now_ms() + PARKED_MS_MAX
             node.failover_alarm.check()
-        self._say_role()
+        self.say_role()
         self._end_role()
 
     def _end_role(self) -> None:
@@ -457,9 +458,10 @@ class RoleControl:
         node.master_address.set("")
         node.registration.forget_master()
 
-    def _say_role(self) -> None:
+    def say_role(self, events: EventSink | None = None) -> None:
+        """For the journal; to `events` where it is not to count as a change."""
         node = self._node
-        node.events.event(
+        (events or node.events).event(
             "role",
             role=node.role.value,
             broker_id=self.broker_id,

@@ -18,6 +18,8 @@ from trioha.ha.events import Term
 from trioha.ha.hello import NeedsResync
 from trioha.ha.mastership import Mastership, Standing
 from trioha.services import ha_handshake
+from trioha.services.clock import Clock
+from trioha.services.ha_client import HaClient
 from trioha.store.cuts import list_cuts
 from trioha.store.message_store import FileMessageStore
 
@@ -521,3 +523,21 @@ async def test_nothing_is_cut_or_set_aside_while_a_node_is_suspended(tmp_path: P
                 await attempt
         assert a.log == log
         assert a.mastership.epoch == 1
+
+
+async def test_a_suspension_ends_with_the_client_that_was_told_of_it(tmp_path: Path) -> None:
+    """A target of a forced switch is suspended, becomes master, and is a slave again one day."""
+    async with replica_set(tmp_path) as set_:
+        a, b = set_.members
+
+        def client() -> HaClient:
+            return HaClient(
+                a.master, a.store, a.config, a.events, Clock(), lambda: None, handshake=a.handshake
+            )
+
+        client().suspend("a forced failover is under way")
+        assert a.handshake.suspended
+        b.promote()
+        client()
+        await a.shake(b)
+        assert a.mastership.epoch == b.mastership.epoch

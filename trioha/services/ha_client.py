@@ -117,6 +117,9 @@ class HaClient:
         on_metadata: Callable[[int, bytes], None] | None = None,
     ) -> None:
         self._handshake = handshake
+        if handshake is not None:
+            # It outlives roles; a suspension ends with the client that was told of it.
+            handshake.suspended = ""
         self._on_metadata = on_metadata
         self._master_address = master_address
         self._store = store

@@ -16,7 +16,7 @@ import trio
 
 from trioha.broker.core import BrokerCore
 from trioha.broker.failover import FailoverProcessor
-from trioha.config import BrokerConfig
+from trioha.config import BrokerConfig, BrokerRole
 from trioha.ha.mastership import Mastership
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Instant
@@ -275,8 +275,8 @@ class BrokerNode:
 
     def _on_master(self, address: str, ha_address: str) -> None:
         """A name server has told a slave where its master is."""
-        if address == self.addresses.listen:
-            return  # it has not heard yet that we are not master any more
+        if self.role is not BrokerRole.SLAVE or address == self.addresses.listen:
+            return  # what it answers to what we have been
         self.master_remoting_address.set(address)
         if not self.config.ha_master_address or self.mastership.history.was_failed_over:
             self.master_address.set(ha_address)
@@ -287,6 +287,8 @@ class BrokerNode:
         holder = f"{found.address}, says name server {found.namesrv},"
         if self.mastership.hear(found.epoch, found.nonce, holder, decided=True):
             self.on_fenced(self.mastership.fenced_by)
+            if found.ha_address:
+                self._on_master(found.address, found.ha_address)
 
     def _on_cut(self, cut: Cut) -> None:
         """The log ends sooner: what was known of its end is not any more."""

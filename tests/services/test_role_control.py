@@ -238,7 +238,7 @@ async def test_puts_that_were_parked_are_stored_when_nothing_comes_of_the_switch
                 assert told["ticket"]["operator"] == "anna@ops"
             assert trio.current_time() - before_s >= 0.3
             assert [answer.code for answer in answers] == [0, 0, 0]
-            assert [answer.ext_int("queueOffset") for answer in answers] == [1, 2, 3]
+            assert sorted(answer.ext_int("queueOffset") for answer in answers) == [1, 2, 3]
         assert "writes_resumed" in pair.events[0].names()
 
 
@@ -264,8 +264,8 @@ async def test_who_handed_over_and_hears_nothing_more_asks_the_target_and_goes_o
             assert told["standing"] == "FENCED"
             answer = await client.request(send())
             assert answer.ext_int("queueOffset") == 0, "parked, and stored when it went on"
-        told = await status_of(master.listen)
-        assert (told["standing"], told["epoch"], told["role"]) == ("MASTER", 1, "SYNC_MASTER")
+        status = await status_of(master.listen)
+        assert (status["standing"], status["epoch"], status["role"]) == ("MASTER", 1, "SYNC_MASTER")
         assert (await status_of(target.listen))["standing"] == "SLAVE"
 
 

@@ -409,6 +409,7 @@ class RoleControl:
         node.config = config_of_role(self._configured, node.mastership)
         node.role = node.config.broker_role
         node.replicas.begin_term()
+        self._forget_master()
         node.core.become(node.role, self.broker_id)
         node.core.restore()
         self.say_role()
@@ -440,6 +441,8 @@ class RoleControl:
         node.core.become(node.role, self.broker_id)
         node.give_up_waiting()
         self._was_master = True
+        # Whatever name servers say from now on is news.
+        node.registration.forget_master()
         if self._parking:
             self._parked_until_ms = node.clock.now_ms() + PARKED_MS_MAX
             node.failover_alarm.check()

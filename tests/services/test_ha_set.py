@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import trio
 import trio.testing
-from support.live_set import SUCCESS, Broker, LiveSet, follows, level, live_set
+from support.live_set import SUCCESS, Broker, LiveSet, follows, level, live_set, send_request
 
 from trioha.client import open_admin
 from trioha.config import BrokerRole
@@ -40,7 +40,7 @@ async def test_a_slave_of_our_kind_follows_on_an_extended_link(tmp_path: Path) -
         assert status["slave"]["level_since_start"] is True
 
 
-async def test_the_old_master_of_the_first_failover_acknowledges_nothing_when_it_returns(
+async def test_d4_the_old_master_of_the_first_failover_acknowledges_nothing_when_it_returns(
     tmp_path: Path,
 ) -> None:
     async with live_set(tmp_path) as set_:
@@ -74,17 +74,20 @@ async def test_the_old_master_of_the_first_failover_acknowledges_nothing_when_it
         assert not list((a.root / "cut").glob("*"))
 
 
-async def test_a_planned_switch_there_and_back_leaves_one_history(tmp_path: Path) -> None:
+async def test_d3_a_planned_switch_there_and_back_leaves_one_history(tmp_path: Path) -> None:
     async with live_set(tmp_path) as set_:
         a, b = await pair(set_)
-        for target, other in ((b, a), (a, b)):
+        offsets = [0]
+        for target, other in ((b, a), (a, b), (b, a)):
             outcome = await set_.fail_over()
             assert outcome.result is Result.DONE, outcome.message
-            assert await target.send(b"more") == SUCCESS
+            answer = await target.ask(send_request(b"more"))
+            offsets.append(answer.ext_int("queueOffset"))
             await other.wait(follows)
             await target.wait(level)
         assert (await a.status())["epochs"] == (await b.status())["epochs"]
-        assert [term["home_id"] for term in (await a.status())["epochs"]] == [0, 1, 0]
+        assert [term["home_id"] for term in (await a.status())["epochs"]] == [0, 1, 0, 1]
+        assert offsets == [0, 1, 2, 3], "neither a gap nor a repeat"
         assert equal(a, b)
 
 

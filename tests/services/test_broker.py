@@ -240,11 +240,10 @@ async def test_a_refused_claim_fences_a_master_in_the_same_pass(tmp_path: Path) 
         assert node.registration.on_refuted is not None
         node.registration.on_refuted(found)
         assert node.mastership.standing is Standing.FENCED
-        response = node.core.handlers[RequestCode.SEND_MESSAGE_V2](
-            FakeChannel(), send(), Clock().instant()
-        )
-        assert response is not None
-        assert response.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        channel = FakeChannel()
+        node.core.handlers[RequestCode.SEND_MESSAGE_V2](channel, send(), Clock().instant())
+        assert channel.sent[0].code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert node.store.max_phy_offset == 0
         fenced = events.of("fenced")[0]
         assert fenced["epoch"] == 2
         assert "10.0.0.2:10911, says name server ns:9876" in str(fenced["reason"])

@@ -26,6 +26,7 @@ from trioha_console.command_actions import CommandActions
 from trioha_console.commands import COMMANDS
 from trioha_console.frame import Frame
 from trioha_console.layout import Layout, load_layout, save_layout
+from trioha_console.replay_source import ReplaySource
 from trioha_console.screens.detail import DetailScreen
 from trioha_console.screens.failover import FailoverScreen
 from trioha_console.screens.group import GroupScreen
@@ -44,6 +45,7 @@ from trioha_console.widgets.grid import Grid
 from trioha_console.widgets.header import HeaderLine, NavLine
 from trioha_console.widgets.keys import KeysLine
 from trioha_console.widgets.prompt import Prompt
+from trioha_console.widgets.replay_bar import ReplayBar
 
 VIEWS: Sequence[type[View]] = (
     ReplicationView,
@@ -54,6 +56,8 @@ VIEWS: Sequence[type[View]] = (
     MessagesView,
     AlertsView,
 )
+_REFILL_FRAMES = 600
+"""Ten minutes at one a second, for sparklines and alerts after a jump."""
 _TOASTS_MAX = 3
 """Of one frame: a fleet that goes down must not paper over the screen that says so."""
 
@@ -82,6 +86,13 @@ class ConsoleApp(CommandActions, App[None]):
         Binding("e", "export", "Export", show=False),
         Binding("p", "pause", "Pause", show=False),
         Binding("ctrl+s", "save_screen", "Screenshot", show=False),
+        Binding("space", "replay('play')", "Play"),
+        Binding("comma", "replay('back')", "Step back", show=False),
+        Binding("full_stop", "replay('on')", "Step on", show=False),
+        Binding("left_square_bracket", "replay('mark_before')", "Mark before"),
+        Binding("right_square_bracket", "replay('mark')", "Next mark"),
+        Binding("plus", "replay('faster')", "Faster", show=False),
+        Binding("minus", "replay('slower')", "Slower", show=False),
         Binding("question_mark", "help", "Help"),
         Binding("escape", "clear_filter", "Clear the filter", show=False),
         Binding("q", "quit", "Quit"),
@@ -126,13 +137,16 @@ class ConsoleApp(CommandActions, App[None]):
         yield NavLine()
         yield Static("This terminal is too small: 60x16 is the least.", id="too-small")
         yield ContentSwitcher()
+        if isinstance(self.source, ReplaySource):
+            yield ReplayBar(self.source.replay)
         yield Prompt()
         yield KeysLine()
 
     async def on_mount(self) -> None:
         # Without this a SIGTERM would leave the terminal as it is in a full-screen program.
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, self.exit)
+        if not self.is_headless:
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                asyncio.get_running_loop().add_signal_handler(number, self.exit)
         names = [view.NAME for view in VIEWS]
         await self.action_view(self._layout.view if self._layout.view in names else names[0])
         self._follow_source()
@@ -186,7 +200,11 @@ class ConsoleApp(CommandActions, App[None]):
     def _take_frame(self, event: FrameArrived) -> None:
         if event.source is not self.source:
             return
-        snapshot = ClusterSnapshot.of(event.raw)
+        self.take_raw(event.raw)
+
+    def take_raw(self, raw: Raw) -> None:
+        """Something newer is known."""
+        snapshot = ClusterSnapshot.of(raw)
         self._history.add(snapshot)
         self._toast(self.alerts.look(snapshot))
         if not self.paused or self.frame is None:
@@ -197,6 +215,8 @@ class ConsoleApp(CommandActions, App[None]):
         """Draw what is in front, and nothing else."""
         header = self.main.query_one(HeaderLine)
         header.show(self.source.title, self.frame, paused=self.paused, armed=self.armed)
+        for bar in self.main.query(ReplayBar):
+            bar.draw()
         if self.frame is None:
             return
         if isinstance(self.screen, DetailScreen):
@@ -204,6 +224,20 @@ class ConsoleApp(CommandActions, App[None]):
         elif self.screen is self.main:
             self.view.show(self.frame)
             self.show_nav()
+
+    def refill(self) -> None:
+        """A recording has jumped: the history and the alerts are those that led there."""
+        source = self.source
+        if not isinstance(source, ReplaySource):
+            return
+        self._history.clear()
+        self.alerts.clear()
+        for raw in source.replay.before(_REFILL_FRAMES):
+            snapshot = ClusterSnapshot.of(raw)
+            self._history.add(snapshot)
+            self.alerts.look(snapshot)
+            self.frame = Frame(snapshot, self._history, live=False)
+        self.show_frame()
 
     def action_redraw(self) -> None:
         self.show_frame()

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from textual import on
-from textual.app import App
 
 from trioha.errors import TriohaError
 from trioha.wire.address import parse_namesrvs
 from trioha_console.arrange import Order
 from trioha_console.commands import Command, find_command, words_offered
 from trioha_console.export import FORMATS, table_text, write_file
+from trioha_console.replay_actions import ReplayActions
+from trioha_console.replay_source import ReplaySource
 from trioha_console.screens.help import HelpScreen
 from trioha_console.source import LiveSource
 from trioha_console.views.messages import MessagesView
 from trioha_console.widgets.prompt import Prompt
 
-if TYPE_CHECKING:
-    from trioha_console.app import ConsoleApp
 
-_Base = App[None]
-
-
-class CommandActions(_Base):
+class CommandActions(ReplayActions):
     """Mixed into the program; `self` is a `ConsoleApp`."""
-
-    def _console(self) -> ConsoleApp:
-        from trioha_console.app import ConsoleApp
-
-        assert isinstance(self, ConsoleApp), "mixed into the program"
-        return self
 
     # The prompt.
 
@@ -38,6 +26,8 @@ class CommandActions(_Base):
         """A screen without a prompt has no use for the keys that open it."""
         if action in ("filter", "command", "export"):
             return bool(self.screen.query(Prompt))
+        if action == "replay":
+            return isinstance(self._console().source, ReplaySource)
         return super().check_action(action, parameters)
 
     def action_filter(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import click
 
@@ -15,31 +16,43 @@ from trioha.wire.address import parse_namesrvs
 @click.command("console")
 @namesrv_option
 @click.option(
+    "--replay",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Show a recording of `trioha record` instead of a live cluster.",
+)
+@click.option(
     "--write",
     is_flag=True,
     help="Allow what changes the cluster. Every such step still asks for a name to be typed.",
 )
 @click.pass_context
-def command(ctx: click.Context, namesrv: str, write: bool) -> None:
+def command(ctx: click.Context, namesrv: str, replay: Path | None, write: bool) -> None:
     """Watch a cluster: replication links, brokers, topics, groups, messages.
 
     \b
     trioha console -n 127.0.0.1:9876
     trioha console -n '10.0.0.1:9876;10.0.0.2:9876' --write
+    trioha console -c production
+    trioha console --replay monday.trr
     """
     try:
         from trioha_console.app import ConsoleApp
         from trioha_console.layout import layout_path
-        from trioha_console.source import LiveSource
+        from trioha_console.replay_source import ReplaySource
+        from trioha_console.source import LiveSource, Source
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith(("textual", "rich")):
             raise
         raise TriohaError("the console needs Textual; pip install 'trioha[console]'") from None
     contexts = load_contexts(os.environ)
     context = chosen_context(ctx)
-    source = LiveSource(
-        parse_namesrvs(namesrv), title=context.name if context is not None else namesrv
-    )
+    source: Source
+    if replay is not None:
+        source = ReplaySource.open(replay)
+    else:
+        title = context.name if context is not None else namesrv
+        source = LiveSource(parse_namesrvs(namesrv), title=title)
     ConsoleApp(
         source,
         armed=write,

@@ -127,6 +127,8 @@ class Collector:
     def failed(self, question: Question, reason: str, instant: Instant) -> None:
         """No answer came, and why in words. The last one is kept."""
         self._out.discard((question.address, question.key))
+        # Whose failure it is stands beside it.
+        reason = reason.removeprefix(question.address).lstrip(": ")
         answers = self._answers.setdefault(question.address, {})
         last = answers.get(question.key, _NOTHING)
         since = last["error_wall_ms"] if last["error"] else None

@@ -19,7 +19,7 @@ from trioha_console.cells import NOTHING, Cell, Column, cell
 from trioha_console.frame import Frame
 from trioha_console.marks import sparkline
 from trioha_console.roles import condition_cell, content_of
-from trioha_console.views.replication import why_empty
+from trioha_console.views.replication_table import why_empty
 from trioha_console.views.view import View
 from trioha_console.widgets.grid import Grid
 

@@ -1,0 +1,183 @@
+"""What the node screen shows: its tasks as a tree, its events, its settings, facts about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from trioha.journal_file import Event
+from trioha.times import moment_in_words
+from trioha.watch.replica import Replica
+from trioha.words import age_in_words, size_in_words
+from trioha_console import columns
+from trioha_console.arrange import Shape
+from trioha_console.cells import Cell, Column, cell
+
+_BAD_WORDS = ("lost", "refused", "fenced", "failed", "disconnected", "expired", "error", "full")
+
+
+@attrs.frozen
+class TaskLine:
+    """A task at its depth in the tree."""
+
+    number: int
+    branches: str
+    name: str
+    waits_in: str
+    note: str = ""
+
+
+def task_lines(tree: Mapping[str, Any]) -> list[TaskLine]:
+    """The tree from the root down; oddities of a newer node are left out."""
+    lines: list[TaskLine] = []
+
+    def walk(task: Mapping[str, Any], lead: str, branch: str) -> None:
+        lines.append(
+            TaskLine(len(lines), branch, str(task.get("name")), str(task.get("waits_in") or ""))
+        )
+        children = [
+            (child, nursery)
+            for nursery in task.get("nurseries") or ()
+            for child in nursery.get("tasks") or ()
+        ]
+        for index, (child, _) in enumerate(children):
+            last = index == len(children) - 1
+            walk(child, lead + ("   " if last else "│  "), lead + ("└─ " if last else "├─ "))
+        left_out = sum(nursery.get("left_out") or 0 for nursery in task.get("nurseries") or ())
+        if left_out:
+            lines.append(TaskLine(len(lines), f"{lead}└─ ", f"… and {left_out} more", ""))
+
+    root = tree.get("root")
+    if isinstance(root, dict):
+        walk(root, "", "")
+    return lines
+
+
+def _task(line: TaskLine, _: int) -> Cell:
+    return ((line.branches, "dim"), (line.name, ""))
+
+
+TASKS: Shape[TaskLine] = Shape(
+    identity=lambda line: (line.branches, line.name, line.number),
+    search=lambda line: f"{line.name} {line.waits_in}",
+    columns=(
+        Column(title="TASK", cell=_task, key=lambda line: line.number, width=40, width_max=70),
+        columns.text("WAITS IN", lambda line: line.waits_in, 30, width_max=80, role="dim"),
+    ),
+)
+
+
+def event_words(event: Event) -> str:
+    return " ".join(f"{key}={value}" for key, value in event.fields.items())
+
+
+def _event_role(event: Event) -> str:
+    return "warn" if any(word in event.name for word in _BAD_WORDS) else "accent"
+
+
+JOURNAL: Shape[Event] = Shape(
+    identity=lambda event: event.sequence,
+    search=lambda event: f"{event.name} {event_words(event)}",
+    columns=(
+        columns.text("AT (UTC)", lambda event: moment_in_words(event.wall_ms)[11:], 12),
+        Column(
+            title="EVENT",
+            cell=lambda event, _: cell(event.name, _event_role(event)),
+            key=lambda event: event.name,
+            width=22,
+            width_max=30,
+        ),
+        columns.text("FIELDS", event_words, 40, width_max=400),
+        columns.count("NO", lambda event: event.sequence, 8, importance=1),
+    ),
+)
+
+
+@attrs.frozen
+class Setting:
+    key: str
+    value: str
+    origin: str
+    doc: str
+
+
+def settings_of(told: Mapping[str, Any]) -> list[Setting]:
+    """Every setting; those that somebody set come first."""
+    found = []
+    settings = told.get("settings")
+    for row in settings if isinstance(settings, list) else ():
+        if isinstance(row, dict):
+            found.append(
+                Setting(
+                    str(row.get("key")),
+                    str(row.get("value")),
+                    str(row.get("origin") or "default"),
+                    str(row.get("doc") or ""),
+                )
+            )
+    found.sort(key=lambda one: (one.origin == "default", one.key))
+    return found
+
+
+SETTINGS: Shape[Setting] = Shape(
+    identity=lambda one: one.key,
+    search=lambda one: f"{one.key} {one.value} {one.origin}",
+    columns=(
+        columns.text("KEY", lambda one: one.key, 28, width_max=44, role="strong"),
+        columns.text("VALUE", lambda one: one.value, 20, width_max=60),
+        Column(
+            title="FROM",
+            cell=lambda one, _: cell(one.origin, "dim" if one.origin == "default" else "accent"),
+            key=lambda one: one.origin,
+            width=16,
+            width_max=50,
+        ),
+    ),
+)
+
+
+def node_facts(replica: Replica) -> list[tuple[str, Cell]]:
+    log = None
+    if replica.max_phy_offset is not None and replica.min_phy_offset is not None:
+        log = size_in_words(replica.max_phy_offset - replica.min_phy_offset)
+    told = replica.answer
+    age = "never" if told.age_s is None else f"{age_in_words(told.age_s)} ago"
+    facts: list[tuple[str, Cell]] = [
+        ("told", cell(age, "warn" if told.is_stale else "")),
+        *([("error", cell(told.error, "bad"))] if told.error else []),
+        ("version", cell(replica.version)),
+        ("up for", cell(age_in_words(replica.uptime_s))),
+        ("role", cell(replica.role)),
+        ("standing", cell(replica.standing)),
+        ("home id", cell(replica.home_id)),
+        ("epoch", cell(replica.epoch)),
+        ("log begins", cell(replica.min_phy_offset)),
+        ("log ends", cell(replica.max_phy_offset)),
+        ("flushed", cell(replica.flushed_offset)),
+        ("dispatched", cell(replica.dispatched_offset)),
+        ("log holds", cell(log)),
+        ("disk", cell(None if replica.disk_ratio is None else f"{replica.disk_ratio:.0%} full")),
+        ("stored", cell(replica.put_total)),
+        ("read", cell(replica.get_total)),
+        ("clients", cell(replica.client_connections)),
+        ("puts waiting", cell(replica.puts_waiting)),
+    ]
+    return facts
+
+
+def terms_of(replica: Replica) -> list[tuple[str, Cell]]:
+    """The role history as the node keeps it, newest first."""
+    value = replica.answer.value
+    epochs = value.get("epochs") if isinstance(value, dict) else None
+    if not isinstance(epochs, list) or not epochs:
+        return [("", cell("It tells of none.", "dim"))]
+    lines: list[tuple[str, Cell]] = []
+    for row in reversed(epochs):
+        if isinstance(row, dict):
+            began_ms = row.get("began_wall_ms")
+            when = f", {moment_in_words(began_ms)[:19]} UTC" if began_ms else ""
+            where = f"id {row.get('home_id')} from offset {row.get('start_offset')}{when}"
+            lines.append((f"epoch {row.get('epoch')}", cell(where)))
+    return lines

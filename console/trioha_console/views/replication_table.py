@@ -1,0 +1,277 @@
+"""The lines of the replication screen: one per set, one per replica, and their columns."""
+
+from __future__ import annotations
+
+import attrs
+
+from trioha.watch.condition import Condition, Level, condition_of, condition_of_set
+from trioha.watch.history import ReplicaHistory
+from trioha.watch.replica import Replica
+from trioha.watch.snapshot import ReplicaSet
+from trioha.words import age_in_words, size_in_words
+from trioha_console.arrange import Shape
+from trioha_console.cells import NOTHING, Cell, Column, cell
+from trioha_console.frame import Frame
+from trioha_console.heartbeat import heartbeat_cell
+from trioha_console.marks import sparkline
+from trioha_console.roles import LEVEL_ROLES, MARKS
+
+STEP_MS = 1000
+
+
+@attrs.frozen
+class Line:
+    """A set's own line, or one of its replicas'."""
+
+    set: ReplicaSet
+    replica: Replica | None
+    condition: Condition
+    history: ReplicaHistory | None
+    wall_ms: int
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        address = self.replica.address if self.replica is not None else ""
+        return self.set.cluster, self.set.name, address
+
+
+def lines_of(frame: Frame) -> list[Line]:
+    lines = []
+    for one in frame.snapshot.sets:
+        lines.append(Line(one, None, condition_of_set(one), None, frame.wall_ms))
+        lines += [
+            Line(
+                one,
+                replica,
+                condition_of(replica),
+                frame.history.of(replica.address),
+                frame.wall_ms,
+            )
+            for replica in one.replicas
+        ]
+    return lines
+
+
+def why_empty(frame: Frame) -> str:
+    """What to say when there is no broker to show."""
+    namesrvs = frame.snapshot.namesrvs
+    silent = [one.answer.error for one in namesrvs if one.answer.error]
+    if namesrvs and len(silent) == len(namesrvs):
+        return f"No name server answers: {'; '.join(silent)}. Asking on; q leaves."
+    if any(one.answer.wall_ms is None for one in namesrvs):
+        return "Asking the name servers…"
+    return "No broker is registered with these name servers."
+
+
+def _name(line: Line, _: int) -> Cell:
+    replica = line.replica
+    if replica is None:
+        return (
+            (MARKS[line.condition.level], LEVEL_ROLES[line.condition.level]),
+            (f" {line.set.name}", "strong"),
+            (f"  {line.set.cluster}", "dim"),
+        )
+    number = replica.home_id if replica.home_id is not None else replica.registered_id
+    gone = "" if replica.registered else "dim"
+    return (
+        ("  ", ""),
+        (MARKS[line.condition.level], LEVEL_ROLES[line.condition.level]),
+        (f" {number} ", "strong"),
+        (replica.address, gone),
+    )
+
+
+def _role(line: Line, _: int) -> Cell:
+    replica = line.replica
+    if replica is None:
+        return ()
+    if replica.standing is not None:
+        return cell(replica.standing, "accent" if replica.is_master else "")
+    return cell("MASTER" if replica.is_master else "SLAVE", "accent" if replica.is_master else "")
+
+
+def _state(line: Line, _: int) -> Cell:
+    return cell(line.condition.word, LEVEL_ROLES[line.condition.level])
+
+
+def _gap(line: Line, _: int) -> Cell:
+    replica = line.replica
+    if replica is None or replica.is_master:
+        return ()
+    gap = replica.gap_bytes
+    role = "dim" if gap is None else "" if gap == 0 else "warn" if replica.in_sync is False else ""
+    return cell(size_in_words(gap), role)
+
+
+def _behind(line: Line, _: int) -> Cell:
+    replica = line.replica
+    if replica is None or replica.is_master:
+        return ()
+    return NOTHING if replica.gap_s is None else cell(age_in_words(replica.gap_s))
+
+
+def _eta(line: Line, _: int) -> Cell:
+    if line.replica is None or line.replica.is_master or line.history is None:
+        return ()
+    eta_s = line.history.eta_s
+    if eta_s == 0:
+        return cell("level", "dim")
+    return NOTHING if eta_s is None else cell(age_in_words(eta_s))
+
+
+def _rate(line: Line, _: int) -> Cell:
+    if line.replica is None or line.history is None:
+        return ()
+    rate = line.history.end.per_second()
+    return (
+        NOTHING if rate is None or line.replica.answer.error else cell(f"{size_in_words(rate)}/s")
+    )
+
+
+def _heard(line: Line, width: int) -> Cell:
+    replica = line.replica
+    if replica is None or replica.is_master:
+        return ()
+    return heartbeat_cell(
+        replica.heard_age_s, replica.heartbeat_interval_s, replica.housekeeping_s, width
+    )
+
+
+def _since(line: Line, _: int) -> Cell:
+    if line.replica is None or line.history is None:
+        return ()
+    seconds = (line.wall_ms - line.history.since_ms) / 1000
+    return cell(f"{'' if line.history.since_is_known else '>'}{age_in_words(seconds)}", "dim")
+
+
+def _trend(line: Line, width: int) -> Cell:
+    if line.replica is None or line.history is None or line.replica.is_master:
+        return ()
+    return cell(sparkline(line.history.gap.last(width, STEP_MS, line.wall_ms)), "accent")
+
+
+def _error(line: Line, _: int) -> Cell:
+    if line.replica is None:
+        return cell(line.condition.why, "bad") if line.condition.why else ()
+    if line.condition.why and line.condition.level > Level.GOOD:
+        return cell(line.condition.why, LEVEL_ROLES[line.condition.level])
+    replica = line.replica
+    for end in (replica.link, replica.follows):
+        if end is not None and end.last_error:
+            return cell(f"{age_in_words(end.last_error_age_s)} ago: {end.last_error}", "dim")
+    return ()
+
+
+def _plain(name: str, title: str, width: int, importance: int) -> Column[Line]:
+    """A number of the replica's own, as it is."""
+
+    def key(line: Line) -> object:
+        return None if line.replica is None else getattr(line.replica, name)
+
+    def show(line: Line, _: int) -> Cell:
+        return () if line.replica is None else cell(key(line))
+
+    return Column(title=title, cell=show, key=key, width=width, right=True, importance=importance)
+
+
+def _acked(line: Line) -> object:
+    link = None if line.replica is None else line.replica.link
+    return None if link is None else link.slave_ack_offset
+
+
+def _reconnects(line: Line) -> object:
+    replica = line.replica
+    if replica is None or replica.is_master:
+        return None
+    counts = [end.reconnects for end in (replica.link, replica.follows) if end is not None]
+    return max((one for one in counts if one is not None), default=None)
+
+
+def _of_slave(value: object, line: Line) -> Cell:
+    return () if line.replica is None or line.replica.is_master else cell(value)
+
+
+def _search(line: Line) -> str:
+    if line.replica is None:
+        return f"{line.set.name} {line.set.cluster}"
+    replica = line.replica
+    return f"{replica.address} {replica.standing or ''} {replica.role or ''} {line.condition.word}"
+
+
+SHAPE: Shape[Line] = Shape(
+    identity=lambda line: line.identity,
+    search=_search,
+    group=lambda line: line.identity[:2],
+    columns=(
+        Column(title="REPLICA", cell=_name, width=24, width_max=34, key=lambda line: line.identity),
+        Column(
+            title="STATE",
+            cell=_state,
+            width=11,
+            width_max=15,
+            key=lambda line: (int(line.condition.level), line.condition.word),
+        ),
+        Column(title="ROLE", cell=_role, width=6),
+        _plain("epoch", "EP", 3, 1),
+        _plain("min_phy_offset", "BEGINS", 12, 8),
+        _plain("max_phy_offset", "ENDS", 12, 5),
+        _plain("flushed_offset", "FLUSHED", 12, 7),
+        Column(
+            title="ACKED",
+            cell=lambda line, _: _of_slave(_acked(line), line),
+            key=_acked,
+            width=12,
+            right=True,
+            importance=6,
+        ),
+        Column(
+            title="GAP",
+            cell=_gap,
+            key=lambda line: None if line.replica is None else line.replica.gap_bytes,
+            width=9,
+            right=True,
+        ),
+        Column(
+            title="BEHIND",
+            cell=_behind,
+            key=lambda line: None if line.replica is None else line.replica.gap_s,
+            width=7,
+            right=True,
+            importance=2,
+        ),
+        Column(
+            title="RATE",
+            cell=_rate,
+            key=lambda line: None if line.history is None else line.history.end.per_second(),
+            width=11,
+            right=True,
+            importance=3,
+        ),
+        Column(
+            title="ETA",
+            cell=_eta,
+            key=lambda line: None if line.history is None else line.history.eta_s,
+            width=7,
+            right=True,
+            importance=2,
+        ),
+        Column(
+            title="HEARD",
+            cell=_heard,
+            key=lambda line: None if line.replica is None else line.replica.heard_age_s,
+            width=16,
+            width_max=28,
+        ),
+        Column(
+            title="RECON",
+            cell=lambda line, _: _of_slave(_reconnects(line), line),
+            key=_reconnects,
+            width=5,
+            right=True,
+            importance=5,
+        ),
+        Column(title="SINCE", cell=_since, width=8, right=True, importance=4),
+        Column(title="GAP TREND", cell=_trend, width=10, width_max=30, importance=4),
+        Column(title="WHY", cell=_error, width=20, width_max=80, importance=6),
+    ),
+)

@@ -1,0 +1,97 @@
+"""The slider of a recording: where the play head is, and where something happened."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from textual import events
+from textual.message import Message
+from textual.widgets import Static
+
+from trioha.times import moment_in_words
+from trioha.watch.marks import Mark
+from trioha.watch.replay import Replay
+from trioha_console.cells import Span
+from trioha_console.roles import content_of
+
+_ROLES = ("good", "warn", "bad")
+_TICKS = ("╷", "▵", "▲")
+
+
+class ReplayBar(Static):
+    """Two lines: the slider, and the newest mark at or before the play head. A click jumps."""
+
+    DEFAULT_CSS = """
+    ReplayBar {
+        height: 2; padding: 0 1; background: $surface; text-wrap: nowrap; text-overflow: ellipsis;
+    }
+    """
+
+    class Jumped(Message):
+        """The slider was clicked: to this share of its length."""
+
+        def __init__(self, share: float) -> None:
+            super().__init__()
+            self.share = share
+
+    def __init__(self, replay: Replay) -> None:
+        super().__init__()
+        self._replay = replay
+        self._slider = (0, 1)
+
+    def on_resize(self) -> None:
+        self.draw()
+
+    def draw(self) -> None:
+        """As the play head stands now."""
+        replay = self._replay
+        recording = replay.recording
+        state = "▶" if replay.playing else "⏸"
+        left = f"{state} x{replay.speed:g}  {moment_in_words(replay.at_wall_ms)[:19]}  "
+        right = f"  {moment_in_words(recording.end_wall_ms)[11:19]} UTC"
+        width = max(10, self.size.width - len(left) - len(right) - 2)
+        self._slider = len(left) + 1, width
+        spans: list[Span] = [(left, "strong"), *_slider(replay, width), (right, "dim"), ("\n", "")]
+        spans += _newest(replay)
+        self.update(content_of(tuple(spans)))
+
+    def on_click(self, event: events.Click) -> None:
+        start, width = self._slider
+        if event.y == 0 and start <= event.x < start + width:
+            self.post_message(self.Jumped((event.x - start) / max(1, width - 1)))
+
+
+def _slider(replay: Replay, width: int) -> list[Span]:
+    """Marks on a line, the worst where several meet, and the play head over all."""
+    recording = replay.recording
+    length = max(1, recording.end_wall_ms - recording.start_wall_ms)
+    levels: dict[int, int] = {}
+    for mark in replay.marks:
+        place = round((mark.wall_ms - recording.start_wall_ms) / length * (width - 1))
+        place = max(0, min(width - 1, place))
+        levels[place] = max(levels.get(place, 0), mark.level)
+    head = max(0, min(width - 1, round(replay.share * (width - 1))))
+    spans: list[Span] = []
+    for place in range(width):
+        if place == head:
+            spans.append(("█", "accent"))
+        elif place in levels:
+            level = min(2, max(0, levels[place]))
+            spans.append((_TICKS[level], _ROLES[level]))
+        else:
+            spans.append(("━" if place < head else "─", "accent" if place < head else "dim"))
+    return spans
+
+
+def _newest(replay: Replay) -> list[Span]:
+    mark = newest_mark(replay)
+    if mark is None:
+        return [(f"{len(replay.marks)} marks; ] goes to the next", "dim")]
+    role = _ROLES[min(2, max(0, mark.level))]
+    return [(f"{moment_in_words(mark.wall_ms)[11:19]}  ", "dim"), (mark.text, role)]
+
+
+def newest_mark(replay: Replay) -> Mark | None:
+    """The last thing that happened up to the play head."""
+    index = bisect_right([mark.wall_ms for mark in replay.marks], replay.at_wall_ms)
+    return replay.marks[index - 1] if index else None

@@ -72,9 +72,10 @@ class ConsoleApp(CommandActions, App[None]):
     Screen { background: $background; }
     ModalScreen { background: $background 60%; }
     ContentSwitcher { height: 1fr; }
-    #too-small { display: none; padding: 1; color: $warning; height: 1fr; }
+    #too-small { display: none; color: $warning; height: 1fr; }
     .-tiny #too-small, .-low #too-small { display: block; }
-    .-tiny ContentSwitcher, .-low ContentSwitcher, .-tiny NavLine, .-low NavLine { display: none; }
+    .-tiny ContentSwitcher, .-tiny HeaderLine, .-tiny NavLine, .-tiny KeysLine { display: none; }
+    .-low ContentSwitcher, .-low HeaderLine, .-low NavLine, .-low KeysLine { display: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         *(

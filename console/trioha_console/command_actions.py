@@ -25,7 +25,9 @@ class CommandActions(ReplayActions):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """A screen without a prompt has no use for the keys that open it."""
         if action in ("filter", "command", "export"):
-            return bool(self.screen.query(Prompt))
+            # What lies over a screen for a moment does not change what its keys do.
+            screens = [one for one in reversed(self.screen_stack) if not one.is_modal]
+            return bool(screens and screens[0].query(Prompt))
         if action == "replay":
             return isinstance(self._console().source, ReplaySource)
         return super().check_action(action, parameters)

@@ -13,7 +13,9 @@ from textual.widgets import Static
 
 from trioha_console.commands import COMMANDS
 
-_KEY_WIDTH = 20
+_KEY_WIDTH = 26
+_TEXTUALS = ("screen.", "app.focus", "scroll_", "page_")
+"""Actions that every widget of Textual has."""
 _MARKS = (
     ("●", "$success", "well"),
     ("▲", "$warning", "look at it"),
@@ -52,7 +54,7 @@ class HelpScreen(ModalScreen[None]):
         told: dict[str, list[str]] = {}
         for key, active in self._keys.items():
             words = active.binding.description or active.tooltip
-            if words and not active.binding.system:
+            if words and not active.binding.action.startswith(_TEXTUALS):
                 told.setdefault(words, []).append(self.app.get_key_display(active.binding) or key)
         for words, keys in told.items():
             lines.append(_line(" ".join(dict.fromkeys(keys)), words))

@@ -31,6 +31,8 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
     """Rows with a cursor, sorted and filtered."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "scroll_left", "Left", show=False),
+        Binding("right", "scroll_right", "Right", show=False),
         Binding("up,k", "move(-1)", "Up", show=False),
         Binding("down,j", "move(1)", "Down", show=False),
         Binding("pageup,ctrl+b", "page(-1)", "Page up", show=False),

@@ -1,4 +1,7 @@
-"""A store written by a Java 4.9.8 broker, against what Java producers were told."""
+"""Stores written by a Java 4.9.8 broker, against what Java producers were told.
+
+One in its master-slave mode, one in DLEDGER mode as a group of one, which writes the same store.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from support.admin import create_topic
 from support.analysis import Answers, analyze
 from support.clients import Clients, Sent, require_client
 from support.cluster import Cluster
+from support.java import dledger_settings
 from support.processes import running_processes
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.xdist_group("java store")]
@@ -26,16 +30,22 @@ class JavaStore:
     """Two topics: one written by the load generator, one message by message."""
 
     path: str
+    is_dledger: bool
     loaded: int
     """Messages that the load generator was told are stored."""
     sent: list[Sent]
 
 
-@pytest.fixture(scope="module")
-def java_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaStore]:
+@pytest.fixture(scope="module", params=["plain", "dledger"])
+def java_store(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[JavaStore]:
     require_client("java")
+    is_dledger = request.param == "dledger"
     with running_processes(tmp_path_factory.mktemp("java")) as processes:
-        cluster = Cluster(processes, "java").start()
+        cluster = Cluster(processes, "java").start(
+            settings=dledger_settings() if is_dledger else None
+        )
         for topic in ("load", "sent"):
             create_topic(cluster.master.address, cluster.namesrv, topic)
         load = open_load_client("java", "JSON", processes, cluster.namesrv, dict)
@@ -46,7 +56,7 @@ def java_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaStore]:
         sent = producer.send_all("sent", (f"body-{n}" for n in range(SENT)), tags="t", keys="k")
         producer.stop()
         assert cluster.master.stop() in (0, 143)
-        yield JavaStore(str(cluster.master.store), outcome.stored, sent)
+        yield JavaStore(str(cluster.master.store), is_dledger, outcome.stored, sent)
 
 
 @pytest.fixture(scope="module", params=["local", "spark"])

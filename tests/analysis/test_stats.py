@@ -9,7 +9,7 @@ from support.big_store import write_big_store
 
 from trioha.analysis.database import Database
 from trioha.analysis.scan import scan_split
-from trioha.analysis.stats import STATS, host_of, statistics_of
+from trioha.analysis.stats import STATS, Statistics, host_of, statistics_of
 from trioha.analysis.store_files import open_store
 
 
@@ -17,7 +17,7 @@ def merged(root: Path, scratch: Path, split_bytes: int) -> dict[str, list[dict[s
     database = Database(scratch)
     database.create_statistics()
     for split in open_store(root).splits(split_bytes):
-        for piece in statistics_of("s", scan_split(split)):
+        for piece in statistics_of(Statistics("s"), scan_split(split)):
             for name, rows in piece.items():
                 database.add_statistics(name, rows)
     database.merge_statistics()

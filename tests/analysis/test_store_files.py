@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tarfile
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,34 @@ def test_a_java_store_is_read_as_java_told_it(name: str, tmp_path: Path) -> None
     assert damage_of(store) == []
     assert store.is_closed == (name == "java-clean-stop")
     assert all(isinstance(topic, dict) for topic in store.topics().values())
+
+
+def test_a_java_store_of_dledger_mode_is_read_as_java_told_it(tmp_path: Path) -> None:
+    with tarfile.open(GOLDEN / "java-dledger.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    told = json.loads((GOLDEN / "java-dledger.json").read_text())
+    store = store_files.open_store(tmp_path)
+    assert all(segment.is_dledger for segment in store.segments)
+    assert len(store.segments) > 1
+    found = {
+        row[0]: row[1:]
+        for row in rows_of(
+            store, "phy_offset", "queue_id", "queue_offset", "tags", "keys", "body", "crc_ok"
+        )
+    }
+    plain = [each for each in told if each["size"] == len(found[each["phy_offset"]][4])]
+    assert len(plain) >= len(told) - 1  # the largest is stored compressed
+    for each in plain:
+        queue_id, queue_offset, tags, keys, body, crc_ok = found[each["phy_offset"]]
+        assert (queue_id, queue_offset) == (each["queue_id"], each["queue_offset"])
+        assert (tags or "", keys or "") == (each["tags"] or "", each["keys"] or "")
+        assert (sha256(body).hexdigest(), crc_ok) == (each["sha256"], True)
+    entries = rows_of(store, "term", "entry_index")
+    assert {term for term, _ in entries} == {1}
+    indexes = [index for _, index in entries]
+    assert indexes == sorted(set(indexes))
+    assert damage_of(store) == []
+    assert store.is_closed
 
 
 def test_a_store_in_use_is_read_up_to_its_last_record(tmp_path: Path) -> None:
@@ -203,7 +232,7 @@ def test_config_files_are_read_however_java_quotes_them(tmp_path: Path) -> None:
 def test_the_tables_have_types_for_every_engine() -> None:
     assert COMMITLOG_FULL.type_of("store_time") is ColumnType.TIMESTAMP
     assert COMMITLOG_FULL.spark_ddl(("topic", "store_time")) == (
-        "`topic` STRING, `store_time` TIMESTAMP"
+        "`topic` STRING NOT NULL, `store_time` TIMESTAMP"
     )
     assert '"properties" TEXT' in COMMITLOG_FULL.sqlite_ddl
     assert set(TABLES) >= {"commitlog", "journal_corrupt"}

@@ -210,6 +210,16 @@ def java_broker(
     return Node(process, f"127.0.0.1:{port}", ready, store, f"127.0.0.1:{port + 1}")
 
 
+def dledger_settings(name: str = "broker-a") -> dict[str, object]:
+    """What puts a broker into DLEDGER mode, as a Raft group of one."""
+    return {
+        "enableDLegerCommitLog": True,
+        "dLegerGroup": name,
+        "dLegerPeers": f"n0-127.0.0.1:{free_ports()}",
+        "dLegerSelfId": "n0",
+    }
+
+
 def mqadmin(
     home: Path, *arguments: str, within_s: float = MQADMIN_S
 ) -> subprocess.CompletedProcess[str]:

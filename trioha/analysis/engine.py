@@ -89,8 +89,13 @@ class Engine(Protocol):
     """How many journals were given or found."""
     window: Window
 
-    def query(self, sql: str, *, views: Collection[str]) -> list[dict[str, Any]]:
-        """The rows of one SELECT. `views` names every view it reads."""
+    def query(
+        self, sql: str, *, views: Collection[str], topics: Collection[str] | None = None
+    ) -> list[dict[str, Any]]:
+        """The rows of one SELECT. `views` names every view it reads.
+
+        `topics`: the SELECT itself keeps only records of these, so others need not be read.
+        """
 
     def journal(self, names: Collection[str] | None = None) -> Iterator[JournalRow]:
         """Events in the order written, journal by journal; only those of these names."""

@@ -39,7 +39,7 @@ _NUMBERS = {
     **_ENTRY_NUMBERS,
 }
 _HOSTS = {"born_host": (48, 8), "store_host": (64, 8)}
-_PROPERTIES = {"tags": TAGS, "keys": KEYS, "unique_key": UNIQ_KEY}
+PROPERTIES = {"tags": TAGS, "keys": KEYS, "unique_key": UNIQ_KEY}
 _IS_LITTLE = sys.byteorder == "little"
 
 
@@ -103,7 +103,7 @@ class RowBatch:
                 return self.properties
             case "crc_ok":
                 return self.crc_ok
-        key = _PROPERTIES[name]
+        key = PROPERTIES[name]
         return [properties.get(key) for properties in self.properties]
 
     def rows(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:

@@ -46,6 +46,11 @@ def engines_for(specs: Sequence[ReportSpec]) -> frozenset[str]:
     return found
 
 
+def views_of(specs: Sequence[ReportSpec]) -> frozenset[str]:
+    """Views that these reports read."""
+    return frozenset().union(*(spec.load().NEEDS for spec in specs)) & frozenset(VIEWS)
+
+
 class Analysis:
     """Makes reports and writes each as soon as it is there.
 

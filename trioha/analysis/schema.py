@@ -58,6 +58,8 @@ class TableSchema:
     name: str
     columns: tuple[TableColumn, ...]
     twins: tuple[tuple[str, str], ...] = ()
+    nullable: frozenset[str] = frozenset()
+    """Columns that may be NULL, as twins always may. Spark checks none but these, row by row."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -81,8 +83,10 @@ class TableSchema:
 
     def spark_ddl(self, names: tuple[str, ...] = ()) -> str:
         """The columns, or the named ones of them, as Spark's DDL text."""
+        may_be_null = self.nullable | {name for name, _ in self.twins}
         return ", ".join(
-            f"`{name}` {self.type_of(name).value}" for name in names or self.spark_names
+            f"`{name}` {self.type_of(name).value}{'' if name in may_be_null else ' NOT NULL'}"
+            for name in names or self.spark_names
         )
 
     @property
@@ -90,12 +94,13 @@ class TableSchema:
         return ", ".join(f'"{column.name}" {column.type.sqlite}' for column in self.columns)
 
 
-def _table(name: str, columns: str, **twins: str) -> TableSchema:
+def _table(name: str, columns: str, nullable: str = "", **twins: str) -> TableSchema:
     pairs = [line.rsplit(" ", 1) for line in columns.splitlines() if line.strip()]
     return TableSchema(
         name,
         tuple(TableColumn(column.strip(), ColumnType[kind]) for column, kind in pairs),
         tuple(twins.items()),
+        frozenset(nullable.split()),
     )
 
 
@@ -122,7 +127,9 @@ _HEADERS = """
     entry_index BIGINT
 """
 
-COMMITLOG: Final = _table("commitlog", _HEADERS, born_time="born_ms", store_time="store_ms")
+_ENTRY = "term entry_index"
+
+COMMITLOG: Final = _table("commitlog", _HEADERS, _ENTRY, born_time="born_ms", store_time="store_ms")
 """One row per record. `term` and `entry_index` are NULL outside DLEDGER stores."""
 
 COMMITLOG_FULL: Final = _table(
@@ -136,6 +143,7 @@ COMMITLOG_FULL: Final = _table(
     body BINARY
     crc_ok BOOLEAN
 """,
+    f"{_ENTRY} tags keys unique_key",
     born_time="born_ms",
     store_time="store_ms",
 )

@@ -29,7 +29,7 @@ from trioha.analysis.schema import (
     AnalysisError,
     TableSchema,
 )
-from trioha.analysis.stats import STATS, statistics_of
+from trioha.analysis.stats import STATS, Statistics, statistics_of
 from trioha.analysis.store_files import StoreFiles
 
 _CORRUPT_COLUMNS = ("store", "segment", "phy_offset", "length", "reason")
@@ -86,7 +86,10 @@ class SqliteEngine:
     def item(self, column: str, key: str) -> str:
         return f"JSON_EXTRACT({column}, '$.\"{key}\"')"
 
-    def query(self, sql: str, *, views: Collection[str]) -> list[dict[str, Any]]:
+    def query(
+        self, sql: str, *, views: Collection[str], topics: Collection[str] | None = None
+    ) -> list[dict[str, Any]]:
+        # A table serves many queries, so it holds every topic.
         for view in views:
             self._need(view, sql)
         return self._db.query(sql)
@@ -137,7 +140,7 @@ class SqliteEngine:
     def _fill_stats(self) -> None:
         self._db.create_statistics()
         for store in self.stores:
-            for piece in statistics_of(store.label, self._scan("headers", [store])):
+            for piece in statistics_of(Statistics(store.label), self._scan("headers", [store])):
                 for name, rows in piece.items():
                     self._db.add_statistics(name, rows)
         self._db.merge_statistics()

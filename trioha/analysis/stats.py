@@ -8,7 +8,8 @@ out what it has whenever its tables have grown to `KEYS_MAX` keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import attrs
@@ -93,6 +94,8 @@ SIZE_STATS = StatsTable(
 STATS: Mapping[str, StatsTable] = {
     table.name: table for table in (COMMITLOG_STATS, LATENCY_STATS, SIZE_STATS)
 }
+_BY_NAME: Mapping[Merge, Callable[[int, int], int]] = {"SUM": operator.add, "MIN": min, "MAX": max}
+_MERGES = [_BY_NAME[merge] for _, merge in COMMITLOG_STATS.measures]
 SCANNED = (
     "topic",
     "queue_id",
@@ -180,6 +183,21 @@ class Statistics:
             shape = (topic, size)
             sizes[shape] = sizes.get(shape, 0) + 1
 
+    def add_minute(self, key: tuple[str, int, int], sums: list[int]) -> None:
+        """Measures of `COMMITLOG_STATS` of many records of one key."""
+        before = self._minutes.setdefault(key, sums)
+        if before is not sums:
+            for place, merge in enumerate(_MERGES):
+                before[place] = merge(before[place], sums[place])
+
+    def add_latency(self, key: tuple[str, str, int, int], count: int) -> None:
+        """Records of one topic, born host with port, hour and latency."""
+        self._latencies[key] = self._latencies.get(key, 0) + count
+
+    def add_size(self, key: tuple[str, int], count: int) -> None:
+        """Records of one topic and size."""
+        self._sizes[key] = self._sizes.get(key, 0) + count
+
     def take(self) -> dict[str, list[tuple[Any, ...]]]:
         """What was counted, as rows per statistic; counting begins anew."""
         store = self._store
@@ -193,10 +211,9 @@ class Statistics:
 
 
 def statistics_of(
-    store: str, batches: Iterable[RowBatch]
+    statistics: Statistics, batches: Iterable[RowBatch]
 ) -> Iterator[dict[str, list[tuple[Any, ...]]]]:
-    """Rows per statistic, of all batches, in pieces of bounded size."""
-    statistics = Statistics(store)
+    """Rows per statistic, of all batches of one store, in pieces of bounded size."""
     for batch in batches:
         statistics.add(batch)
         if statistics.is_full:

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from shutil import get_terminal_size
@@ -22,7 +22,7 @@ from trioha.analysis.manifest import Manifest, ReportRecord
 from trioha.analysis.output import PAGE, OutputDirectory, report_as_json
 from trioha.analysis.reports import REPORTS
 from trioha.analysis.results import ReportOptions, ReportSpec
-from trioha.analysis.run import Analysis, engines_for, missing_need, specs_named
+from trioha.analysis.run import Analysis, engines_for, missing_need, specs_named, views_of
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.spark.java import is_submitted
 from trioha.cli.failures import ExitCode
@@ -146,7 +146,10 @@ def command(
     directory.open()
     manifest = Manifest(inputs, {"name": choice.engine, "version": ""}, options.now_ms)
     with _kept(directory, manifest, progress):
-        with _engine(choice, inputs, directory, manifest, progress, master, settings) as made:
+        views = views_of(specs)
+        with _engine(
+            choice, inputs, directory, manifest, progress, master, settings, views
+        ) as made:
             analysis = Analysis(made, manifest, directory, lambda record: _tell(record, progress))
             analysis.run(specs, options)
         _conclude(manifest, started)
@@ -194,6 +197,7 @@ def _engine(
     progress: TerminalProgress,
     master: str | None,
     settings: Sequence[str],
+    views: Collection[str],
 ) -> Iterator[Engine]:
     if choice.engine == "local":
         from trioha.analysis.sqlite_engine import SqliteEngine
@@ -223,7 +227,18 @@ def _engine(
         # Only here: it needs pyspark, whose absence `open_session` tells in a sentence.
         from trioha.analysis.spark.engine import SparkEngine
 
-        with SparkEngine(session, inputs, scratch=directory.scratch, progress=progress) as on_spark:
+        if not info.shares_scratch:
+            inputs.note(
+                f"the workers do not see {directory.final}, so every query reads the stores anew;"
+                " an --out on storage that they share is faster"
+            )
+        with SparkEngine(
+            session,
+            inputs,
+            scratch=directory.scratch,
+            progress=progress,
+            spills=views if info.shares_scratch else (),
+        ) as on_spark:
             yield on_spark
 
 

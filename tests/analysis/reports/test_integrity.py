@@ -274,7 +274,7 @@ def test_a_run_is_told_by_its_sums(low: int, steps: list[int]) -> None:
     assert _is_run(row) == (sorted(values) == list(range(min(values), max(values) + 1)))
 
 
-@pytest.mark.parametrize("name", ["java-clean-stop", "java-killed"])
+@pytest.mark.parametrize("name", ["java-clean-stop", "java-killed", "java-dledger"])
 def test_stores_of_a_java_broker_are_sound_and_known(tmp_path: Path, name: str) -> None:
     with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")

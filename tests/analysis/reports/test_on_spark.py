@@ -24,6 +24,7 @@ from trioha.analysis.engine import Engine, Window
 from trioha.analysis.inputs import Inputs, open_inputs
 from trioha.analysis.reports import REPORTS
 from trioha.analysis.results import Report, ReportOptions
+from trioha.analysis.run import views_of
 from trioha.analysis.sqlite_engine import SqliteEngine
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 pytest.importorskip("pyspark")
 
+LOG_VIEWS = {"commitlog", "commitlog_full", "commitlog_corrupt", "consumequeue"}
 OURS = ("throughput", "latency", "divergence", "integrity", "queues", "retention", "trace")
 
 
@@ -128,6 +130,7 @@ def plain(value: Any) -> Any:
 A_DAY = Window(MONDAY_MS + DAY_MS, MONDAY_MS + 2 * DAY_MS)
 
 
+@pytest.mark.parametrize("spills", [False, True], ids=["scanned", "spilled"])
 @pytest.mark.parametrize(
     ("name", "window"),
     [(name, Window()) for name in OURS] + [("throughput", A_DAY), ("divergence", A_DAY)],
@@ -137,6 +140,8 @@ def test_both_engines_say_the_same(
     session: SparkSession,
     name: str,
     window: Window,
+    spills: bool,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from trioha.analysis.spark.engine import SparkEngine
@@ -147,11 +152,14 @@ def test_both_engines_say_the_same(
 
     with SqliteEngine(inputs_of(damaged, window)) as local:
         expected = made(local, name)
-    spark = SparkEngine(session, inputs_of(damaged, window))
+    views = views_of([REPORTS[name]]) if spills else ()
+    spark = SparkEngine(session, inputs_of(damaged, window), scratch=tmp_path, spills=views)
     try:
         found = made(spark, name)
     finally:
         spark.close()
+    kept = {path.name for path in tmp_path.iterdir()} & {"records", "corrupt", "queues"}
+    assert bool(kept) == bool(views & LOG_VIEWS if spills else False)
     assert plain(found) == rounded(expected)
     if window == Window():
         assert found.exit_code == (1 if name in ("divergence", "integrity") else 0)

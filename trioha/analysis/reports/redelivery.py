@@ -117,6 +117,7 @@ def _origins(engine: Engine, topics: list[str]) -> list[dict[str, Any]]:
         f"WHERE topic IN {literals(topics)}) AS t GROUP BY store, topic, origin "
         "ORDER BY messages DESC, store, topic, origin LIMIT 10000",
         views=["commitlog_full"],
+        topics=topics,
     )
 
 
@@ -299,4 +300,5 @@ def _waiting(engine: Engine) -> list[dict[str, Any]]:
         "ON op.store = half.store AND op.queue_id = half.queue_id AND op.place = half.place "
         "WHERE op.place IS NULL GROUP BY half.store",
         views=["commitlog", "commitlog_full"],
+        topics=(TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC),
     )

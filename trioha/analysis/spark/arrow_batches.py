@@ -7,13 +7,14 @@ are looked up once and spread by Arrow. The schema is Spark's own, so that its c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trioha.analysis.row_batch import RowBatch
+from trioha.analysis.row_batch import PROPERTIES, RowBatch
 from trioha.analysis.schema import TableSchema
 
 if TYPE_CHECKING:
@@ -27,12 +28,13 @@ MS_END = 253_402_300_800_000
 def to_arrow(batch: RowBatch, table: TableSchema, schema: pa.Schema) -> pa.RecordBatch:
     """Columns of `schema`, each of them one of the table's, from a batch of records."""
     twins = dict(table.twins)
+    properties = _Properties(batch)
     columns = []
     for field in schema:
         if field.name in twins:
-            column = _times(_numbers(batch, twins[field.name]))
+            column = _times(numbers(batch, twins[field.name]))
         else:
-            column = _column(batch, field.name)
+            column = _column(batch, properties, field.name)
         columns.append(column if column.type == field.type else column.cast(field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -63,33 +65,34 @@ def text_maps(maps: Iterable[Mapping[str, str]]) -> pa.Array:
     return pa.MapArray.from_arrays(offsets, keys, values)
 
 
-def _column(batch: RowBatch, name: str) -> pa.Array:
+def _column(batch: RowBatch, properties: _Properties, name: str) -> pa.Array:
     match name:
         case "store" | "segment":
             text = batch.store if name == "store" else batch.segment
             return pa.repeat(pa.scalar(text, pa.string()), batch.row_count)
         case "topic":
-            return pa.array(batch.topic_names, pa.string()).take(_topic_codes(batch))
+            return pa.array(batch.topic_names, pa.string()).take(topic_codes(batch))
         case "born_host" | "store_host":
             return _hosts(batch, name)
         case "properties_size" if not batch.odd_hosts:
-            fixed = pa.array(batch.fixed_sizes, pa.int32()).take(_topic_codes(batch))
-            contents = pc.subtract(_numbers(batch, "size"), _numbers(batch, "body_size"))
+            fixed = pa.array(batch.fixed_sizes, pa.int32()).take(topic_codes(batch))
+            contents = pc.subtract(numbers(batch, "size"), numbers(batch, "body_size"))
             return pc.subtract(contents, fixed)
         case "properties_size":
             return pa.array(batch.column(name), pa.int32())
         case "properties":
             return text_maps(batch.properties)
         case "tags" | "keys" | "unique_key":
-            return pa.array(batch.column(name), pa.string())
+            return properties.column(name)
         case "body":
             return pa.array(batch.column(name), pa.binary())
         case "crc_ok":
             return pa.array(batch.column(name), pa.bool_())
-    return _numbers(batch, name)
+    return numbers(batch, name)
 
 
-def _numbers(batch: RowBatch, name: str) -> pa.Array:
+def numbers(batch: RowBatch, name: str) -> pa.Array:
+    """A column of numbers."""
     if not batch.has_numbers(name):
         return pa.nulls(batch.row_count, pa.int64())
     return _integers(batch.numbers(name), batch.row_count)
@@ -100,14 +103,56 @@ def _integers(column: bytearray, count: int) -> pa.Array:
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(column)])
 
 
-def _topic_codes(batch: RowBatch) -> pa.Array:
+def topic_codes(batch: RowBatch) -> pa.Array:
+    """Places in the batch's `topic_names`."""
     return pa.array(batch.topic_codes, pa.int32())
 
 
-def _hosts(batch: RowBatch, name: str) -> pa.Array:
+def host_dictionary(batch: RowBatch, name: str) -> tuple[pa.Array, list[str]]:
+    """A column of hosts as places in a list of ``host:port``."""
     codes = _integers(batch.host_codes(name), batch.row_count).dictionary_encode()
-    texts = batch.host_texts(name, codes.dictionary.to_pylist())
-    return pa.array(texts, pa.string()).take(codes.indices)
+    return codes.indices, batch.host_texts(name, codes.dictionary.to_pylist())
+
+
+def _hosts(batch: RowBatch, name: str) -> pa.Array:
+    places, texts = host_dictionary(batch, name)
+    return pa.array(texts, pa.string()).take(places)
+
+
+class _Properties:
+    """Single properties of every record: cut apart by Arrow, or by Python where they are odd."""
+
+    def __init__(self, batch: RowBatch) -> None:
+        self._batch = batch
+
+    @cached_property
+    def _pairs(self) -> tuple[pa.Array, pa.Array]:
+        """Names with their values, and the row of each."""
+        assert self._batch.contents is not None, "only a full scan keeps properties"
+        raw = pa.array(self._batch.contents.properties, pa.binary())
+        pairs = pc.split_pattern(raw, b"\x02")
+        return pairs.flatten(), pc.list_parent_indices(pairs)
+
+    def column(self, name: str) -> pa.Array:
+        texts, rows = self._pairs
+        prefix = PROPERTIES[name].encode() + b"\x01"
+        is_wanted = pc.starts_with(texts, prefix)
+        rows = rows.filter(is_wanted)
+        try:
+            # Cast first: pyarrow 26 cannot slice binaries that come out of a filter.
+            found = pc.utf8_slice_codeunits(texts.filter(is_wanted).cast(pa.string()), len(prefix))
+        except pa.ArrowInvalid:  # not UTF-8
+            return self._as_python_does(name)
+        is_doubled = len(rows) != pc.count_distinct(rows).as_py()
+        if is_doubled or pc.any(pc.equal(pc.binary_length(found), 0)).as_py():
+            return self._as_python_does(name)
+        count = self._batch.row_count
+        if len(rows) == count:
+            return found
+        return found.take(pc.index_in(pa.array(range(count), rows.type), rows))
+
+    def _as_python_does(self, name: str) -> pa.Array:
+        return pa.array(self._batch.column(name), pa.string())
 
 
 def _times(milliseconds: pa.Array) -> pa.Array:

@@ -8,6 +8,10 @@ one place where Spark tells how far its tasks are.
 Statistics are small: they are counted in the workers once, and live in SQLite on the driver. There
 a query over a day's minutes takes milliseconds; as a job of Spark's it takes a second, and reports
 ask dozens of them. A query that reads a statistic beside another view gets it as a view of Spark's.
+
+Where the workers see the driver's scratch directory and reports will read the log itself, the pass
+that counts leaves the log's tables there as Parquet, and the views are of those files
+(`trioha.analysis.spark.spill`). Elsewhere every query scans what it reads.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +33,7 @@ from trioha.analysis.progress import NoProgress, Progress
 from trioha.analysis.schema import TABLES, AnalysisError
 from trioha.analysis.spark import register
 from trioha.analysis.spark.session import first_line
+from trioha.analysis.spark.spill import CORRUPT, QUEUES, RECORDS, spilled_columns
 from trioha.analysis.spark.statistics_source import StatisticsSource, rows_of_wide, wide_merge_sql
 from trioha.analysis.stats import STATS, StatsTable
 from trioha.analysis.store_files import StoreFiles
@@ -48,6 +53,13 @@ _FORMATS = {
     "journal_corrupt": "trioha_journal_corrupt",
 }
 _TIMED = frozenset({"commitlog", "commitlog_full", "commitlog_corrupt", "journal"})
+_BY_TOPIC = frozenset({"commitlog", "commitlog_full", "consumequeue"})
+_SPILLED = {
+    "commitlog": RECORDS,
+    "commitlog_full": RECORDS,
+    "commitlog_corrupt": CORRUPT,
+    "consumequeue": QUEUES,
+}
 _WIDE = "trioha_statistics"
 _LOOK_INTERVAL_S = 0.25
 _IDLE_LIMIT_S = 20.0
@@ -70,11 +82,14 @@ class SparkEngine:
         *,
         scratch: Path | None = None,
         progress: Progress | None = None,
+        spills: Collection[str] = (),
     ) -> None:
+        """`spills`: views to be kept in `scratch`, which all workers must then see."""
         self.stores: Sequence[StoreFiles] = inputs.stores
         self.journal_count = len(inputs.journals)
         self.window: Window = inputs.window
         self._session = session
+        self._spills = frozenset(spills) & _SPILLED.keys() if scratch is not None else frozenset()
         self._inputs = inputs
         self._progress = progress or NoProgress()
         self._views: dict[str, frozenset[str]] = {}
@@ -98,7 +113,9 @@ class SparkEngine:
     def item(self, column: str, key: str) -> str:
         return f"ELEMENT_AT({column}, '{key}')"
 
-    def query(self, sql: str, *, views: Collection[str]) -> list[dict[str, Any]]:
+    def query(
+        self, sql: str, *, views: Collection[str], topics: Collection[str] | None = None
+    ) -> list[dict[str, Any]]:
         statistics = self._counted() if any(view in STATS for view in views) else None
         if statistics is not None and all(view in STATS for view in views):
             return statistics.query(sql)
@@ -107,7 +124,7 @@ class SparkEngine:
                 if view in STATS and statistics is not None:
                     self._copy(statistics, STATS[view])
                 else:
-                    self._need(view, sql)
+                    self._need(view, sql, topics)
             rows = self._session.sql(sql).limit(ROWS_MAX + 1).collect()
         if len(rows) > ROWS_MAX:
             raise AnalysisError(f"a query has more than {ROWS_MAX} rows; aggregate in SQL: {sql}")
@@ -136,12 +153,18 @@ class SparkEngine:
         elif self._statistics is not None:
             self._statistics.close()
 
-    def _need(self, view: str, sql: str) -> None:
+    def _need(self, view: str, sql: str, topics: Collection[str] | None) -> None:
         if view not in VIEWS:
             raise AnalysisError(f"{view} is no view; there are {', '.join(VIEWS)}")
         schema = TABLES[view]
         wanted = mentioned_columns(schema, sql)
-        if self._views.get(view) == wanted:
+        if view in self._spills and (
+            view not in ("commitlog", "commitlog_full") or wanted <= spilled_columns()
+        ):
+            self._need_spilled(view)
+            return
+        few = ",".join(sorted(topics)) if topics and view in _BY_TOPIC else ""
+        if self._views.get(view) == wanted and not few:
             return
         names = [name for name in schema.names if name in wanted]
         paths = (
@@ -150,16 +173,46 @@ class SparkEngine:
             else [store.label for store in self.stores]
         )
         if paths:
-            frame = self._read(_FORMATS[view], paths, timed=view in _TIMED, columns=names)
+            options = {"topic": few} if few else {}
+            timed = view in _TIMED
+            frame = self._read(_FORMATS[view], paths, timed=timed, columns=names, options=options)
         else:
             frame = self._session.createDataFrame([], schema.spark_ddl(tuple(names)))
         frame.createOrReplaceTempView(view)
-        self._views[view] = wanted
+        self._views[view] = frozenset() if few else wanted
+
+    def _need_spilled(self, view: str) -> None:
+        schema = TABLES[view]
+        held = frozenset(schema.names) & (
+            spilled_columns() if _SPILLED[view] == RECORDS else frozenset(schema.names)
+        )
+        if self._views.get(view) == held:
+            return
+        assert self._scratch is not None, f"{view} is to be kept, but there is no place for it"
+        directory = self._scratch.absolute() / _SPILLED[view]
+        if view != "consumequeue":
+            self._counted()
+        elif self.stores and not directory.exists():
+            paths = [store.label for store in self.stores]
+            self._read(_FORMATS[view], paths, timed=False).write.parquet(directory.as_uri())
+        ddl = schema.spark_ddl(tuple(name for name in schema.names if name in held))
+        if any(directory.glob("*.parquet")):
+            frame = self._session.read.schema(ddl).parquet(directory.as_uri())
+        else:
+            frame = self._session.createDataFrame([], ddl)
+        frame.createOrReplaceTempView(view)
+        self._views[view] = held
 
     def _read(
-        self, source: str, paths: list[str], *, timed: bool, columns: Sequence[str] = ()
+        self,
+        source: str,
+        paths: list[str],
+        *,
+        timed: bool,
+        columns: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
     ) -> DataFrame:
-        reader = self._session.read.format(source)
+        reader = self._session.read.format(source).options(**(options or {}))
         if columns:
             reader = reader.option("columns", ",".join(columns))
         # A small store too is read by all cores.
@@ -178,9 +231,11 @@ class SparkEngine:
         database.create_statistics()
         paths = [store.label for store in self.stores]
         if paths:
-            what = "spark: headers"
+            spills = any(_SPILLED[view] != QUEUES for view in self._spills)
+            what = "spark: reading records" if spills else "spark: reading headers"
+            options = {"spill": str(self._scratch.absolute())} if spills and self._scratch else {}
             with _explained(what), self._watched(what):
-                wide = self._read(StatisticsSource.name(), paths, timed=True)
+                wide = self._read(StatisticsSource.name(), paths, timed=True, options=options)
                 wide.createOrReplaceTempView(_WIDE)
                 merged = self._session.sql(wide_merge_sql(_WIDE)).toArrow()
             for name, rows in rows_of_wide(merged):

@@ -44,6 +44,12 @@ _SHUFFLE_BYTES = 128 << 20
 _SHUFFLE_PARTITIONS_MAX = 2000
 _DRIVER_MEMORY_MAX = 2 << 30
 _MISSING = "pyspark is not installed; `pip install 'trioha[spark]'`"
+# Arrow's checks of every value read, and a collector that pauses rather than competes, are a third
+# of what a scan costs the JVM.
+_JAVA_OPTIONS = (
+    "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+    " -XX:+UseParallelGC"
+)
 _NEEDED = ("attrs", "msgpack", "msgspec", "pyarrow")
 
 
@@ -55,6 +61,8 @@ class SparkInfo:
     master: str
     parallelism: int
     java: str
+    shares_scratch: bool
+    """Workers can write to the scratch directory, and we read it."""
 
 
 def check_master(master: str) -> None:
@@ -129,8 +137,7 @@ def open_session(
         session.conf.set(
             "spark.sql.shuffle.partitions", str(min(partitions, _SHUFFLE_PARTITIONS_MAX))
         )
-        if not is_local:
-            _equip_workers(context, scratch, paths)
+        shares_scratch = is_local or _equip_workers(context, scratch, paths)
         yield (
             session,
             SparkInfo(
@@ -138,6 +145,7 @@ def open_session(
                 master=str(context.master),
                 parallelism=context.defaultParallelism,
                 java=java.in_words if java is not None else "spark-submit's",
+                shares_scratch=shares_scratch,
             ),
         )
 
@@ -153,6 +161,8 @@ def _settings(master: str | None, scratch: Path, *, is_local: bool) -> dict[str,
         # Spark 4.3 keeps pushed filters for every later scan of the same view: rows get lost.
         "spark.sql.python.filterPushdown.enabled": "false",
         "spark.sql.catalogImplementation": "in-memory",
+        "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+        "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
     if master is not None:
@@ -160,6 +170,7 @@ def _settings(master: str | None, scratch: Path, *, is_local: bool) -> dict[str,
     if is_local:
         settings |= {
             "spark.local.dir": str(scratch),
+            "spark.python.unix.domain.socket.enabled": "true",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": f"{_driver_memory() >> 20}m",
@@ -204,9 +215,14 @@ def _launch(conf: Any, java: Java | None, log: Path, *, is_local: bool) -> Any:
             raise AnalysisError(f"Spark did not start: {_reason(error, log)}") from error
 
 
-def _equip_workers(context: Any, scratch: Path, paths: Sequence[str]) -> None:
-    """Ask one worker what it has; send our package if it must; complain of the rest."""
-    found = _ask_worker(context, paths)
+def _equip_workers(context: Any, scratch: Path, paths: Sequence[str]) -> bool:
+    """Ask one worker what it has; send our package if it must; complain of the rest.
+
+    True when that worker can write to `scratch` and we see it.
+    """
+    # Not ideal: one is asked for all. A worker elsewhere would fail in its task, and say where.
+    mark = scratch / "seen-by-a-worker"
+    found = _ask_worker(context, paths, str(mark))
     if found["trioha"] != trioha.__version__:
         archive = scratch / "trioha.zip"
         _pack(archive)
@@ -222,13 +238,15 @@ def _equip_workers(context: Any, scratch: Path, paths: Sequence[str]) -> None:
         raise AnalysisError(
             f"the workers do not see {unseen[0]}; stores must lie at the same path on every worker"
         )
+    return mark.exists()
 
 
-def _ask_worker(context: Any, paths: Sequence[str]) -> dict[str, Any]:
+def _ask_worker(context: Any, paths: Sequence[str], mark: str) -> dict[str, Any]:
     needed, wanted = _NEEDED, list(paths)
 
     # Not named at module level: it must travel by value, to workers that have never heard of us.
     def answer(_: int) -> dict[str, Any]:
+        import contextlib
         import importlib
         import os
         import sys
@@ -239,6 +257,8 @@ def _ask_worker(context: Any, paths: Sequence[str]) -> dict[str, Any]:
             except ImportError:
                 return None
 
+        with contextlib.suppress(OSError):
+            os.close(os.open(mark, os.O_CREAT | os.O_WRONLY))
         facts = {name: version(name) for name in (*needed, "trioha")}
         seen = [path for path in wanted if os.path.exists(path)]
         return {**facts, "paths": seen, "python": sys.executable}

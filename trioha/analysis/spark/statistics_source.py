@@ -1,5 +1,8 @@
 """The data source behind the three statistics: counted in the workers, merged by Spark.
 
+With the option `spill` the same pass leaves the records as Parquet in that directory
+(`trioha.analysis.spark.spill`).
+
 A row of any statistic is a row of one wide table, so that one scan and one merge serve all three:
 its kind, its keys (texts by name, numbers as k0, k1), its measures by how they merge: sum0, min0, …
 """
@@ -16,7 +19,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from trioha.analysis.scan import plan_splits, scan_split
+from trioha.analysis.spark.arrow_statistics import ArrowStatistics
 from trioha.analysis.spark.read_options import ReadOptions, read_options
+from trioha.analysis.spark.spill import spilling
 from trioha.analysis.stats import STATS, StatsTable, statistics_of
 from trioha.analysis.store_files import LogSplit, open_store
 
@@ -80,12 +85,13 @@ class StatisticsSource(DataSource):
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _Reader(read_options(self.options))
+        return _Reader(read_options(self.options), self.options.get("spill"))
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, spill: str | None) -> None:
         self._options = options
+        self._spill = spill
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
@@ -102,8 +108,14 @@ class _Reader(DataSourceReader):
         split: LogSplit | None = partition.value
         if split is None:  # Spark asks once when there are no partitions
             return
-        batches = scan_split(split, filters=self._options.filters)
-        for piece in statistics_of(split.store, batches):
+        filters = self._options.filters
+        if self._spill is None:
+            batches = scan_split(split, filters=filters)
+        else:
+            batches = spilling(
+                self._spill, split, scan_split(split, columns="full", filters=filters)
+            )
+        for piece in statistics_of(ArrowStatistics(split.store), batches):
             for name, rows in piece.items():
                 if rows:
                     yield _to_arrow(STATS[name], rows)

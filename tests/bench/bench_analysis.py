@@ -1,25 +1,29 @@
 """What an analysis costs, by size of the store and cores: `just bench-analysis`.
 
 Stores are made once (`support.big_store`) and analysed in processes of their own. Measured are the
-decoder alone (a Python loop over the same bytes, one core), the header scan on Spark (every column
-of `rocketmq_commitlog` into the JVM, rows dropped there, Spark's start not counted) and the whole
-of `trioha analyze` (start and all). A sampler watches the largest resident memory of any Python
-worker and of the JVM. The page gets one section between markers.
+decoder alone (a Python loop over the same bytes to the same columns, one core), the header scan on
+Spark (every column of `rocketmq_commitlog` into the JVM, rows dropped there, Spark's start not
+counted) and the whole of `trioha analyze` (start and all). A sampler watches the largest resident
+memory of any Python worker and of the JVM. Beside wall time stands processor time, of all processes
+together: it says what the work costs where others share the machine. The page's section between
+markers is written anew after each size, so a run that is stopped has told what it knew.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +41,20 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @attrs.frozen
+class Cost:
+    wall_s: float
+    cpu_s: float
+    """Of all processes."""
+
+
+@attrs.frozen
 class Row:
     log_bytes: int
     messages: int
     cores: int
-    bare_s: float
-    scan_s: float
-    full_s: float | None
+    bare: Cost
+    scan: Cost
+    full: Cost | None
     """None: not measured."""
     reports: dict[str, float]
     worker_bytes: int
@@ -70,47 +81,57 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="where the stores are made and kept")
     parser.add_argument("--dry-run", action="store_true", help="print, and leave the page alone")
     parser.add_argument("--scan", nargs=2, metavar=("STORE", "CORES"), help=argparse.SUPPRESS)
+    parser.add_argument("--bare", metavar="STORE", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.scan:
         print(json.dumps(_scan(Path(options.scan[0]), int(options.scan[1]))))
         return
+    if options.bare:
+        print(json.dumps(_bare(options.bare)))
+        return
     sizes = [_size(text) for text in options.sizes.split(",")]
     cores = [int(text) for text in options.cores.split(",")]
     one_core_max = _size(options.one_core_max)
+
+    def tell(rows: Sequence[Row]) -> None:
+        if not options.dry_run:
+            PAGE.write_text(_merged(PAGE.read_text(), _section(rows)))
+
     if options.directory is not None:
-        rows = _rows(options.directory, sizes, cores, one_core_max)
+        rows = _rows(options.directory, sizes, cores, one_core_max, tell)
     else:
         with tempfile.TemporaryDirectory(prefix="trioha-bench-") as directory:
-            rows = _rows(Path(directory), sizes, cores, one_core_max)
-    section = _section(rows)
-    print(section)
-    if not options.dry_run:
-        PAGE.write_text(_merged(PAGE.read_text(), section))
+            rows = _rows(Path(directory), sizes, cores, one_core_max, tell)
+    print(_section(rows))
 
 
 def _rows(
-    directory: Path, sizes: Sequence[int], cores: Sequence[int], one_core_max: int
+    directory: Path,
+    sizes: Sequence[int],
+    cores: Sequence[int],
+    one_core_max: int,
+    tell: Callable[[Sequence[Row]], None],
 ) -> list[Row]:
-    rows = []
+    rows: list[Row] = []
     for size in sizes:
         store, messages = _store(directory, size)
-        bare_s = _bare(store)
+        bare = _cost(json.loads(_watched([__file__, "--bare", str(store)], Peaks())))
         for count in cores:
             began = time.monotonic()
             peaks = Peaks()
             scan = json.loads(_watched([__file__, "--scan", str(store), str(count)], peaks))
-            full_s: float | None = None
+            full: Cost | None = None
             reports: dict[str, float] = {}
             if count > 1 or size <= one_core_max:
-                full_s, reports = _full(directory, store, count, peaks)
+                full, reports = _full(directory, store, count, peaks)
             rows.append(
                 Row(
                     size,
                     messages,
                     count,
-                    bare_s,
-                    scan["seconds"],
-                    full_s,
+                    bare,
+                    _cost(scan),
+                    full,
                     reports,
                     peaks.worker_bytes,
                     peaks.jvm_bytes,
@@ -118,6 +139,7 @@ def _rows(
             )
             assert scan["rows"] == messages, (scan, messages)
             _say(f"{_words(size)}, {count} cores: {time.monotonic() - began:.0f} s; {rows[-1]}")
+        tell(rows)
         if directory.name.startswith("trioha-bench-"):
             shutil.rmtree(store)
     return rows
@@ -137,18 +159,26 @@ def _store(directory: Path, size: int) -> tuple[Path, int]:
     return store, int(note.read_text())
 
 
-def _bare(store: Path) -> float:
-    """Seconds of the decoder alone, every numeric column made, in one process."""
+def _cost(measured: dict[str, Any]) -> Cost:
+    return Cost(measured["seconds"], measured["cpu"])
+
+
+def _bare(store: Path) -> dict[str, Any]:
+    """The decoder alone, every column made, in one process."""
     from trioha.analysis.scan import scan_split
+    from trioha.analysis.schema import COMMITLOG
+    from trioha.analysis.spark.arrow_batches import schema_of, to_arrow
     from trioha.analysis.store_files import open_store
 
-    began = time.perf_counter()
+    schema = schema_of(COMMITLOG, COMMITLOG.spark_names)
+    began, cpu = time.perf_counter(), time.process_time()
     rows = 0
     for split in open_store(store).splits():
         for batch in scan_split(split):
-            rows += batch.row_count
+            if batch.row_count:
+                rows += to_arrow(batch, COMMITLOG, schema).num_rows
     assert rows
-    return time.perf_counter() - began
+    return {"seconds": time.perf_counter() - began, "cpu": time.process_time() - cpu}
 
 
 def _scan(store: Path, cores: int) -> dict[str, Any]:
@@ -165,16 +195,27 @@ def _scan(store: Path, cores: int) -> dict[str, Any]:
             read = session.read.format("rocketmq_commitlog")
             warm = read.load(str(store)).where(f"phy_offset < {WARM_BYTES}")
             warm.write.format("noop").mode("overwrite").save()
-            began = time.perf_counter()
+            cpu, began = _cpu_s(os.getpid()), time.perf_counter()
             read.load(str(store)).write.format("noop").mode("overwrite").save()
-            seconds = time.perf_counter() - began
+            seconds, cpu = time.perf_counter() - began, _cpu_s(os.getpid()) - cpu
             rows = read.option("columns", "size").load(str(store)).count()
-    return {"seconds": seconds, "rows": rows}
+    return {"seconds": seconds, "cpu": cpu, "rows": rows}
 
 
-def _full(directory: Path, store: Path, cores: int, peaks: Peaks) -> tuple[float, dict[str, float]]:
+def _cpu_s(root: int) -> float:
+    """Processor time of a process and all below it, ended ones too once they were waited for."""
+    total = 0
+    for pid in (root, *_descendants(root)):
+        with contextlib.suppress(OSError, IndexError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            total += sum(map(int, fields[11:15]))
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def _full(directory: Path, store: Path, cores: int, peaks: Peaks) -> tuple[Cost, dict[str, float]]:
     out = directory / "out"
     shutil.rmtree(out, ignore_errors=True)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     _watched(
         [
@@ -184,10 +225,12 @@ def _full(directory: Path, store: Path, cores: int, peaks: Peaks) -> tuple[float
         peaks,
     )
     seconds = time.perf_counter() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     manifest = json.loads((out / "manifest.json").read_text())
     assert not manifest["partial"], manifest["reason"]
     shutil.rmtree(out)
-    return seconds, {
+    return Cost(seconds, cpu_s), {
         report["name"]: report["seconds"]
         for report in manifest["reports"]
         if "skipped" not in report
@@ -255,25 +298,27 @@ def _section(rows: Sequence[Row]) -> str:
         f" load average {os.getloadavg()[2]:.1f} over the last quarter of an hour; Spark on"
         " `local[cores]`. Stores by `tests/support/big_store.py`: 46 queues of 8 topics, a day,"
         f" {rows[0].log_bytes // rows[0].messages} bytes a record, warm in the page cache. Bare:"
-        " the decoder in one Python loop. Header scan: every column of every record into the JVM,"
-        " Spark's start not counted; of bare: rows per second and core, as a share of the bare"
-        " loop's. Full report: `trioha analyze` with every report that one store without a journal"
-        " allows, start and all. Memory: the largest any one process had.",
+        " the decoder in one Python loop, from bytes to the columns as Arrow arrays. Header scan:"
+        " the same columns of every record into the JVM, Spark's start not counted. Of bare: rows"
+        " per second and core, as a share of the bare loop's. Full report: `trioha analyze` with"
+        " every report that one store without a journal allows, start and all. Cpu: processor time"
+        " of all processes. Memory: the largest any one process had.",
         "",
-        "| log | messages | cores | bare | header scan | of bare | M msg/s | full report |"
-        " s per GiB | Python worker | JVM |",
+        "| log | messages | cores | bare (cpu) | header scan (cpu) | of bare | M msg/s |"
+        " full report (cpu) | s per GiB | Python worker | JVM |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        share = row.bare_s / row.scan_s / row.cores
+        share = row.bare.wall_s / row.scan.wall_s / row.cores
         full = per_gib = "-"
-        if row.full_s is not None:
-            full = f"**{row.full_s:.0f} s**"
-            per_gib = f"{row.full_s / (row.log_bytes / GIB):.0f}"
+        if row.full is not None:
+            full = f"**{row.full.wall_s:.0f} s** ({row.full.cpu_s:.0f} s)"
+            per_gib = f"{row.full.wall_s / (row.log_bytes / GIB):.0f}"
         lines.append(
-            f"| {_words(row.log_bytes)} | {row.messages:,} | {row.cores} | {row.bare_s:.1f} s"
-            f" | {row.scan_s:.1f} s | {share:.2f} | {row.messages / row.scan_s / 1e6:.2f}"
-            f" | {full} | {per_gib}"
+            f"| {_words(row.log_bytes)} | {row.messages:,} | {row.cores}"
+            f" | {row.bare.wall_s:.1f} s ({row.bare.cpu_s:.1f} s)"
+            f" | {row.scan.wall_s:.1f} s ({row.scan.cpu_s:.1f} s) | {share:.2f}"
+            f" | {row.messages / row.scan.wall_s / 1e6:.2f} | {full} | {per_gib}"
             f" | {row.worker_bytes // MIB} MiB | {row.jvm_bytes // MIB} MiB |"
         )
     names = list(rows[-1].reports)
@@ -286,7 +331,7 @@ def _section(rows: Sequence[Row]) -> str:
         "|---" * (2 + len(names)) + "|",
     ]
     for row in rows:
-        if row.full_s is None:
+        if row.full is None:
             continue
         figures = " | ".join(f"{row.reports.get(name, 0):.1f}" for name in names)
         lines.append(f"| {_words(row.log_bytes)} | {row.cores} | {figures} |")

@@ -77,15 +77,17 @@ class TableSchema:
             return ColumnType.TIMESTAMP
         raise KeyError(name)
 
+    def may_be_null(self, name: str) -> bool:
+        return name in self.nullable or name in dict(self.twins)
+
     @property
     def spark_names(self) -> tuple[str, ...]:
         return (*self.names, *(name for name, _ in self.twins))
 
     def spark_ddl(self, names: tuple[str, ...] = ()) -> str:
         """The columns, or the named ones of them, as Spark's DDL text."""
-        may_be_null = self.nullable | {name for name, _ in self.twins}
         return ", ".join(
-            f"`{name}` {self.type_of(name).value}{'' if name in may_be_null else ' NOT NULL'}"
+            f"`{name}` {self.type_of(name).value}{'' if self.may_be_null(name) else ' NOT NULL'}"
             for name in names or self.spark_names
         )
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trioha.analysis.row_batch import PROPERTIES, RowBatch
-from trioha.analysis.schema import TableSchema
+from trioha.analysis.schema import ColumnType, TableSchema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,6 +23,22 @@ if TYPE_CHECKING:
 MS_FIRST = -62_135_596_800_000
 MS_END = 253_402_300_800_000
 """Years 1 to 9999: what TIMESTAMP columns hold. A stored time beyond them is damage, and NULL."""
+
+
+_TYPES = {
+    ColumnType.STRING: pa.string(),
+    ColumnType.INT: pa.int32(),
+    ColumnType.BIGINT: pa.int64(),
+    ColumnType.BOOLEAN: pa.bool_(),
+    ColumnType.TIMESTAMP: pa.timestamp("us", "UTC"),
+}
+
+
+def schema_of(table: TableSchema, names: Sequence[str]) -> pa.Schema:
+    """These columns, none of them a map or bytes, without asking Spark."""
+    return pa.schema(
+        [pa.field(name, _TYPES[table.type_of(name)], table.may_be_null(name)) for name in names]
+    )
 
 
 def to_arrow(batch: RowBatch, table: TableSchema, schema: pa.Schema) -> pa.RecordBatch:

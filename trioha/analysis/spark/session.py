@@ -170,7 +170,6 @@ def _settings(master: str | None, scratch: Path, *, is_local: bool) -> dict[str,
     if is_local:
         settings |= {
             "spark.local.dir": str(scratch),
-            "spark.python.unix.domain.socket.enabled": "true",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": f"{_driver_memory() >> 20}m",

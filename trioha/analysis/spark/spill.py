@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 
 from trioha.analysis import schema as tables
 from trioha.analysis.row_batch import RowBatch
-from trioha.analysis.schema import ColumnType, TableSchema
-from trioha.analysis.spark.arrow_batches import rows_to_arrow, to_arrow
+from trioha.analysis.schema import TableSchema
+from trioha.analysis.spark.arrow_batches import rows_to_arrow, schema_of, to_arrow
 from trioha.analysis.store_files import LogSplit
 
 RECORDS, CORRUPT, QUEUES = "records", "corrupt", "queues"
@@ -33,12 +33,6 @@ _GROUP_ROWS = 65_536
 _LEFT_OUT = frozenset({"properties", "body"})
 _REPEATING = ["store", "segment", "topic", "queue_id", "born_host", "store_host", "tags", "keys"]
 """Columns that a dictionary makes smaller."""
-_ARROW = {
-    ColumnType.STRING: pa.string(),
-    ColumnType.INT: pa.int32(),
-    ColumnType.BIGINT: pa.int64(),
-    ColumnType.BOOLEAN: pa.bool_(),
-}
 
 
 def spilled_columns() -> frozenset[str]:
@@ -69,13 +63,7 @@ class _File:
     """One Parquet file, there under its name once the block is left in order."""
 
     def __init__(self, path: Path, table: TableSchema) -> None:
-        self.schema = pa.schema(
-            [
-                pa.field(column.name, _ARROW[column.type], column.name in table.nullable)
-                for column in table.columns
-                if column.name not in _LEFT_OUT
-            ]
-        )
+        self.schema = schema_of(table, [name for name in table.names if name not in _LEFT_OUT])
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._unfinished = path.with_name(f".{path.name}.{os.getpid()}")  # Spark passes over it

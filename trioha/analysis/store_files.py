@@ -19,8 +19,13 @@ import attrs
 from trioha.analysis.log_source import FileSource
 from trioha.analysis.schema import AnalysisError
 from trioha.errors import RemoteProtocolError, StoreError
+from trioha.ha.epochs import EpochHistory
+from trioha.ha.mastership import FILE_NAME as EPOCHS
+from trioha.ha.mastership import kept_history
 from trioha.store import config_files
+from trioha.store.cuts import Cut, list_cuts
 from trioha.store.mapped_file_queue import NAME_DIGITS
+from trioha.store.two_slot_file import TwoSlotFile
 from trioha.wire import fastjson
 from trioha.wire.record import MAGIC
 
@@ -160,6 +165,23 @@ class StoreFiles:
         Errors: AnalysisError when the file is damaged.
         """
         return _integers(_entries(self._config("delayOffset.json"), "offsetTable"))
+
+    def epochs(self) -> EpochHistory:
+        """Terms of mastership; none for a classic store.
+
+        Errors: AnalysisError when the file cannot be read.
+        """
+        if self.root is None:
+            return EpochHistory()
+        try:
+            payload = TwoSlotFile(self.root / EPOCHS).payload
+            return EpochHistory() if payload is None else kept_history(payload)
+        except (StoreError, OSError) as error:
+            raise AnalysisError(f"{self.label}: {error}") from None
+
+    def cuts(self) -> list[Cut]:
+        """Ends of the log that were given up, oldest first."""
+        return [] if self.root is None else list_cuts(self.root)
 
     def _config(self, name: str) -> object:
         if self.root is None:

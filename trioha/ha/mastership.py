@@ -33,6 +33,8 @@ import msgpack
 from trioha.errors import LocalProtocolError, RemoteProtocolError, StoreError
 from trioha.ha.epochs import NONCE_BYTES, EpochHistory, EpochRecord
 
+FILE_NAME = "epochs"
+"""Of the two-slot file, in the root of a store."""
 MEMBERS_MAX = 64
 """As many as there may be slaves of one master."""
 _VERSION = 1
@@ -47,6 +49,14 @@ class Standing(enum.Enum):
     SLAVE = "SLAVE"
     FENCED = "FENCED"
     """Was master, has heard of a newer epoch or handed over, and takes no writes."""
+
+
+def kept_history(data: bytes) -> EpochHistory:
+    """The history in a saved file, for who only reads.
+
+    Errors: StoreError.
+    """
+    return _Kept.decode(data).history
 
 
 @attrs.frozen

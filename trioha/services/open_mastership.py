@@ -9,11 +9,10 @@ import attrs
 
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.ha.epochs import NONCE_BYTES
-from trioha.ha.mastership import Mastership, Standing
+from trioha.ha.mastership import FILE_NAME, Mastership, Standing
 from trioha.journal import EventSink
 from trioha.store.two_slot_file import TwoSlotFile
 
-FILE_NAME = "epochs"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 

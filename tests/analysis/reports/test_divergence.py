@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,18 @@ from support.told_store import (
     texts_of,
 )
 
+from trioha.analysis.inputs import open_inputs
+from trioha.analysis.reports import divergence
 from trioha.analysis.reports.store_digests import BLOCK_BYTES
+from trioha.analysis.results import ReportOptions
+from trioha.analysis.sqlite_engine import SqliteEngine
+from trioha.ha.epochs import EpochHistory, EpochRecord
+from trioha.ha.mastership import FILE_NAME, Mastership
+from trioha.store.cuts import save_cut
+from trioha.store.two_slot_file import TwoSlotFile
 
 COUNT = 400
+SEGMENT_BYTES = 64 << 10
 
 
 def fill(store: ToldStore, count: int, *, seed: int, begin_ms: int = MONDAY_MS) -> None:
@@ -227,3 +237,73 @@ def test_journals_say_who_was_master_at_the_fork(master: ToldStore, tmp_path: Pa
     (row,) = rows_of(report, "journal")
     assert (row["node"], row["event"]) == ("broker-a:0", "role")
     assert "role ASYNC_MASTER" in row["fields"]
+
+
+def term(epoch: int, start_offset: int, home_id: int, nonce: bytes) -> EpochRecord:
+    return EpochRecord(epoch, start_offset, home_id, nonce * 8, sync=True, began_wall_ms=MONDAY_MS)
+
+
+def keep(root: Path, *records: EpochRecord) -> None:
+    """The file `epochs` as a node writes it."""
+    file = TwoSlotFile(root / FILE_NAME)
+    Mastership(0, file.save, file.payload).adopt(EpochHistory(records))
+
+
+def test_a_fork_names_the_terms_on_both_sides(master: ToldStore, tmp_path: Path) -> None:
+    fork = master.told[250]
+    slave = slave_of(master, tmp_path / "slave", fork)
+    store = reopened(slave)
+    fill(store, 100, seed=2, begin_ms=fork.store_ms)
+    store.store.close()
+    first = term(1, 0, 0, b"a")
+    keep(master.root, first)
+    keep(slave, first, term(2, fork.phy_offset, 1, b"b"))
+    report = make_report("divergence", master.root, slave)
+    (row,) = rows_of(report, "pairs")
+    assert (row["first_offset"], row["epoch_a"], row["epoch_b"]) == (fork.phy_offset, 1, 2)
+    text = texts_of(report, "error")[0]
+    assert f"{master.root} was in epoch 1 (of node 0, from 0)" in text
+    assert f"{slave} was in epoch 2 (of node 1, from {fork.phy_offset})" in text
+    terms = rows_of(report, "epochs")
+    assert [(each["epoch"], each["start_offset"], each["end_offset"]) for each in terms] == [
+        (1, 0, None),
+        (1, 0, fork.phy_offset),
+        (2, fork.phy_offset, None),
+    ]
+
+
+def test_what_a_node_gave_up_is_told(master: ToldStore, tmp_path: Path) -> None:
+    fork = master.told[390]
+    slave = slave_of(master, tmp_path / "slave", fork)
+    end = master.told[-1].phy_offset + master.told[-1].size
+
+    def read(offset: int, size_max: int) -> memoryview:
+        base = offset - offset % SEGMENT_BYTES
+        data = (master.root / "commitlog" / f"{base:020d}").read_bytes()
+        return memoryview(data)[offset - base : offset - base + size_max]
+
+    begin = fork.phy_offset
+    kept = save_cut(
+        slave, read, begin, end, segment_bytes=SEGMENT_BYTES, wall_ms=MONDAY_MS, about={}
+    )
+    report = make_report("divergence", slave, master.root)
+    assert report.exit_code == 0
+    (row,) = rows_of(report, "cuts")
+    assert (row["begin"], row["end"], row["records"]) == (fork.phy_offset, end, COUNT - 390)
+    assert row["kept"] == str(kept.path)
+    told = Counter((each.topic, each.queue_id) for each in master.told[390:])
+    assert row["queues"] == ", ".join(f"{t}/{q}: {n}" for (t, q), n in sorted(told.items()))
+    (text,) = texts_of(report, "warning")
+    assert f"gave up {COUNT - 390} messages" in text
+
+
+def test_an_epochs_file_that_cannot_be_read_is_a_note(master: ToldStore, tmp_path: Path) -> None:
+    slave = slave_of(master, tmp_path / "slave")
+    keep(slave, term(1, 0, 0, b"a"))
+    for path in slave.glob("epochs.*"):
+        path.write_bytes(b"torn")
+    inputs = open_inputs([str(master.root), str(slave)])
+    with SqliteEngine(inputs) as engine:
+        report = divergence.run(engine, ReportOptions(now_ms=MONDAY_MS))
+    assert report.exit_code == 0
+    assert [note for note in inputs.notes if "epochs" in note]

@@ -178,23 +178,90 @@ def test_two_masters_at_a_time_are_an_error(a: Diary, b: Diary) -> None:
     assert "had two masters" in report.findings[0].text
 
 
-def test_roles_and_epochs_of_later_versions_are_shown(a: Diary, b: Diary) -> None:
+def become(diary: Diary, at_s: float, role: str, epoch: int | None = None) -> None:
+    """The node goes on in another role, as a master in a term of its own."""
+    if epoch is not None:
+        diary.tell(at_s, "epoch_began", epoch=epoch, start_offset=100 * epoch, sync=True)
+    intervals = {"heartbeat_interval_ms": 5000, "heartbeat_limit_ms": 20_000}
+    diary.tell(at_s, "role", role=role, broker_id=0 if "MASTER" in role else 1, **intervals)
+
+
+def labels(report: Report) -> list[str]:
+    return [point[2] for series in report.charts[0].series for point in series.points]
+
+
+def test_a_planned_switch_is_an_outage_from_the_pause_on(a: Diary, b: Diary) -> None:
+    a.tell(0, "epoch_began", epoch=1, start_offset=0, sync=True)
     a.start(0, "SYNC_MASTER")
-    a.tell(1, "epoch_started", epoch=1, start_offset=0)
-    a.tell(30, "role_changed", **{"from": "SYNC_MASTER", "to": "SLAVE", "epoch": 2})
-    a.alive(60, "SLAVE")
     b.start(0, "SLAVE")
-    b.tell(32, "role_changed", **{"from": "SLAVE", "to": "SYNC_MASTER", "epoch": 2})
+    a.tell(29, "writes_paused", ticket="T", log_end=200)
+    a.tell(30, "fenced", epoch=2, reason="handed over to 1 for epoch 2")
+    become(a, 30, "SLAVE")
+    become(b, 32, "SYNC_MASTER", 2)
+    for diary in (a, b):
+        diary.tell(33, "failover", ticket="T", operator="eve", result="done", message="1 is master")
+    a.alive(60, "SLAVE")
     b.alive(60, "SYNC_MASTER")
     report = report_of(a, b)
     (outage,) = rows(report, "outages")
-    assert (outage["begin_ms"], outage["end_ms"]) == (at(30), at(32))
+    assert (outage["begin_ms"], outage["end_ms"]) == (at(29), at(32))
     assert outage["is_planned"]
-    assert outage["cause"] == "it took another role"
+    assert outage["cause"] == "handed over to 1 for epoch 2"
     assert (outage["before"], outage["after"]) == ("broker-a:0", "broker-a:1")
-    spans = [point[2] for series in report.charts[0].series for point in series.points]
-    assert "SYNC_MASTER epoch 1" in spans
-    assert "SYNC_MASTER epoch 2" in spans
+    assert {"SYNC_MASTER epoch 1", "SYNC_MASTER epoch 2", "SLAVE"} <= set(labels(report))
+    (switch,) = rows(report, "switches")
+    assert (switch["operator"], switch["result"]) == ("eve", "done")
+    assert switch["nodes"] == "broker-a:0, broker-a:1"
+
+
+def test_a_master_that_is_fenced_by_a_newer_epoch_was_not_relieved_by_plan(
+    a: Diary, b: Diary
+) -> None:
+    a.start(0, "SYNC_MASTER")
+    b.start(0, "SLAVE")
+    become(b, 30, "SYNC_MASTER", 2)
+    a.tell(30.5, "fenced", epoch=2, reason="1 holds epoch 2")
+    become(a, 30.6, "SLAVE")
+    become(b, 50, "SLAVE")
+    become(a, 55, "SYNC_MASTER", 3)
+    a.alive(60, "SYNC_MASTER")
+    b.alive(60, "SLAVE")
+    report = report_of(a, b)
+    (outage,) = rows(report, "outages")
+    assert (outage["begin_ms"], outage["end_ms"]) == (at(50), at(55))
+    assert report.exit_code == 0  # half a second of two masters is what a switch takes to be heard
+    roles = {row["node"]: (row["role"], row["epoch"]) for row in rows(report, "lives")}
+    assert roles["broker-a:0"] == ("SYNC_MASTER → SLAVE → SYNC_MASTER", 3)
+    assert roles["broker-a:1"] == ("SLAVE → SYNC_MASTER → SLAVE", 2)
+
+
+def test_a_master_that_is_fenced_with_nobody_to_follow_is_an_outage(a: Diary) -> None:
+    a.start(0, "SYNC_MASTER")
+    a.tell(30, "fenced", epoch=2, reason="1 holds epoch 2")
+    a.alive(60, "SYNC_MASTER")
+    (outage,) = rows(report_of(a), "outages")
+    assert (outage["begin_ms"], outage["end_ms"]) == (at(30), None)
+    assert not outage["is_planned"]
+    assert outage["cause"] == "1 holds epoch 2"
+
+
+def test_a_switch_that_is_given_up_cost_its_pause(a: Diary) -> None:
+    a.start(0, "SYNC_MASTER")
+    a.tell(30, "writes_paused", ticket="T", log_end=200)
+    a.tell(33, "writes_resumed", ticket="T", reason="its deadline has passed")
+    a.alive(60, "SYNC_MASTER")
+    (outage,) = rows(report_of(a), "outages")
+    assert (outage["begin_ms"], outage["end_ms"]) == (at(30), at(33))
+    assert outage["cause"] == "writes refused: a switch: its deadline has passed"
+
+
+def test_a_master_that_comes_back_goes_on_in_its_term(a: Diary) -> None:
+    a.start(0, "SYNC_MASTER")
+    become(a, 5, "SYNC_MASTER", 4)
+    a.stop(10)
+    a.start(20, "SYNC_MASTER")
+    a.alive(60, "SYNC_MASTER")
+    assert [row["epoch"] for row in rows(report_of(a), "lives")] == [4, 4]
 
 
 def test_a_journal_that_has_forgotten_its_beginning_still_tells_the_role(a: Diary) -> None:

@@ -28,6 +28,14 @@ from trioha.analysis.reports.store_digests import (
     ranges_to_compare,
 )
 from trioha.analysis.reports.tables import table
+from trioha.analysis.reports.terms import (
+    Histories,
+    cuts,
+    histories_of,
+    say_parting,
+    term_at,
+    terms_table,
+)
 from trioha.analysis.reports.words import MINUTE_MS, count_of, say_bytes, say_ms, say_time
 from trioha.analysis.results import Finding, Report, ReportOptions, Table
 from trioha.analysis.store_files import StoreFiles
@@ -47,7 +55,10 @@ _RECORD_BYTES_MAX = 16 << 20
 """No record is larger: maxMessageSize is 4 MiB, and a scan may begin so far before a byte."""
 _JOURNAL_NAMES = (
     "role",
-    "epoch",
+    "epoch_began",
+    "fenced",
+    "failover",
+    "log_cut",
     "log_truncated",
     "recovery_finished",
     "ha_connected",
@@ -110,10 +121,15 @@ def run(engine: Engine, options: ReportOptions) -> Report:
             _compare(engine, pair, ranges_to_compare(a, b, masks, 1 << i, 1 << j))
         pairs.append(pair)
     behind = _behind(engine, pairs)
+    histories = histories_of(engine)
     for pair in pairs:
-        findings += _findings(pair, behind)
+        findings += _findings(pair, behind, histories)
     diverged = [pair for pair in pairs if pair.verdict == "diverged"]
-    tables = [_stores(found), _pairs(pairs, behind)]
+    cut_tables, cut_findings = cuts(engine)
+    findings += cut_findings
+    tables = [_stores(found), _pairs(pairs, behind, histories), *cut_tables]
+    if any(histories.values()):
+        tables.append(terms_table(histories))
     if diverged:
         tables += [
             table(
@@ -227,7 +243,7 @@ def _stores(found: list[Extent]) -> Table:
     )
 
 
-def _pairs(pairs: list[_Pair], behind: dict[tuple[str, int], int]) -> Table:
+def _pairs(pairs: list[_Pair], behind: dict[tuple[str, int], int], histories: Histories) -> Table:
     rows = []
     for pair in pairs:
         ahead = pair.a if pair.a.end > pair.b.end else pair.b
@@ -241,6 +257,8 @@ def _pairs(pairs: list[_Pair], behind: dict[tuple[str, int], int]) -> Table:
                 "common_end": pair.end if pair.begin < pair.end else None,
                 "first_offset": differences.first_offset if differences else None,
                 "first_byte": pair.byte_offset,
+                "epoch_a": _epoch(pair, pair.a.store, histories),
+                "epoch_b": _epoch(pair, pair.b.store, histories),
                 "field": pair.byte_field,
                 "differing": differences.count if differences else len(pair.records) // 2,
                 "only_a": differences.only_a if differences else 0,
@@ -256,27 +274,42 @@ def _pairs(pairs: list[_Pair], behind: dict[tuple[str, int], int]) -> Table:
         "pairs",
         "Every two stores: offsets are positions in the log",
         "a b verdict common_begin:integer common_end:integer first_offset:integer "
-        "first_byte:integer field differing:integer only_a:integer only_b:integer "
-        "last_offset:integer behind_bytes:bytes behind_messages:integer behind_ms:duration "
-        "bytes_compared:flag",
+        "first_byte:integer epoch_a:integer epoch_b:integer field differing:integer only_a:integer "
+        "only_b:integer last_offset:integer behind_bytes:bytes behind_messages:integer "
+        "behind_ms:duration bytes_compared:flag",
         rows,
     )
 
 
-def _findings(pair: _Pair, behind: dict[tuple[str, int], int]) -> Iterator[Finding]:
+def _parting(pair: _Pair) -> int | None:
+    """Where they differ first."""
+    return pair.differences.first_offset if pair.differences is not None else pair.byte_offset
+
+
+def _epoch(pair: _Pair, store: str, histories: Histories) -> int | None:
+    at = _parting(pair)
+    record = None if at is None else term_at(histories[store], at)
+    return None if record is None else record.epoch
+
+
+def _findings(
+    pair: _Pair, behind: dict[tuple[str, int], int], histories: Histories
+) -> Iterator[Finding]:
+    at = _parting(pair)
+    terms = "" if at is None else say_parting(pair.a.store, pair.b.store, histories, at)
     a, b = pair.a.store, pair.b.store
     common = f"from {pair.begin} to {pair.end}"
     if pair.verdict == "nothing in common":
         yield Finding("warning", f"{a} and {b} hold no range of the log in common.")
     elif pair.differences is not None:
-        yield _divergence(pair, pair.differences)
+        yield _divergence(pair, pair.differences, terms)
     elif pair.byte_offset is not None:
         first = pair.records[0]
         yield Finding(
             "error",
             f"{a} and {b} have the same headers but differ at byte {pair.byte_offset}: in "
             f"{pair.byte_field} of the record at {first['phy_offset']} "
-            f"(topic {first['topic']}, {say_time(first['store_ms'])}).",
+            f"(topic {first['topic']}, {say_time(first['store_ms'])}).{terms}",
         )
     else:
         how = "byte by byte" if pair.bytes_compared else "in all headers"
@@ -292,7 +325,7 @@ def _findings(pair: _Pair, behind: dict[tuple[str, int], int]) -> Iterator[Findi
         )
 
 
-def _divergence(pair: _Pair, found: Differences) -> Finding:
+def _divergence(pair: _Pair, found: Differences, epochs: str) -> Finding:
     first = list(_at(pair.records, found.first_offset))
     when = min(row["store_ms"] for row in first)
     terms = {row["store"]: row["term"] for row in first if row["term"] is not None}
@@ -305,7 +338,7 @@ def _divergence(pair: _Pair, found: Differences) -> Finding:
     return Finding(
         "error",
         f"{pair.a.store} and {pair.b.store} have diverged: the first is the {where}, topic "
-        f"{first[0]['topic']}, stored {say_time(when)}{told}. {_extent(found)}",
+        f"{first[0]['topic']}, stored {say_time(when)}{told}.{epochs} {_extent(found)}",
     )
 
 

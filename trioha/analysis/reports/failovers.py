@@ -29,6 +29,7 @@ from trioha.analysis.reports.outages import (
     overlaps_of,
 )
 from trioha.analysis.reports.tables import table
+from trioha.analysis.reports.terms import histories_of, terms_table
 from trioha.analysis.reports.words import count_of, say_ms, say_share, say_time
 from trioha.analysis.results import Chart, Finding, Report, ReportOptions, Series, Severity, Table
 
@@ -64,6 +65,8 @@ def run(engine: Engine, options: ReportOptions) -> Report:
             _brokers_table(lives, outages),
             _outages_table(lives, everything, labels),
             _lives_table(lives, labels),
+            terms_table(histories_of(engine)),
+            _switches_table(engine),
             _refusals_table(engine, lives, labels),
         ],
         exit_code=1 if overlaps else 0,
@@ -301,6 +304,22 @@ def _lives_table(lives: Lives, labels: Mapping[str, str]) -> Table:
         "node store role epoch:integer begin_ms:time start_up_ms:duration end_ms:time ending "
         "lasted_ms:duration",
         rows,
+    )
+
+
+def _switches_table(engine: Engine) -> Table:
+    """Failovers that operators ran; every node that took part has written its last word down."""
+    rows: dict[str, dict[str, object]] = {}
+    for event in engine.journal({"failover"}):
+        row = rows.setdefault(
+            event.fields.get("ticket", ""), {**event.fields, "at_ms": event.wall_ms, "nodes": ""}
+        )
+        row["nodes"] = ", ".join(filter(None, (str(row["nodes"]), event.node)))
+    return table(
+        "switches",
+        "Failovers by operators",
+        "at_ms:time operator result message ticket nodes",
+        sorted(rows.values(), key=lambda row: int(str(row["at_ms"]))),
     )
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
+from itertools import groupby
 from typing import Literal
 
 import attrs
@@ -46,6 +47,9 @@ class Stint:
     begin_ms: int
     end_ms: int | None = None
     epoch: int | None = None
+    left: str = ""
+    """Why a master was relieved while its node lived on."""
+    is_planned: bool = True
 
     @property
     def is_master(self) -> bool:
@@ -76,6 +80,10 @@ class Life:
     stints: list[Stint] = attrs.field(factory=list)
     refusals: list[tuple[int, int | None, str]] = attrs.field(factory=list)
     """Writes refused: from, until (None: to the end), reason."""
+    epoch: int | None = None
+    """The newest term that this node began, in this life or before."""
+    paused_ms: int | None = None
+    """Since when writes are parked for a planned switch."""
     refused_count: int = 0
     """Sends that were refused, as of its last sample."""
 
@@ -90,7 +98,7 @@ class Life:
     @property
     def role(self) -> str:
         """All it was, one after the other."""
-        return " → ".join(dict.fromkeys(stint.role for stint in self.stints))
+        return " → ".join(role for role, _ in groupby(stint.role for stint in self.stints))
 
     def masterships(self) -> list[tuple[int, int | None, Stint]]:
         """From when to when it served as a master."""
@@ -136,7 +144,8 @@ class Lives:
             if life is not None and life.ending == "open":
                 life.ending = "killed"
             is_cut = row.name != "node_started"
-            life = Life(journal, row.node, row.wall_ms, row.wall_ms, is_cut)
+            epoch = None if life is None else life.epoch
+            life = Life(journal, row.node, row.wall_ms, row.wall_ms, is_cut, epoch=epoch)
             self._current[journal] = life
             self.lives.append(life)
         life.heard_ms = max(life.heard_ms, row.wall_ms)
@@ -189,13 +198,18 @@ class Lives:
         elif name == "role":
             life.heartbeat_interval_ms = number_or_none(row, "heartbeat_interval_ms")
             life.heartbeat_limit_ms = number_or_none(row, "heartbeat_limit_ms")
-            _begin_stint(life, fields.get("role", ""), at_ms, None)
-        elif name == "role_changed":
-            role = fields.get("to") or fields.get("role", "")
-            _begin_stint(life, role, at_ms, _epoch(row))
-        elif name == "epoch_started":
-            if life.stints:
-                life.stints[-1].epoch = _epoch(row)
+            role = fields.get("role", "")
+            _begin_stint(life, role, at_ms, life.epoch if role in _MASTERS else None)
+        elif name == "epoch_began":
+            life.epoch = number_or_none(row, "epoch")  # its role is told next
+        elif name == "fenced":
+            _relieve(life, at_ms, fields.get("reason", ""))
+        elif name == "writes_paused":
+            life.paused_ms = at_ms
+        elif name == "writes_resumed":
+            if life.paused_ms is not None:
+                life.refusals.append((life.paused_ms, at_ms, f"a switch: {fields.get('reason')}"))
+                life.paused_ms = None
         elif name == "write_refused":
             life.refusals.append((at_ms, None, fields.get("reason", "")))
         elif name == "write_resumed":
@@ -315,9 +329,14 @@ def number_or_none(row: JournalRow, name: str) -> int | None:
         return None
 
 
-def _epoch(row: JournalRow) -> int | None:
-    epoch = number_or_none(row, "epoch")
-    return number_or_none(row, "term") if epoch is None else epoch
+def _relieve(life: Life, at_ms: int, reason: str) -> None:
+    """A master takes no more writes; those parked before are not its own any more either."""
+    if life.stints and life.stints[-1].is_master and life.stints[-1].end_ms is None:
+        stint = life.stints[-1]
+        stint.is_planned = life.paused_ms is not None
+        stint.end_ms = at_ms if life.paused_ms is None else max(life.paused_ms, stint.begin_ms)
+        stint.left = reason
+    life.paused_ms = None
 
 
 def _begin_stint(life: Life, role: str, at_ms: int, epoch: int | None) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from trioha.analysis.reports.lives import Life, Lives
+from trioha.analysis.reports.lives import Life, Lives, Stint
 
 _OVERLAP_MS = 1_000
 """Two masters at a time for less than this are two clocks."""
@@ -62,6 +62,7 @@ class _Span:
     life: Life
     is_handed_over: bool
     """It ended with another role, not with the node."""
+    stint: Stint
 
 
 def outages_of(lives: Lives, broker: str) -> list[Outage]:
@@ -110,7 +111,7 @@ def lost_ms(outages: Sequence[Outage], until_ms: int) -> int:
 
 def _masterships(lives: Lives, broker: str) -> list[_Span]:
     spans = [
-        _Span(begin, end, life, stint.end_ms is not None and stint.end_ms != life.end_ms)
+        _Span(begin, end, life, stint.end_ms is not None and stint.end_ms != life.end_ms, stint)
         for life in lives.of_broker(broker)
         for begin, end, stint in life.masterships()
     ]
@@ -133,7 +134,9 @@ def _between(broker: str, spans: Sequence[_Span]) -> list[Outage]:
 def _outage(broker: str, before: _Span, after: _Span | None) -> Outage:
     assert before.end_ms is not None
     life = before.life
-    cause = "it took another role" if before.is_handed_over else _CAUSES[life.ending]
+    cause = _CAUSES[life.ending]
+    if before.is_handed_over:
+        cause = before.stint.left or "it took another role"
     if life.ending == "failed" and life.reason and not before.is_handed_over:
         cause = f"{cause}: {life.reason}"
     return Outage(
@@ -145,7 +148,9 @@ def _outage(broker: str, before: _Span, after: _Span | None) -> Outage:
         before_journal=life.journal,
         after="" if after is None else after.life.node,
         after_journal="" if after is None else after.life.journal,
-        is_planned=before.is_handed_over or life.ending in ("stopped", "open"),
+        is_planned=(
+            before.stint.is_planned if before.is_handed_over else life.ending in ("stopped", "open")
+        ),
     )
 
 

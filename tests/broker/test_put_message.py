@@ -128,6 +128,7 @@ def test_slave_too_slow_is_flush_slave_timeout_at_its_deadline() -> None:
 
 
 def test_no_slave_near_is_slave_not_available_at_once() -> None:
+    """D9: a SYNC_MASTER without a slave was silently asynchronous."""
     bench = Bench(SYNC_MASTER)
     bench.replicas.available = False
     outcome = bench.put()
@@ -359,6 +360,7 @@ def test_too_many_waiters_are_refused_before_anything_is_stored() -> None:
 
 
 def test_giving_up_tells_everybody_that_the_outcome_is_unknown() -> None:
+    """D8: an unknown outcome that looks like a refusal is sent again."""
     bench = Bench(BOTH)
     bench.put()
     bench.flush()

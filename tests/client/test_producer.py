@@ -119,6 +119,24 @@ async def test_a_refusal_by_one_broker_is_tried_at_another(
             assert (await producer.send(HELLO)).queue.broker_name == "b"
 
 
+@pytest.mark.parametrize("code", [ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION])
+async def test_a_broker_that_is_master_no_more_makes_the_producer_ask_for_the_route(
+    cluster: FakeCluster, broker: FakeBroker, code: ResponseCode
+) -> None:
+    """A planned switch: waiting for the next round of route questions would take 30 s."""
+    slave = cluster.add_broker("a", 1)
+
+    def hand_over(command: RemotingCommand) -> RemotingCommand:
+        cluster.namesrv.brokers["a"] = {0: slave.address, 1: broker.address}
+        return command.response(code, "handed over")
+
+    async with open_producer(NAMESRV, cluster_config=cluster.config) as producer:
+        assert (await producer.send(HELLO)).status is SendStatus.SEND_OK
+        broker.scripts[SEND] = hand_over
+        assert (await producer.send(HELLO)).status is SendStatus.SEND_OK
+    assert (len(broker.asked(SEND)), len(slave.asked(SEND))) == (2, 1)
+
+
 async def test_attempts_are_bounded(cluster: FakeCluster, broker: FakeBroker) -> None:
     broker.scripts[SEND] = refuse(ResponseCode.SYSTEM_BUSY)
     async with open_producer(NAMESRV, cluster_config=cluster.config) as producer:
@@ -145,6 +163,8 @@ async def test_a_connection_that_breaks_is_tried_at_another_broker(
 async def test_a_connection_that_breaks_and_nobody_else_leaves_the_outcome_unknown(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
+    """D8, as the client tells it."""
+
     def crash(command: RemotingCommand) -> None:
         broker.crash()
 

@@ -23,12 +23,8 @@ def run(processes: Processes, planned: int, forced: int, slave_count: int = 1) -
     assert account["sends"]["SEND_OK"] > 1000, account
 
 
-def test_d3_ten_planned_switches_lose_nothing(processes: Processes) -> None:
-    run(processes, planned=10, forced=0)
-
-
-def test_d1_d3_ten_forced_switches_lose_nothing_acknowledged(processes: Processes) -> None:
-    run(processes, planned=0, forced=10)
+def test_d1_d3_ten_switches_of_each_kind_lose_nothing(processes: Processes) -> None:
+    run(processes, planned=10, forced=10)
 
 
 def test_a_set_of_three_lives_through_both_kinds(processes: Processes) -> None:

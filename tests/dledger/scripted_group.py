@@ -178,7 +178,7 @@ class ScriptedGroup:
         token = self._reads
         member = self._members[name]
         member.pending_reads[token] = 0
-        lease = member.node.status().has_lease
+        lease = member.node.status().lease_until_ms > member.now_ms()
         member.ask(lambda node, now_ms: node.read_index(token, now_ms))
         served = token not in member.pending_reads
         how = "by lease" if served and lease else "at once" if served else "asks a majority"

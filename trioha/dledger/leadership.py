@@ -148,12 +148,15 @@ class Leadership:
     @property
     def has_lease(self) -> bool:
         """Nobody else can be leader at this moment."""
-        state = self._state
-        return (
-            state.settings.lease_reads
-            and not self.lease_void
-            and state.now_ms < self._echoed_by_majority_ms() + state.settings.lease_ms
-        )
+        return self._state.now_ms < self.lease_until_ms
+
+    @property
+    def lease_until_ms(self) -> int:
+        """By our clock; -1 for never."""
+        settings = self._state.settings
+        if self.lease_void or not settings.lease_reads:
+            return -1
+        return self._echoed_by_majority_ms() + settings.lease_ms
 
     def on_heartbeat_response(self, response: HeartbeatResponse) -> None:
         dispatcher = self.dispatchers.get(response.source)

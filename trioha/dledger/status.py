@@ -40,7 +40,8 @@ class RaftStatus:
     held_offset: int
     end_offset: int
     is_serving: bool
-    has_lease: bool
+    lease_until_ms: int
+    """By this member's clock; -1 for never."""
     impaired: bool
     writable: bool
     failed: str
@@ -78,7 +79,7 @@ def status_of(
         state.held_offset,
         state.end_offset,
         leadership is not None and leadership.is_serving,
-        leadership is not None and leadership.has_lease,
+        leadership.lease_until_ms if leadership is not None else -1,
         state.impaired,
         state.writable,
         state.failed,

@@ -18,7 +18,7 @@ from trioha.sim.scheduler import Scheduler
 _NAME = struct.Struct(">HI")
 FILLER_BYTES_MAX = 60
 READ_GAP_MS = 60
-BURST_MAX = 4
+BURST_MAX = 6
 
 
 class History:

@@ -68,11 +68,13 @@ class Faults:
 
     def first_commit(self, member: SimMember) -> None:
         """A new leader has committed something: what if that was too early?"""
+        if self._options.membership and not self.stopped and self._rng.random() < 0.5:
+            self._scheduler.after(0, self._change_one)
         if not self.stopped and self._options.assassin and self._rng.random() < 0.3:
             self._strike_down(member, 0)
 
     def _strike_down(self, member: SimMember, delay_ms: int) -> None:
-        strike = self._rng.choice((self._isolate, self._isolate, self._kill, self._power_off))
+        strike = self._rng.choice((self._isolate,) * 3 + (self._kill, self._power_off))
         self._scheduler.after(delay_ms, lambda: strike(member))
 
     def _isolate(self, member: SimMember) -> None:

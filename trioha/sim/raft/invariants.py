@@ -8,6 +8,7 @@ no loss                what a leader commits is on the disks of a majority at th
                        nobody cuts it
 monotone               terms and commits never go back
 one vote               per member and term, over restarts
+leases                 nobody is elected while an older leader has a lease
 fresh reads            a read sees everything that was acknowledged before it was asked for
 """
 
@@ -34,6 +35,8 @@ class Watched(Protocol):
     member_id: str
     disk: RaftDisk
     is_up: bool
+
+    def now_ms(self) -> int: ...
 
     @property
     def node(self) -> DLedgerNode: ...
@@ -145,6 +148,7 @@ class Invariants:
             raise Violation(f"election safety: {other} and {member.member_id} in {state.term}")
         self._leaders[state.term] = member.member_id
         self.counts["elections"] += 1
+        self._check_leases(state.term)
         disk = member.disk
         # A candidate that slept may win a term long gone: it need not know what came after.
         earlier = (offset for offset, term in reversed(self._commit_terms) if term < state.term)
@@ -154,6 +158,18 @@ class Invariants:
                 f"leader completeness: {member.member_id} leads term {state.term} with a log "
                 f"of {disk.end_offset}, committed before it was {known}"
             )
+
+    def _check_leases(self, term: int) -> None:
+        """While a leader has a lease nobody can be elected after it."""
+        for other in self._members.values():
+            if not other.is_up or other.node.state.role is not Role.LEADER:
+                continue
+            until_ms = other.node.status().lease_until_ms
+            if other.node.state.term < term and until_ms > other.now_ms():
+                raise Violation(
+                    f"lease: {other.member_id} may serve reads for {until_ms - other.now_ms()} ms, "
+                    f"and term {term} has a leader"
+                )
 
     def _check_commit(self, member: Watched, committed: int) -> None:
         disk = member.disk

@@ -14,7 +14,7 @@ from trioha.dledger.settings import RaftSettings
 from trioha.sim.raft.member import DiskWeather
 from trioha.sim.raft.packets import PacketWeather
 
-GENERATOR = 2
+GENERATOR = 3
 
 CUT_KINDS = ("one", "halves", "one-way", "bridge", "ring")
 
@@ -69,13 +69,13 @@ def draw_options(seed: int) -> Options:
         latency_ms_max=latency_max,
         loss=rng.choice((0.01, 0.05, 0.3)) if on() else 0.0,
         duplicate=rng.uniform(0, 0.05) if on() else 0.0,
-        spike=rng.choice((0.001, 0.02)) if on() else 0.0,
+        spike=rng.choice((0.005, 0.05)) if on() else 0.0,
         stray=rng.choice((0.001, 0.01)) if on() else 0.0,
     )
     faulty = on()
     disk = DiskWeather(
         fsync_ms_max=int(2 ** rng.uniform(0, 6)),
-        stall=0.002 if on() else 0.0,
+        stall=0.02 if on() else 0.0,
         fsync_error=0.001 if faulty and on() else 0.0,
         save_error=0.02 if faulty and on() else 0.0,
         crash_point=rng.choice((0.0005, 0.003)) if on() else 0.0,
@@ -84,9 +84,9 @@ def draw_options(seed: int) -> Options:
     clock_jumps = on()
     settings = RaftSettings(
         lease_reads=not clock_jumps,
-        batch_bytes_max=rng.choice((100, 400, 2000)),
+        batch_bytes_max=rng.choice((60, 400, 2000)),
         inflight_bytes_max=rng.choice((500, 4000)),
-        inflight_count_max=rng.choice((2, 16)),
+        inflight_count_max=rng.choice((1, 2, 16)),
         caught_up_bytes=2000,
         preferred_leader_ids=("n1",) if rng.random() < 0.2 else (),
     )

@@ -7,8 +7,6 @@ from random import Random
 
 from trioha.dledger.membership import ChangeKind
 from trioha.dledger.node import DLedgerNode
-from trioha.dledger.ready import HardState
-from trioha.sim.raft.disk import RaftDisk
 from trioha.sim.raft.invariants import Invariants
 from trioha.sim.raft.member import SimMember
 from trioha.sim.raft.options import CUT_KINDS, Options
@@ -229,10 +227,7 @@ class Faults:
         if self._may_impair(member):
             self._invariants.counts["wipes"] += 1
             self._tell(f"{member.member_id} loses its disk")
-            member.stop(power=False)
-            member.disk = RaftDisk(member.initial_configuration)
-            member.disk.hard_state = HardState(impaired=True)
-            self._invariants.forgot(member.member_id)
+            member.wipe()
 
     def _damage(self) -> None:
         member = self._pick()

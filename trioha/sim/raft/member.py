@@ -13,6 +13,7 @@ from trioha.dledger.messages import Message
 from trioha.dledger.node import DLedgerNode
 from trioha.dledger.ready import (
     Control,
+    HardState,
     LogReset,
     LogTruncate,
     LogWrite,
@@ -149,6 +150,13 @@ class SimMember:
     def _restart(self, life: int) -> None:
         if not self.is_up and self._life == life and not self.is_retired:
             self.start()
+
+    def wipe(self) -> None:
+        """Lose the disk, and stop: what comes back under this name must not vote."""
+        self.stop(power=False)
+        self.disk = RaftDisk(self.initial_configuration)
+        self.disk.hard_state = HardState(impaired=True)
+        self._invariants.forgot(self.member_id)
 
     def pause(self, duration_ms: int) -> None:
         """SIGSTOP. The clock goes on."""

@@ -7,6 +7,9 @@ state machine safety   nobody commits anything else at an offset
 no loss                what a leader commits is on the disks of a majority at that moment, and
                        nobody cuts it
 monotone               terms and commits never go back
+commits of a term      a leader's commit ends with a byte of its own term (Raft 5.4.2)
+true watermarks        what a leader believes a follower holds, that follower holds
+tables of the log      no term and no configuration outlives its bytes
 one vote               per member and term, over restarts
 leases                 nobody is elected while an older leader has a lease
 fresh reads            a read sees everything that was acknowledged before it was asked for
@@ -121,6 +124,10 @@ class Invariants:
     def check(self, member: Watched) -> None:
         """Something happened to this member."""
         state = member.node.state
+        if state.configurations.latest_offset > state.end_offset or (
+            state.terms.rows and state.terms.rows[-1][1] >= state.end_offset
+        ):
+            raise Violation(f"{member.member_id} knows terms or members beyond its log")
         if state.role is Role.LEADER:
             self._check_leader(member)
         committed = state.committed_offset
@@ -129,7 +136,18 @@ class Invariants:
             raise Violation(f"{member.member_id} committed {before}, now {committed}")
         if committed > before:
             self._commits[member.member_id] = committed
+            if (
+                state.role is Role.LEADER
+                and before >= 0
+                and state.terms.term_at(committed) != state.term
+            ):
+                raise Violation(
+                    f"{member.member_id} commits {committed}, which ends with a byte of term "
+                    f"{state.terms.term_at(committed)}, in term {state.term}"
+                )
             self._check_commit(member, committed)
+        elif state.role is Role.LEADER and self._all_disks_whole:
+            self._check_watermarks(member)
 
     def acknowledged(self, end_offset: int) -> None:
         """A client was told that its bytes up to here are safe."""
@@ -204,6 +222,22 @@ class Invariants:
         self.counts["commits"] += 1
         if self._all_disks_whole:
             self._check_copies(member, committed)
+
+    def _check_watermarks(self, member: Watched) -> None:
+        node = member.node
+        for follower in node.status().followers:
+            other = self._members.get(follower.member_id)
+            if other is None or not other.is_up or other.node.state.term != node.state.term:
+                continue
+            held = follower.held_offset
+            if held > other.disk.synced_offset or (
+                held >= max(other.disk.begin_offset, member.disk.begin_offset)
+                and other.disk.chain_at(held) != member.disk.chain_at(held)
+            ):
+                raise Violation(
+                    f"{member.member_id} believes that {follower.member_id} holds {held}, it "
+                    f"holds {other.disk.synced_offset}"
+                )
 
     def _check_copies(self, member: Watched, committed: int) -> None:
         voters = member.node.state.configuration.voters

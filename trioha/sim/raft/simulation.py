@@ -149,6 +149,8 @@ class Simulation:
                     f"{name} commits {member.node.state.committed_offset} of "
                     f"{member.disk.end_offset}, {leader.member_id} has {end}"
                 )
+            if member.node.state.configuration != leader.node.state.configuration:
+                return f"{name} has {member.node.state.configuration}"
             if member.disk.chain_at(end) != leader.disk.chain_at(end):
                 raise Violation(f"{name} and {leader.member_id} have other logs up to {end}")
         return ""

@@ -28,9 +28,9 @@ from trioha.wire.remoting_command import ExtValue, RemotingCommand
 NAME = "broker-a"
 
 
-def send_request(body: bytes = b"hello", topic: str = "T") -> RemotingCommand:
+def send_request(body: bytes = b"hello", topic: str = "T", unique_key: str = "") -> RemotingCommand:
     fields: dict[str, ExtValue] = {"a": "pg", "b": topic, "c": "TBW102", "d": 1, "e": 0, "f": 0}
-    fields |= {"g": 1000, "h": 0, "i": ""}
+    fields |= {"g": 1000, "h": 0, "i": f"UNIQ_KEY\x01{unique_key}" if unique_key else ""}
     return RemotingCommand(RequestCode.SEND_MESSAGE_V2, fields, body)
 
 
@@ -73,9 +73,9 @@ class Broker:
         async with open_remoting_client(*parse_address(self.address), Clock()) as client:
             return await client.request(request)
 
-    async def send(self, body: bytes) -> int:
+    async def send(self, body: bytes, unique_key: str = "") -> int:
         """The code of the answer."""
-        return (await self.ask(send_request(body))).code
+        return (await self.ask(send_request(body, unique_key=unique_key))).code
 
     async def status(self) -> dict[str, Any]:
         answer = await self.ask(RemotingCommand(RequestCode.TRIOHA_NODE_STATUS))

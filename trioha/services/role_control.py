@@ -436,7 +436,9 @@ class RoleControl:
             return
         node.config = config_of_role(self._configured, node.mastership)
         node.role = BrokerRole.SLAVE
-        node.ha_master = None
+        if node.ha_master is not None:
+            node.ha_master.end_nowait(f"not master any more: {reason}")
+            node.ha_master = None
         self.awaits_slave_until_ms = None
         node.core.become(node.role, self.broker_id)
         node.give_up_waiting()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import attrs
@@ -48,6 +50,33 @@ def test_a_full_file_makes_room_for_the_next(tmp_path: Path) -> None:
     assert kept == times[-len(kept) :]
     assert len(earlier.marks) == len(earlier.frames)
     assert last.raw(0)["at_wall_ms"] == times[-1]
+
+
+def test_a_full_disk_is_told_with_the_file_and_what_was_written_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "r"
+    file = RecordingFile(options(path), 1)
+    cluster = RawCluster()
+    cluster.add_set("broker-a")
+    file.frame(cluster.raw())
+    write, sizes = os.write, list[int]()
+
+    def half(handle: int, data: bytes) -> int:
+        sizes.append(len(data))
+        if len(sizes) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(handle, data[: len(data) // 2])
+
+    monkeypatch.setattr(os, "write", half)
+    cluster.tick()
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        file.frame(cluster.raw())
+    assert raised.value.filename == str(path)
+    monkeypatch.undo()
+    file.close()
+    recording = open_recording(path)
+    assert (len(recording.frames), recording.is_cut) == (1, True)
 
 
 async def test_a_cluster_that_does_not_answer_is_recorded_as_such(tmp_path: Path) -> None:

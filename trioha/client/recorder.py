@@ -113,8 +113,11 @@ class RecordingFile:
     def _append(self, data: bytes) -> None:
         written = 0
         with memoryview(data) as view:
-            while written < len(view):
-                written += os.write(self._file, view[written:])
+            try:
+                while written < len(view):
+                    written += os.write(self._file, view[written:])
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(self._options.path)) from error
         self._size += len(data)
         self.byte_count += len(data)
 

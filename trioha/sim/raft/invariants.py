@@ -120,6 +120,7 @@ class Invariants:
     def forgot(self, member_id: str) -> None:
         """Its disk is gone: terms begin anew for it. Its votes still count: it must not vote."""
         self._saved_terms.pop(member_id, None)
+        self._all_disks_whole = False
 
     def check(self, member: Watched) -> None:
         """Something happened to this member."""

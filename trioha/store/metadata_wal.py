@@ -26,7 +26,7 @@ from zlib import crc32
 import attrs
 
 from trioha.errors import StoreError
-from trioha.store.mapped_file import MappedFile, disk_error, fsync_directory
+from trioha.store.mapped_file import NO_BUFFER, MappedFile, disk_error, fsync_directory
 
 FILE_BYTES = 1 << 20
 """A snapshot that is larger gets a file of its own size."""
@@ -57,7 +57,10 @@ class MetadataWal:
         # Those of former runs first; the last one is being written if there is a buffer.
         self._files: list[_File] = []
         self._current: MappedFile | None = None
+        self._buffer = NO_BUFFER
         self._end = 0
+        # Up to here the current file has blocks on disk.
+        self._limit = 0
 
     def read(self) -> Iterator[tuple[int, bytes]]:
         """Everything that former runs have left, in order. Once, before the first `append`.
@@ -84,25 +87,23 @@ class MetadataWal:
 
         Errors: DiskFull, StoreError; nothing is kept then.
         """
-        size = _HEAD.size + len(body)
-        end = self._end
-        file = self._current
-        if file is None or end + size > file.size:
-            file = self._begin_file(position, size)
-            end = self._end
-        if end + size > file.reserved:
-            file.reserve(end + size)
-        file.buffer[end : end + size] = _PACK_HEAD(len(body), _crc(position, body), position) + body
-        self._end = end + size
-        self._files[-1].last_position = self.position = position
+        record = _PACK_HEAD(len(body), _crc(position, body), position) + body
+        end = self._end + len(record)
+        if end > self._limit:
+            end = self._make_room(position, len(record))
+        self._buffer[self._end : end] = record
+        self._end = end
+        self.position = position
 
     def sync(self) -> int:
         """Bring everything to disk and return the position now durable. Thread-safe; blocks.
 
         Errors: StoreError when fsync fails: the page cache may have lied, the node must stop.
         """
-        position, current = self.position, self._current
+        position = self.position
         unsynced = [file for file in tuple(self._files) if not file.synced]
+        # Asked for last: a file begun meanwhile is not among them, one that was left is complete.
+        current = self._current
         for file in unsynced:
             file.mapped.sync()
         if unsynced:
@@ -119,12 +120,28 @@ class MetadataWal:
         """
         files = self._files
         try:
+            self._mark_end()
             while files and files[0].last_position <= position:
                 if files[0].mapped is self._current:
-                    self._current = None
+                    self._current, self._buffer, self._limit = None, NO_BUFFER, 0
                 files.pop(0).mapped.unlink()
         except OSError as error:
             raise disk_error(error, f"cannot delete from {self.directory}") from error
+
+    def _mark_end(self) -> None:
+        if self._current is not None:
+            self._files[-1].last_position = self.position
+
+    def _make_room(self, position: int, size: int) -> int:
+        """Have blocks for `size` bytes, in a new file if need be; returns where they will end."""
+        file = self._current
+        if file is None or self._end + size > file.size:
+            file = self._begin_file(position, size)
+        end = self._end + size
+        if end > file.reserved:
+            file.reserve(end)
+        self._limit = min(file.reserved, file.size)
+        return end
 
     def _begin_file(self, position: int, size: int) -> MappedFile:
         needed = len(_MAGIC) + size
@@ -141,7 +158,9 @@ class MetadataWal:
             raise
         except OSError as error:
             raise disk_error(error, f"cannot create {path}") from error
-        file.buffer[: len(_MAGIC)] = _MAGIC
+        self._mark_end()
+        self._buffer = file.buffer
+        self._buffer[: len(_MAGIC)] = _MAGIC
         self._files = [other for other in self._files if other.mapped.path != path]
         self._files.append(_File(file, position - 1))
         self._current = file

@@ -25,6 +25,9 @@ class SlowControl:
         self.done: Callable[[str], None] | None = None
         self.left = 0
 
+    def target_holds(self, log_offset: int, metadata_position: int) -> None:
+        pass
+
     def facts(self) -> Mapping[str, object]:
         return {"max_phy_offset": self.log_end}
 

@@ -94,6 +94,9 @@ class FakeNode:
     def resume(self) -> None:
         self.paused = False
 
+    def target_holds(self, log_offset: int, metadata_position: int) -> None:
+        pass
+
     def hand_over(self, target: Peer, epoch: int, ticket_id: str) -> None:
         self.mastership.fence(f"handed over to {target}", epoch=epoch)
         self.handed_over = (target, ticket_id)

@@ -90,6 +90,7 @@ class BrokerCore:
         self.schedule = DelaySchedule(levels, store, self.pipeline, events)
         self.metadata = Metadata(self.topics, self.groups, self.offsets, self.schedule, store)
         self.metadata_waits = MetadataWaits(self.metadata, self.pipeline, replicas, config, events)
+        self.locks = QueueLocks()
         self.hold = PullHold()
         self._parked = self.hold.by_queue
         self.slave_tables = SlaveTables(self.topics, self.groups, self.offsets, self.schedule)
@@ -129,7 +130,7 @@ class BrokerCore:
             HeartbeatProcessor(self.consumers, self.producers, self.topics, self.groups),
             OffsetProcessor(self.offsets, store, self.topics),
             self._query,
-            QueueLocks(),
+            self.locks,
             self._admin,
         )
         self.handlers: dict[int, Handler] = {}

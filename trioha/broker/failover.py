@@ -11,7 +11,8 @@ its ticket, since an answer may be lost: the second time it only answers.
                          ``forced``: a slave acknowledges nothing to its master any more until
                          the ticket ends
 30021  PAUSE_WRITES      master: writes wait from now on; the answer tells where the log ends
-30022  HAND_OVER         master: fenced for ``epoch``, for good unless the target never begins it
+30022  HAND_OVER         master: fenced for ``epoch``, for good unless the target never begins it;
+                         ``log_offset`` and ``metadata_position`` are what the target confirmed
 30023  PROMOTE           target: begin ``epoch``; answered when it is master
 30024  FOLLOW            anybody else: this is the new master
 30025  FAILOVER_AUDIT    the records of past failovers; needs no ticket
@@ -101,6 +102,9 @@ class RoleControl(Protocol):
 
     def take_back(self) -> bool:
         """What was handed over is void: be master again; False when that cannot be."""
+
+    def target_holds(self, log_offset: int, metadata_position: int) -> None:
+        """Who is about to be master has said so: an ack, and it may be quicker than its own."""
 
     def hand_over(self, target: Peer, epoch: int, ticket_id: str) -> None:
         """Stop being master; what is parked stays so until it is known who is."""
@@ -274,6 +278,9 @@ class FailoverProcessor:
                 ResponseCode.NO_PERMISSION, "writes are not paused here any more; start again"
             )
         if ticket.phase is Phase.PAUSED:
+            self._control.target_holds(
+                body.integer("log_offset", 0), body.integer("metadata_position", 0)
+            )
             self._control.hand_over(body.peer(), body.integer("epoch"), ticket.ticket_id)
             self.desk.use(ticket)
             self._on_deadline()

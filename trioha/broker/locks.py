@@ -85,6 +85,14 @@ class QueueLocks:
         lock.expires_ms = now_ms + LOCK_EXPIRE_MS
         return True
 
+    def held(self, now_ms: int) -> dict[tuple[str, str], list[MessageQueue]]:
+        """The queues of every (group, client id) that holds any."""
+        found: dict[tuple[str, str], list[MessageQueue]] = {}
+        for (group, queue), lock in self._locks.items():
+            if lock.expires_ms > now_ms:
+                found.setdefault((group, lock.client_id), []).append(queue)
+        return found
+
     def unlock(self, group: str, queue: MessageQueue, client_id: str) -> None:
         lock = self._locks.get((group, queue))
         if lock is not None and lock.client_id == client_id:

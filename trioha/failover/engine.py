@@ -170,9 +170,9 @@ class FailoverEngine:
         others = yield from self._take_tickets_of(_others(facts, target, master))
 
         paused = yield from self._pause(master)
-        yield from self._catch_up(target, master, paused)
+        held = yield from self._catch_up(target, master, paused)
         try:
-            yield from self._hand_over(plan, master, target)
+            yield from self._hand_over(plan, master, target, held)
         except _Lost as error:
             # Perhaps it is fenced, perhaps it has never heard of it: the target decides.
             why = f"{master.name} did not say whether it handed over: {error}"
@@ -198,7 +198,8 @@ class FailoverEngine:
                 Result.UNREACHABLE,
             ) from None
 
-    def _catch_up(self, target: ReplicaFacts, master: ReplicaFacts, paused: Fields) -> Flow[None]:
+    def _catch_up(self, target: ReplicaFacts, master: ReplicaFacts, paused: Fields) -> Flow[Fields]:
+        """What the target says it holds: all that the master has."""
         end = int(paused["max_phy_offset"])
         body = self._ticket_body() | {
             "log_offset": end,
@@ -228,9 +229,12 @@ class FailoverEngine:
                 f"or offsets after {CATCH_UP_MS / 1000:g} s; look at the link with "
                 "`trioha ha status`"
             )
+        return {"log_offset": end, "metadata_position": max(position, 0)}
 
-    def _hand_over(self, plan: Plan, master: ReplicaFacts, target: ReplicaFacts) -> Flow[None]:
-        body = {"epoch": plan.epoch, **_peer(target)}
+    def _hand_over(
+        self, plan: Plan, master: ReplicaFacts, target: ReplicaFacts, held: Fields
+    ) -> Flow[None]:
+        body = {"epoch": plan.epoch, **held, **_peer(target)}
         yield from self._step("hand over", master, RequestCode.HAND_OVER, body)
 
     def _promote(

@@ -120,6 +120,12 @@ class OldRoutes:
             return
         self.passed_on_total += 1
 
+    def tell(self, channel: Channel, command: RemotingCommand) -> None:
+        """Tell the new master something in the name of a client, if there is room for it."""
+        passage = self._passage_of(channel)
+        if passage is not None:
+            passage.add(command)
+
     def copying(self, own: Handler) -> Handler:
         """A handler that answers here and tells the new master too."""
 
@@ -127,9 +133,7 @@ class OldRoutes:
             channel: Channel, request: RemotingCommand, instant: Instant
         ) -> RemotingCommand | None:
             response = own(channel, request, instant)
-            passage = self._passage_of(channel)
-            if passage is not None:
-                passage.add(_oneway_copy(request))
+            self.tell(channel, _oneway_copy(request))
             return response
 
         return answer

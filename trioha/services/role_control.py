@@ -27,6 +27,7 @@ import trio
 
 from trioha.broker.failover import Facts, Peer, Promotion
 from trioha.broker.failover_audit import AuditTrail
+from trioha.broker.introductions import introductions
 from trioha.broker.parked_requests import CHANGES, ParkedRequests
 from trioha.config import BrokerRole
 from trioha.errors import CommandError, DiskFull, LocalProtocolError, Unreachable
@@ -154,6 +155,14 @@ class RoleControl:
             self._answer_parked()
             node.schedule_message.check()
 
+    def target_holds(self, log_offset: int, metadata_position: int) -> None:
+        core, replicas = self._node.core, self._node.replicas
+        with self._node.server.outboxes.batch():
+            core.pipeline.on_acked(min(log_offset, self.log_end))
+            if metadata_position > replicas.push2slave_max_metadata:
+                replicas.push2slave_max_metadata = metadata_position
+            core.metadata_waits.on_acked()
+
     def hand_over(self, target: Peer, epoch: int, ticket_id: str) -> None:
         node = self._node
         mastership = node.mastership
@@ -251,7 +260,12 @@ class RoleControl:
         for code in COPIED:
             node.core.divert((code,), routes.copying(node.core.handlers[code]))
         self._parking, self._parked_until_ms = False, None
+        now_ms = node.clock.now_ms()
         with node.server.outboxes.batch():
+            for channel, command in introductions(
+                node.core.consumers, node.core.producers, node.core.locks, now_ms
+            ):
+                routes.tell(channel, command)
             self._parked.take(routes.pass_on)
         node.failover_alarm.check()
 

@@ -139,6 +139,9 @@ class Roles:
         for put, answer in parked:
             self.put(put, answer)
 
+    def target_holds(self, log_offset: int, metadata_position: int) -> None:
+        pass
+
     def hand_over(self, target: Peer, epoch: int, ticket_id: str) -> None:
         self.mastership.fence(f"handed over to {target}", epoch=epoch)
         self._handed_to, self._asks_target = (target, ticket_id), False

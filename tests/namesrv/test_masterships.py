@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,3 +71,21 @@ def test_an_accepted_epoch_never_falls_once_there_was_a_failover(
         if masters.judge("a", claim(address, epoch, nonce)) is None:
             assert epoch >= newest or newest <= 1
             newest = max(newest, epoch)
+
+
+def test_a_claim_in_doubt_is_judged_and_not_remembered() -> None:
+    """Else a master that comes back twice would be confirmed by its own question."""
+    masters = Masterships()
+    doubtful = attrs.evolve(claim("a:10911", 2, "aa"), in_doubt=True)
+    assert masters.judge("broker-a", doubtful, 100) is None
+    assert masters.held_ms("broker-a", doubtful, 5000) is None
+    sure = attrs.evolve(doubtful, in_doubt=False)
+    assert masters.judge("broker-a", sure, 6000) is None
+    assert masters.judge("broker-a", doubtful, 7000) is None
+    assert masters.judge("broker-a", sure, 8000) is None
+    assert masters.held_ms("broker-a", doubtful, 9000) == 3000
+    newer = claim("b:10911", 3, "bb")
+    assert masters.judge("broker-a", newer, 9500) is None
+    assert masters.judge("broker-a", doubtful, 9600) == newer
+    assert masters.held_ms("broker-a", doubtful, 9700) is None
+    assert masters.held_ms("broker-a", newer, 9700) == 200

@@ -407,10 +407,19 @@ async def test_who_does_not_know_the_secret_learns_and_changes_nothing(
         assert (a.mastership.known_epoch, dict(a.mastership.members)) == (1, {})
 
 
-async def test_a_master_that_cannot_prove_it_knows_the_secret_is_not_followed(
+async def test_while_a_secret_is_being_introduced_the_master_without_it_is_a_classic_one(
     tmp_path: Path,
 ) -> None:
     async with replica_set(tmp_path, 1) as set_:
+        (a,) = set_.members
+        a.write(3)
+        b = set_.add(ha_secret="s3cret")
+        assert await b.shake(a) is None
+        assert (b.mastership.epoch, b.cuts) == (0, [])
+
+
+async def test_a_master_with_another_secret_is_not_followed(tmp_path: Path) -> None:
+    async with replica_set(tmp_path, 1, ha_secret="other", ha_allowed_peers="127.0.0.0/8") as set_:
         (a,) = set_.members
         a.write(3)
         b = set_.add(ha_secret="s3cret")

@@ -31,6 +31,9 @@ class Claim:
     """0 for who knows no epochs."""
     nonce: str = ""
     """Tells two terms with the same number apart."""
+    in_doubt: bool = False
+    """The claimant has come back and asks whether it still is master: that is judged as any claim,
+    and is no reason to remember it."""
 
 
 class Masterships:
@@ -46,7 +49,7 @@ class Masterships:
         newest = self._newest.get(broker_name)
         if newest is not None and _refutes(newest, claim):
             return newest
-        if claim.epoch:
+        if claim.epoch and not claim.in_doubt:
             if newest is None or (newest.epoch, newest.nonce) != (claim.epoch, claim.nonce):
                 self._since_ms[broker_name] = now_ms
             self._newest.pop(broker_name, None)
@@ -56,10 +59,12 @@ class Masterships:
                 del self._newest[oldest], self._since_ms[oldest]
         return None
 
-    def held_ms(self, broker_name: str, now_ms: int) -> int | None:
-        """For how long the newest claim has stood, whoever repeated it since."""
-        since_ms = self._since_ms.get(broker_name)
-        return None if since_ms is None else now_ms - since_ms
+    def held_ms(self, broker_name: str, claim: Claim, now_ms: int) -> int | None:
+        """For how long this claim has been the newest, repeated or not; None if it is not."""
+        newest = self._newest.get(broker_name)
+        if newest is None or (newest.epoch, newest.nonce) != (claim.epoch, claim.nonce):
+            return None
+        return now_ms - self._since_ms[broker_name]
 
     def newest(self, broker_name: str) -> Claim | None:
         """The newest claim with an epoch that was accepted."""

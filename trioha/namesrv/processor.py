@@ -178,12 +178,14 @@ class NamesrvProcessor:
             body, compressed=request.ext_bool("compressed"), version=request.version
         )
         ha_server_addr = request.ext_str("haServerAddr", "")
+        claim = None
         if broker.broker_id == MASTER_ID:
             claim = Claim(
                 broker.address,
                 ha_server_addr,
                 request.ext_int("epoch", 0),
                 request.ext_str("epochNonce", ""),
+                request.ext_bool("epochInDoubt"),
             )
             newest = self._masterships.judge(broker.broker_name, claim, instant.now_ms)
             if newest is not None:
@@ -202,10 +204,11 @@ class NamesrvProcessor:
         if registered.master is not None:
             ext_fields["haServerAddr"] = registered.master.ha_server_addr
             ext_fields["masterAddr"] = registered.master.master_addr
-        held_ms = self._masterships.held_ms(broker.broker_name, instant.now_ms)
-        if broker.broker_id == MASTER_ID and held_ms is not None:
-            # A master that was away learns that its claim is older than its absence.
-            ext_fields["epochHeldMs"] = held_ms
+        if claim is not None:
+            held_ms = self._masterships.held_ms(broker.broker_name, claim, instant.now_ms)
+            if held_ms is not None:
+                # A master that was away learns that its claim is older than its absence.
+                ext_fields["epochHeldMs"] = held_ms
         order = self._kv.list(ORDER_TOPIC_NAMESPACE)
         order_body = b"" if order is None else encode_kv_table(order)
         return request.response(ext_fields=ext_fields, body=order_body)

@@ -134,7 +134,7 @@ class BrokerNode:
         )
         self.registration = NamesrvRegistration(
             config,
-            BrokerIdentity.of(config, mastership.epoch, mastership.nonce.hex()),
+            BrokerIdentity.of(config, mastership),
             lambda: (core.topics.data_version, core.topics.topics),
             clock,
             events,

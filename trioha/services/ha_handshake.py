@@ -130,8 +130,8 @@ class Handshake:
         known = self._mastership.known_epoch
         if known > _CLASSIC_EPOCH_MAX:
             raise RemoteProtocolError(
-                f"{who} knows no epochs, and this set has been failed over: epoch {known} has "
-                "begun; nothing tells whether that log continues ours"
+                f"{who} knows no epochs, or not our haSecret, and this set has been failed over: "
+                f"epoch {known} has begun; nothing tells whether that log continues ours"
             )
 
     async def _talk(self, address: str) -> tuple[HelloAnswer, int] | None:
@@ -203,6 +203,9 @@ class Handshake:
                 f"{response.remark or ''}"
             )
         data = response.body_bytes()
+        if self._config.ha_secret and not response.ext_str(PROOF_FIELD, ""):
+            # It has no secret yet, or is somebody else. On its word nothing is cut.
+            return None
         if self._config.ha_secret and not self._is_from_master(response, hello.nonce, data):
             raise RemoteProtocolError(
                 f"{client.link.peer} cannot prove that it knows our haSecret; give it the same one"

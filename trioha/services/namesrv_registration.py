@@ -20,6 +20,7 @@ import trio
 
 from trioha.config import BrokerConfig
 from trioha.errors import Unreachable
+from trioha.ha.mastership import Mastership, Standing
 from trioha.journal import EventSink
 from trioha.services.clock import Clock
 from trioha.services.remoting_client import RemotingClient, open_remoting_client
@@ -66,9 +67,11 @@ class BrokerIdentity:
     epoch: int = 0
     """Of a master's claim; 0 for who knows no epochs."""
     epoch_nonce: str = ""
+    in_doubt: bool = False
+    """Come back, and not sure that the epoch is still the newest."""
 
     @classmethod
-    def of(cls, config: BrokerConfig, epoch: int = 0, epoch_nonce: str = "") -> BrokerIdentity:
+    def of(cls, config: BrokerConfig, mastership: Mastership | None = None) -> BrokerIdentity:
         """From a configuration that names real addresses and ports."""
         ip2 = config.broker_ip2 or config.broker_ip1
         return cls(
@@ -78,8 +81,7 @@ class BrokerIdentity:
             format_address(config.broker_ip1, config.listen_port),
             format_address(ip2, config.ha_listen_port),
             config.broker_permission,
-            epoch,
-            epoch_nonce,
+            *(_claim_of(mastership) if mastership is not None else ()),
         )
 
     def ext_fields(self) -> dict[str, ExtValue]:
@@ -187,6 +189,8 @@ class NamesrvRegistration:
         if self.identity.epoch and self.identity.broker_id == 0:
             ext_fields["epoch"] = self.identity.epoch
             ext_fields["epochNonce"] = self.identity.epoch_nonce
+            if self.identity.in_doubt:
+                ext_fields["epochInDoubt"] = True
         ext_fields["compressed"] = compressed
         ext_fields["bodyCrc32"] = crc32(body) & 0x7FFFFFFF
         return RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields, body)
@@ -396,6 +400,11 @@ class _NamesrvLink:
         if reason != self._failure and not self._owner.stopping.is_set():
             self._failure = reason
             self._owner.events.event("namesrv_failed", namesrv=self.address, reason=reason)
+
+
+def _claim_of(mastership: Mastership) -> tuple[int, str, bool]:
+    in_doubt = mastership.standing is not Standing.MASTER
+    return mastership.epoch, mastership.nonce.hex(), in_doubt
 
 
 def _nonce(text: str) -> bytes:

@@ -493,9 +493,7 @@ class RoleControl:
         node = self._node
         mastership = node.mastership
         node.registration.identity = BrokerIdentity.of(
-            attrs.evolve(node.config, broker_id=self.broker_id),
-            mastership.epoch,
-            mastership.nonce.hex(),
+            attrs.evolve(node.config, broker_id=self.broker_id), mastership
         )
         node.registration.topics_changed()
 

@@ -25,7 +25,7 @@ from trioha.client import (
 )
 from trioha.errors import TriohaError
 
-PAUSE_S = 0.003
+PAUSE_S = 0.01
 WAIT_S = 60.0
 STORED = ("SEND_OK", "SLAVE_NOT_AVAILABLE", "FLUSH_SLAVE_TIMEOUT", "FLUSH_DISK_TIMEOUT")
 _BODY_BYTES = 200

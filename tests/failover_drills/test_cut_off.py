@@ -78,7 +78,7 @@ def test_a_master_that_is_cut_off_acknowledges_nothing_and_follows_when_it_is_ba
     assert not lost, f"{len(lost)} acknowledged to the hammer are gone, the first {lost[0]}"
 
 
-@pytest.mark.parametrize("role", ["SYNC_MASTER"])
+@pytest.mark.parametrize("role", ["ASYNC_MASTER", "SYNC_MASTER"])
 def test_a_master_that_comes_back_after_a_failover_acknowledges_nothing(
     processes: Processes, monkeypatch: pytest.MonkeyPatch, role: str
 ) -> None:

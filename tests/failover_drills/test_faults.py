@@ -3,6 +3,7 @@ attempt repairs what a first one left."""
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 import pytest
@@ -23,6 +24,7 @@ from support.processes import Processes
 from trioha.failover.outcome import Result
 
 pytestmark = pytest.mark.slow
+STANDSTILL_S = 30.0
 
 
 @pytest.fixture
@@ -97,4 +99,24 @@ def test_the_old_master_comes_back_at_every_step_of_a_forced_switch(struck: Stru
         master = struck.set.master
         master.kill()
         struck.strike(step, partial(start_again, master))
+    struck.account()
+
+
+@pytest.mark.parametrize("who", ["master", "target"])
+def test_a_node_stands_still_for_half_a_minute_with_nobody_s_patience_shortened(
+    processes: Processes, who: str
+) -> None:
+    """Longer than every deadline of a switch and of the link."""
+    replica_set = ReplicaSet(processes).start()
+    create_topic(replica_set.master.address, replica_set.namesrv, TOPIC, QUEUES)
+    struck = Struck(replica_set, TOPIC)
+    master = replica_set.master
+    node = master if who == "master" else struck.other(master)
+    began_s = time.monotonic()
+
+    def go_on_after_half_a_minute() -> None:
+        time.sleep(max(0.0, STANDSTILL_S - (time.monotonic() - began_s)))
+        continue_process(node)
+
+    struck.strike("hand over", partial(stop_process, node), go_on_after_half_a_minute)
     struck.account()

@@ -39,9 +39,9 @@ test package="" *options="":
 slow *options="":
     pytest -q -m slow {{ options }}
 
-# Screens of the console as text, written anew: read the diff before you commit it.
+# Screens of the console and transcripts of Raft, written anew: read the diff before you commit it.
 rewrite:
-    TRIOHA_REWRITE=1 pytest -q tests/console
+    TRIOHA_REWRITE=1 pytest -q tests/console tests/dledger/test_transcripts.py
 
 # A simulated replica set: `just sim 4711` shows one seed, `just sim 0:1000` runs many.
 sim seeds="0:200" kind="pair":
@@ -86,11 +86,6 @@ bench-analysis *options="":
 # Tests with real Java or Go peers; the first run fetches them.
 interop *options="":
     pytest -q -m interop -n 2 --dist loadgroup {{ options }}
-
-# Transcripts of elections and repairs, told anew: read the difference before you believe it.
-rewrite:
-    TRIOHA_REWRITE=1 pytest -q tests/dledger/test_transcripts.py
-    git diff --stat tests/dledger/testdata
 
 # Raft groups under drawn faults: `just sim-raft --from 0 --to 2000`, `just sim-raft --seed 616`.
 sim-raft *options="":

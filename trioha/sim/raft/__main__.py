@@ -27,7 +27,9 @@ def main(arguments: list[str]) -> int:
         description="Let Raft groups live through drawn faults and check what must hold.",
         epilog="Examples: just sim-raft --from 0 --to 2000; just sim-raft --seed 616",
     )
-    parser.add_argument("--from", dest="first", type=int, default=0, metavar="A")
+    parser.add_argument(
+        "--from", dest="first", type=int, default=0, metavar="A", help="the first seed"
+    )
     parser.add_argument("--to", dest="last", type=int, default=200, metavar="B", help="exclusive")
     parser.add_argument("--seed", type=int, help="one seed, with its options and its trace")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")

@@ -86,7 +86,7 @@ def command(
         ctx.exit(ExitCode.UNREACHABLE if silent and not records else ExitCode.OK)
     if output == "json" and not (yes or dry_run):
         raise click.UsageError("-o json asks no questions: give --yes or --dry-run")
-    if not (yes or dry_run or sys.stdin.isatty()):
+    if not (yes or dry_run or _is_somebody_there()):
         raise click.UsageError("nobody is here to type the broker's name: give --yes or --dry-run")
 
     async def make_plan(cluster: Cluster) -> Plan:
@@ -97,7 +97,8 @@ def command(
         click.echo(plan_in_words(plan))
     if dry_run or not plan.may_run:
         if output == "json":
-            result = "dry-run" if plan.may_run else Result.REFUSED.value
+            refused = Result.UNREACHABLE if plan.nobody_answers else Result.REFUSED
+            result = "dry-run" if plan.may_run else refused.value
             print_json({"plan": plan_as_dict(plan), "steps": [], "result": result})
         ctx.exit(_exit_code_of(plan))
     if not yes:
@@ -116,6 +117,10 @@ def command(
     else:
         click.echo(outcome_in_words(outcome))
     ctx.exit(_EXIT_CODES[outcome.result])
+
+
+def _is_somebody_there() -> bool:
+    return sys.stdin.isatty()
 
 
 async def _in_cluster(namesrv: str, config: ClusterConfig, work: Callable[[Cluster], Any]) -> Any:

@@ -83,7 +83,13 @@ def make_plan(facts: SetFacts, *, to: int | None = None, force: bool = False) ->
             Refusal(f"no broker named {facts.broker_name} is registered", "see `trioha ha status`")
         )
     refusals += _held_elsewhere(facts)
-    refusals += _unheard_namesrvs(facts)
+    if nobody_answers:
+        told = "; ".join(f"{one.address}: {one.error}" for one in facts.namesrvs)
+        refusals.append(
+            Refusal(f"no name server answers: {told}", "bring one back, or name others")
+        )
+    else:
+        refusals += _unheard_namesrvs(facts)
     loss = None
     if target is not None and target.max_phy_offset is not None:
         if master is not None:

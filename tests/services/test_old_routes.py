@@ -1,0 +1,195 @@
+"""A demoted node between its clients and the new master, on real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+import trio.testing
+from support.events import RecordedEvents
+from support.sending import FakeChannel
+
+from trioha.remoting.channel import Channel, Instant
+from trioha.services.clock import Clock
+from trioha.services.old_routes import PASS_ON_MS, WAITING_MAX, OldRoutes
+from trioha.services.remoting_server import RemotingServer
+from trioha.services.transport import open_listener
+from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+
+NOW = Instant(0, 0)
+
+
+@attrs.define(eq=False)
+class Master:
+    """The new master: answers sends with a number that grows, commits not at all."""
+
+    address: str = ""
+    heard: list[RemotingCommand] = attrs.Factory(list)
+    channels: list[Channel] = attrs.Factory(list)
+    heard_more: trio.Event = attrs.Factory(trio.Event)
+
+    def handle(
+        self, channel: Channel, request: RemotingCommand, _: Instant
+    ) -> RemotingCommand | None:
+        self.heard.append(request)
+        if channel not in self.channels:
+            self.channels.append(channel)
+        self.heard_more.set()
+        self.heard_more = trio.Event()
+        if request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            return None
+        return request.response(ext_fields={"number": str(len(self.heard))})
+
+    async def wait_heard(self, count: int) -> None:
+        while len(self.heard) < count:
+            await self.heard_more.wait()
+
+
+class Client(FakeChannel):
+    """A client's connection to the demoted node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed = trio.Event()
+        self.on_send = self._note
+
+    def _note(self, _: RemotingCommand) -> None:
+        self.changed.set()
+        self.changed = trio.Event()
+
+    def close_nowait(self, reason: str) -> None:
+        super().close_nowait(reason)
+        self.changed.set()
+        self.changed = trio.Event()
+
+    async def wait_sent(self, count: int) -> list[RemotingCommand]:
+        while len(self.sent) < count:
+            await self.changed.wait()
+        return self.sent
+
+    async def wait_closed(self) -> None:
+        while not self.closed:
+            await self.changed.wait()
+
+
+@asynccontextmanager
+async def passing_on() -> AsyncIterator[tuple[OldRoutes, Master]]:
+    master = Master()
+    codes = (*RequestCode,)
+    server = RemotingServer(dict.fromkeys(codes, master.handle), Clock(), RecordedEvents())
+    listener = open_listener("127.0.0.1", 0)
+    master.address = f"127.0.0.1:{listener.port}"
+    routes = OldRoutes(Clock(), RecordedEvents())
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.accept, listener, nursery)
+            nursery.start_soon(routes.run)
+            await trio.testing.wait_all_tasks_blocked()
+            routes.open(master.address, 0)
+            yield routes, master
+            nursery.cancel_scope.cancel()
+    listener.close()
+
+
+def send(opaque: int, body: bytes = b"x") -> RemotingCommand:
+    return RemotingCommand(RequestCode.SEND_MESSAGE_V2, {"b": "T"}, body, opaque)
+
+
+async def test_answers_come_back_in_order_under_the_client_s_own_numbers() -> None:
+    async with passing_on() as (routes, master):
+        client = Client()
+        for opaque in (70, 71, 72):
+            routes.pass_on(client, send(opaque), NOW)
+        answers = await client.wait_sent(3)
+        assert [answer.opaque for answer in answers] == [70, 71, 72]
+        assert [answer.ext_int("number") for answer in answers] == [1, 2, 3]
+        assert all(answer.is_response for answer in answers)
+        assert master.heard[0].body_bytes() == b"x"
+        assert routes.statistics(0).passed_on_total == 3
+
+
+async def test_each_client_has_a_connection_of_its_own() -> None:
+    async with passing_on() as (routes, master):
+        first, second = Client(), Client()
+        routes.pass_on(first, send(1), NOW)
+        routes.pass_on(second, send(1), NOW)
+        await first.wait_sent(1)
+        await second.wait_sent(1)
+        assert len(master.channels) == 2
+        assert routes.statistics(0).clients == 2
+        routes.channel_closed(first)
+        while routes.statistics(0).clients == 2:
+            await trio.lowlevel.checkpoint()
+
+
+async def test_what_the_master_tells_a_client_comes_through() -> None:
+    async with passing_on() as (routes, master):
+        client = Client()
+        routes.pass_on(client, send(1), NOW)
+        await client.wait_sent(1)
+        notice = RemotingCommand(
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "G"}, flag=ONEWAY_FLAG
+        )
+        master.channels[0].send_nowait(notice)
+        told = (await client.wait_sent(2))[1]
+        assert (told.code, told.ext_str("consumerGroup")) == (notice.code, "G")
+
+
+async def test_a_heartbeat_is_answered_here_and_told_there_once() -> None:
+    async with passing_on() as (routes, master):
+        client = Client()
+        heartbeat = RemotingCommand(RequestCode.HEART_BEAT, body=b"{}", opaque=9)
+        answer = routes.copying(lambda channel, request, instant: request.response())
+        response = answer(client, heartbeat, NOW)
+        assert response is not None
+        assert response.opaque == 9
+        await master.wait_heard(1)
+        assert master.heard[0].is_oneway
+        assert client.sent == []
+
+
+async def test_an_answer_that_is_lost_is_no_refusal_but_the_end_of_the_connection() -> None:
+    async with passing_on() as (routes, master):
+        client = Client()
+        commit = RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, opaque=5)
+        routes.pass_on(client, commit, NOW)
+        await master.wait_heard(1)
+        master.channels[0].close_nowait("the test says so")
+        await client.wait_closed()
+        assert client.sent == []
+
+
+async def test_what_never_left_is_refused_so_that_the_client_asks_for_the_route() -> None:
+    async with passing_on() as (routes, _):
+        gone = open_listener("127.0.0.1", 0)
+        gone.close()
+        routes.open(f"127.0.0.1:{gone.port}", 0)
+        client = Client()
+        routes.pass_on(client, send(4), NOW)
+        (answer,) = await client.wait_sent(1)
+        assert (answer.code, answer.opaque) == (ResponseCode.SERVICE_NOT_AVAILABLE, 4)
+
+
+async def test_more_than_may_wait_is_refused_at_once() -> None:
+    async with passing_on() as (routes, _):
+        client = Client()
+        for opaque in range(WAITING_MAX + 1):
+            routes.pass_on(client, send(opaque), NOW)
+        assert [answer.opaque for answer in client.sent] == [WAITING_MAX]
+        assert routes.statistics(0).refused_total == 1
+
+
+async def test_when_it_ends_what_is_under_way_is_still_answered() -> None:
+    async with passing_on() as (routes, _):
+        client = Client()
+        routes.pass_on(client, send(1), NOW)
+        assert routes.statistics(0).left_s == PASS_ON_MS / 1000
+        routes.close()
+        assert routes.statistics(0).left_s == 0
+        (answer,) = await client.wait_sent(1)
+        assert answer.code == ResponseCode.SUCCESS
+        routes.pass_on(client, send(2), NOW)
+        assert client.sent[1].code == ResponseCode.SERVICE_NOT_AVAILABLE

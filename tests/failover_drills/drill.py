@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 import statistics
 import sys
@@ -31,6 +32,7 @@ TOPIC = "drill"
 QUEUES = 4
 READ_S = 90.0
 READERS = ("cpp", "js")
+IN_A_ROW = 5
 
 
 @attrs.define(eq=False)
@@ -67,9 +69,6 @@ class Drill:
             ),
             StockSender("cpp", clients.producer("cpp", namesrv, timeout_ms=3000), TOPIC),
         ]
-        # The C++ client asks for routes every 30 s, and nothing can be done about that while the
-        # broker it knows is dead: rounds do not wait for it, the account does.
-        self.prompt = self.senders[:2]
         self.readers: dict[str, StockConsumer] = {
             kind: clients.consumer(kind, namesrv, f"readers-{kind}", TOPIC)  # type: ignore[arg-type]
             for kind in READERS
@@ -81,10 +80,14 @@ class Drill:
         self.gaps = {"planned": Gaps(), "forced": Gaps()}
         for sender in self.senders:
             sender.start()
-        for sender in self.senders:
-            sender.wait_for_more()
+        self.wait_for_everybody()
         for watch in self.watches:
             watch.start()
+
+    def wait_for_everybody(self) -> None:
+        """Every client has found the master of the moment."""
+        for sender in self.senders:
+            sender.wait_for_more()
 
     def plan_once(self) -> Switch:
         """A planned switch."""
@@ -111,12 +114,15 @@ class Drill:
 
     def _settle(self, kind: str, switch: Switch) -> None:
         assert switch.code == 0, f"{kind}: exit {switch.code}\n{switch.text}\n{self.set.describe()}"
-        for sender in self.prompt:
+        # The C++ client asks for routes every 30 s, and when the broker it knows is dead nobody can
+        # pass its messages on: forced rounds do not wait for it.
+        prompt = self.senders if kind == "planned" else self.senders[:2]
+        for sender in prompt:
             sender.wait_for_more()
         until_s = time.monotonic()
         self._master = self.set.master.address
         gaps = self.gaps[kind]
-        for sender in self.prompt:
+        for sender in prompt:
             gaps.by_client.setdefault(sender.label, []).append(
                 sender.gap_s(switch.began_s - 1.0, until_s)
             )
@@ -130,8 +136,7 @@ class Drill:
 
         Errors: AssertionError with what was broken.
         """
-        for sender in self.senders:
-            sender.wait_for_more()
+        self.wait_for_everybody()
         for sender in self.senders:
             sender.stop()
         attempts = [attempt for sender in self.senders for attempt in sender.attempts]
@@ -213,22 +218,34 @@ def spread_ms(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def run_rounds(
-    drill: Drill, planned: int, forced: int, say: Callable[[str], None] = lambda line: None
+    drill: Drill,
+    planned: int,
+    forced: int,
+    say: Callable[[str], None] = lambda line: None,
+    *,
+    minutes: float = math.inf,
 ) -> None:
-    """The two kinds in turns."""
-    for number in range(max(planned, forced)):
-        if number < planned:
-            switch = drill.plan_once()
-            say(f"planned {number + 1}: {switch.ended_s - switch.began_s:.2f} s")
-        if number < forced:
-            switch = drill.force_once()
-            say(f"forced {number + 1}: {switch.ended_s - switch.began_s:.2f} s")
+    """A few of one kind, a few of the other, and so on; no new ones after so many minutes."""
+    until_s = time.monotonic() + minutes * 60
+    done = {"planned": 0, "forced": 0}
+    wanted = {"planned": planned, "forced": forced}
+    switches = {"planned": drill.plan_once, "forced": drill.force_once}
+    while done != wanted:
+        for kind, count in wanted.items():
+            drill.wait_for_everybody()
+            for _ in range(min(IN_A_ROW, count - done[kind])):
+                if time.monotonic() > until_s:
+                    return
+                switch = switches[kind]()
+                done[kind] += 1
+                say(f"{kind} {done[kind]}: {switch.ended_s - switch.began_s:.2f} s")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=100, help="of each kind (default: 100)")
     parser.add_argument("--slaves", type=int, default=1, help="how many (default: 1)")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no new rounds after")
     parser.add_argument("--output", type=Path, help="write the account there as JSON, too")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="trioha-drill-"))

@@ -277,13 +277,6 @@ MUTANTS = (
         "a new leader does not know yet what is committed",
     ),
     Mutant(
-        "answers-of-an-older-term-count",
-        "node",
-        "elif message.term < state.term:",
-        "elif message.term < state.term and not isinstance(message, say.PushResponse):",
-        "a watermark from before the election, of bytes that have been cut since",
-    ),
-    Mutant(
         "installs-on-any-conflict",
         "entry_handler",
         "        if common < compare.begin_offset:\n",

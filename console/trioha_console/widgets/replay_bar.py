@@ -9,17 +9,18 @@ from textual.message import Message
 from textual.widgets import Static
 
 from trioha.times import moment_in_words
-from trioha.watch.marks import Mark
+from trioha.watch.marks import ALERT, LINK, NODE, ROLE, Mark
 from trioha.watch.replay import Replay
 from trioha_console.cells import Span
 from trioha_console.roles import content_of
 
 _ROLES = ("good", "warn", "bad")
+_KINDS = (ROLE, LINK, NODE, ALERT)
 _TICKS = ("╷", "▵", "▲")
 
 
 class ReplayBar(Static):
-    """Two lines: the slider, and the newest mark at or before the play head. A click jumps."""
+    """Two lines: the slider, and what happened last before the play head. A click jumps."""
 
     DEFAULT_CSS = """
     ReplayBar {
@@ -84,14 +85,21 @@ def _slider(replay: Replay, width: int) -> list[Span]:
 
 
 def _newest(replay: Replay) -> list[Span]:
-    mark = newest_mark(replay)
-    if mark is None:
+    marks = newest_marks(replay)
+    if not marks:
         return [(f"{len(replay.marks)} marks; ] goes to the next", "dim")]
-    role = _ROLES[min(2, max(0, mark.level))]
-    return [(f"{moment_in_words(mark.wall_ms)[11:19]}  ", "dim"), (mark.text, role)]
+    spans: list[Span] = [(f"{moment_in_words(marks[0].wall_ms)[11:19]}  ", "dim")]
+    for number, mark in enumerate(marks):
+        role = _ROLES[min(2, max(0, mark.level))]
+        spans += [("  ·  ", "dim")] * bool(number) + [(mark.text, role)]
+    return spans
 
 
-def newest_mark(replay: Replay) -> Mark | None:
-    """The last thing that happened up to the play head."""
+def newest_marks(replay: Replay) -> list[Mark]:
+    """What happened last up to the play head; of one moment what matters most comes first."""
     index = bisect_right([mark.wall_ms for mark in replay.marks], replay.at_wall_ms)
-    return replay.marks[index - 1] if index else None
+    if not index:
+        return []
+    newest_ms = replay.marks[index - 1].wall_ms
+    found = [mark for mark in replay.marks[:index] if mark.wall_ms == newest_ms]
+    return sorted(found, key=lambda mark: _KINDS.index(mark.kind) if mark.kind in _KINDS else 9)

@@ -80,6 +80,13 @@ def test_a_slave_made_master_by_its_configuration_begins_a_term_of_its_own() -> 
     assert [record.start_offset for record in node.it.history] == [0, 700]
 
 
+def test_a_first_master_made_slave_by_its_configuration_is_one() -> None:
+    node = Node()
+    node.it.meet_members({1: "b:1"})
+    node.start(master=False)
+    assert (node.it.standing, node.it.unconfirmed) == (SLAVE, False)
+
+
 def test_a_deposed_master_comes_back_as_a_slave_whatever_its_configuration_says() -> None:
     node = Node()
     node.it.adopt(successor_of(node, 2))

@@ -9,12 +9,12 @@ the newest epoch heard of, and which record is of our own making (its nonce). So
 been fenced stays so through a crash, and one that has handed over does not come back as master.
 
 On its start a node that never had a slave of our kind takes the role of its configuration, as in
-RocketMQ. One configured as master whose newest record is another node's first term has been made
-master by an edited configuration: that is a new term, and it says so. Every other node goes by its
-history. If the newest record is its own it was master, and for all it knows somebody was promoted
-while it was away: it comes up FENCED and *unconfirmed* until others spoke (`ha.confirmation`).
-Members are who it ever shook hands with, and whom those knew; a newer term can have begun on one of
-them only.
+RocketMQ, and one of a set that was never failed over is a slave where its configuration says so.
+One configured as master whose newest record is another node's first term has been made master by an
+edited configuration: that is a new term, and it says so. Every other node goes by its history. If
+the newest record is its own it was master, and for all it knows somebody was promoted while it was
+away: it comes up FENCED and *unconfirmed* until others spoke (`ha.confirmation`). Members are who
+it ever shook hands with, and whom those knew; a newer term can have begun on one of them only.
 
 The number alone does not tell two terms apart that two operators began at once. Which of the two
 stands is the name server's word (`namesrv.masterships`), so only that fences for an equal number.
@@ -211,7 +211,9 @@ class Mastership:
         if configured_master and not self._has_master():
             epoch = self.known_epoch + 1
             self.begin_term(epoch, log_end, nonce=nonce, sync=sync, wall_ms=wall_ms)
-        elif not self.is_own:
+        elif not self.is_own or (
+            not configured_master and self.known_epoch <= _UNCONTESTED_EPOCH_MAX
+        ):
             self.standing = Standing.SLAVE
         elif self._kept.known_epoch > self.epoch or self._kept.fenced_by:
             self.standing = Standing.FENCED

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgpack
 import trio
 
 from trioha.config import BrokerRole
-from trioha.errors import TriohaError, Unreachable
 from trioha.ha.confirmation import Answer, Finding, MemberWord, Returning, judge
 from trioha.ha.epochs import NONCE_BYTES
-from trioha.services.remoting_client import open_remoting_client, parse_address
-from trioha.services.transport import connect
-from trioha.wire.codes import RequestCode, ResponseCode
-from trioha.wire.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
     from trioha.services.broker_node import BrokerNode
@@ -120,29 +114,8 @@ async def _ask_members(node: BrokerNode) -> dict[int, MemberWord | None]:
 
 async def _ask(node: BrokerNode, home_id: int, address: str) -> MemberWord | None:
     """What the member says of itself; None if it is not there, or is somebody else by now."""
-    try:
-        transport = await connect(*parse_address(address))
-    except (OSError, TriohaError):
+    answer = await node.handshake.ask_member(address)
+    if answer is None or (answer.broker_name, answer.home_id) != (node.config.broker_name, home_id):
         return None
-    async with open_remoting_client(
-        *parse_address(address), node.clock, transport=transport
-    ) as client:
-        try:
-            response = await client.request(RemotingCommand(RequestCode.TRIOHA_NODE_STATUS))
-        except Unreachable:
-            return None
-        if response.code != ResponseCode.SUCCESS:
-            return None
-        return _word_of(response.body_bytes(), node.config.broker_name, home_id)
-
-
-def _word_of(body: bytes, broker_name: str, home_id: int) -> MemberWord | None:
-    try:
-        status: dict[str, Any] = msgpack.unpackb(body)
-        if (status["name"], status["home_id"]) != (broker_name, home_id):
-            return None
-        return MemberWord(
-            int(status["epoch"]), int(status["log_epoch"]), int(status["max_phy_offset"])
-        )
-    except (ValueError, KeyError, TypeError, msgpack.UnpackException):
-        return None
+    log = answer.log
+    return MemberWord(answer.known_epoch, log.history.epoch_at(log.end), log.end)

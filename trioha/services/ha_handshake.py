@@ -168,6 +168,23 @@ class Handshake:
         checksums = [checksum(self._store, span) for span in ours.spans]
         return answer, agree(found, ours, answer, checksums)
 
+    async def ask_member(self, address: str) -> HelloAnswer | None:
+        """What another node of the set says of itself; None if it is not there.
+
+        It hears of our epoch by being asked: a master of an older one is deposed by that.
+        """
+        try:
+            transport = await self._connect_to(*parse_address(address))
+        except (OSError, TriohaError):
+            return None
+        async with open_remoting_client(
+            *parse_address(address), self._clock, transport=transport
+        ) as client:
+            try:
+                return await self._ask(client, self._hello())
+            except TriohaError:
+                return None
+
     def _hello(self) -> Hello:
         mastership, store = self._mastership, self._store
         return Hello(

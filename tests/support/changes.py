@@ -6,7 +6,6 @@ import contextlib
 import random
 import socket
 import threading
-from collections import deque
 
 import attrs
 from support.admin import receive_frame, request
@@ -18,6 +17,7 @@ PATIENCE_S = 60.0
 QUEUES = 4
 GROUPS = ("readers", "writers")
 Progress = tuple[str, int]  # group, queue id
+Change = tuple[Progress, int] | str
 
 
 @attrs.define(eq=False)
@@ -88,7 +88,7 @@ class Changes:
 
     def _run(self) -> None:
         host, port = self.address.rsplit(":", 1)
-        waiting: deque[tuple[Progress, int] | str] = deque()
+        waiting: dict[int, Change] = {}
         # The broker dying under us is what most tests are about.
         with (
             contextlib.suppress(ConnectionError),
@@ -103,31 +103,35 @@ class Changes:
                     batch += self._next(rng, number, waiting)
                 connection.sendall(batch)
                 for _ in range(rng.randint(1, self.window)):
-                    self._take(decode_frame(receive_frame(connection)), waiting.popleft())
+                    self._take(decode_frame(receive_frame(connection)), waiting)
+
             while waiting:
-                self._take(decode_frame(receive_frame(connection)), waiting.popleft())
+                self._take(decode_frame(receive_frame(connection)), waiting)
         with self._changed:
             self._changed.notify_all()
 
-    def _next(
-        self, rng: random.Random, number: int, waiting: deque[tuple[Progress, int] | str]
-    ) -> bytes:
+    def _next(self, rng: random.Random, number: int, waiting: dict[int, Change]) -> bytes:
         if rng.random() < self.topic_chance:
             name = f"{self.topic}-{number}"
-            waiting.append(name)
+            waiting[number] = name
             fields: dict[str, ExtValue] = {
                 "topic": name,
                 "readQueueNums": 1,
                 "writeQueueNums": 1,
                 "perm": 6,
             }
-            return encode(RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, fields))
+            return encode(
+                RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, fields, opaque=number)
+            )
         progress = (rng.choice(GROUPS), rng.randrange(QUEUES))
         self.sent[progress] = number
-        waiting.append((progress, number))
-        return encode(commit_command(progress[0], self.topic, progress[1], number))
+        waiting[number] = progress, number
+        command = commit_command(progress[0], self.topic, progress[1], number)
+        command.opaque = number
+        return encode(command)
 
-    def _take(self, answer: RemotingCommand, change: tuple[Progress, int] | str) -> None:
+    def _take(self, answer: RemotingCommand, waiting: dict[int, Change]) -> None:
+        change = waiting.pop(answer.opaque)
         with self._changed:
             self.answered += 1
             self._changed.notify_all()
@@ -140,7 +144,9 @@ class Changes:
             elif isinstance(change, str):
                 self.topics.append(change)
             else:
-                self.acknowledged[change[0]] = change[1]
+                # Requests that a node passes on may be answered out of order.
+                before = self.acknowledged.get(change[0], 0)
+                self.acknowledged[change[0]] = max(before, change[1])
 
 
 def commit_command(group: str, topic: str, queue_id: int, offset: int) -> RemotingCommand:

@@ -256,6 +256,8 @@ class RoleControl:
         self._was_master = False
         routes = node.old_routes
         routes.open(address, node.clock.now_ms())
+        # What is not passed on a slave refuses: parked any longer, it would never be answered.
+        node.core.restore()
         node.core.divert(PASSED_ON, routes.pass_on)
         for code in COPIED:
             node.core.divert((code,), routes.copying(node.core.handlers[code]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgpack
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioha.journal_file import JournalFile
@@ -69,6 +69,7 @@ def test_the_last_events_of_a_name_begin_where_the_first_of_them_is() -> None:
     assert tail.sequence_of_last(100, set()) == 0
 
 
+@settings(deadline=None)
 @given(
     st.integers(0, 60),
     st.integers(8, 400),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioha.redaction import redacted, without_secrets
@@ -50,6 +50,7 @@ def test_settings_of_either_shape_are_hidden_in_depth() -> None:
     assert clean["broker"] == {"haSecret": "******", "haSecretEmpty": "", "listenPort": 1}
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(["haSecret", "password", "x.token", "credentials", "accesskey"]),
     st.text("abcXYZ019_-/+.", min_size=6),

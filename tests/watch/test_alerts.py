@@ -7,7 +7,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.raw_answers import RawCluster
 
@@ -150,6 +150,7 @@ def test_a_clock_that_is_set_back_only_delays() -> None:
     assert fed.look(12) == [(Level.OK, Level.WARN)]
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.one_of(st.none(), st.integers(0, 30)), max_size=80),
     st.integers(0, 6),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.raw_answers import RawCluster
 
@@ -25,7 +25,7 @@ ODD: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_whatever_a_field_holds_nothing_raises(data: st.DataObject) -> None:
     cluster = RawCluster()

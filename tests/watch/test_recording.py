@@ -89,7 +89,7 @@ def test_frames_that_build_on_damage_are_left_out_until_the_next_key() -> None:
     assert seen == frames[:10] + frames[KEY_FRAMES:]
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_no_damage_invents_a_frame(draw: st.DataObject) -> None:
     data, frames, ends = recorded(8)
@@ -105,6 +105,7 @@ def test_no_damage_invents_a_frame(draw: st.DataObject) -> None:
         assert recording.raw(number) in frames
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.dictionaries(

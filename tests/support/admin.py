@@ -79,7 +79,7 @@ def wait_for_progress(broker: str, group: str, topic: str, queues: int, within_s
         behind = {
             queue_id: (
                 consumer_offset(broker, group, topic, queue_id),
-                _max_offset(broker, topic, queue_id),
+                max_offset(broker, topic, queue_id),
             )
             for queue_id in range(queues)
         }
@@ -95,7 +95,7 @@ def consumer_offset(broker: str, group: str, topic: str, queue_id: int) -> int:
     return answer.ext_int("offset") if answer.code == ResponseCode.SUCCESS else -1
 
 
-def _max_offset(broker: str, topic: str, queue_id: int) -> int:
+def max_offset(broker: str, topic: str, queue_id: int) -> int:
     fields: Fields = {"topic": topic, "queueId": queue_id}
     answer = request(broker, RemotingCommand(RequestCode.GET_MAX_OFFSET, fields))
     assert answer.code == ResponseCode.SUCCESS, f"{answer.code} {answer.remark}"

@@ -1,31 +1,33 @@
-"""A failover by hand under stock clients, and all that the clients were told about it.
+"""A failover under stock clients, and all that the clients were told about it.
 
 A SYNC_MASTER with a slave takes messages from the C++ and the Node.js client. It is killed with
-SIGKILL under load; its slave is stopped and started again as the master, by its settings; the load
-goes on, at first without a slave; the old master comes back as the slave. In the end an auditor
-reads both topics from their first message: what is stored is what it was told, place, time and
-size of each message. Nothing here reads a store.
+SIGKILL under load; an operator makes its slave the master with `trioha failover`; the load goes on,
+at first without a slave; the old master comes back and follows. In the end an auditor reads both
+topics from their first message: what is stored is what it was told, place, time and size of each
+message. Nothing here reads a store.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
-from support.admin import consumer_offset, create_topic
+from support.admin import consumer_offset, create_topic, max_offset
 from support.clients import Clients, Kind, Received, SendFailed, StockConsumer, StockProducer
-from support.cluster import SMALL_FILES, Cluster
-from support.processes import Node, Processes, trioha_broker
-from support.status import wait_in_sync, wait_level, wait_until
-
-from trioha.store.inspect import diff_logs
+from support.cluster import Cluster
+from support.processes import Processes
+from support.status import run_trioha, wait_in_sync, wait_level, wait_until
 
 TOPICS: dict[Kind, str] = {"cpp": "orders", "js": "events"}
 QUEUES = {"orders": 4, "events": 2}
-PHASE_S = 4.0
+PHASE_SENDS = 400
 PAUSE_S = 0.004
 GOES_ON_S = 90.0
 """The C++ client asks for routes every thirty seconds, and may just have done so."""
@@ -58,14 +60,15 @@ class Incident:
     """Topic -> every message in it, as the auditor was given them."""
     committed: dict[tuple[str, str], dict[int, int]] = attrs.field(factory=dict)
     """(group, topic) -> queue -> the offset that the broker answers to a consumer of the group."""
+    starting_ms: int = 0
     serving_ms: int = 0
     killed_ms: tuple[int, int] = (0, 0)
     """Before and after the kill: it died in between."""
-    restarting_ms: int = 0
+    switch: dict[str, Any] = attrs.field(factory=dict)
+    """What `trioha failover -o json` told the operator."""
     served_again_ms: tuple[int, int] = (0, 0)
-    """Before and after the new master said that it is ready."""
+    """Before and after the operator's command."""
     slave_back_ms: int = 0
-    """0 when the old master's log holds what the new one's does not."""
     stopped_ms: tuple[int, int] = (0, 0)
 
     def told(self, status: str) -> list[Told]:
@@ -132,6 +135,7 @@ def live_through(processes: Processes, clients: Clients) -> Incident:
     Errors: ProcessFailed when something does not come about in time.
     """
     cluster = Cluster(processes)
+    starting_ms = now_ms()
     cluster.start("SYNC_MASTER", slave=True)
     master, slave = cluster.master, cluster.slave
     assert master.store is not None
@@ -141,7 +145,7 @@ def live_through(processes: Processes, clients: Clients) -> Incident:
         slave.store,
         processes.root / cluster.namesrv_node.name / "journal",  # type: ignore[union-attr]
     )
-    incident.serving_ms = now_ms()
+    incident.starting_ms, incident.serving_ms = starting_ms, now_ms()
     wait_in_sync(master)
     for topic, queues in QUEUES.items():
         create_topic(master.address, cluster.namesrv, topic, queues)
@@ -151,65 +155,38 @@ def live_through(processes: Processes, clients: Clients) -> Incident:
         for kind in TOPICS
     ]
     readers.wait_until_ready()
-    time.sleep(PHASE_S)
+    _goes_on(loads, PHASE_SENDS)
     before_ms = now_ms()
     master.kill()
     incident.killed_ms = (before_ms, now_ms())
-    time.sleep(2)
-    new_master = _promote(processes, cluster, slave, incident)
+    wait_until("a client to notice", lambda: bool(incident.told("")), GOES_ON_S)
+    _fail_over(cluster, incident)
     # The C++ client takes SLAVE_NOT_AVAILABLE for a failure: it stores the message again, three
     # times, and gives up. Only the other one goes on without a slave.
     _goes_on([load for load in loads if load.kind == "js"], 200)
-    _bring_back(processes, cluster, master, new_master, incident)
-    if incident.slave_back_ms:
-        _goes_on(loads, 200)
+    master.start()
+    wait_in_sync(slave)
+    incident.slave_back_ms = now_ms()
+    _goes_on(loads, 200)
     for load in loads:
         load.stop()
-    _audit(clients, cluster, new_master.address, incident, readers)
-    if cluster.slave_node is not None and incident.slave_back_ms:
-        wait_level(new_master, cluster.slave)
+    _audit(clients, cluster, slave.address, incident, readers)
+    wait_level(slave, master)
     before_ms = now_ms()
-    for node in (cluster.slave_node, new_master, cluster.namesrv_node):
-        if node is not None and node.running:
-            assert node.stop() == 0
+    for node in (master, slave, cluster.namesrv_node):
+        assert node is not None
+        assert node.stop() == 0
     incident.stopped_ms = (before_ms, now_ms())
     return incident
 
 
-def _promote(processes: Processes, cluster: Cluster, slave: Node, incident: Incident) -> Node:
-    """The slave's store under a master's settings, on the slave's own port."""
-    incident.restarting_ms = now_ms()
-    assert slave.stop() == 0
-    cluster.slave_node = None
-    node = _broker(processes, cluster, slave, 0, "SYNC_MASTER")
+def _fail_over(cluster: Cluster, incident: Incident) -> None:
     before_ms = now_ms()
-    node.start()
+    options = ("--force", "--yes", "-n", cluster.namesrv, "-o", "json")
+    done = run_trioha("failover", "broker-a", *options)
+    assert done.code == 0, done.out + done.err
     incident.served_again_ms = (before_ms, now_ms())
-    return node
-
-
-def _bring_back(
-    processes: Processes, cluster: Cluster, old: Node, master: Node, incident: Incident
-) -> None:
-    """The old master follows, unless its log has an end that nobody was promised."""
-    diff = diff_logs(old.commitlog, master.commitlog)
-    if diff.first_difference is None and diff.end_a <= diff.end_b:
-        cluster.slave_node = _broker(processes, cluster, old, 1, "SLAVE")
-        cluster.slave.start()
-        wait_in_sync(master)
-        incident.slave_back_ms = now_ms()
-
-
-def _broker(processes: Processes, cluster: Cluster, like: Node, broker_id: int, role: str) -> Node:
-    return trioha_broker(
-        processes,
-        cluster.namesrv,
-        broker_id=broker_id,
-        role=role,
-        port=int(like.address.rpartition(":")[2]),
-        store=like.store,
-        settings=SMALL_FILES,
-    )
+    incident.switch = json.loads(done.out)
 
 
 def _goes_on(loads: list[_Load], more: int) -> None:
@@ -235,8 +212,10 @@ def _audit(
     for topic, auditor in auditors.items():
         auditor.wait_for_bodies(body for body in acknowledged if body.startswith(f"{topic}-"))
     readers.wait_for_bodies(body for body in acknowledged if body.startswith("orders-"))
-    # What was stored and not acknowledged comes with the rest, or right behind it.
-    time.sleep(1)
+    # What was stored and not acknowledged is in the queues too.
+    for topic, auditor in auditors.items():
+        ends = {queue: max_offset(broker, topic, queue) for queue in range(QUEUES[topic])}
+        wait_until(f"{topic} to be read", partial(_is_read, auditor, ends))
     for consumer in (*auditors.values(), readers):
         consumer.stop()
     groups = [("readers", "orders"), *((f"audit-{topic}", topic) for topic in QUEUES)]
@@ -249,6 +228,13 @@ def _audit(
     for topic, auditor in auditors.items():
         once = {(each.queue_id, each.queue_offset): each for each in auditor.messages}
         incident.stored[topic] = [once[place] for place in sorted(once)]
+
+
+def _is_read(auditor: StockConsumer, ends: Mapping[int, int]) -> bool | str:
+    """Whether all that lies before these ends was received; if not, what is missing."""
+    wanted = {(queue, offset) for queue, end in ends.items() for offset in range(end)}
+    missing = wanted - {(each.queue_id, each.queue_offset) for each in auditor.messages}
+    return f"{len(missing)} messages are missing" if missing else True
 
 
 def now_ms() -> int:

@@ -47,13 +47,17 @@ async def confirm_mastership(
             await _act(node, finding, moment_over=moment_over)
         if waiting and (moment_over or not _is_in_doubt(node)):
             waiting = False
-            if node.role is BrokerRole.SLAVE:
-                node.roles.say_role()
-            task_status.started()
+            _settled(node, task_status)
         await trio.sleep(again_s)
         again_s = min(2 * again_s, AGAIN_MAX_S)
-    if waiting:
-        task_status.started()
+    if waiting:  # somebody else has told us while this task slept
+        _settled(node, task_status)
+
+
+def _settled(node: BrokerNode, task_status: trio.TaskStatus[None]) -> None:
+    if node.role is BrokerRole.SLAVE:
+        node.roles.say_role()
+    task_status.started()
 
 
 def _is_in_doubt(node: BrokerNode) -> bool:

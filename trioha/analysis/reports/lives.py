@@ -218,10 +218,11 @@ class Lives:
                 life.refusals[-1] = (begin, at_ms, reason)
         elif name == "broker_progress":
             life.refused_count = number(row, "refused_total")
-            if not life.stints and life.is_cut:
-                # The journal has forgotten how it began; each sample says what it is.
+            if not life.stints:
+                # The journal has forgotten how it began, or never heard; each sample says it.
                 _begin_stint(life, fields.get("role", ""), life.begin_ms, None)
-                life.ready_ms = life.begin_ms if life.ready_ms is None else life.ready_ms
+                if life.is_cut and life.ready_ms is None:
+                    life.ready_ms = life.begin_ms
         elif name == "ha_disconnected" and fields.get("reason") != OWN_END:
             witness = _Witness(at_ms, life.journal, life.broker, "", fields.get("peer", ""))
             self._witnesses.append(witness)

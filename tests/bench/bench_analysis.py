@@ -300,16 +300,18 @@ def _section(rows: Sequence[Row]) -> str:
         f" {rows[0].log_bytes // rows[0].messages} bytes a record, warm in the page cache. Bare:"
         " the decoder in one Python loop, from bytes to the columns as Arrow arrays. Header scan:"
         " the same columns of every record into the JVM, Spark's start not counted. Of bare: rows"
-        " per second and core, as a share of the bare loop's. Full report: `trioha analyze` with"
+        " per second and core, as a share of the bare loop's; behind it the same of processor time,"
+        " which is what is left of it on a busy machine. Full report: `trioha analyze` with"
         " every report that one store without a journal allows, start and all. Cpu: processor time"
         " of all processes. Memory: the largest any one process had.",
         "",
-        "| log | messages | cores | bare (cpu) | header scan (cpu) | of bare | M msg/s |"
+        "| log | messages | cores | bare (cpu) | header scan (cpu) | of bare (of cpu) | M msg/s |"
         " full report (cpu) | s per GiB | Python worker | JVM |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         share = row.bare.wall_s / row.scan.wall_s / row.cores
+        cpu_share = row.bare.cpu_s / row.scan.cpu_s
         full = per_gib = "-"
         if row.full is not None:
             full = f"**{row.full.wall_s:.0f} s** ({row.full.cpu_s:.0f} s)"
@@ -317,7 +319,7 @@ def _section(rows: Sequence[Row]) -> str:
         lines.append(
             f"| {_words(row.log_bytes)} | {row.messages:,} | {row.cores}"
             f" | {row.bare.wall_s:.1f} s ({row.bare.cpu_s:.1f} s)"
-            f" | {row.scan.wall_s:.1f} s ({row.scan.cpu_s:.1f} s) | {share:.2f}"
+            f" | {row.scan.wall_s:.1f} s ({row.scan.cpu_s:.1f} s) | {share:.2f} ({cpu_share:.2f})"
             f" | {row.messages / row.scan.wall_s / 1e6:.2f} | {full} | {per_gib}"
             f" | {row.worker_bytes // MIB} MiB | {row.jvm_bytes // MIB} MiB |"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import tarfile
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
+GOLDEN = Path(__file__).resolve().parents[2] / "store" / "golden"
 SWITCH = "spark.sql.python.filterPushdown.enabled"
 BASE_MS = 1_700_000_000_000
 
@@ -245,6 +247,30 @@ def test_queue_entries_are_rows(session: SparkSession, tmp_path: Path) -> None:
     rows = frame.orderBy("queue_id", "queue_offset").collect()
     assert len(rows) == 60
     assert tuple(rows[31]) == (str(tmp_path), "T", 1, 1, 100, 100, 1)
+
+
+def test_every_source_reads_a_java_store_of_dledger_mode(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    with tarfile.open(GOLDEN / "java-dledger.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    told = json.loads((GOLDEN / "java-dledger.json").read_text())
+    expected = {(each["phy_offset"], each["queue_id"], each["queue_offset"]) for each in told}
+
+    def rows(source: str, *names: str) -> list[tuple[Any, ...]]:
+        frame = session.read.format(source).load(str(tmp_path)).where("topic = 'golden'")
+        return [tuple(row) for row in frame.select(*names).collect()]
+
+    places = ("phy_offset", "queue_id", "queue_offset")
+    assert set(rows("rocketmq_commitlog", *places)) == expected
+    assert set(rows("rocketmq_consumequeue", *places)) == expected
+    found = rows("rocketmq_commitlog_full", *places, "keys", "crc_ok")
+    keys = {each["phy_offset"]: each["keys"] or None for each in told}
+    assert {row[0]: row[3] or None for row in found} == keys
+    assert all(row[4] for row in found)
+    assert all(index is not None for (index,) in rows("rocketmq_commitlog", "entry_index"))
+    corrupt = session.read.format("rocketmq_commitlog_corrupt").load(str(tmp_path))
+    assert corrupt.count() == 0
 
 
 def test_journals_are_rows_and_their_damage_too(session: SparkSession, tmp_path: Path) -> None:

@@ -304,3 +304,14 @@ def test_a_slave_that_lost_power_is_in_doubt_until_it_was_level_again() -> None:
     node.it.note_whole()
     node.start(master=False)
     assert not stands(node)[2]
+
+
+def test_an_epoch_that_was_only_promised_is_told_to_nobody() -> None:
+    node = Node()
+    assert node.it.begun == (1, node.it.nonce)
+    node.it.fence("handed over to 1", epoch=2)
+    assert node.it.known_epoch == 2
+    assert node.it.begun == (1, node.it.nonce), "it may turn out to be void"
+    assert node.it.resume()
+    node.it.hear(3, nonce(3), "somebody")
+    assert node.it.begun == (3, nonce(3))

@@ -242,6 +242,38 @@ async def test_puts_that_were_parked_are_stored_when_nothing_comes_of_the_switch
         assert "writes_resumed" in pair.events[0].names()
 
 
+async def test_a_broker_that_ends_in_the_middle_of_a_switch_tells_who_is_parked(
+    tmp_path: Path,
+) -> None:
+    async with running_pair(tmp_path) as pair:
+        host, port = parse_address(pair.addresses[0].listen)
+        async with (
+            open_remoting_client(host, port, Clock()) as operator,
+            open_remoting_client(host, port, Clock()) as client,
+        ):
+            await take_ticket(operator)
+            await step(operator, RequestCode.PAUSE_WRITES, pause_ms=20_000)
+            answers: list[RemotingCommand] = []
+
+            async def put() -> None:
+                answers.append(await client.request(send()))
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(put)
+                await wait_parked(operator)
+                pair.shutdowns[0].set()
+            assert answers[0].code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert "shutting down" in (answers[0].remark or "")
+
+
+async def wait_parked(client: RemotingClient) -> None:
+    """Not ideal: nobody tells that a put has been parked, so it asks, pausing again."""
+    while True:
+        if (await step(client, RequestCode.PAUSE_WRITES, pause_ms=20_000))["puts_parked"]:
+            return
+        await trio.sleep(0.01)
+
+
 async def test_who_handed_over_and_hears_nothing_more_asks_the_target_and_goes_on(
     tmp_path: Path,
 ) -> None:

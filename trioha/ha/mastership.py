@@ -165,6 +165,17 @@ class Mastership:
         return self._known_nonce_of(self.known_epoch)
 
     @property
+    def begun(self) -> tuple[int, bytes]:
+        """Number and nonce of the newest epoch that is known to have begun: what others are told.
+
+        One that was only promised, at a hand-over, may be void: told of, it would fence whoever
+        takes over again under the epoch before.
+        """
+        if self._kept.known_nonce and self._kept.known_epoch >= self.epoch:
+            return self._kept.known_epoch, self._kept.known_nonce
+        return self.epoch, self.nonce
+
+    @property
     def fenced_by(self) -> str:
         """Who holds the newer epoch, or what else keeps writes out; "" for nothing."""
         if self.unconfirmed:

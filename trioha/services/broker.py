@@ -111,6 +111,7 @@ async def _serve_store(
                     await shutdown.wait()
                     node.events.event("node_stopping", reason="asked to")
                     node.stopping = True
+                    node.roles.stop()
                     node.core.stop_writes("the broker is shutting down")
                     services.cancel_scope.cancel()
                 with trio.move_on_after(node.config.shutdown_grace / 1000):

@@ -192,8 +192,8 @@ class Handshake:
             home_id=mastership.home_id,
             address=self._address,
             log=Extent(mastership.history, store.min_phy_offset, store.max_phy_offset),
-            known_epoch=mastership.known_epoch,
-            known_nonce=mastership.known_nonce,
+            known_epoch=mastership.begun[0],
+            known_nonce=mastership.begun[1],
             members=mastership.members,
         )
 

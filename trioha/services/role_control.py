@@ -347,6 +347,8 @@ class RoleControl:
     def on_time(self, instant: Instant) -> None:
         """Nobody has said who is master: clients find out from the route sooner."""
         node = self._node
+        if node.stopping:
+            return
         if self._parked_until_ms is not None and instant.now_ms >= self._parked_until_ms:
             self._refuse_parked("this node is not master any more, and knows of none")
         waits_ms = self.awaits_slave_until_ms
@@ -498,6 +500,10 @@ class RoleControl:
             attrs.evolve(node.config, broker_id=self.broker_id), mastership
         )
         node.registration.topics_changed()
+
+    def stop(self) -> None:
+        """The node ends: who is parked hears so while its connection is there."""
+        self._refuse_parked("the broker is shutting down")
 
     # What was parked.
 

@@ -165,6 +165,27 @@ def test_a_deposed_leader_cuts_nothing() -> None:
     assert node.state.end_offset == 3
 
 
+def test_a_truncate_that_comes_twice_cuts_once() -> None:
+    """A2: what has been written since is the leader's own."""
+    recovered = Recovered(
+        hard_state=HardState(1),
+        terms=TermTable(((1, 0),)),
+        configurations=ConfigurationTable(((0, Configuration.of("n0", "n1", "n2")),)),
+        end_offset=10,
+    )
+    node, log = _node(recovered=recovered)
+    truncate = say.Truncate("n1", "n0", 2, 1, 4, 1, 2)
+    node.step(truncate, 5000)
+    _drain(node, log, 5000)
+    assert node.state.end_offset == 4
+    node.step(say.Append("n1", "n0", 2, 2, 4, 1, 2, 0, b"abc"), 5001)
+    _drain(node, log, 5001)
+    node.step(truncate, 5002)
+    _drain(node, log, 5002)
+    assert node.state.end_offset == 7
+    assert node.state.cut_count == 1
+
+
 def test_a_follower_that_claims_more_than_there_is_is_refused() -> None:
     node, log = _leader_of_three()
     push = say.PushType.APPEND

@@ -57,13 +57,6 @@ MUTANTS = (
         "S6: what DLedger ships, 10 ms before the flush",
     ),
     Mutant(
-        "truncates-without-a-conflict",
-        "entry_handler",
-        "if offset < state.end_offset and state.terms.term_of(offset) != truncate.conflict_term:",
-        "if offset < state.end_offset:",
-        "S2, A2: an unconditional TRUNCATE; 300 acknowledged entries gone in 6 of 6 runs",
-    ),
-    Mutant(
         "keeps-a-second-end-for-votes",
         "member_state",
         "        self.held_offset = min(self.held_offset, phy_offset)\n",
@@ -226,13 +219,6 @@ MUTANTS = (
         "            for voter in state.configuration.voters\n        ]",
         "            for voter in state.configuration.members\n        ]",
         "a majority of members is no majority of voters",
-    ),
-    Mutant(
-        "two-changes-at-once",
-        "leadership",
-        "        if self.has_open_change:\n",
-        "        if False:\n",
-        "majorities of before and after need not meet",
     ),
     Mutant(
         "whoever-forgot-votes",

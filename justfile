@@ -102,3 +102,7 @@ docs:
 # Pictures in the docs, of an incident that is lived through for them; needs Chromium.
 pictures:
     PYTHONPATH=tests python tests/analysis/pictures.py
+
+# Pictures and transcript of docs/console.md, of an incident lived through; needs tmux and Chromium.
+console-pictures:
+    PYTHONPATH=tests:console python tests/console/pictures.py

@@ -72,6 +72,11 @@ class ConsoleApp(CommandActions, App[None]):
     Screen { background: $background; }
     ModalScreen { background: $background 60%; }
     ContentSwitcher { height: 1fr; }
+    NavLine, KeysLine, #detail-tabs {
+        link-style: none; link-color: $foreground; link-background: transparent;
+        link-style-hover: bold; link-background-hover: $primary 30%; link-color-hover: $foreground;
+    }
+    Toast { padding: 0 1; width: 56; }
     #too-small { display: none; color: $warning; height: 1fr; }
     .-tiny #too-small, .-low #too-small { display: block; }
     .-tiny ContentSwitcher, .-tiny HeaderLine, .-tiny NavLine, .-tiny KeysLine { display: none; }

@@ -23,8 +23,8 @@ from support.status import run_trioha
 from support.terminal import Terminal
 
 TOPIC = "orders"
-HEARTBEAT_S, LIMIT_S = 1, 6
-_AGE = re.compile(r"(\d+(?:\.\d)?)/6s")
+HEARTBEAT_S, LIMIT_S = 1, 12
+_AGE = re.compile(rf"(\d+(?:\.\d)?)/{LIMIT_S}s")
 
 Scene = Callable[[str], None]
 """Called with a name while the screen shows that scene."""
@@ -138,6 +138,7 @@ def live_through(drill: Drill) -> None:
     terminal.send("Enter")
     terminal.wait_for(r"● done: 1 .* is master of broker-a since epoch 2")
     terminal.wait_for(r"audit +done")
+    terminal.wait_for(rf"master +1 +{healthy.address}")
     drill.scene("done")
     terminal.send("Escape")
     terminal.wait_for(rf"{healthy.address} +writable +MASTER +2")
@@ -163,7 +164,11 @@ def read_again(drill: Drill) -> None:
     drill.scene("replay")
     _next_mark_until(terminal, r"no master")
     _next_mark_until(terminal, rf"{healthy.address} +writable +MASTER +2")
-    _next_mark_until(terminal, rf"{master.address} +(in sync|behind) +SLAVE +2")
+    terminal.send(":")
+    terminal.wait_for(r"^ :")
+    terminal.type("jump +1h")
+    terminal.send("Enter")
+    terminal.wait_for(rf"{master.address} +in sync +SLAVE +2")
     drill.leave_console()
 
 

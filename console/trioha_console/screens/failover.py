@@ -228,7 +228,7 @@ class FailoverScreen(Screen[None]):
             box = self.query_one("#fo-confirm", Input)
             box.display = True
             box.value = ""
-            box.focus()
+            self.set_focus(box)
 
     @on(Input.Submitted, "#fo-confirm")
     def _confirmed(self, event: Input.Submitted) -> None:

@@ -111,7 +111,7 @@ class MessagesView(View):
         self._submit(line)
 
     def action_ask(self) -> None:
-        self.query_one("#query", Input).focus()
+        self.screen.set_focus(self.query_one("#query", Input))
 
     def action_look(self) -> None:
         """The same body another way."""

@@ -64,7 +64,8 @@ class Prompt(Horizontal):
             box.value = value
         box.cursor_position = len(value)
         self.add_class("-open")
-        box.focus()
+        # At once: the keys after `:` may be here already, and `focus()` comes after them.
+        self.screen.set_focus(box)
 
     @property
     def is_open(self) -> bool:

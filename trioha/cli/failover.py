@@ -155,7 +155,7 @@ def plan_in_words(plan: Plan) -> str:
     if plan.refusals:
         lines.append("")
         lines += [f"! {refusal}" for refusal in plan.refusals]
-    return "\n".join(lines)
+    return "\n".join(lines).lstrip()
 
 
 def _in_words(replica: ReplicaFacts) -> str:

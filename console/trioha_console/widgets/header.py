@@ -41,7 +41,7 @@ class HeaderLine(Horizontal):
             right.append(("connecting ", "dim"))
         else:
             if paused:
-                right.append(("⏸ paused ", "warn"))
+                right.append(("‖ paused ", "warn"))
             elif frame.live:
                 right.append(("● live ", "good"))
             else:

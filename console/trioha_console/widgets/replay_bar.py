@@ -47,7 +47,7 @@ class ReplayBar(Static):
         """As the play head stands now."""
         replay = self._replay
         recording = replay.recording
-        state = "▶" if replay.playing else "⏸"
+        state = "▶" if replay.playing else "‖"
         left = f"{state} x{replay.speed:g}  {moment_in_words(replay.at_wall_ms)[:19]}  "
         right = f"  {moment_in_words(recording.end_wall_ms)[11:19]} UTC"
         width = max(10, self.size.width - len(left) - len(right) - 2)

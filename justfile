@@ -106,3 +106,7 @@ pictures:
 # Pictures and transcript of docs/console.md, of an incident lived through; needs tmux and Chromium.
 console-pictures:
     PYTHONPATH=tests:console python tests/console/pictures.py
+
+# What the console costs with 50 brokers, 500 links and 10,000 queues.
+bench-console *options="":
+    PYTHONPATH=tests:console python tests/bench/bench_console.py {{ options }}

@@ -69,7 +69,8 @@ async def measure(seconds: int) -> None:
             cpu = time.process_time()
             for raw in frames:
                 source._frames.put_nowait(raw)
-                while app.frame is None or app.frame.wall_ms < raw["at_wall_ms"]:
+                at_wall_ms = raw["at_wall_ms"]
+                while app.frame is None or app.frame.wall_ms < at_wall_ms:  # noqa: ASYNC110
                     await asyncio.sleep(0)
                 await pilot.pause()
             share = (time.process_time() - cpu) / seconds

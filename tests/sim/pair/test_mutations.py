@@ -69,9 +69,9 @@ def meets_at_the_shorter_log(patch: pytest.MonkeyPatch) -> None:
     def shake_hands(self: SimNode, hello: object) -> HelloAnswer:
         history = self.roles.mastership.history
         if self.roles.master is None:
-            return HelloAnswer(history, 0, "no master")
+            return HelloAnswer(history, 0, 0, "no master")
         end: int = hello.max_phy_offset  # type: ignore[attr-defined]
-        return HelloAnswer(history, min(self.log_end, end))
+        return HelloAnswer(history, min(self.log_end, end), self.log_end)
 
     patch.setattr(SimNode, "_shake_hands", shake_hands)
 
@@ -98,9 +98,7 @@ def resumes_its_term_after_a_crash(patch: pytest.MonkeyPatch) -> None:
 
     def start(self: Roles) -> None:
         real(self)
-        if self.doubts_tail:
-            self.doubts_tail = False
-            self.mastership.confirm()
+        if self.mastership.confirm():
             self.take_role()
 
     patch.setattr(Roles, "start", start)

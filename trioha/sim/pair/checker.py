@@ -25,6 +25,8 @@ class Term:
 
     record: EpochRecord
     host: str
+    forced: bool
+    """Somebody overrode a warning for it."""
 
 
 @attrs.define
@@ -99,7 +101,7 @@ class Checker:
         """
         self.counts.terms += 1
         for term in self.terms:
-            if term.record.epoch == record.epoch and not forced:
+            if term.record.epoch == record.epoch and not (forced or term.forced):
                 raise Broken(f"{host} and {term.host} are both masters of epoch {record.epoch}")
         if log.parsed_end != log.max_phy_offset or log.max_phy_offset != record.start_offset:
             raise Broken(
@@ -113,7 +115,7 @@ class Checker:
                 f"the first {lost[0]}"
             )
         self._give_up(lost)
-        self.terms.append(Term(record, host))
+        self.terms.append(Term(record, host, forced))
         self.terms.sort(key=lambda term: term.record.epoch)
 
     def offset_acknowledged(self, group: str, queue_id: int, offset: int) -> None:

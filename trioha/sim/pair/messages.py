@@ -46,6 +46,13 @@ class Register:
 
 
 @attrs.frozen
+class AskClaim:
+    """Does the name server remember this claim? Nothing is registered."""
+
+    claim: Register
+
+
+@attrs.frozen
 class Registered:
     """The name server's answer: who stands against the claim, and who is master."""
 
@@ -90,6 +97,8 @@ class HelloAnswer:
 
     history: EpochHistory
     common_offset: int
+    log_end: int
+    """Where the master's ends."""
     refusal: str = ""
 
 

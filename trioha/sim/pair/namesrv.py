@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trioha.namesrv.masterships import Claim, Masterships
 from trioha.sim.network import End, Item, Network
-from trioha.sim.pair.messages import AskRoute, Register, Registered, Route
+from trioha.sim.pair.messages import AskClaim, AskRoute, Register, Registered, Route
 from trioha.sim.pair.node import BROKER
 from trioha.sim.scheduler import Scheduler
 from trioha.wire.remoting_command import RemotingCommand
@@ -38,12 +38,23 @@ class SimNamesrv:
         def hear(item: Item) -> None:
             if isinstance(item, Register):
                 end.send(self._register(item))
+            elif isinstance(item, AskClaim):
+                end.send(self._recall(item.claim))
             elif isinstance(item, AskRoute):
                 end.send(self.route())
             elif isinstance(item, RemotingCommand):
                 end.send(item.response(body=self._cluster_info().encode()))
 
         end.on_item = hear
+
+    def _recall(self, claim: Register) -> Registered:
+        newest = self._masterships.newest(BROKER)
+        if newest is None:
+            return Registered()
+        ours = Claim(claim.host, claim.host, claim.epoch, claim.nonce)
+        if newest.epoch > claim.epoch:
+            return Registered(newest.address, newest.epoch, newest.nonce)
+        return Registered(remembers=newest == ours)
 
     def _register(self, claim: Register) -> Registered:
         now_ms = self._scheduler.now_ms

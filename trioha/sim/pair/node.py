@@ -15,7 +15,7 @@ from trioha.remoting.channel import Instant
 from trioha.sim.disk import Crashed, CrashPoint, LogFile, SavedBytes
 from trioha.sim.network import End, Item
 from trioha.sim.pair.master_role import Answer
-from trioha.sim.pair.messages import Hello, HelloAnswer, Put, Register, Registered
+from trioha.sim.pair.messages import AskClaim, Hello, HelloAnswer, Put, Register, Registered
 from trioha.sim.pair.records import RecordLog
 from trioha.sim.pair.roles import Roles
 from trioha.wire.codes import RequestCode, ResponseCode
@@ -41,6 +41,8 @@ class Machine:
     epochs: SavedBytes
     log: RecordLog
     node: SimNode | None = None
+    boot: int = 1
+    """Counts how often it was switched on."""
     lost_end: int = 0
     """How far the log went before power was lost."""
 
@@ -78,6 +80,19 @@ class SimNode:
         self._backlog: list[Callable[[], None]] = []
         self._register_at_ms = 0
         self._flush_at_ms = 0
+
+    @property
+    def status_name(self) -> str:
+        return BROKER
+
+    @property
+    def members(self) -> dict[int, str]:
+        """The other nodes by their configured ids."""
+        return {
+            machine.home_id: host
+            for host, machine in self.world.machines.items()
+            if host != self.host
+        }
 
     @property
     def now_ms(self) -> int:
@@ -180,11 +195,7 @@ class SimNode:
             "sync": True,
             "ha_address": self.host,
             "follows": roles.slave.follows if roles.slave is not None else "",
-            "members": {
-                machine.home_id: host
-                for host, machine in self.world.machines.items()
-                if host != self.host
-            },
+            "members": self.members,
             "ticket": None if ticket is None else ticket.as_dict(self.now_ms),
             "slave": slave,
             "connections": connections,
@@ -213,7 +224,14 @@ class SimNode:
                 nonce = bytes.fromhex(answer.nonce)
                 self.roles.hear_epoch(answer.epoch, nonce, answer.stands, decided=True)
 
-        if mastership.broker_id or self.roles.master is not None:
+        def hear_memory(answer: object) -> None:
+            hear(answer)
+            if isinstance(answer, Registered):
+                self.roles.remembered = answer.remembers
+
+        if mastership.unconfirmed:
+            self.ask(self.world.namesrv.host, AskClaim(claim), hear_memory)
+        elif mastership.broker_id or self.roles.master is not None:
             self.ask(self.world.namesrv.host, claim, hear)
 
     def _accept(self, end: End) -> None:
@@ -269,9 +287,9 @@ class SimNode:
         if theirs is not None:
             self.roles.hear_epoch(theirs.epoch, theirs.nonce, hello.host)
         if self.roles.master is None:
-            return HelloAnswer(mastership.history, 0, "no master")
+            return HelloAnswer(mastership.history, 0, 0, "no master")
         meeting = mastership.history.meet(self.log_end, hello.history, hello.max_phy_offset)
-        return HelloAnswer(mastership.history, meeting.common_offset)
+        return HelloAnswer(mastership.history, meeting.common_offset, self.log_end)
 
 
 class _Channel:

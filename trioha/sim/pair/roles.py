@@ -7,10 +7,12 @@ real node's; what both must do is in docs/decisions/0012.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trioha.broker.failover import Peer, Promotion
 from trioha.errors import CommandError, LocalProtocolError
+from trioha.ha.confirmation import Answer as Finds
+from trioha.ha.confirmation import MemberWord, Returning, judge
 from trioha.ha.epochs import NONCE_BYTES, EpochRecord
 from trioha.ha.mastership import Mastership, Standing
 from trioha.sim.pair.master_role import Answer, MasterRole
@@ -24,22 +26,29 @@ if TYPE_CHECKING:
 
 PARKED_MAX = 64
 CONFIRM_MS = 300
+RESTART_PATIENCE_MS = 1500
+CONFIRM_PATIENCE_MS = 3000
 
 
 class Roles:
     """The one place where a node's standing changes."""
 
     def __init__(self, node: SimNode) -> None:
+        machine = node.machine
         self.mastership = Mastership(
-            node.machine.home_id, node.machine.epochs.save, node.machine.epochs.payload
+            machine.home_id,
+            machine.epochs.save,
+            machine.epochs.payload,
+            boot=machine.boot.to_bytes(4, "big"),
         )
         self.master: MasterRole | None = None
         self.slave: SlaveRole | None = None
         self.paused = False
         self.suspended = False
         """A forced failover is under way: nothing is acknowledged to the old master."""
-        self.doubts_tail = False
-        """Others may hold acknowledged bytes of our own term that a crash took from us."""
+        self._started_ms = node.now_ms
+        self.remembered = False
+        """The name server remembers our claim from before our start."""
         self._parked: list[tuple[Put, Answer]] = []
         self._handed_to: tuple[Peer, str] | None = None
         self._asks_target = False
@@ -56,13 +65,13 @@ class Roles:
             nonce=node.world.rng.randbytes(NONCE_BYTES),
             sync=True,
             wall_ms=node.now_ms,
+            # Every process here ends in a crash.
+            clean=False,
         )
         node.tell(f"starts as {mastership.standing.value}, log end {node.log_end}")
-        # Every process here ends in a crash.
-        self.doubts_tail = before is not None and mastership.is_own
+        mastership.meet_members(node.members)
         if mastership.standing is Standing.FENCED and not mastership.unconfirmed:
             mastership.become_slave()
-            self.doubts_tail = False
         if mastership.newest is not None and mastership.newest is not before:
             self._tell_checker(mastership.newest, ticket_id="")
         self.take_role()
@@ -71,7 +80,7 @@ class Roles:
         """End what we were, begin what we are."""
         self._end_roles()
         mastership = self.mastership
-        if mastership.standing is Standing.MASTER and not self.doubts_tail:
+        if mastership.standing is Standing.MASTER:
             self._node.tell(f"is master of epoch {mastership.epoch}")
             self.master = MasterRole(self._node, mastership.epoch)
         elif mastership.standing is Standing.SLAVE:
@@ -83,10 +92,13 @@ class Roles:
             self.master.on_time()
         if self.slave is not None:
             self.slave.on_time()
-        fenced = self.mastership.standing is Standing.FENCED
-        if (fenced or self.doubts_tail) and self._node.now_ms >= self._confirm_at_ms:
+        asks = self.mastership.unconfirmed or self._asks_target
+        if asks and self._node.now_ms >= self._confirm_at_ms:
             self._confirm_at_ms = self._node.now_ms + CONFIRM_MS
-            self._ask_members()
+            if self._handed_to is not None:
+                self._ask_target(*self._handed_to)
+            else:
+                self._ask_members()
 
     def put(self, put: Put, answer: Answer) -> None:
         if self.paused and len(self._parked) < PARKED_MAX:
@@ -98,15 +110,15 @@ class Roles:
 
     def hear_epoch(self, epoch: int, nonce: bytes, holder: str, *, decided: bool = False) -> None:
         """Somebody says who holds an epoch."""
-        was_doubtful = self.doubts_tail and self.mastership.standing is Standing.MASTER
-        heard = self.mastership.hear(epoch, nonce, holder, decided=decided)
-        if (heard or was_doubtful) and self.mastership.standing is Standing.FENCED:
-            self._node.tell(f"fenced: {self.mastership.fenced_by}")
-            self.doubts_tail = False
-            self._node.failover.role_lost()
-            self.mastership.become_slave()
-            self.resume()
-            self.take_role()
+        if self.mastership.hear(epoch, nonce, holder, decided=decided):
+            self._fenced()
+
+    def _fenced(self) -> None:
+        self._node.tell(f"fenced: {self.mastership.fenced_by}")
+        self._node.failover.role_lost()
+        self.mastership.become_slave()
+        self.resume()
+        self.take_role()
 
     # trioha.broker.failover.RoleControl
 
@@ -178,7 +190,6 @@ class Roles:
         except LocalProtocolError as error:
             self.take_role()
             raise CommandError(ResponseCode.NO_PERMISSION, str(error)) from error
-        self.doubts_tail = False
         self._tell_checker(record, ticket_id=promotion.nonce.hex())
         self.take_role()
         done("")
@@ -207,7 +218,6 @@ class Roles:
 
     def _follow(self, address: str) -> None:
         self._handed_to = None
-        self.doubts_tail = False
         self.mastership.become_slave()
         self.take_role()
         assert self.slave is not None
@@ -216,54 +226,58 @@ class Roles:
         self.resume()
 
     def _ask_members(self) -> None:
-        """May we write? Only if nobody is newer, and nobody holds more of our own term."""
+        """May we be master again? `trioha.ha.confirmation` judges what the others say."""
         node = self._node
-        if self._handed_to is not None:
-            if self._asks_target:
-                self._ask_target(*self._handed_to)
-            return
-        others = [host for host in node.world.machines if host != node.host]
-        told: dict[str, Mapping[str, Any]] = {}
+        words: dict[int, MemberWord | None] = {}
 
-        def hear(host: str, answer: object) -> None:
+        def hear(home_id: int, answer: object) -> None:
             fields = node.fields_of(answer)
-            if fields is None:
-                return
-            told[host] = fields
-            epoch = fields["epoch"]
-            assert isinstance(epoch, int)
-            if epoch > self.mastership.epoch:
-                self.hear_epoch(epoch, b"", host)
-                if self.mastership.standing is Standing.FENCED:
-                    self.mastership.become_slave()
-                    self.take_role()
-            elif len(told) == len(others):
-                self._judge_members(told)
+            words[home_id] = None
+            if fields is not None:
+                words[home_id] = MemberWord(
+                    fields["epoch"], fields["log_epoch"], fields["max_phy_offset"]
+                )
+            if len(words) == len(node.members) and self.mastership.unconfirmed:
+                self._judge(words)
 
-        for host in others:
+        for home_id, host in node.members.items():
             node.ask(
                 host,
                 RemotingCommand(RequestCode.TRIOHA_NODE_STATUS),
-                lambda answer, host=host: hear(host, answer),  # type: ignore[misc]
+                lambda answer, home_id=home_id: hear(home_id, answer),  # type: ignore[misc]
             )
 
-    def _judge_members(self, told: Mapping[str, Mapping[str, Any]]) -> None:
-        mastership = self.mastership
-        ours = (mastership.history.epoch_at(self.log_end), self.log_end)
-        ahead = [
-            host
-            for host, fields in told.items()
-            if (fields["log_epoch"], fields["max_phy_offset"]) > ours
-        ]
-        if ahead:
-            if mastership.standing is Standing.MASTER or mastership.unconfirmed:
-                mastership.fence(f"{ahead[0]} holds more of our epoch than we do")
-                self._node.tell(mastership.fenced_by)
-                self.take_role()
-        elif self.doubts_tail or mastership.unconfirmed:
-            self.doubts_tail = False
-            mastership.confirm()
+    def _judge(self, words: Mapping[int, MemberWord | None]) -> None:
+        node, mastership = self._node, self.mastership
+        waited_ms = node.now_ms - self._started_ms
+        # Not ideal: neither a name server nor the members that answer have heard of a node that was
+        # promoted and died before it registered. Two nodes cannot acknowledge anything while it is
+        # away; three can (seed 737), so a set of three waits for everybody here.
+        is_pair = len(node.members) == 1
+        returning = Returning(
+            broker_name=node.status_name,
+            home_id=mastership.home_id,
+            epoch=mastership.epoch,
+            log_epoch=mastership.history.epoch_at(self.log_end),
+            end=self.log_end,
+            may_have_lost=mastership.may_have_lost,
+            sync=True,
+        )
+        finding = judge(
+            returning,
+            words,
+            node.members,
+            remembered=self.remembered and is_pair,
+            moment_over=waited_ms > RESTART_PATIENCE_MS and is_pair,
+            patience_over=waited_ms > CONFIRM_PATIENCE_MS,
+        )
+        if finding.answer is Finds.CONFIRMED and mastership.confirm():
             self.take_role()
+        elif finding.answer is Finds.NEWER:
+            self.hear_epoch(finding.known_epoch, b"", finding.words)
+        elif finding.answer is Finds.AHEAD:
+            mastership.fence(finding.words)
+            self._fenced()
 
     def _ask_target(self, target: Peer, ticket_id: str) -> None:
         """Has the one that we handed over to begun? If not, it never will."""

@@ -32,6 +32,7 @@ class SlaveRole:
         self._end: End | None = None
         self._connection: SlaveConnection | None = None
         self._heard_ms = 0
+        self._whole_at = 0
         self._over = False
 
     def on_time(self) -> None:
@@ -105,6 +106,7 @@ class SlaveRole:
             node.tell(f"does not follow {master}: {error}")
             self._rest()
             return
+        self._whole_at = answer.log_end
         self.follows, self._busy = master, False
         self._connection = SlaveConnection(
             node.log_end,
@@ -136,6 +138,8 @@ class SlaveRole:
         except RemoteProtocolError as error:
             self._lose(str(error))
             return
+        if node.roles.mastership.may_have_lost and node.log_end >= self._whole_at:
+            node.roles.mastership.note_whole()
         self.announced_offset = max(self.announced_offset or 0, connection.max_phy_offset)
         self._report()
 

@@ -79,15 +79,18 @@ def test_bytes_that_are_no_hello_are_refused(data: bytes) -> None:
             kind.decode(data)
 
 
+MSGPACK_INTEGERS = st.integers(-(2**63), 2**64 - 1)
+
+
 @given(
     st.sampled_from(FIELDS),
     st.one_of(
         st.none(),
-        st.integers(-(2**63), 2**64 - 1),
+        MSGPACK_INTEGERS,
         st.text(max_size=300),
         st.binary(max_size=40),
         st.lists(st.integers(-5, 5), max_size=9),
-        st.dictionaries(st.text(max_size=3), st.integers(), max_size=3),
+        st.dictionaries(st.text(max_size=3), MSGPACK_INTEGERS, max_size=3),
     ),
 )
 def test_a_hello_with_one_odd_field_is_refused_or_means_something(name: str, value: Any) -> None:

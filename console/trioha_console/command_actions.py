@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from textual import on
+from textual import events, on
 
 from trioha.errors import TriohaError
 from trioha.wire.address import parse_namesrvs
@@ -42,6 +42,17 @@ class CommandActions(ReplayActions):
 
     def action_command(self) -> None:
         self.screen.query_one(Prompt).open(":", "", words_offered())
+
+    def on_paste(self, event: events.Paste) -> None:
+        """A line that begins as a command or a filter is one; enter is left to who pasted it."""
+        kind, line = event.text[:1], (event.text[1:].splitlines() or [""])[0]
+        if kind not in (":", "/") or not self.check_action("command", ()) or self.screen.is_modal:
+            return
+        if kind == ":":
+            self.action_command()
+        else:
+            self.action_filter()
+        self.screen.query_one(Prompt).insert(line)
 
     def action_export(self) -> None:
         self.screen.query_one(Prompt).open(":", "export csv", words_offered())

@@ -5,20 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual import on
-from textual.app import App
 
 from trioha.errors import TriohaError
 from trioha_console.jump import parse_jump
+from trioha_console.keys_in_turn import KeysInTurn
 from trioha_console.replay_source import ReplaySource
 from trioha_console.widgets.replay_bar import ReplayBar
 
 if TYPE_CHECKING:
     from trioha_console.app import ConsoleApp
 
-_Base = App[None]
-
-
-class ReplayActions(_Base):
+class ReplayActions(KeysInTurn):
     """Mixed into the program; `self` is a `ConsoleApp`."""
 
     def _console(self) -> ConsoleApp:

@@ -64,8 +64,12 @@ class Prompt(Horizontal):
             box.value = value
         box.cursor_position = len(value)
         self.add_class("-open")
-        # At once: the keys after `:` may be here already, and `focus()` comes after them.
+        # At once: `focus()` would come some messages later.
         self.screen.set_focus(box)
+
+    def insert(self, text: str) -> None:
+        """As if it had been typed."""
+        self.query_one(Input).insert_text_at_cursor(text)
 
     @property
     def is_open(self) -> bool:

@@ -1,0 +1,80 @@
+"""Keys that come faster than they are dealt with: each waits until the one before has had its effect.
+
+Textual hands a key to whatever has the focus when it arrives; its effect, such as a prompt that
+takes the focus, comes some messages later. What was pasted or sent by a script would by then be
+with the table, each letter a command of its own. So after each key a `Settled` goes the same way,
+from the widget in front up to the program, behind the key and behind what the key made the widgets
+say. Keys that arrive before it is home are kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+
+from textual import events, on
+from textual.app import App
+from textual.message import Message
+
+_ROUNDS = 3
+"""For the key; for what the widget in front says of it; for what the one around that then says."""
+_PATIENCE_S = 0.5
+"""A widget that is removed meanwhile may keep a `Settled`; no key waits longer for it than this."""
+
+
+class KeysInTurn(App[None]):
+    """Mixed into the program."""
+
+    class Settled(Message):
+        """What came before has been dealt with by the widgets it came through."""
+
+        def __init__(self, turn: int, rounds: int) -> None:
+            super().__init__()
+            self.turn = turn
+            self.rounds = rounds
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: deque[events.Key | events.Paste] = deque()
+        self._turn = 0
+        self._is_settled = True
+
+    async def on_event(self, event: events.Event) -> None:
+        if not isinstance(event, events.Key | events.Paste) or event.is_forwarded:
+            await super().on_event(event)
+            return
+        self._kept.append(event)
+        if self._is_settled:
+            await self._next_key()
+        elif len(self._kept) == 1:
+            self._wait()
+
+    async def _next_key(self) -> None:
+        self._turn += 1
+        self._is_settled = False
+        await super().on_event(self._kept.popleft())
+        self._go_round(_ROUNDS)
+        if self._kept:
+            self._wait()
+
+    def _wait(self) -> None:
+        self.set_timer(_PATIENCE_S, partial(self._settle, self._turn))
+
+    def _go_round(self, rounds: int) -> None:
+        message = self.Settled(self._turn, rounds)
+        if not (self.focused or self.screen).post_message(message):
+            self.post_message(message)
+
+    @on(Settled)
+    async def _came_home(self, message: Settled) -> None:
+        if message.turn == self._turn and message.rounds > 1:
+            self._go_round(message.rounds - 1)
+        else:
+            await self._settle(message.turn)
+
+    async def _settle(self, turn: int) -> None:
+        if turn != self._turn:
+            return
+        self._is_settled = True
+        if self._kept:
+            await self._next_key()

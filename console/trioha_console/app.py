@@ -22,6 +22,7 @@ from trioha.watch.collector import Raw
 from trioha.watch.history import History
 from trioha.watch.rules import RULES, Rule
 from trioha.watch.snapshot import ClusterSnapshot
+from trioha.watch.tables import Tables
 from trioha_console.command_actions import CommandActions
 from trioha_console.commands import COMMANDS
 from trioha_console.frame import Frame
@@ -130,6 +131,7 @@ class ConsoleApp(CommandActions, App[None]):
         self.paused = False
         self.alerts = Alerts(rules)
         self._history = History()
+        self._tables = Tables()
         self._views: dict[str, View] = {}
         self._layout_path = layout_path
         self._layout = load_layout(layout_path) if layout_path is not None else Layout()
@@ -210,7 +212,7 @@ class ConsoleApp(CommandActions, App[None]):
 
     def take_raw(self, raw: Raw) -> None:
         """Something newer is known."""
-        snapshot = ClusterSnapshot.of(raw)
+        snapshot = ClusterSnapshot.of(raw, self._tables)
         self._history.add(snapshot)
         self._toast(self.alerts.look(snapshot))
         if not self.paused or self.frame is None:
@@ -239,7 +241,7 @@ class ConsoleApp(CommandActions, App[None]):
         self._history.clear()
         self.alerts.clear()
         for raw in source.replay.before(_REFILL_FRAMES):
-            snapshot = ClusterSnapshot.of(raw)
+            snapshot = ClusterSnapshot.of(raw, self._tables)
             self._history.add(snapshot)
             self.alerts.look(snapshot)
             self.frame = Frame(snapshot, self._history, live=False)

@@ -1,4 +1,4 @@
-"""Keys that come faster than they are dealt with: each waits until the one before has had its effect.
+"""Keys that come faster than they are dealt with: each waits for the one before.
 
 Textual hands a key to whatever has the focus when it arrives; its effect, such as a prompt that
 takes the focus, comes some messages later. What was pasted or sent by a script would by then be
@@ -38,6 +38,11 @@ class KeysInTurn(App[None]):
         self._kept: deque[events.Key | events.Paste] = deque()
         self._turn = 0
         self._is_settled = True
+
+    @property
+    def is_settled(self) -> bool:
+        """No key is on its way, and none waits."""
+        return self._is_settled and not self._kept
 
     async def on_event(self, event: events.Event) -> None:
         if not isinstance(event, events.Key | events.Paste) or event.is_forwarded:

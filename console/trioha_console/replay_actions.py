@@ -15,6 +15,7 @@ from trioha_console.widgets.replay_bar import ReplayBar
 if TYPE_CHECKING:
     from trioha_console.app import ConsoleApp
 
+
 class ReplayActions(KeysInTurn):
     """Mixed into the program; `self` is a `ConsoleApp`."""
 

@@ -1,9 +1,11 @@
 """What the console costs: 50 brokers, 500 links and 10,000 queues, all of it new every second.
 
-    PYTHONPATH=tests:console python tests/bench/bench_console.py [SECONDS]
+    PYTHONPATH=tests:console python tests/bench/bench_console.py [SECONDS] [TABLES_EVERY_S]
 
-A fake link hands out the frames, so what is measured is the console alone: understanding what came
-and drawing it, at 200x50, in each screen. It prints CPU seconds per second, as a share of one core.
+A broker's tables are asked for every five seconds; here they are new each second, unless a rhythm
+is given. A fake link hands out the frames, so what is measured is the console alone: understanding
+what came and drawing it, at 200x50, in each screen. It prints CPU seconds per second, as a share of
+one core.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import time
 from support.raw_answers import RawCluster
 from support.screens import LARGE, FakeSource
 from trioha_console.app import ConsoleApp
+
+from trioha.cli.garbage import tune_garbage_collector
 
 BROKERS, SLAVES, QUEUES = 50, 10, 10_000
 _TOPICS = 25
@@ -29,8 +33,8 @@ def a_fleet() -> RawCluster:
     return cluster
 
 
-def busy(cluster: RawCluster, second: int) -> None:
-    """Every number moves."""
+def busy(cluster: RawCluster, second: int, *, tables: bool) -> None:
+    """Every number moves; those of queues if `tables`."""
     cluster.tick()
     for address, status in cluster.statuses.items():
         status["max_phy_offset"] += 1000
@@ -38,7 +42,7 @@ def busy(cluster: RawCluster, second: int) -> None:
         for index, link in enumerate(status["connections"]):
             link["gap_bytes"] = (second * 37 + index * 11) % 5000
             link["last_ack_age_s"] = (second + index) % 5
-        if cluster.members[address]["id"] == 0:
+        if tables and cluster.members[address]["id"] == 0:
             _tables(cluster, address, second)
 
 
@@ -55,16 +59,17 @@ def _tables(cluster: RawCluster, address: str, second: int) -> None:
     cluster.say(address, "progress", {"group": progress})
 
 
-async def measure(seconds: int) -> None:
+async def measure(seconds: int, tables_every_s: int) -> None:
     cluster = a_fleet()
     source = FakeSource(cluster)
     app = ConsoleApp(source)
+    tune_garbage_collector()
     async with app.run_test(size=LARGE) as pilot:
         for screen in SCREENS:
             await app.action_view(screen)
             frames = []
             for second in range(seconds):
-                busy(cluster, second)
+                busy(cluster, second, tables=second % tables_every_s == 0)
                 frames.append(cluster.raw())
             cpu = time.process_time()
             for raw in frames:
@@ -78,4 +83,5 @@ async def measure(seconds: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(measure(int(sys.argv[1]) if len(sys.argv) > 1 else 20))
+    numbers = [int(word) for word in sys.argv[1:]]
+    asyncio.run(measure(*numbers, *(20, 1)[len(numbers) :]))

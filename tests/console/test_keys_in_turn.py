@@ -1,4 +1,4 @@
-"""Keys in one burst, as a script or a paste sends them: nobody waits for the screen between them."""
+"""Keys in one burst, as a script sends them: nobody waits for the screen between them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ async def burst(console: Console, *typed: str) -> None:
     app = console.app
     for text in typed:
         for key in [text] if text in ("enter", "escape") else text:
-            character = key if len(key) == 1 else None
-            name = _character_to_key(key) if character else key
-            app.post_message(events.Key(name, character))
-    while app._kept or not app._is_settled or not app._message_queue.empty():
-        await console.pilot.pause()
+            is_name = len(key) > 1
+            name = key if is_name else _character_to_key(key)
+            app.post_message(events.Key(name, None if is_name else key))
     await console.pilot.pause()
+    while not app.is_settled:
+        await console.pilot.pause()
 
 
 async def test_a_command_in_one_burst_is_a_command() -> None:

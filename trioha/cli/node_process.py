@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import resource
 import sys
@@ -17,6 +16,7 @@ import click
 import trio
 
 from trioha import __version__
+from trioha.cli.garbage import tune_garbage_collector
 from trioha.errors import StoreLocked
 from trioha.journal import EventSink, Level
 from trioha.journal_file import JournalFile
@@ -139,7 +139,7 @@ async def _main(
                 serve, shutdown, events, journal, name="node"
             )
             _announce(facts, as_json=options.ready_json)
-            _tune_garbage_collector()
+            tune_garbage_collector()
         background.cancel_scope.cancel()
 
 
@@ -171,17 +171,6 @@ def _raise_descriptor_limit() -> None:
     if soft != hard:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _tune_garbage_collector() -> None:
-    """Look for cycles rarely, and never at what was there before the first request.
-
-    Handling a request makes no cycles, so reference counting frees all of it; what the collector
-    looks through again and again are modules, tables and connections.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 def _wall_ms() -> int:

@@ -140,15 +140,18 @@ class Alerts:
         for rule in self._rules.values():
             if rule.name in skipped:
                 continue
+            for_ms = round(rule.for_s * 1000)
             for reading in rule.read(snapshot):
                 key = rule.name, reading.subject
                 if key in seen or len(seen) >= ALERTS_MAX:
                     continue
                 seen.add(key)
-                state = self._states.setdefault(key, _State())
+                state = self._states.get(key)
+                if state is None:
+                    state = self._states[key] = _State()
                 if reading.value is not None:
-                    for latch, threshold in ((state.warn, rule.warn), (state.crit, rule.crit)):
-                        latch.look(reading.value, threshold, round(rule.for_s * 1000), now_ms)
+                    state.warn.look(reading.value, rule.warn, for_ms, now_ms)
+                    state.crit.look(reading.value, rule.crit, for_ms, now_ms)
                 change = _follow(state, rule, reading, now_ms)
                 if change is not None:
                     changes.append(change)

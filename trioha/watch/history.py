@@ -98,15 +98,18 @@ class History:
 
     def topic(self, name: str) -> Series:
         """The ends of a topic's queues, added up."""
-        return self._topics.setdefault(name, Series())
+        return _series(self._topics, name)
 
     def lag(self, group: str) -> Series:
         """Messages that a group has not consumed."""
-        return self._lags.setdefault(group, Series())
+        return _series(self._lags, group)
 
     def of(self, address: str) -> ReplicaHistory:
         """Of one replica; an empty one if nothing is known."""
-        return self._replicas.setdefault(address, ReplicaHistory())
+        history = self._replicas.get(address)
+        if history is None:
+            history = self._replicas[address] = ReplicaHistory()
+        return history
 
     def clear(self) -> None:
         """Forget all: a replay has jumped."""
@@ -151,6 +154,14 @@ class History:
         for name, group in snapshot.groups.items():
             told = max((one.wall_ms or 0 for one in group.queues), default=0)
             self.lag(name).add(told, group.lag)
+
+
+def _series(table: dict[str, Series], name: str) -> Series:
+    # Not setdefault(): that makes a series each time, to throw it away.
+    series = table.get(name)
+    if series is None:
+        series = table[name] = Series()
+    return series
 
 
 def _add_rate(totals: Series, rates: Series, wall_ms: int, total: int | None) -> None:

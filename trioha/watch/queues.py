@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
+from trioha.watch.questions import TOPIC_STATS
 from trioha.watch.readings import Fields, fields_of, rows_of, truth, whole, words
 from trioha.wire.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from trioha.watch.snapshot import ReplicaSet
+
+
+_TABLE = itemgetter(0, 1)
+"""Topic and broker."""
+_FIRST = itemgetter(0)
+"""Of a row: the queue id."""
 
 
 @attrs.frozen(kw_only=True)
@@ -32,8 +41,7 @@ class Topic:
         return self.name.startswith(RETRY_PREFIX)
 
 
-@attrs.frozen
-class Queue:
+class Queue(NamedTuple):
     """Both ends of one queue."""
 
     topic: str
@@ -47,8 +55,7 @@ class Queue:
     """When the broker said so."""
 
 
-@attrs.frozen
-class QueueLag:
+class QueueLag(NamedTuple):
     """How far a group is in one queue."""
 
     topic: str
@@ -65,12 +72,13 @@ class QueueLag:
 
     @property
     def lag(self) -> int:
-        return max(0, self.broker_offset - self.consumer_offset)
+        lag = self.broker_offset - self.consumer_offset
+        return lag if lag > 0 else 0
 
     @property
     def lag_s(self) -> float | None:
         """Between the newest consumed message and the broker's answer; 0 when level."""
-        if self.lag == 0:
+        if self.broker_offset <= self.consumer_offset:
             return 0.0
         if self.consumed_ms is None or self.wall_ms is None:
             return None
@@ -91,7 +99,7 @@ class Member:
     """None when it does not tell."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, slots=False)
 class Group:
     """A consumer group over all brokers."""
 
@@ -103,20 +111,35 @@ class Group:
     message_model: str | None = None
     subscriptions: Mapping[str, str] = attrs.field(factory=dict)
 
-    @property
+    @cached_property
     def lag(self) -> int | None:
         """Messages; None when nobody has told of any queue."""
         return sum(one.lag for one in self.queues) if self.queues else None
 
-    @property
+    @cached_property
     def lag_s(self) -> float | None:
         """Of the queue that is furthest behind."""
-        known = [one.lag_s for one in self.queues if one.lag_s is not None]
-        return max(known, default=None)
+        return largest_lag_s(self.queues)
 
     @property
     def topics(self) -> tuple[str, ...]:
         return tuple(sorted({one.topic for one in self.queues}))
+
+
+def largest_lag_s(queues: Iterable[QueueLag]) -> float | None:
+    """None when nobody tells."""
+    lags = [one.lag_s for one in queues]
+    return max((lag_s for lag_s in lags if lag_s is not None), default=None)
+
+
+def parts_of(
+    sets: Iterable[ReplicaSet], answers: Fields, *keys: str
+) -> Iterator[tuple[str, object]]:
+    """The answers under keys that begin so, each with its place: what a table is made of."""
+    for name, told in _masters(sets, answers):
+        for key, entry in told.items():
+            if key.startswith(keys):
+                yield f"{name} {key}", entry
 
 
 def topics_of(sets: Iterable[ReplicaSet], answers: Fields) -> Mapping[str, Topic]:
@@ -128,27 +151,28 @@ def topics_of(sets: Iterable[ReplicaSet], answers: Fields) -> Mapping[str, Topic
 
 
 def queues_of(sets: Iterable[ReplicaSet], answers: Fields) -> tuple[Queue, ...]:
-    queues = []
-    for name, told in _masters(sets, answers):
-        for key, entry in told.items():
-            kind, _, topic = key.partition("/")
-            if kind != "topic_stats":
-                continue
-            fields = fields_of(entry)
-            wall_ms = whole(fields, "wall_ms")
-            for row in fields.get("value") or ():
-                queue_id, least, most, updated_ms = row
-                queues.append(
-                    Queue(topic, name, queue_id, least, most, updated_ms or None, wall_ms)
-                )
-    queues.sort(key=lambda one: (one.topic, one.broker, one.queue_id))
+    tables = [
+        (key.removeprefix(TOPIC_STATS), name, fields_of(entry))
+        for name, told in _masters(sets, answers)
+        for key, entry in told.items()
+        if key.startswith(TOPIC_STATS)
+    ]
+    # A thousand tables are put in order much sooner than the ten thousand rows that they have.
+    tables.sort(key=_TABLE)
+    queues: list[Queue] = []
+    for topic, broker, fields in tables:
+        wall_ms = whole(fields, "wall_ms")
+        queues += [
+            Queue(topic, broker, queue_id, least, most, updated_ms or None, wall_ms)
+            for queue_id, least, most, updated_ms in sorted(fields.get("value") or (), key=_FIRST)
+        ]
     return tuple(queues)
 
 
 def groups_of(sets: Iterable[ReplicaSet], answers: Fields) -> Mapping[str, Group]:
     masters = list(_masters(sets, answers))
     names: set[str] = set()
-    lags: dict[str, list[QueueLag]] = {}
+    lags: dict[str, list[tuple[str, str, Sequence[Any], int | None]]] = {}
     connected: dict[str, list[tuple[str, Fields]]] = {}
     owners: dict[str, dict[tuple[str, str, int], str]] = {}
     for broker, told in masters:
@@ -166,31 +190,49 @@ def groups_of(sets: Iterable[ReplicaSet], answers: Fields) -> Mapping[str, Group
         entry = fields_of(told.get("progress"))
         wall_ms = whole(entry, "wall_ms")
         for group, topics in fields_of(entry.get("value")).items():
-            table = owners.get(group, {})
-            for topic, rows in topics.items():
-                lags.setdefault(group, []).extend(
-                    QueueLag(
-                        *(topic, broker, queue_id, end, consumed, consumed_ms or None, wall_ms),
-                        owner=table.get((topic, broker, queue_id)),
-                    )
-                    for queue_id, end, consumed, consumed_ms in rows
-                )
+            found = lags.setdefault(group, [])
+            found += [(topic, broker, rows, wall_ms) for topic, rows in topics.items()]
     names.update(lags, connected)
     return {
-        name: _group(name, lags.get(name, []), connected.get(name), owners.get(name))
+        name: _group(
+            name,
+            _lags(lags.get(name, []), owners.get(name, {})),
+            connected.get(name),
+            owners.get(name),
+        )
         for name in sorted(names)
     }
 
 
+def _lags(
+    tables: list[tuple[str, str, Sequence[Any], int | None]],
+    owners: Mapping[tuple[str, str, int], str],
+) -> tuple[QueueLag, ...]:
+    tables.sort(key=_TABLE)
+    return tuple(
+        QueueLag(
+            topic,
+            broker,
+            queue_id,
+            end,
+            consumed,
+            consumed_ms or None,
+            wall_ms,
+            owners.get((topic, broker, queue_id)) if owners else None,
+        )
+        for topic, broker, rows, wall_ms in tables
+        for queue_id, end, consumed, consumed_ms in sorted(rows, key=_FIRST)
+    )
+
+
 def _group(
     name: str,
-    lags: list[QueueLag],
+    lags: tuple[QueueLag, ...],
     connected: list[tuple[str, Fields]] | None,
     owners: Mapping[tuple[str, str, int], str] | None,
 ) -> Group:
-    lags.sort(key=lambda one: (one.topic, one.broker, one.queue_id))
     if connected is None:
-        return Group(name=name, queues=tuple(lags), members=None)
+        return Group(name=name, queues=lags, members=None)
     counts: dict[str, int] = {}
     for client_id in (owners or {}).values():
         counts[client_id] = counts.get(client_id, 0) + 1
@@ -214,7 +256,7 @@ def _group(
     first = connected[0][1]
     return Group(
         name=name,
-        queues=tuple(lags),
+        queues=lags,
         members=members,
         consume_type=words(first, "consume_type"),
         message_model=words(first, "message_model"),

@@ -13,6 +13,7 @@ from enum import Enum
 
 import attrs
 
+from trioha.watch.queues import largest_lag_s
 from trioha.watch.replica import MasterEnd, Replica, SlaveEnd
 from trioha.watch.snapshot import ClusterSnapshot
 from trioha.wire.names import RETRY_PREFIX
@@ -270,12 +271,9 @@ def _group_lag(snapshot: ClusterSnapshot) -> Iterator[Reading]:
 def _group_lag_seconds(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for name, group in snapshot.groups.items():
         # A retry queue waits for its delay: how long is no fault of the group.
-        known = [
-            queue.lag_s
-            for queue in group.queues
-            if queue.lag_s is not None and not queue.topic.startswith(RETRY_PREFIX)
-        ]
-        lag_s = max(known, default=None)
+        lag_s = largest_lag_s(
+            queue for queue in group.queues if not queue.topic.startswith(RETRY_PREFIX)
+        )
         text = f"group {name} is {age_in_words(lag_s)} behind"
         yield Reading("group_lag_seconds", name, lag_s, text)
 

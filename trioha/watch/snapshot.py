@@ -16,9 +16,11 @@ from typing import Any, Self
 
 import attrs
 
-from trioha.watch.queues import Group, Queue, Topic, groups_of, queues_of, topics_of
+from trioha.watch.questions import CLIENT, GROUPS, MEMBERS, PROGRESS, TOPIC_STATS
+from trioha.watch.queues import Group, Queue, Topic, groups_of, parts_of, queues_of, topics_of
 from trioha.watch.readings import Fields, fields_of, words
 from trioha.watch.replica import Answer, Replica, answer_of, replica_of
+from trioha.watch.tables import Tables
 
 
 @attrs.frozen(kw_only=True)
@@ -63,10 +65,14 @@ class ClusterSnapshot:
     namesrvs: tuple[Namesrv, ...]
     sets: tuple[ReplicaSet, ...]
     raw: Mapping[str, Any] = attrs.field(repr=False, eq=False)
+    tables: Tables = attrs.field(factory=Tables, repr=False, eq=False)
 
     @classmethod
-    def of(cls, raw: Mapping[str, Any]) -> Self:
-        """Never raises for what is missing or odd in the answers."""
+    def of(cls, raw: Mapping[str, Any], tables: Tables | None = None) -> Self:
+        """Never raises for what is missing or odd in the answers.
+
+        Who makes one after the other gives them the same `tables`.
+        """
         at_wall_ms = int(raw["at_wall_ms"])
         answers = fields_of(raw.get("answers"))
         return cls(
@@ -77,6 +83,7 @@ class ClusterSnapshot:
             ),
             sets=_sets(fields_of(raw.get("members")), answers, at_wall_ms),
             raw=raw,
+            tables=tables if tables is not None else Tables(),
         )
 
     @cached_property
@@ -86,12 +93,16 @@ class ClusterSnapshot:
     @cached_property
     def queues(self) -> tuple[Queue, ...]:
         """Both ends of the queues of those topics whose stats were asked for."""
-        return queues_of(self.sets, fields_of(self.raw.get("answers")))
+        answers = fields_of(self.raw.get("answers"))
+        parts = parts_of(self.sets, answers, TOPIC_STATS)
+        return self.tables.of("queues", parts, lambda: queues_of(self.sets, answers))
 
     @cached_property
     def groups(self) -> Mapping[str, Group]:
         """Consumer groups with their lag, queue by queue, and their members where asked for."""
-        return groups_of(self.sets, fields_of(self.raw.get("answers")))
+        answers = fields_of(self.raw.get("answers"))
+        parts = parts_of(self.sets, answers, GROUPS, PROGRESS, MEMBERS, CLIENT)
+        return self.tables.of("groups", parts, lambda: groups_of(self.sets, answers))
 
     @property
     def replicas(self) -> tuple[Replica, ...]:

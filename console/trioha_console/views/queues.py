@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-import attrs
 from textual.app import ComposeResult
 
 from trioha.watch.collector import Interest
@@ -19,8 +18,7 @@ from trioha_console.views.view import SystemView
 from trioha_console.widgets.grid import Grid
 
 
-@attrs.frozen
-class Line:
+class Line(NamedTuple):
     queue: Queue
     most: int
     """The fullest queue of the topic holds so many."""

@@ -125,6 +125,9 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
 
     def go_to(self, identity: object) -> bool:
         """Put the cursor on the row of this identity; False if it is not shown."""
+        row = self.row
+        if row is not None and self.shape.identity(row) == identity:
+            return True
         for index, row in enumerate(self.rows):
             if self.shape.identity(row) == identity:
                 self.cursor = index

@@ -1,0 +1,54 @@
+"""Tables are understood once for each answer."""
+
+from __future__ import annotations
+
+from support.raw_answers import RawCluster
+from support.raw_topics import add_topics
+
+from trioha.watch.snapshot import ClusterSnapshot
+from trioha.watch.tables import Tables
+
+
+def test_what_nobody_answered_anew_is_not_understood_again() -> None:
+    cluster = RawCluster()
+    add_topics(cluster, *cluster.add_set("broker-a"))
+    tables = Tables()
+    before = ClusterSnapshot.of(cluster.raw(), tables)
+    queues, groups = before.queues, before.groups
+    cluster.tick()
+    after = ClusterSnapshot.of(cluster.raw(), tables)
+    assert after.queues is queues
+    assert after.groups is groups
+    assert queues
+    assert groups
+
+
+def test_a_newer_answer_is_understood() -> None:
+    cluster = RawCluster()
+    (address, *_) = cluster.add_set("broker-a")
+    cluster.say(address, "topic_stats/orders", [[0, 0, 10, 1], [1, 0, 20, 1]])
+    tables = Tables()
+    assert [one.max_offset for one in ClusterSnapshot.of(cluster.raw(), tables).queues] == [10, 20]
+    cluster.say(address, "topic_stats/orders", [[1, 0, 21, 1], [0, 0, 11, 1]])
+    assert [one.max_offset for one in ClusterSnapshot.of(cluster.raw(), tables).queues] == [11, 21]
+
+
+def test_an_answer_that_is_gone_takes_its_rows_along() -> None:
+    cluster = RawCluster()
+    (address, *_) = cluster.add_set("broker-a")
+    cluster.say(address, "progress", {"readers": {"orders": [[0, 10, 7, 1]]}})
+    tables = Tables()
+    assert ClusterSnapshot.of(cluster.raw(), tables).groups["readers"].lag == 3
+    del cluster.answers[address]["progress"]
+    assert ClusterSnapshot.of(cluster.raw(), tables).groups == {}
+
+
+def test_the_same_answer_of_another_broker_is_another_table() -> None:
+    cluster = RawCluster()
+    first, _ = cluster.add_set("broker-a")
+    cluster.say(first, "topic_stats/orders", [[0, 0, 10, 1]])
+    tables = Tables()
+    assert ClusterSnapshot.of(cluster.raw(), tables).queues[0].broker == "broker-a"
+    for member in cluster.members.values():
+        member["name"] = "broker-b"
+    assert ClusterSnapshot.of(cluster.raw(), tables).queues[0].broker == "broker-b"

@@ -618,7 +618,7 @@ def _shift(before: Plan, now: Plan) -> str:
         )
     if before.may_run and not now.may_run:
         return _refusals(now.refusals)
-    if before.loss is not None and now.loss is not None and before.loss != now.loss:
+    if before.loss is not None and now.loss is not None and now.loss.exceeds(before.loss):
         return f"it would lose {now.loss}, not {before.loss}"
     return ""
 

@@ -51,6 +51,14 @@ class LossWindow:
         """Certainly nothing that a client relies on."""
         return not self.acknowledged
 
+    def exceeds(self, agreed: LossWindow) -> bool:
+        """Would more be lost than was agreed to? What nobody relies on does not count."""
+        if self.is_none or agreed.is_none:
+            return not self.is_none
+        if self.bytes is None or agreed.bytes is None:
+            return agreed.bytes is not None
+        return self.bytes > agreed.bytes
+
     def __str__(self) -> str:
         if self.is_none:
             rest = f"; {self.bytes} bytes were never acknowledged" if self.bytes else ""

@@ -6,7 +6,6 @@ from support.raw_answers import RawCluster
 from support.raw_topics import add_topics
 from support.screens import LARGE, Console, open_console
 from textual import events
-from textual.keys import _character_to_key
 from trioha_console.screens.node import NodeScreen
 
 
@@ -18,16 +17,9 @@ def a_cluster() -> RawCluster:
 
 
 async def burst(console: Console, *typed: str) -> None:
-    """All of it is with the program before it deals with the first; a word is its letters."""
-    app = console.app
-    for text in typed:
-        for key in [text] if text in ("enter", "escape") else text:
-            is_name = len(key) > 1
-            name = key if is_name else _character_to_key(key)
-            app.post_message(events.Key(name, None if is_name else key))
-    await console.pilot.pause()
-    while not app.is_settled:
-        await console.pilot.pause()
+    """A word is its letters."""
+    named = ("enter", "escape")
+    await console.press(*(key for text in typed for key in ([text] if text in named else text)))
 
 
 async def test_a_command_in_one_burst_is_a_command() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import unicodedata
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 
 from support.raw_answers import NAMESRV, RawCluster
 from textual.app import App
+from textual.events import Key
+from textual.keys import REPLACED_KEYS, _character_to_key, _get_unicode_name_from_key
 from textual.pilot import Pilot
 from trioha_console.app import ConsoleApp
 
@@ -95,7 +98,13 @@ class Console:
             await asyncio.sleep(0)
 
     async def press(self, *keys: str) -> None:
-        await self.pilot.press(*keys)
+        """All of them in one burst, as a script types; then the screen is drawn."""
+        for key in keys:
+            self.app.post_message(_key_event(key))
+        await self.pilot.pause()
+        # Keys in turn are dealt with one after the other; a pilot would wait 40 ms after each.
+        while self.app.is_running and not self.app.is_settled:  # noqa: ASYNC110
+            await asyncio.sleep(0)
         await self.pilot.pause()
 
     @property
@@ -120,6 +129,19 @@ async def open_console(
         console = Console(app, source, pilot)
         await console.frame()
         yield console
+
+
+def _key_event(key: str) -> Key:
+    """By the name of the key, or by the character that it types."""
+    name = key if len(key) > 1 or key.isalnum() else _character_to_key(key)
+    if len(key) == 1:
+        return Key(name, key)
+    try:
+        return Key(
+            name, unicodedata.lookup(_get_unicode_name_from_key(REPLACED_KEYS.get(key, key)))
+        )
+    except KeyError:
+        return Key(name, None)
 
 
 def screen_text(app: App[Any]) -> str:

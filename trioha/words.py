@@ -23,3 +23,8 @@ def age_in_words(seconds: float | None) -> str:
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} m" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+def count_in_words(count: int, thing: str) -> str:
+    """``1 set``, ``2 sets``."""
+    return f"{count} {thing}{'' if count == 1 else 's'}"

@@ -82,6 +82,7 @@ class ConsoleApp(CommandActions, App[None]):
     .-tiny #too-small, .-low #too-small { display: block; }
     .-tiny ContentSwitcher, .-tiny HeaderLine, .-tiny NavLine, .-tiny KeysLine { display: none; }
     .-low ContentSwitcher, .-low HeaderLine, .-low NavLine, .-low KeysLine { display: none; }
+    .-tiny ToastRack, .-low ToastRack { display: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         *(

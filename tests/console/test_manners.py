@@ -234,6 +234,15 @@ async def test_a_terminal_that_is_too_small_is_told_what_is_needed(size: tuple[i
         assert "broker-a" in console.text
 
 
+async def test_no_alert_covers_the_words_of_a_terminal_that_is_too_small() -> None:
+    cluster = a_cluster()
+    cluster.silent["10.0.1.2:10911"] = "gone"
+    async with open_console(cluster, (40, 10)) as console:
+        await console.tick(12)
+        assert console.app.alerts.active
+        assert " ".join(console.text.split()) == "This terminal is too small: 60x16 is the least."
+
+
 async def test_the_layout_is_remembered(tmp_path: Path) -> None:
     path = tmp_path / "state" / "console.json"
     async with open_console(a_cluster(), layout_path=path) as console:

@@ -36,7 +36,11 @@ def test_whatever_a_field_holds_nothing_raises(data: st.DataObject) -> None:
         for told in (
             cluster.statuses[master],
             cluster.statuses[slave],
-            *(row for row in [cluster.statuses[slave].get("slave")] if isinstance(row, dict)),
+            *(
+                row
+                for row in [cluster.statuses[slave].get("slave")]
+                if row and isinstance(row, dict)
+            ),
         ):
             keys = data.draw(st.sets(st.sampled_from(sorted(told)), max_size=4))
             for key in keys:

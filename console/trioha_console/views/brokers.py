@@ -13,6 +13,7 @@ from trioha.watch.condition import Condition, condition_of
 from trioha.watch.history import ReplicaHistory, Series
 from trioha.watch.replica import Replica
 from trioha.watch.snapshot import Namesrv
+from trioha.words import count_in_words
 from trioha_console import columns
 from trioha_console.arrange import Shape
 from trioha_console.cells import NOTHING, Cell, Column, cell
@@ -145,7 +146,7 @@ def _namesrvs(namesrvs: tuple[Namesrv, ...]) -> Content:
         elif one.answer.wall_ms is None:
             words = ((f"○ {one.address}   ", "unknown"),)
         else:
-            took = f"{len(one.brokers)} sets, {one.answer.took_ms} ms"
+            took = f"{count_in_words(len(one.brokers), 'set')}, {one.answer.took_ms} ms"
             words = (("● ", "good"), (one.address, "strong"), (f" {took}   ", "dim"))
         parts.append(content_of(words))
     return Content("").join(parts)

@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 
 from trioha.watch.collector import Interest
 from trioha.watch.history import Series
+from trioha.watch.questions import GROUPS
 from trioha.watch.queues import Group
 from trioha_console import columns
 from trioha_console.arrange import Shape
@@ -82,9 +83,10 @@ class GroupsView(SystemView):
         return Interest(topics=True)
 
     def compose(self) -> ComposeResult:
-        yield Grid(SHAPE, empty="No groups yet; the first answers are on their way.")
+        yield Grid(SHAPE)
 
     def show(self, frame: Frame) -> None:
+        self.grid.empty = self.why_empty(frame, "groups", GROUPS)
         frame.history.add_groups(frame.snapshot)
         names = SystemNames(frame.snapshot)
         self.grid.show_rows(

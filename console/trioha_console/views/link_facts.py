@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from trioha.watch.condition import condition_of, condition_of_set
 from trioha.watch.replica import Answer, MasterEnd, Replica, SlaveEnd
 from trioha.watch.snapshot import Namesrv, ReplicaSet
-from trioha.words import age_in_words, size_in_words
+from trioha.words import age_in_words, count_in_words, size_in_words
 from trioha_console.cells import NOTHING, Cell, cell
 from trioha_console.heartbeat import heartbeat_cell
 from trioha_console.roles import LEVEL_ROLES, condition_cell
@@ -157,7 +157,7 @@ def _heard(end: MasterEnd | SlaveEnd) -> Cell:
 
 
 def _up_for(link: MasterEnd) -> Cell:
-    reconnects = "" if not link.reconnects else f", {link.reconnects} reconnects"
+    reconnects = "" if not link.reconnects else f", {count_in_words(link.reconnects, 'reconnect')}"
     return cell(f"{age_in_words(link.connected_s)}{reconnects}")
 
 

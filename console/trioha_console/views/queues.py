@@ -7,6 +7,7 @@ from typing import ClassVar, NamedTuple
 from textual.app import ComposeResult
 
 from trioha.watch.collector import Interest
+from trioha.watch.questions import TOPIC_STATS
 from trioha.watch.queues import Queue
 from trioha_console import columns
 from trioha_console.arrange import Shape
@@ -99,9 +100,10 @@ class QueuesView(SystemView):
         return Interest(topics=True, stats_of_all=True)
 
     def compose(self) -> ComposeResult:
-        yield Grid(SHAPE, empty="No queues yet; the first answers are on their way.")
+        yield Grid(SHAPE)
 
     def show(self, frame: Frame) -> None:
+        self.grid.empty = self.why_empty(frame, "queues", TOPIC_STATS)
         self.grid.show_rows(lines_of(frame, system=self.system))
 
     async def on_grid_chosen(self, event: Grid.Chosen) -> None:

@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 
 from trioha.watch.collector import Interest
 from trioha.watch.history import Series
+from trioha.watch.questions import TOPICS
 from trioha.watch.queues import Queue, Topic
 from trioha.wire.codes import Perm
 from trioha_console import columns
@@ -117,9 +118,10 @@ class TopicsView(SystemView):
         return Interest(topics=True, stats_of_all=True)
 
     def compose(self) -> ComposeResult:
-        yield Grid(SHAPE, empty="No topics yet; the first answers are on their way.")
+        yield Grid(SHAPE)
 
     def show(self, frame: Frame) -> None:
+        self.grid.empty = self.why_empty(frame, "topics", TOPICS)
         frame.history.add_topics(frame.snapshot)
         self.grid.show_rows(lines_of(frame, system=self.system))
 

@@ -8,6 +8,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 
 from trioha.watch.collector import Interest
+from trioha.watch.readings import fields_of
 from trioha_console.frame import Frame
 from trioha_console.widgets.grid import Grid
 
@@ -48,6 +49,13 @@ class SystemView(View):
     def __init__(self) -> None:
         super().__init__()
         self.system = False
+
+    def why_empty(self, frame: Frame, things: str, asked: str) -> str:
+        """What an empty table says; `asked` is the question whose answers fill it."""
+        answers = fields_of(frame.snapshot.raw.get("answers")).values()
+        if not any(key.startswith(asked) for told in answers for key in told):
+            return f"No {things} yet; the first answers are on their way."
+        return f"No {things}." if self.system else f"No {things} but RocketMQ's own: a shows them."
 
     def action_system(self) -> None:
         """Show them as well, or no longer."""

@@ -55,6 +55,8 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
     """
 
     cursor: reactive[int] = reactive(0, repaint=False)
+    empty: reactive[str] = reactive("")
+    """What is said when there is no row."""
 
     class Moved(Message):
         """The cursor is on another row, or on none."""
@@ -89,8 +91,7 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
         self.filter_text = ""
         self.rows: list[Row] = []
         """As shown: matching, in order."""
-        self.empty = empty
-        """What is said when there is no row."""
+        self.set_reactive(Grid.empty, empty)
         self._all: Sequence[Row] = ()
         self._fitted: list[tuple[Column[Row], int]] = []
         self._cells: dict[int, tuple[Cell, ...]] = {}

@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from trioha.watch.condition import Level, condition_of
+from trioha.words import count_in_words
 from trioha_console.cells import Cell
 from trioha_console.frame import Frame
 from trioha_console.roles import content_of
@@ -60,7 +61,8 @@ def _counts(frame: Frame | None) -> list[tuple[str, str]]:
     replicas = snapshot.replicas
     levels = [condition_of(replica).level for replica in replicas]
     bad, warn = levels.count(Level.BAD), levels.count(Level.WARN)
-    parts = [(f"  {len(snapshot.sets)} sets, {len(replicas)} nodes", "dim")]
+    counted = f"  {count_in_words(len(snapshot.sets), 'set')}, "
+    parts = [(counted + count_in_words(len(replicas), "node"), "dim")]
     if bad:
         parts.append((f"  ✖ {bad}", "bad"))
     if warn:

@@ -133,3 +133,28 @@ async def test_a_topic_that_grows_has_a_rate() -> None:
             await console.frame()
         line = console.line(TOPIC)
         assert " 200 " in line, line
+
+
+@pytest.mark.parametrize(
+    ("key", "question", "things"),
+    [
+        ("3", "topics", "topics"),
+        ("4", "topic_stats/BenchmarkTest", "queues"),
+        ("5", "groups", "groups"),
+    ],
+)
+async def test_an_empty_table_says_whether_anything_is_still_to_come(
+    key: str, question: str, things: str
+) -> None:
+    cluster = RawCluster()
+    master, _ = cluster.add_set("broker-a")
+    async with open_console(cluster) as console:
+        await console.press(key)
+        await console.tick()
+        assert f"No {things} yet; the first answers are on their way." in console.text
+        cluster.say(master, question, {})
+        await console.tick()
+        assert f"No {things} but RocketMQ's own: a shows them." in console.text
+        await console.press("a")
+        await console.tick()
+        assert f"No {things}.\n" in console.text

@@ -67,11 +67,13 @@ def _counts(frame: Frame | None) -> list[tuple[str, str]]:
         parts.append((f"  ✖ {bad}", "bad"))
     if warn:
         parts.append((f"  ▲ {warn}", "warn"))
-    if replicas and not bad and not warn:
-        parts.append(("  ● all well", "good"))
     silent = [one for one in snapshot.namesrvs if one.answer.error]
-    if silent:
+    if silent and len(silent) == len(snapshot.namesrvs):
+        parts.append(("  ✖ no name server", "bad"))
+    elif silent:
         parts.append((f"  ✖ {len(silent)}/{len(snapshot.namesrvs)} name servers silent", "bad"))
+    elif replicas and not bad and not warn:
+        parts.append(("  ● all well", "good"))
     return parts
 
 

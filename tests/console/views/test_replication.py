@@ -91,7 +91,8 @@ async def test_a_name_server_that_does_not_answer_is_said_at_the_top() -> None:
     async with open_console(cluster, LARGE) as console:
         cluster.silent[NAMESRV] = "connection refused"
         await console.tick()
-        assert "1/1 name servers silent" in console.text.splitlines()[0]
+        assert "✖ no name server" in console.text.splitlines()[0]
+        assert "all well" not in console.text
 
 
 async def test_the_cursor_stays_with_its_replica_when_others_come() -> None:

@@ -286,6 +286,24 @@ def test_the_window_is_bounded_by_bytes_and_count() -> None:
     assert (status.member_id, status.inflight_bytes, status.gap_bytes) == ("n1", 40, 1001)
 
 
+@pytest.mark.parametrize(("committed_offset", "role"), [(0, "PRE_CANDIDATE"), (9, "FOLLOWER")])
+def test_a_removed_member_stands_until_its_removal_is_committed(
+    committed_offset: int, role: str
+) -> None:
+    without = Configuration.of("n1", "n2")
+    recovered = Recovered(
+        hard_state=HardState(term=1, committed_offset=committed_offset),
+        terms=TermTable().begin(1, 0),
+        configurations=ConfigurationTable(((0, Configuration.of("n0", "n1", "n2")), (9, without))),
+        end_offset=9,
+    )
+    node, log = _node(recovered=recovered)
+    node.on_time(5000)
+    asked = [message.target for message in _said(_drain(node, log, 5000))]
+    assert node.state.role.value == role
+    assert asked == (["n1", "n2"] if role == "PRE_CANDIDATE" else [])
+
+
 def test_changes_and_transfers_are_refused_in_words() -> None:
     node, log = _node("n0", "n1", "n2")
     asked = node.change_membership(ChangeKind.ADD_LEARNER, "n3", 5000)

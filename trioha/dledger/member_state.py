@@ -114,11 +114,23 @@ class MemberState:
     def may_stand(self) -> bool:
         """Fit to be a leader, as far as it knows itself."""
         return (
-            self.member_id in self.configuration.voters
+            self._is_needed
             and not self.impaired
             and not self.failed
             and self.writable
             and len(self.terms.rows) < TERMS_MAX
+        )
+
+    @property
+    def _is_needed(self) -> bool:
+        """A voter; or one whose removal is not committed, as far as it knows. Nobody else may hold
+        the record of that, and then nobody else can win (Raft thesis 4.2.2). Its own vote does not
+        count, and it resigns when the record is committed."""
+        if self.member_id in self.configuration.voters:
+            return True
+        return (
+            self.configurations.latest_offset > self.committed_offset
+            and self.member_id in self.configurations.at(self.committed_offset).voters
         )
 
     @property

@@ -13,6 +13,7 @@ missing or of another version.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import signal
@@ -131,7 +132,7 @@ def open_session(
         stack.callback(_within, _STOP_LIMIT_S, context.stop)
         if submitted:
             context.setLogLevel("ERROR")
-        _silence_logger()
+        _silence_loggers()
         session = SparkSession(context)
         partitions = max(2 * context.defaultParallelism, bytes_total // _SHUFFLE_BYTES)
         session.conf.set(
@@ -177,11 +178,13 @@ def _settings(master: str | None, scratch: Path, *, is_local: bool) -> dict[str,
     return settings
 
 
-def _silence_logger() -> None:
-    """pyspark writes every failed query, stack and all, to stderr; who asked gets the error."""
+def _silence_loggers() -> None:
+    """pyspark writes every failed query, stack and all, to stderr, and py4j every broken connection,
+    which Ctrl-C may be the reason of; who asked gets the error."""
     from pyspark.logger import PySparkLogger
 
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
 def _driver_memory() -> int:

@@ -122,17 +122,18 @@ def open_session(
         conf.set(key, value)
     for key, value in (settings or {}).items():
         conf.set(key, value)
-    with _signals_kept(), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         gateway = _launch(conf, java, log, is_local=is_local)
         stack.callback(_end_jvm, gateway, SparkContext)
         try:
-            context = SparkContext(conf=conf, gateway=gateway)
+            with _signals_kept():
+                context = SparkContext(conf=conf, gateway=gateway)
         except Exception as error:
             raise AnalysisError(f"Spark did not start: {_reason(error, log)}") from error
         stack.callback(_within, _STOP_LIMIT_S, context.stop)
         if submitted:
             context.setLogLevel("ERROR")
-        _silence_loggers()
+        _silence_loggers(context)
         session = SparkSession(context)
         partitions = max(2 * context.defaultParallelism, bytes_total // _SHUFFLE_BYTES)
         session.conf.set(
@@ -178,13 +179,19 @@ def _settings(master: str | None, scratch: Path, *, is_local: bool) -> dict[str,
     return settings
 
 
-def _silence_loggers() -> None:
-    """pyspark writes every failed query, stack and all, to stderr, and py4j every broken connection,
-    which Ctrl-C may be the reason of; who asked gets the error."""
+def _silence_loggers(context: Any) -> None:
+    """Errors go to who asked. pyspark would write every failed query to stderr too, stack and all;
+    py4j, by way of the root logger, each answer that Ctrl-C kept it from reading; and the server for
+    accumulators, of which we have none, that the JVM has gone."""
     from pyspark.logger import PySparkLogger
 
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_py4j)
+    context._accumulatorServer.handle_error = lambda request, address: None
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
 
 
 def _driver_memory() -> int:
@@ -281,7 +288,8 @@ def _pack(archive: Path) -> None:
 
 @contextlib.contextmanager
 def _signals_kept() -> Iterator[None]:
-    """pyspark sets a SIGINT handler that cancels jobs; ours comes back with the session's end."""
+    """pyspark sets a SIGINT handler that cancels jobs, in the middle of whatever is being asked of
+    the JVM; ours comes back. The session's end cancels jobs as well."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -181,11 +181,12 @@ def _settings(master: str | None, scratch: Path, *, is_local: bool) -> dict[str,
 
 def _silence_loggers(context: Any) -> None:
     """Errors go to who asked. pyspark would write every failed query to stderr too, stack and all;
-    py4j, by way of the root logger, each answer that Ctrl-C kept it from reading; and the server for
-    accumulators, of which we have none, that the JVM has gone."""
+    py4j, by its own logger and the root's, each answer that Ctrl-C kept it from reading; and the
+    server for accumulators, of which we have none, that the JVM has gone."""
     from pyspark.logger import PySparkLogger
 
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_py4j)
     context._accumulatorServer.handle_error = lambda request, address: None
 

@@ -124,7 +124,7 @@ class Drill:
         gaps = self.gaps[kind]
         for sender in prompt:
             gaps.by_client.setdefault(sender.label, []).append(
-                sender.gap_s(switch.began_s - 1.0, until_s)
+                sender.gap_s(switch.began_s, until_s)
             )
         first = self.senders[0].first_stored_after(switch.began_s)
         assert first is not None, "served again, and nothing was stored"

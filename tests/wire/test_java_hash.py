@@ -34,7 +34,12 @@ def test_a_lone_surrogate_is_an_ordinary_unit() -> None:
     assert string_hash("a\ud800") == plain_hash("a\ud800")
 
 
-@given(st.text(max_size=20), st.text(max_size=150))
+@given(
+    st.text(max_size=20),
+    st.text(max_size=150)
+    | st.text("0F", min_size=32, max_size=32)
+    | st.text("0F", min_size=56, max_size=56),
+)
 def test_an_index_key_is_the_absolute_hash_of_topic_and_key(topic: str, key: str) -> None:
     value = abs(plain_hash(f"{topic}#{key}"))
     assert index_key_hash(topic, key) == (0 if value == 2**31 else value)

@@ -1,8 +1,9 @@
 """Hashes of many index keys at a time (IndexFile.indexKeyHashMethod).
 
-A client's unique id ends in a counter of four hex digits; what stands before it stays the same for
-a millisecond. So the hash of `topic#` and the first 28 characters is remembered, and only the rest
-is counted. Any other key goes the long way. Everything remembered may be forgotten at any time.
+A client's unique id, 32 characters from a host on IPv4 and 56 on IPv6, ends in a counter of four
+hex digits; what stands before it stays the same for a millisecond. So the hash of `topic#` and all
+but the counter is remembered, and only the rest is counted. Any other key goes the long way.
+Everything remembered may be forgotten at any time.
 """
 
 from __future__ import annotations
@@ -13,11 +14,17 @@ from typing import Final
 from librt.strings import read_i32_be
 
 from trioha.store.index_file import Keyed
-from trioha.wire.java_hash import index_key_hash, string_hash
+from trioha.wire.java_hash import (
+    UNIQUE_ID_CHARS_V4,
+    UNIQUE_ID_CHARS_V6,
+    index_key_hash,
+    string_hash,
+)
 
 _MASK: Final = 0xFFFFFFFF
-_UNIQUE_ID_BYTES: Final = 32
-_HEAD_BYTES: Final = 28
+_UNIQUE_ID_V4: Final = UNIQUE_ID_CHARS_V4
+_UNIQUE_ID_V6: Final = UNIQUE_ID_CHARS_V6
+_COUNTER_BYTES: Final = 4
 _HEADS_MAX = 512
 _TOPICS_MAX = 64
 _NOT_ASCII: Final = -0x7F7F7F80  # the highest bit of each of four bytes
@@ -37,13 +44,14 @@ class IndexHasher:
         last_topic = ""
         heads: dict[bytes, int] = {}
         for _, _, topic, key in keyed:
-            if len(key) == _UNIQUE_ID_BYTES:
+            size = len(key)
+            if size in (_UNIQUE_ID_V4, _UNIQUE_ID_V6):
                 if topic != last_topic:
                     last_topic = topic
                     heads = self._heads_of(topic)
-                tail: int = read_i32_be(key, _HEAD_BYTES)
+                tail: int = read_i32_be(key, size - _COUNTER_BYTES)
                 if not tail & _NOT_ASCII:
-                    head = key[:_HEAD_BYTES]
+                    head = key[: size - _COUNTER_BYTES]
                     state = heads.get(head)
                     if state is None:
                         state = _learn(heads, topic, head)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import mul
+from typing import Final
 
 _MASK = 0xFFFFFFFF
 _CHUNK = 64
@@ -17,8 +18,10 @@ while len(_POWERS) <= _CHUNK:
     _POWERS.append(_POWERS[-1] * 31 & _MASK)
 # _WEIGHTS[n] are the weights of a text of n units: 31^(n-1) … 31, 1.
 _WEIGHTS = [tuple(reversed(_POWERS[:size])) for size in range(_CHUNK + 1)]
-_UNIQUE_ID_CHARS = 32  # of a client on IPv4, see `message_id`
-_UNIQUE_ID_HEAD_CHARS = 20
+# Of a client's unique id, by what its host's address is (see `message_id`).
+UNIQUE_ID_CHARS_V4: Final = 32
+UNIQUE_ID_CHARS_V6: Final = 56
+_UNIQUE_ID_TAIL_CHARS = 12  # time and counter
 
 
 def string_hash(text: str) -> int:
@@ -29,10 +32,10 @@ def string_hash(text: str) -> int:
 
 def index_key_hash(topic: str, key: str) -> int:
     """The hash by which an index file finds `topic#key` (IndexFile.indexKeyHashMethod)."""
-    if len(key) == _UNIQUE_ID_CHARS:
+    if len(key) in (UNIQUE_ID_CHARS_V4, UNIQUE_ID_CHARS_V6):
         # A client's unique ids share address, pid and class loader: hash those once, not each time.
-        head = key[:_UNIQUE_ID_HEAD_CHARS]
-        value = _extend(_head_state(topic, head), key[_UNIQUE_ID_HEAD_CHARS:])
+        head = key[:-_UNIQUE_ID_TAIL_CHARS]
+        value = _extend(_head_state(topic, head), key[-_UNIQUE_ID_TAIL_CHARS:])
     else:
         value = _extend(_topic_state(topic), key)
     if value & 0x80000000:

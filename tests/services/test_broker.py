@@ -19,8 +19,8 @@ from trioha.errors import StoreLocked, TriohaError
 from trioha.ha.mastership import Mastership, Standing
 from trioha.services.broker import serve_broker
 from trioha.services.broker_listeners import BrokerAddresses
-from trioha.services.broker_node import open_broker_node
 from trioha.services.clock import Clock
+from trioha.services.master_slave_node import open_master_slave_node
 from trioha.services.namesrv_registration import Refutation
 from trioha.services.remoting_client import open_remoting_client, parse_address
 from trioha.services.transport import open_listener
@@ -234,7 +234,7 @@ async def test_a_refused_claim_fences_a_master_in_the_same_pass(tmp_path: Path) 
     config = config_in(tmp_path, broker_ip1="127.0.0.1", ha_listen_port=2)
     addresses = BrokerAddresses(listen="127.0.0.1:1", ha_listen="127.0.0.1:2", vip_listen="")
     events = RecordedEvents()
-    node = await open_broker_node(config, addresses, Clock(), events)
+    node = await open_master_slave_node(config, addresses, Clock(), events)
     try:
         found = Refutation("ns:9876", 2, b"\x02" * 8, "10.0.0.2:10911", "10.0.0.2:10912")
         assert node.registration.on_refuted is not None

@@ -11,7 +11,8 @@
        ├─ journal_samples        consumers' lag, puts' waits, signs of life → journal
        ├─ watch_disk             deletes old segments, stops and resumes writes
        └─ replication
-          ├─ group_transfer, failover   deadlines of puts, and of who fails us over
+          ├─ group_transfer, old_routes   deadlines of puts; who asks us still
+          ├─ failover, failover.settle    deadlines of who fails us over
           ├─ role               one nursery after the other, as the role changes:
           │  ├─ SLAVE   ha.client, slave_synchronize
           │  └─ others  ha.accept → ha.conn[slave] → ha.read, ha.write;  ha.push
@@ -23,6 +24,8 @@
              └─ services         cancelled first
                 ├─ accept, accept.vip, schedule_message
                 └─ namesrv_registration
+
+What keeps the log on other nodes (`BrokerNode.start_replication`) is another in a DLEDGER group.
 """
 
 from __future__ import annotations
@@ -37,12 +40,11 @@ from trioha.services.broker_listeners import (
     BrokerListeners,
     open_broker_listeners,
 )
-from trioha.services.broker_node import BrokerNode, open_broker_node
+from trioha.services.broker_node import BrokerNode
 from trioha.services.clock import Clock
-from trioha.services.confirmation import confirm_mastership
 from trioha.services.http_admin import serve_http
 from trioha.services.introspection import NodeProcess
-from trioha.services.role import serve_role
+from trioha.services.master_slave_node import open_master_slave_node
 
 _FINAL_FLUSH_S = 30.0
 
@@ -64,7 +66,9 @@ async def serve_broker(
     """
     clock = clock or Clock()
     with open_broker_listeners(config, events) as listeners:
-        node = await open_broker_node(listeners.config, listeners.addresses, clock, events, process)
+        node = await open_master_slave_node(
+            listeners.config, listeners.addresses, clock, events, process
+        )
         try:
             await _serve_store(node, listeners, shutdown, task_status)
         finally:
@@ -82,15 +86,13 @@ async def _serve_store(
         store.start_soon(node.flush.run, name="commitlog_flush")
         store.start_soon(node.reput.run, name="reput")
         store.start_soon(node.persist.run, name="config_persist")
-        store.start_soon(node.metadata_files.flush_wal, name="metadata_flush")
         store.start_soon(node.watch_disk, name="watch_disk")
         store.start_soon(node.samples.run, name="journal_samples")
+        node.start_storing(store)
         async with trio.open_nursery() as replication:
             replication.start_soon(node.group_transfer.run, name="group_transfer")
-            replication.start_soon(node.failover_alarm.run, name="failover")
-            replication.start_soon(node.roles.settle, name="failover.settle")
             replication.start_soon(node.old_routes.run, name="old_routes")
-            await replication.start(serve_role, node, listeners.ha, name="role")
+            await node.start_replication(replication, listeners)
             async with trio.open_nursery() as connections:
                 connections.start_soon(node.pull_hold.run, name="pull_hold")
                 connections.start_soon(node.client_expiry.run, name="client_expiry")
@@ -101,7 +103,7 @@ async def _serve_store(
                     )
                 async with trio.open_nursery() as services:
                     await _start_services(node, listeners, services, connections)
-                    await replication.start(confirm_mastership, node, name="confirmation")
+                    await node.settle(replication)
                     node.events.event(
                         "node_ready",
                         **attrs.asdict(listeners.addresses),
@@ -110,9 +112,7 @@ async def _serve_store(
                     task_status.started(listeners.addresses)
                     await shutdown.wait()
                     node.events.event("node_stopping", reason="asked to")
-                    node.stopping = True
-                    node.roles.stop()
-                    node.core.stop_writes("the broker is shutting down")
+                    await node.stop()
                     services.cancel_scope.cancel()
                 with trio.move_on_after(node.config.shutdown_grace / 1000):
                     await node.wait_level()

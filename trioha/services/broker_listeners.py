@@ -36,7 +36,8 @@ class BrokerListeners:
     config: BrokerConfig
     remoting: Listener
     vip: Listener | None
-    ha: Listener
+    ha: Listener | None
+    """None for a member of a DLEDGER group: it has no slaves."""
     admin: Listener | None
     addresses: BrokerAddresses
 

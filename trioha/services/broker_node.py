@@ -1,63 +1,60 @@
-"""What the tasks of one broker share, and what happens between them.
+"""What the tasks of one broker share, and what happens between them, whoever else keeps its log.
+
+Two kinds of broker are made of it: one of a master-slave set (`services.master_slave_node`), and a
+member of a DLEDGER group (`services.dledger_broker`). They differ in who is told of a byte that was
+appended, in who decides what the node is, and in what they tell of that; those are the methods at
+the end.
 
 The hooks here are plain calls within one scheduler pass. `after_batch` runs when the requests of
-one read were handled: first the log goes to the slaves if a put waits for one, then parked pulls
-are answered, then the answers leave (the `Outboxes` block around it), and the tasks that only
+one read were handled: first the log goes to the other nodes if a put waits for one, then parked
+pulls are answered, then the answers leave (the `Outboxes` block around it), and the tasks that only
 matter later are marked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from random import Random
+from typing import TYPE_CHECKING
 
 import trio
 
-from trioha.broker.core import BrokerCore
-from trioha.broker.failover import FailoverProcessor
-from trioha.config import BrokerConfig, BrokerRole
-from trioha.ha.mastership import Mastership
-from trioha.journal import EventSink
+from trioha.broker.core import BrokerCore, BrokerReplicas
+from trioha.config import BrokerConfig
 from trioha.remoting.channel import Channel, Instant
 from trioha.services.alarm import Alarm
-from trioha.services.broker_listeners import BrokerAddresses
+from trioha.services.broker_listeners import BrokerAddresses, BrokerListeners
 from trioha.services.broker_status import broker_status
 from trioha.services.clock import Clock
 from trioha.services.commitlog_flush import CommitlogFlush
+from trioha.services.config_persist import Table
 from trioha.services.disk_watch import watch_disk
 from trioha.services.event_counts import EventCounts
-from trioha.services.ha_client import HaClient
-from trioha.services.ha_greeting import HaGreeting
-from trioha.services.ha_handshake import Handshake
-from trioha.services.ha_master import HaMaster, open_replicas
-from trioha.services.ha_resync import HaResync
-from trioha.services.health import alive, broker_checks, ready
+from trioha.services.health import Check, alive, broker_checks, ready
 from trioha.services.http_admin import OnGet
 from trioha.services.introspection import Introspection, NodeProcess
 from trioha.services.journal_samples import JournalSamples
-from trioha.services.master_address import MasterAddress
 from trioha.services.metadata_files import MetadataFiles
 from trioha.services.metrics import broker_metrics
+from trioha.services.metrics_families import Families
 from trioha.services.namesrv_registration import (
     BrokerIdentity,
     NamesrvRegistration,
     Refutation,
 )
 from trioha.services.old_routes import OldRoutes
-from trioha.services.open_mastership import config_of_role, open_mastership
 from trioha.services.remoting_link import LinkLimits
 from trioha.services.remoting_server import RemotingServer
 from trioha.services.reput import Reput
-from trioha.services.role_control import RoleControl
-from trioha.services.slave_synchronize import SlaveSynchronizer
-from trioha.store.cuts import Cut
 from trioha.store.message_store import FileMessageStore
-from trioha.store.store_config import StoreConfig
-from trioha.wire.codes import RequestCode
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 
-class BrokerNode:
+class BrokerNode(ABC):
     """One broker, between its store and its tasks."""
 
     def __init__(
@@ -66,17 +63,20 @@ class BrokerNode:
         addresses: BrokerAddresses,
         store: FileMessageStore,
         clock: Clock,
-        events: EventSink,
+        events: EventCounts,
+        replicas: BrokerReplicas,
+        identity: BrokerIdentity,
+        *,
         started_wall_ms: int,
-        mastership: Mastership,
         process: NodeProcess | None = None,
+        tables: Mapping[str, Table] | None = None,
     ) -> None:
-        self.mastership = mastership
+        """`tables`: what is kept beside the four of every broker, by file name."""
         self.config = config
         self.addresses = addresses
         self.store = store
         self.clock = clock
-        events = self.events = self.event_counts = EventCounts(events)
+        self.events = self.event_counts = events
         self.role = config.broker_role
         self.started_wall_ms = started_wall_ms
         self.stopping = False
@@ -86,14 +86,8 @@ class BrokerNode:
             "/livez": alive,
             "/readyz": ready(partial(broker_checks, self)),
         }
-        self.replicas = open_replicas(config, events)
-        self.master_address = MasterAddress(config.ha_master_address)
-        self.master_remoting_address = MasterAddress()
-        self.ha_master: HaMaster | None = None
-        self.ha_client: HaClient | None = None
-        self.slave_synchronizer: SlaveSynchronizer | None = None
         self.core = BrokerCore(
-            config, store, self.replicas, events, Random(), clock.instant(), self.status
+            config, store, replicas, events, Random(), clock.instant(), self.status
         )
         core = self.core
         self.introspection = Introspection(process or NodeProcess(), lambda: core.config, clock)
@@ -109,62 +103,44 @@ class BrokerNode:
                 outbox_bytes_max=config.outbox_bytes_max,
             ),
             connections_max=config.connections_max,
-            on_closed=self._channel_closed,
+            on_closed=self.channel_closed,
             on_batch=self.after_batch,
         )
         # What was changed is on its way to disk and slaves before an answer says so.
         self.server.outboxes.before_answers = core.metadata.flush
-        core.metadata.on_body = self.tell_slaves
+        core.metadata.on_body = self.on_metadata_body
         self.samples = JournalSamples(core, store, clock, events)
-        self.flush = CommitlogFlush(store, config, clock, events, self._on_flushed)
-        self.reput = Reput(store, events, self.on_dispatched, self._is_catching_up)
+        self.flush = CommitlogFlush(store, config, clock, events, self.on_flushed)
+        self.reput = Reput(store, events, self.on_dispatched, self.is_catching_up)
         self.group_transfer = Alarm(
             clock,
             core.next_wait_deadline_ms,
-            self._in_batch(core.expire_waits),
+            self.in_batch(core.expire_waits),
         )
         self.pull_hold = Alarm(
-            clock, lambda: core.hold.next_deadline_ms, self._in_batch(core.expire_pulls)
+            clock, lambda: core.hold.next_deadline_ms, self.in_batch(core.expire_pulls)
         )
         self.client_expiry = Alarm(
-            clock, core.next_client_deadline_ms, self._in_batch(core.expire_clients)
+            clock, core.next_client_deadline_ms, self.in_batch(core.expire_clients)
         )
         self.schedule_message = Alarm(
-            clock, self._next_delivery_ms, self._in_batch(core.deliver_delayed)
+            clock, self._next_delivery_ms, self.in_batch(core.deliver_delayed)
         )
         self.registration = NamesrvRegistration(
             config,
-            BrokerIdentity.of(config, mastership),
+            identity,
             lambda: (core.topics.data_version, core.topics.topics),
             clock,
             events,
-            on_master=self._on_master,
-            on_refuted=self._on_refuted,
+            on_master=self.on_master,
+            on_refuted=self.on_refuted,
         )
         core.topics.on_change = self.registration.topics_changed
         self.old_routes = OldRoutes(clock, events)
-        self.roles = RoleControl(self)
         self.metadata_files = MetadataFiles(
-            config, core, events, self._on_metadata_synced, {"failovers.json": self.roles.audit}
+            config, core, events, self._on_metadata_synced, tables or {}
         )
         self.persist = self.metadata_files.persist
-        self.failover = FailoverProcessor(
-            config.broker_name, self.roles, events, lambda: self.failover_alarm.check()
-        )
-        core.handlers.update(self.failover.handlers())
-        self.greeting = HaGreeting(
-            *(mastership, store, config, addresses.listen, self.on_fenced),
-            lambda: self.master_remoting_address.value,
-        )
-        core.handlers[RequestCode.HA_HELLO] = self.greeting.answer
-        core.handlers[RequestCode.HA_RESYNC] = HaResync(self).resync
-        self.handshake = Handshake(
-            *(mastership, store, config, addresses.listen, self.master_remoting_address),
-            *(events, clock, self._on_cut, self.roles.history_adopted),
-        )
-        self.failover_alarm = Alarm(
-            clock, self._next_failover_ms, self._in_batch(self._on_failover_time)
-        )
         self._seen_end = store.max_phy_offset
         # After an unclean stop the index is behind the log.
         self.reput.grown_nowait()
@@ -175,9 +151,7 @@ class BrokerNode:
         end = self.store.max_phy_offset
         if end != self._seen_end:
             self._seen_end = end
-            if self.ha_master is not None:
-                self.ha_master.on_log_grown(urgent=core.pipeline.has_slave_waiters)
-            self.flush.grown_nowait(urgent=core.pipeline.has_flush_waiters)
+            self.log_grown()
             self.reput.grown_nowait()
             self.group_transfer.check()
             if core.schedule_changed:
@@ -186,84 +160,70 @@ class BrokerNode:
         if core.hold.has_due:
             core.after_batch(self.clock.instant())
         if core.metadata_waits.waiter_count:
-            if core.metadata_waits.has_flush_waiters:
-                self.metadata_files.grown_nowait(urgent=True)
-            if core.metadata_waits.has_slave_waiters and self.ha_master is not None:
-                self.ha_master.on_log_grown(urgent=True)
+            self.changes_wait()
             self.group_transfer.check()
         self.pull_hold.check()
         self.client_expiry.check()
         self.persist.check()
 
-    def _channel_closed(self, channel: Channel) -> None:
+    def on_dispatched(self) -> None:
+        """Records became readable."""
+        core = self.core
+        if core.unknown_topic_seen:
+            core.unknown_topic_seen = False
+            self.topic_missed()
+        if core.hold.has_due:
+            with self.server.outboxes.batch():
+                core.after_batch(self.clock.instant())
+        if core.schedule_changed:
+            core.schedule_changed = False
+            self.schedule_message.check()
+
+    def on_flushed(self, offset: int) -> None:
+        """The log is on disk up to here."""
+        with self.server.outboxes.batch():
+            self.core.on_flushed(offset)
+
+    def channel_closed(self, channel: Channel) -> None:
         self.core.channel_closed(channel)
         self.old_routes.channel_closed(channel)
 
-    def on_acked(self, offset: int) -> None:
-        """A slave has acknowledged; called in the scheduler pass that read it. HOT."""
-        with self.server.outboxes.batch():
-            self.samples.on_acked(offset)
-            if self.roles.awaits_slave_until_ms is not None:
-                self.roles.slave_acknowledged()
+    def in_batch(self, on_time: Callable[[Instant], None]) -> Callable[[Instant], None]:
+        """`on_time`, treated as a batch of requests."""
 
-    def tell_slaves(self, position: int, body: bytes) -> None:
-        """Metadata has changed; called in the pass that changed it. HOT."""
-        if self.ha_master is not None:
-            urgent = self.core.metadata_waits.has_slave_waiters
-            self.ha_master.send_metadata_nowait(position, body, urgent=urgent)
+        def run(instant: Instant) -> None:
+            with self.server.outboxes.batch():
+                on_time(instant)
+                self.after_batch()
 
-    def on_slave_lost(self) -> None:
-        """A link to a slave has ended or stalled: who waits in vain is told now."""
-        with self.server.outboxes.batch():
-            self.core.on_slave_lost()
-
-    def on_metadata(self, position: int, body: bytes) -> None:
-        """A slave is told of changes, each where it belongs between the bytes of the log."""
-        self.core.metadata.follow(body)
-        self.failover.on_log_grown()
-        self.persist.check()
-
-    def streams_metadata(self) -> bool:
-        """Does our master tell us of changes by itself at the moment?"""
-        return self.ha_client is not None and self.ha_client.metadata_position >= 0
-
-    def on_appended(self) -> None:
-        """A slave's log has grown."""
-        if self.handshake.whole_at is not None:
-            self.handshake.on_appended()
-        self._seen_end = self.store.max_phy_offset
-        self.flush.grown_nowait(urgent=False)
-        self.reput.grown_nowait()
-        self.failover.on_log_grown()
-
-    def on_fenced(self, reason: str) -> None:
-        """Somebody holds a newer epoch: from this very pass on nothing is written here."""
-        self.roles.fenced(reason)
+        return run
 
     def status(self, instant: Instant) -> dict[str, object]:
         """What `trioha ha status` and the console show of this node."""
-        return broker_status(self, instant)
+        return broker_status(self, instant) | self.replication_status(instant)
 
     async def watch_disk(self) -> None:
         """Look at the disk, and sample the counters, every `cleanResourceInterval`."""
+        await watch_disk(self.store, self.config, self.clock, self.disk_looked_at)
 
-        def on_looked() -> None:
-            self.core.sample(self.clock.instant())
-            self.after_batch()
-
-        await watch_disk(self.store, self.config, self.clock, on_looked)
-
-    async def wait_level(self) -> None:
-        """Wait until who waits for disk or slave is answered and slaves in sync hold all."""
-        if self.ha_master is not None:
-            self.core.metadata.flush()
-            await self.ha_master.wait_transferred(self.core.metadata.position)
-        await self.flush.flush_all()
+    def disk_looked_at(self) -> None:
+        """Segments may have gone, and writes may have stopped or resumed."""
+        self.core.sample(self.clock.instant())
+        self.after_batch()
 
     def give_up_waiting(self) -> None:
-        """Answer who still waits for disk or slave, while their connections are there."""
+        """Answer who still waits for disk or another node, while their connections are there."""
         with self.server.outboxes.batch():
             self.core.give_up_waiting()
+
+    async def stop(self) -> None:
+        """Asked to end: take nothing new."""
+        self.stopping = True
+        self.core.stop_writes("the broker is shutting down")
+
+    async def wait_level(self) -> None:
+        """Wait until who waits is answered and the other nodes hold what they can have."""
+        await self.flush.flush_all()
 
     async def close(self) -> None:
         """Bring everything to disk and let go of the store. Blocks in a thread.
@@ -273,74 +233,9 @@ class BrokerNode:
         await self.persist.save_all()
         await trio.to_thread.run_sync(self.store.close)
 
-    def _on_master(self, address: str, ha_address: str) -> None:
-        """A name server has told a slave where its master is."""
-        if self.role is not BrokerRole.SLAVE or address == self.addresses.listen:
-            return  # what it answers to what we have been
-        self.master_remoting_address.set(address)
-        if not self.config.ha_master_address or self.mastership.history.was_failed_over:
-            self.master_address.set(ha_address)
-        self.roles.master_known(address)
-
-    def _on_refuted(self, found: Refutation) -> None:
-        """A name server has refused our claim to be master."""
-        holder = f"{found.address}, says name server {found.namesrv},"
-        if self.mastership.hear(found.epoch, found.nonce, holder, decided=True):
-            self.on_fenced(self.mastership.fenced_by)
-            if found.ha_address:
-                self._on_master(found.address, found.ha_address)
-
-    def _on_cut(self, cut: Cut) -> None:
-        """The log ends sooner: what was known of its end is not any more."""
-        self._seen_end = self.store.max_phy_offset
-        note = cut.note
-        # A whole log that was set aside is copied anew, and says nothing of how far groups are.
-        for queue in [] if note.get("whole") else note["queues"]:
-            self.core.log_cut(queue["topic"], queue["queue_id"], queue["first_queue_offset"])
-        if since_wall_ms := cut.note.get("first_store_timestamp"):
-            self.core.schedule.deliveries_cut(since_wall_ms)
-        self.persist.check()
-
-    def _on_flushed(self, offset: int) -> None:
-        with self.server.outboxes.batch():
-            self.core.on_flushed(offset)
-
     def _on_metadata_synced(self, position: int) -> None:
         with self.server.outboxes.batch():
             self.core.metadata_waits.on_synced(position)
-
-    def on_dispatched(self) -> None:
-        """Records became readable."""
-        core = self.core
-        if core.unknown_topic_seen:
-            core.unknown_topic_seen = False
-            if self.slave_synchronizer is not None:
-                self.slave_synchronizer.hurry_nowait()
-        if core.hold.has_due:
-            with self.server.outboxes.batch():
-                core.after_batch(self.clock.instant())
-        if core.schedule_changed:
-            core.schedule_changed = False
-            self.schedule_message.check()
-
-    def _next_failover_ms(self) -> int | None:
-        deadlines = (self.failover.next_deadline_ms, self.roles.next_deadline_ms)
-        return min((one for one in deadlines if one is not None), default=None)
-
-    def _on_failover_time(self, instant: Instant) -> None:
-        self.failover.on_time(instant)
-        self.roles.on_time(instant)
-
-    def _is_catching_up(self) -> bool:
-        return self.ha_client is not None and self.ha_client.catching_up
-
-    def _in_batch(self, on_time: Callable[[Instant], None]) -> Callable[[Instant], None]:
-        def run(instant: Instant) -> None:
-            with self.server.outboxes.batch():
-                on_time(instant)
-                self.after_batch()
-
-        return run
 
     def _next_delivery_ms(self) -> int | None:
         wall_ms = self.clock.wall_ms()
@@ -349,34 +244,61 @@ class BrokerNode:
             return None
         return self.clock.now_ms() + max(0, due_ms - wall_ms)
 
+    # What the two kinds do each in its own way.
 
-async def open_broker_node(
-    config: BrokerConfig,
-    addresses: BrokerAddresses,
-    clock: Clock,
-    events: EventSink,
-    process: NodeProcess | None = None,
-) -> BrokerNode:
-    """Open the store, recovering it if need be, and read the tables.
+    @property
+    @abstractmethod
+    def broker_id(self) -> int:
+        """What we register as: 0 is the one that takes writes."""
 
-    Errors: StoreError with file and cure.
-    """
-    wall_ms = clock.wall_ms()
-    store = await trio.to_thread.run_sync(
-        lambda: FileMessageStore.open(StoreConfig.of(config), events, wall_ms=wall_ms)
-    )
-    try:
-        assert store.recovery is not None, "an open store has been recovered"
-        clean = store.recovery.clean
-        mastership = open_mastership(config, store.max_phy_offset, events, wall_ms, clean=clean)
-        config = config_of_role(config, mastership)
-        node = BrokerNode(config, addresses, store, clock, events, wall_ms, mastership, process)
-        node.metadata_files.load()
-        node.core.schedule.refresh()
-        await node.persist.save_all()
-    except BaseException:
-        store.close()
-        raise
-    if not mastership.unconfirmed:  # else it is said once it is known
-        node.roles.say_role(events)
-    return node
+    @abstractmethod
+    def log_grown(self) -> None:
+        """Records were put: other nodes and the disk are to have them. HOT."""
+
+    @abstractmethod
+    def changes_wait(self) -> None:
+        """Somebody waits for a change of offsets, topics or groups to be safe. HOT."""
+
+    @abstractmethod
+    def on_metadata_body(self, position: int, body: bytes) -> None:
+        """Offsets, topics or groups have changed; called in the pass that changed them. HOT."""
+
+    @abstractmethod
+    async def start_replication(self, nursery: trio.Nursery, listeners: BrokerListeners) -> None:
+        """Start what keeps the log on other nodes; returns once this node has its first role."""
+
+    @abstractmethod
+    async def settle(self, nursery: trio.Nursery) -> None:
+        """Clients can connect: wait, for a moment at most, until it is known what this node is."""
+
+    @abstractmethod
+    def replication_status(self, instant: Instant) -> dict[str, object]:
+        """This kind's part of `status`: plain values."""
+
+    @abstractmethod
+    def replication_checks(self) -> Iterator[Check]:
+        """This kind's lines of /readyz."""
+
+    @abstractmethod
+    def replication_families(self, families: Families) -> Iterator[Metric]:
+        """This kind's part of /metrics."""
+
+    @abstractmethod
+    def start_storing(self, nursery: trio.Nursery) -> None:
+        """Start what this kind keeps on disk beside the log and the tables."""
+
+    @abstractmethod
+    def is_catching_up(self) -> bool:
+        """Are bytes of the past arriving in bulk? Queues may wait a little then."""
+
+    @abstractmethod
+    def topic_missed(self) -> None:
+        """The log holds messages of a topic that the table does not know."""
+
+    @abstractmethod
+    def on_master(self, address: str, ha_address: str) -> None:
+        """A name server has told where the master is."""
+
+    @abstractmethod
+    def on_refuted(self, found: Refutation) -> None:
+        """A name server has refused our claim to be master."""

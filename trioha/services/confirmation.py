@@ -12,14 +12,14 @@ from trioha.ha.confirmation import Answer, Finding, MemberWord, Returning, judge
 from trioha.ha.epochs import NONCE_BYTES
 
 if TYPE_CHECKING:
-    from trioha.services.broker_node import BrokerNode
+    from trioha.services.master_slave_node import MasterSlaveNode
 
 PATIENCE_S = 2.0  # of each question: a node that lives answers in milliseconds
 AGAIN_MIN_S, AGAIN_MAX_S = 0.02, 0.5  # members started together come up one after the other
 
 
 async def confirm_mastership(
-    node: BrokerNode, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    node: MasterSlaveNode, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
     """Ask until it is known whether the node may be master; at once done if there is no doubt.
 
@@ -54,17 +54,17 @@ async def confirm_mastership(
         _settled(node, task_status)
 
 
-def _settled(node: BrokerNode, task_status: trio.TaskStatus[None]) -> None:
+def _settled(node: MasterSlaveNode, task_status: trio.TaskStatus[None]) -> None:
     if node.role is BrokerRole.SLAVE:
         node.roles.say_role()
     task_status.started()
 
 
-def _is_in_doubt(node: BrokerNode) -> bool:
+def _is_in_doubt(node: MasterSlaveNode) -> bool:
     return node.mastership.unconfirmed
 
 
-def _returning(node: BrokerNode) -> Returning:
+def _returning(node: MasterSlaveNode) -> Returning:
     mastership, end = node.mastership, node.store.max_phy_offset
     newest = mastership.newest
     assert newest is not None, "a node without a term was no master"
@@ -79,7 +79,7 @@ def _returning(node: BrokerNode) -> Returning:
     )
 
 
-async def _act(node: BrokerNode, finding: Finding, *, moment_over: bool) -> None:
+async def _act(node: MasterSlaveNode, finding: Finding, *, moment_over: bool) -> None:
     mastership = node.mastership
     match finding.answer:
         case Answer.CONFIRMED:
@@ -102,7 +102,7 @@ async def _act(node: BrokerNode, finding: Finding, *, moment_over: bool) -> None
                 node.events.event("fenced", epoch=mastership.known_epoch, reason=finding.words)
 
 
-async def _ask_members(node: BrokerNode) -> dict[int, MemberWord | None]:
+async def _ask_members(node: MasterSlaveNode) -> dict[int, MemberWord | None]:
     words: dict[int, MemberWord | None] = {}
 
     async def ask(home_id: int, address: str) -> None:
@@ -116,7 +116,7 @@ async def _ask_members(node: BrokerNode) -> dict[int, MemberWord | None]:
     return words
 
 
-async def _ask(node: BrokerNode, home_id: int, address: str) -> MemberWord | None:
+async def _ask(node: MasterSlaveNode, home_id: int, address: str) -> MemberWord | None:
     """What the member says of itself; None if it is not there, or is somebody else by now."""
     answer = await node.handshake.ask_member(address)
     if answer is None or (answer.broker_name, answer.home_id) != (node.config.broker_name, home_id):

@@ -18,13 +18,13 @@ from trioha.wire.codes import ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
-    from trioha.services.broker_node import BrokerNode
+    from trioha.services.master_slave_node import MasterSlaveNode
 
 
 class HaResync:
     """Handler of HA_RESYNC."""
 
-    def __init__(self, node: BrokerNode) -> None:
+    def __init__(self, node: MasterSlaveNode) -> None:
         self._node = node
 
     def resync(

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from trioha.config import BrokerRole
-from trioha.services.ha_client import SlaveState
 from trioha.services.http_admin import OnGet, Page
 
 if TYPE_CHECKING:
@@ -45,13 +43,13 @@ def broker_checks(node: BrokerNode) -> Iterator[Check]:
     wanted, held = node.config.namesrv_addr, node.registration.registered
     if wanted:
         yield "namesrv", "" if held else f"no name server of {wanted} has it in its routes"
-    if node.role is not BrokerRole.SLAVE:
-        store = node.store.statistics()
-        yield "writable", "" if store.writable else "the store refuses writes; see the journal"
-    elif node.ha_client is not None:
-        link = node.ha_client.statistics()
-        wrong = "" if link.state == SlaveState.TRANSFER.value else f"{link.state} {link.last_error}"
-        yield "following", wrong.strip()
+    yield from node.replication_checks()
+
+
+def writable_check(node: BrokerNode) -> Check:
+    """Of the one that takes writes."""
+    writable = node.store.statistics().writable
+    return "writable", "" if writable else "the store refuses writes; see the journal"
 
 
 def namesrv_checks() -> Iterator[Check]:

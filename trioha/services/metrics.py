@@ -20,7 +20,6 @@ from trioha.config import BrokerRole
 from trioha.namesrv.route_info import MASTER_ID
 from trioha.services.http_admin import OnGet, Page
 from trioha.services.metrics_families import Families, Sample, one
-from trioha.services.metrics_ha import replication_families
 from trioha.wire.names import RETRY_PREFIX
 from trioha.wire.route import BrokerData
 
@@ -82,7 +81,8 @@ def _broker_families(node: BrokerNode) -> Iterator[Metric]:
     yield from _store_families(node, families)
     yield from _traffic_families(node, families)
     yield from _client_families(node, families)
-    yield from replication_families(node, families)
+    yield from _registration_families(node, families)
+    yield from node.replication_families(families)
     yield _events(families, node.event_counts)
 
 
@@ -195,6 +195,17 @@ def _client_families(node: BrokerNode, families: Families) -> Iterator[Metric]:
         "consumer_group",
         "topic",
         "is_retry",
+    )
+
+
+def _registration_families(node: BrokerNode, families: Families) -> Iterator[Metric]:
+    yield families.gauge(
+        "rocketmq_broker_permission", "4 read + 2 write.", one(node.config.broker_permission)
+    )
+    yield families.gauge(
+        "trioha_namesrv_registered",
+        "Name servers that have this broker in their routes.",
+        one(len(node.registration.registered)),
     )
 
 

@@ -6,28 +6,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from trioha.ha.mastership import Standing
-from trioha.services.broker_status import gap_seconds
+from trioha.services.ha_status import gap_seconds
 from trioha.services.metrics_families import Families, HistogramSample, one
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from trioha.services.broker_node import BrokerNode
+    from trioha.services.master_slave_node import MasterSlaveNode
 
 _FAILOVER_BOUNDS_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
-def replication_families(node: BrokerNode, families: Families) -> Iterator[Metric]:
+def replication_families(node: MasterSlaveNode, families: Families) -> Iterator[Metric]:
     """All of it, as the node's role has it."""
     yield from _failover_families(node, families)
-    yield families.gauge(
-        "rocketmq_broker_permission", "4 read + 2 write.", one(node.config.broker_permission)
-    )
-    yield families.gauge(
-        "trioha_namesrv_registered",
-        "Name servers that have this broker in their routes.",
-        one(len(node.registration.registered)),
-    )
     yield from _counted_families(node, families)
     if node.ha_master is not None:
         yield from _master_families(node, families)
@@ -35,7 +28,7 @@ def replication_families(node: BrokerNode, families: Families) -> Iterator[Metri
         yield from _slave_families(node, families)
 
 
-def _master_families(node: BrokerNode, families: Families) -> Iterator[Metric]:
+def _master_families(node: MasterSlaveNode, families: Families) -> Iterator[Metric]:
     assert node.ha_master is not None
     rows = node.ha_master.statistics()
     wall_s = node.clock.wall_ms() / 1000
@@ -83,7 +76,7 @@ def _master_families(node: BrokerNode, families: Families) -> Iterator[Metric]:
     )
 
 
-def _counted_families(node: BrokerNode, families: Families) -> Iterator[Metric]:
+def _counted_families(node: MasterSlaveNode, families: Families) -> Iterator[Metric]:
     """What has happened to this process as a master, whatever it is now."""
     counter = families.counter
     counts = node.event_counts
@@ -109,7 +102,7 @@ def _counted_families(node: BrokerNode, families: Families) -> Iterator[Metric]:
     yield families.histogram(
         "trioha_ha_sync_wait_seconds",
         "How long puts waited for a slave's acknowledgement.",
-        [_waits(node)],
+        [wait_sample(node)],
     )
     pipeline = node.core.pipeline
     yield counter(
@@ -124,7 +117,7 @@ def _counted_families(node: BrokerNode, families: Families) -> Iterator[Metric]:
     )
 
 
-def _waits(node: BrokerNode) -> HistogramSample:
+def wait_sample(node: BrokerNode) -> HistogramSample:
     """Bins double from 1 ms: the n-th counts waits of less than 2 to the n milliseconds."""
     bins, waited_ms = node.samples.wait_totals()
     buckets: list[tuple[str, float]] = []
@@ -136,7 +129,7 @@ def _waits(node: BrokerNode) -> HistogramSample:
     return (), buckets, waited_ms / 1000
 
 
-def _failover_families(node: BrokerNode, families: Families) -> Iterator[Metric]:
+def _failover_families(node: MasterSlaveNode, families: Families) -> Iterator[Metric]:
     """Roles and epochs, and the failovers that this node remembers."""
     mastership = node.mastership
     yield families.gauge(
@@ -180,7 +173,7 @@ def failovers(records: Iterable[Mapping[str, object]]) -> Iterator[HistogramSamp
         yield key, [*buckets, ("+Inf", float(len(seconds)))], sum(seconds)
 
 
-def _slave_families(node: BrokerNode, families: Families) -> Iterator[Metric]:
+def _slave_families(node: MasterSlaveNode, families: Families) -> Iterator[Metric]:
     assert node.ha_client is not None
     link = node.ha_client.statistics()
     gauge, peer = families.gauge, (link.master,)

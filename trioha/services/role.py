@@ -19,11 +19,11 @@ from trioha.services.slave_synchronize import synchronize_slave
 from trioha.services.transport import Listener
 
 if TYPE_CHECKING:
-    from trioha.services.broker_node import BrokerNode
+    from trioha.services.master_slave_node import MasterSlaveNode
 
 
 async def serve_role(
-    node: BrokerNode,
+    node: MasterSlaveNode,
     ha_listener: Listener,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
@@ -45,7 +45,7 @@ async def serve_role(
         await node.roles.carry_out()
 
 
-async def _start_slave(node: BrokerNode, listener: Listener, nursery: trio.Nursery) -> None:
+async def _start_slave(node: MasterSlaveNode, listener: Listener, nursery: trio.Nursery) -> None:
     nursery.start_soon(_turn_away, listener, name="ha.turn_away")
     follow = partial(
         replicate_from_master,
@@ -72,7 +72,7 @@ async def _turn_away(listener: Listener) -> None:
         (await listener.accept()).close()
 
 
-async def _start_master(node: BrokerNode, listener: Listener, nursery: trio.Nursery) -> None:
+async def _start_master(node: MasterSlaveNode, listener: Listener, nursery: trio.Nursery) -> None:
     mastership = node.mastership
     serve = partial(
         serve_ha,

@@ -26,7 +26,6 @@ import msgpack
 import trio
 
 from trioha.broker.failover import Facts, Peer, Promotion
-from trioha.broker.failover_audit import AuditTrail
 from trioha.broker.introductions import introductions
 from trioha.broker.parked_requests import CHANGES, ParkedRequests
 from trioha.config import BrokerRole
@@ -45,7 +44,7 @@ from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
-    from trioha.services.broker_node import BrokerNode
+    from trioha.services.master_slave_node import MasterSlaveNode
 
 _SLICE_BYTES = 262_144
 SETTLE_INTERVAL_S = 1.0
@@ -58,10 +57,10 @@ PARKED_MS_MAX = 10_000
 class RoleControl:
     """Changes the role of one node."""
 
-    def __init__(self, node: BrokerNode) -> None:
+    def __init__(self, node: MasterSlaveNode) -> None:
         self.changed = trio.Event()
         """The role's nursery is to end; `carry_out` says what comes next."""
-        self.audit = AuditTrail()
+        self.audit = node.audit
         self._node = node
         self._configured = node.config
         self._parked = ParkedRequests()

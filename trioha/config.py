@@ -147,6 +147,33 @@ class BrokerConfig:
     slave_read_enable: bool = setting(False, "send slow consumers to the slave")
     offset_check_in_slave: bool = setting(False, "a slave corrects wrong pull offsets itself")
 
+    # A group that elects its own master.
+    enable_d_leger_commit_log: bool = setting(
+        False, "DLEDGER mode: a Raft group keeps the log and elects its own master"
+    )
+    d_leger_group: str = setting("", "name of the Raft group; empty: brokerName")
+    d_leger_peers: str = setting(
+        "", "its founders as n0-host:port;n1-host:port, the port being their listenPort"
+    )
+    d_leger_self_id: str = setting("", "which of the members this is: n0, n1, …")
+    preferred_leader_id: str = setting("", "who is to lead whenever it can, ; between several")
+    d_leger_secret: str = setting("", "shared secret of the members; empty: haSecret", ours=True)
+    d_leger_heartbeat_interval: int = setting(150, "ms between a leader's heartbeats", ours=True)
+    d_leger_election_timeout_min: int = setting(
+        1000, "ms without a leader until an election, at least", ours=True
+    )
+    d_leger_election_timeout_max: int = setting(
+        2000, "ms without a leader until an election, at most", ours=True
+    )
+    d_leger_lease_reads: bool = setting(
+        True,
+        "a leader answers on a lease; false: asks a majority, where clocks may jump",
+        ours=True,
+    )
+    d_leger_replicated_in_memory: bool = setting(
+        False, "count bytes as held before their fsync: a power cut may lose them", ours=True
+    )
+
     # Topics, groups and clients.
     default_topic_queue_nums: int = setting(8, "queues of an auto-created topic at most")
     auto_create_topic_enable: bool = setting(True, "create topics on first send")

@@ -31,7 +31,7 @@ _TRANSACTIONS = "there is no transaction check to time"
 _FILTERS = "subscriptions are by tag; SQL92 is refused"
 _SCHEDULE = "delayed messages are delivered by deadline, there is nothing to tune"
 _UNKNOWN_THERE = "RocketMQ 4.9 knows no such key and ignores it too"
-_DLEDGER = "the Raft mode is not available"
+_DLEDGER = "a Raft log is an ordinary commitlog here, sent in batches"
 _MISSING = "not available, and a broker without it would not do what the file asks for"
 
 
@@ -122,10 +122,8 @@ IGNORED_BY_BROKER: Mapping[str, Ignored] = {
     **_ignored("replies are not stored", "storeReplyMessageEnable"),
     **_ignored(
         _DLEDGER,
-        "storePathDLedgerCommitLog dLegerGroup dLegerPeers dLegerSelfId"
-        " preferredLeaderId isEnableBatchPush enableBatchPush",
+        "storePathDLedgerCommitLog isEnableBatchPush enableBatchPush",
     ),
-    **_ignored(f"the Raft mode is {_MISSING}", "enableDLegerCommitLog", ["false"]),
     **_ignored(f"access control is {_MISSING}", "aclEnable", ["false"]),
     **_ignored(f"duplication is {_MISSING}", "duplicationEnable", ["false"]),
     **_ignored(f"light message queues are {_MISSING}", "enableLmq enableMultiDispatch", ["false"]),

@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 import attrs
 
 from trioha.config import BrokerConfig, NamesrvConfig, key_of
+from trioha.config_dledger import DLEDGER_KEYS
 from trioha.config_files import Entry, Syntax, read_file
 from trioha.config_ignored import IGNORED_BY_BROKER, IGNORED_BY_NAMESRV, Ignored
 from trioha.config_values import PATH_KEYS, check_broker, check_namesrv, convert
@@ -52,14 +53,14 @@ class _Node(Generic[C]):
 
 _BROKER = _Node(
     BrokerConfig,
-    {"broker": True, "store": True, "ha": True, "namesrv": False},
+    {"broker": True, "store": True, "ha": True, "dledger": True, "namesrv": False},
     IGNORED_BY_BROKER,
     check_broker,
     namesrv_variable=True,
 )
 _NAMESRV = _Node(
     NamesrvConfig,
-    {"namesrv": True, "broker": False, "store": False, "ha": False},
+    {"namesrv": True, "broker": False, "store": False, "ha": False, "dledger": False},
     IGNORED_BY_NAMESRV,
     check_namesrv,
     namesrv_variable=False,
@@ -91,7 +92,18 @@ def load_broker(
             f" {config.disk_max_used_space_ratio}: writes are refused earlier, at"
             f" diskSpaceWarningLevelRatio {config.disk_space_warning_level_ratio}"
         )
+    notes += _notes_on_dledger(config, origins)
     return Loaded(config, origins, tuple(notes))
+
+
+def _notes_on_dledger(config: BrokerConfig, origins: Mapping[str, str]) -> list[str]:
+    if config.enable_d_leger_commit_log:
+        return []
+    return [
+        f"{origins[key]}: {key} has no meaning without enableDLegerCommitLog=true"
+        for key in DLEDGER_KEYS
+        if origins[key] != DEFAULT
+    ]
 
 
 def load_namesrv(

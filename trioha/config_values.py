@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 
 from trioha.config import BrokerConfig, BrokerRole, NamesrvConfig, key_of
+from trioha.config_dledger import check_dledger
 from trioha.config_files import Entry, Syntax
 from trioha.errors import ConfigError
 
@@ -171,6 +172,7 @@ def check_broker(config: BrokerConfig, origins: Origins) -> None:
     if config.broker_permission not in (2, 4, 6):
         refuse("brokerPermission", "2 (write), 4 (read) or 6 (both)")
     _check_ports(config, refuse)
+    check_dledger(config, refuse)
     record_max = config.max_message_size + RECORD_OVERHEAD_MAX
     if config.mapped_file_size_commit_log < record_max:
         refuse(

@@ -155,14 +155,14 @@ Settings come from, later wins:
 `trioha config show --origin` prints each value with the file and line, variable or flag that it
 comes from.
 
-In TOML, keys stand alone or under `[broker]`, `[store]`, `[ha]` (read by a broker) or `[namesrv]`
-(read by a name server), so one file can describe a whole host. Text may carry a unit there, in
-variables and in `--set`: sizes `B KB MB GB KiB MiB GiB TiB`, times `ms s m h d`.
+In TOML, keys stand alone or under `[broker]`, `[store]`, `[ha]`, `[dledger]` (read by a broker) or
+`[namesrv]` (read by a name server), so one file can describe a whole host. Text may carry a unit
+there, in variables and in `--set`: sizes `B KB MB GB KiB MiB GiB TiB`, times `ms s m h d`.
 
 An unknown key, a wrong type, a value out of range and settings that contradict each other are
 errors that name the line and what is allowed. Keys of RocketMQ 4.9.8 that have no meaning here
 (thread pools, queues, buffers) are accepted with one note each. Those that would change what a
-broker promises (`aclEnable=true`, `enableDLegerCommitLog=true`, `useTLS=true`, …) are refused.
+broker promises (`aclEnable=true`, `useTLS=true`, …) are refused.
 
 A key marked * is ours, the others are RocketMQ's.
 """

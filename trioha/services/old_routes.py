@@ -18,6 +18,8 @@ message tells of its sender's address is, for this while, ours.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 import trio
 
@@ -84,6 +86,7 @@ class OldRoutes:
         self._events = events
         self._until_ms = 0
         self._passages: dict[Channel, _Passage] = {}
+        self._answered = trio.Event()
         self._nursery: trio.Nursery | None = None
 
     @property
@@ -152,6 +155,12 @@ class OldRoutes:
             refused_total=self.refused_total,
         )
 
+    async def wait_idle(self) -> None:
+        """Wait until whatever was passed on is answered."""
+        while any(passage.is_busy for passage in self._passages.values()):
+            self._answered = trio.Event()
+            await self._answered.wait()
+
     async def run(self) -> None:
         """Hold the connections, until cancelled."""
         async with trio.open_nursery() as self._nursery:
@@ -162,7 +171,9 @@ class OldRoutes:
         if passage is None:
             if not self.master or self._nursery is None or len(self._passages) >= CLIENTS_MAX:
                 return None
-            passage = self._passages[channel] = _Passage(channel, self.master, self._clock)
+            passage = self._passages[channel] = _Passage(
+                channel, self.master, self._clock, self._on_answered
+            )
             self._nursery.start_soon(
                 self._serve, passage, name=f"old_routes[{channel.peer} → {self.master}]"
             )
@@ -174,20 +185,31 @@ class OldRoutes:
         finally:
             if self._passages.get(passage.channel) is passage:
                 del self._passages[passage.channel]
+            self._on_answered()
+
+    def _on_answered(self) -> None:
+        self._answered.set()
 
 
 class _Passage:
     """One client's way to the new master."""
 
-    def __init__(self, channel: Channel, master: str, clock: Clock) -> None:
+    def __init__(
+        self, channel: Channel, master: str, clock: Clock, on_answered: Callable[[], None]
+    ) -> None:
         self.channel = channel
         self._master = master
         self._clock = clock
+        self._on_answered = on_answered
         self._waiting: list[RemotingCommand] = []
         self._in_flight = 0
         self._client: RemotingClient | None = None
         self._retiring = False
         self._scope = trio.CancelScope()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._in_flight or self._waiting)
 
     def add(self, request: RemotingCommand) -> bool:
         """Send it, now or once connected; False when too many are under way."""
@@ -248,6 +270,7 @@ class _Passage:
 
         def answer(response: RemotingCommand | None) -> None:
             self._in_flight -= 1
+            self._on_answered()
             if response is None:
                 self.channel.close_nowait(f"the answer of {self._master} was lost")
                 return

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
@@ -28,7 +28,6 @@ from trioha.services.alarm import Alarm
 from trioha.services.broker_listeners import BrokerAddresses, BrokerListeners
 from trioha.services.broker_status import broker_status
 from trioha.services.clock import Clock
-from trioha.services.commitlog_flush import CommitlogFlush
 from trioha.services.config_persist import Table
 from trioha.services.disk_watch import watch_disk
 from trioha.services.event_counts import EventCounts
@@ -52,6 +51,13 @@ from trioha.store.message_store import FileMessageStore
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
+
+
+class LogFlush(Protocol):
+    """Who calls fsync."""
+
+    async def run(self) -> None: ...
+    async def flush_all(self) -> None: ...
 
 
 class BrokerNode(ABC):
@@ -110,7 +116,7 @@ class BrokerNode(ABC):
         self.server.outboxes.before_answers = core.metadata.flush
         core.metadata.on_body = self.on_metadata_body
         self.samples = JournalSamples(core, store, clock, events)
-        self.flush = CommitlogFlush(store, config, clock, events, self.on_flushed)
+        self.flush = self.make_flush()
         self.reput = Reput(store, events, self.on_dispatched, self.is_catching_up)
         self.group_transfer = Alarm(
             clock,
@@ -179,11 +185,6 @@ class BrokerNode(ABC):
             core.schedule_changed = False
             self.schedule_message.check()
 
-    def on_flushed(self, offset: int) -> None:
-        """The log is on disk up to here."""
-        with self.server.outboxes.batch():
-            self.core.on_flushed(offset)
-
     def channel_closed(self, channel: Channel) -> None:
         self.core.channel_closed(channel)
         self.old_routes.channel_closed(channel)
@@ -250,6 +251,10 @@ class BrokerNode(ABC):
     @abstractmethod
     def broker_id(self) -> int:
         """What we register as: 0 is the one that takes writes."""
+
+    @abstractmethod
+    def make_flush(self) -> LogFlush:
+        """Who brings the log to disk; asked once, before the tasks start."""
 
     @abstractmethod
     def log_grown(self) -> None:

@@ -17,6 +17,7 @@ from trioha.services.alarm import Alarm
 from trioha.services.broker_listeners import BrokerAddresses, BrokerListeners
 from trioha.services.broker_node import BrokerNode
 from trioha.services.clock import Clock
+from trioha.services.commitlog_flush import CommitlogFlush
 from trioha.services.confirmation import confirm_mastership
 from trioha.services.event_counts import EventCounts
 from trioha.services.ha_client import HaClient, SlaveState
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 class MasterSlaveNode(BrokerNode):
     """A master or a slave, one after the other as it is told."""
+
+    flush: CommitlogFlush
 
     def __init__(
         self,
@@ -103,7 +106,10 @@ class MasterSlaveNode(BrokerNode):
     def broker_id(self) -> int:
         return self.roles.broker_id
 
-    # What was put here, and what the slaves say.
+    # What was put here, and what the disk and the slaves say.
+
+    def make_flush(self) -> CommitlogFlush:
+        return CommitlogFlush(self.store, self.config, self.clock, self.events, self._on_flushed)
 
     def log_grown(self) -> None:
         pipeline = self.core.pipeline
@@ -135,6 +141,10 @@ class MasterSlaveNode(BrokerNode):
         """A link to a slave has ended or stalled: who waits in vain is told now."""
         with self.server.outboxes.batch():
             self.core.on_slave_lost()
+
+    def _on_flushed(self, offset: int) -> None:
+        with self.server.outboxes.batch():
+            self.core.on_flushed(offset)
 
     # What a master says to this slave.
 

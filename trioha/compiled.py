@@ -37,6 +37,7 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.store.lookup",
     "trioha.store.put_values",
     "trioha.store.record_bytes",
+    "trioha.store.record_sizes",
     "trioha.store.write_gate",
     "trioha.store.writer",
     "trioha.broker.core",

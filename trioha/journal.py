@@ -83,6 +83,7 @@ EVENTS: Mapping[str, EventKind] = {
     "log_truncated": _warning("from_offset", "to_offset", "reason"),
     "log_cut": _warning("from_offset", "to_offset", "epoch", "kept"),
     "segment_deleted": _info("file", "reason"),
+    "segments_kept": _warning("to_offset", "reason"),
     "flush_stalled": _warning("elapsed_ms"),
     "flush_failed": _error("error"),
     "write_refused": _warning("reason"),

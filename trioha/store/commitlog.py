@@ -40,7 +40,9 @@ class CommitLog:
             config.segment_bytes,
             config.log_chunk_bytes,
             keep_descriptors=True,
-            cure="move the whole store away and let this broker start as an empty slave",
+            cure=f"run `trioha raft repair {config.root}`"
+            if config.is_dledger
+            else "move the whole store away and let this broker start as an empty slave",
             size_key="mappedFileSizeCommitLog",
         )
         self.segment_bytes = config.segment_bytes
@@ -98,6 +100,29 @@ class CommitLog:
             if self.end == segment.end_offset:
                 # At once: a blank at the very end of a log does not count when it is recovered.
                 self._next_segment()
+
+    def reserve_ahead(self, size: int) -> None:
+        """Have blocks on disk for `size` more bytes, in the segments that follow as well.
+
+        Errors: DiskFull, StoreError; nothing has changed then, save for empty segments at most.
+        """
+        if self.failure is not None:
+            raise StoreError(self.failure)
+        current = self._segment or self._next_segment()
+        position = self.end - current.from_offset
+        segment, stop = current, position + size
+        segment.reserve(min(segment.size, stop), position)
+        while stop > segment.size:
+            stop -= segment.size
+            following = segment.end_offset
+            segment = self.files.find(following) or self.files.create(following)
+            segment.reserve(min(segment.size, stop))
+        self._select(current)
+
+    def begin_segment(self) -> None:
+        """Make the file that the log's end lies in, whose name tells where an empty log begins."""
+        if self._segment is None:
+            self._next_segment()
 
     def can_restart_at(self, offset: int) -> bool:
         """An empty log may begin at any segment's start."""

@@ -29,6 +29,7 @@ from trioha.store.record_scan import resynchronise
 from trioha.store.store_config import StoreConfig
 from trioha.wire.codes import SysFlag
 from trioha.wire.java_hash import string_hash
+from trioha.wire.names import RAFT_TOPICS
 from trioha.wire.properties import Property, decode_properties
 from trioha.wire.record import (
     BLANK_MAGIC,
@@ -278,6 +279,10 @@ class Dispatcher:
 
     def _move(self, queue: ConsumeQueue, queue_offset: int) -> None:
         # The record does not continue its queue.
+        if queue.topic in RAFT_TOPICS:
+            # Lists what is in this log, in its order. A leader whose log begins later counts on
+            # from another number, and nothing before it may be forgotten for that.
+            return
         if not 0 <= queue_offset <= QUEUE_INDEX_MAX:
             return  # no index at all: goes on at the queue's end
         if not queue.files.files:

@@ -20,6 +20,7 @@ from trioha.store.mapped_file_queue import NAME_DIGITS
 from trioha.store.record_scan import resynchronise, walk
 from trioha.wire.codes import SysFlag
 from trioha.wire.java_hash import string_hash
+from trioha.wire.names import RAFT_TOPICS
 from trioha.wire.record import (
     BLANK_MAGIC,
     BLANK_SIZE,
@@ -208,7 +209,7 @@ class _Verifier:
             return
         self._records += 1
         self._end = item.phy_offset + item.size
-        if item.sys_flag & SysFlag.TRANSACTION_MASK in _UNQUEUED:
+        if item.sys_flag & SysFlag.TRANSACTION_MASK in _UNQUEUED or item.topic in RAFT_TOPICS:
             return
         key = (item.topic, item.queue_id)
         queue = self._queues.get(key)

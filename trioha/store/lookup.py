@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
+from typing import Final
 
 from trioha.store.commitlog import CommitLog
 from trioha.store.consume_queue import ENTRY, PADDING_SIZE, ConsumeQueue
@@ -14,7 +15,8 @@ from trioha.wire.record import peek
 
 _SCAN_BYTES_MIN = 16000
 """Queue bytes one pull may look through, or more if it wants more messages: RocketMQ's figure."""
-
+UNBOUNDED: Final = 1 << 62
+"""As `readable_offset`: everything that is dispatched may be read."""
 
 _NEIGHBOURS_MAX = 64
 
@@ -29,6 +31,8 @@ class Lookup:
     def __init__(self, config: StoreConfig, log: CommitLog, queues: ConsumeQueues) -> None:
         self.get_total = 0
         self.get_bytes = 0
+        self.readable_offset = UNBOUNDED
+        """Records that end beyond are there, but not for readers: nobody has promised them yet."""
         self._config = config
         self._log = log
         self._table = queues.table
@@ -43,9 +47,13 @@ class Lookup:
     ) -> GetResult:
         """The records of a pull; see the table in GetMessageStatus.java."""
         queue = self._table.get((topic, queue_id))
-        if queue is None or queue.next_index == 0:
+        if queue is None:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
         low, high = queue.min_index, queue.next_index
+        if queue.max_phy_offset > self.readable_offset:
+            high = self._readable_end(queue)
+        if high == 0:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
         if offset < low:
             return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
         if offset == high:
@@ -53,19 +61,42 @@ class Lookup:
         if offset > high:
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
         scan_max = max(_SCAN_BYTES_MIN // QUEUE_ENTRY_BYTES, count_max)
-        entries = queue.entries(offset, scan_max)
+        entries = queue.entries(offset, min(scan_max, high - offset))
         if entries is None:
             per_file = queue.entries_per_file
             following = (offset // per_file + 1) * per_file
             return GetResult(GetStatus.OFFSET_FOUND_NULL, following, low, high)
         if tag_filter is None:
-            result = self._take_neighbours(queue, entries, offset, count_max)
+            result = self._take_neighbours(queue, entries, offset, high, count_max)
             if result is not None:
                 return result
-        return self._collect(queue, entries, offset, count_max, tag_filter)
+        return self._collect(queue, entries, offset, high, count_max, tag_filter)
+
+    def max_index(self, queue: ConsumeQueue) -> int:
+        """Behind the last entry that readers may see."""
+        if queue.max_phy_offset <= self.readable_offset:
+            return queue.next_index
+        return self._readable_end(queue)
+
+    def _readable_end(self, queue: ConsumeQueue) -> int:
+        """As `max_index` when the queue goes on beyond it.
+
+        What readers may not see yet is the queue's youngest, and little: look from its end.
+        """
+        readable = self.readable_offset
+        low, high, step = queue.min_index, queue.next_index, 1
+        while low < high:
+            probe = max(low, high - step)
+            entry = queue.entry(probe)
+            if entry is None or entry[0] + entry[1] <= readable:
+                low = probe + 1
+                break
+            high = probe
+            step *= 2
+        return queue.bisect(low, high, lambda phy_offset, size: phy_offset + size <= readable)
 
     def _take_neighbours(
-        self, queue: ConsumeQueue, entries: memoryview, offset: int, count_max: int
+        self, queue: ConsumeQueue, entries: memoryview, offset: int, high: int, count_max: int
     ) -> GetResult | None:
         """As `_collect` when the records lie back to back in memory's reach, as batches do."""
         config, log = self._config, self._log
@@ -93,7 +124,7 @@ class Lookup:
             GetStatus.FOUND,
             offset + count,
             queue.min_index,
-            queue.next_index,
+            high,
             [segment.view[begin - segment.from_offset : end - segment.from_offset]],
             count,
             size,
@@ -104,6 +135,7 @@ class Lookup:
         queue: ConsumeQueue,
         entries: memoryview,
         offset: int,
+        high: int,
         count_max: int,
         tag_filter: TagFilter | None,
     ) -> GetResult:
@@ -167,7 +199,7 @@ class Lookup:
             status,
             offset + scanned,
             queue.min_index,
-            queue.next_index,
+            high,
             buffers,
             count,
             total,
@@ -179,7 +211,7 @@ class Lookup:
         queue = self._table.get((topic, queue_id))
         if queue is None:
             return 0
-        low, high = queue.min_index, queue.next_index
+        low, high = queue.min_index, self.max_index(queue)
         if low == high:
             return 0
         after = queue.bisect(

@@ -27,9 +27,11 @@ from trioha.store.interface import (
 from trioha.store.lookup import Lookup
 from trioha.store.mapped_file import disk_error, fsync_directory
 from trioha.store.recovery import Progress, Recovery, RecoveryReport
-from trioha.store.retention import DiskUsage, Segment, expired_count, measure_disk
+from trioha.store.retention import DiskUsage, measure_disk
+from trioha.store.segment_cleaner import SegmentCleaner
 from trioha.store.store_config import StoreConfig
 from trioha.store.store_lock import StoreLock
+from trioha.store.store_mode import begin_files_at, check_mode
 from trioha.store.write_gate import WriteGate
 from trioha.store.writer import Writer
 from trioha.wire.record import (
@@ -59,7 +61,8 @@ class FileMessageStore:
         self._checkpoint = Checkpoint()
         self._checkpoint_lock = threading.Lock()  # flush_queues against truncate and restart
         self._disk = DiskUsage(0, 0)
-        self._delete_now = False
+        self.cleaner = SegmentCleaner(config, self._log, events)
+        """For whoever has a say in what is deleted."""
         self._gate = WriteGate(config, events, self._log.probe)
         self._writer = Writer(
             config, self._log, self._queues, self._index, self._dispatcher, self._gate
@@ -79,8 +82,11 @@ class FileMessageStore:
         wall_ms: int,
         on_dispatch: DispatchListener | None = None,
         progress: Progress | None = None,
+        begin_at: int | None = None,
     ) -> FileMessageStore:
         """Lock the directory and recover what is in it; may take seconds.
+
+        With `begin_at` whatever is in it goes, and an empty log begins there.
 
         Errors: StoreLocked, CommitLogCorrupted, DiskFull, StoreError: each text names the file and
         the cure.
@@ -88,6 +94,9 @@ class FileMessageStore:
         store = cls(config, events)
         store._lock = StoreLock(config.lock_path)
         try:
+            check_mode(config)
+            if begin_at is not None:
+                begin_files_at(config, begin_at)
             store._recover(progress)
             store.check_disk(wall_ms)
         except BaseException:
@@ -172,7 +181,19 @@ class FileMessageStore:
         """Consume queues hold everything below; a record begins here, or the log ends."""
         return self._dispatcher.offset
 
-    def truncate_log(self, phy_offset: int) -> None:
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing may be put at the moment, in words; None if it may."""
+        return self._gate.refusal
+
+    def reserve_ahead(self, size: int) -> None:
+        """Have room on disk for `size` more bytes of log.
+
+        Errors: DiskFull, StoreError.
+        """
+        self._log.reserve_ahead(size)
+
+    def truncate_log(self, phy_offset: int, reason: str = "asked for") -> None:
         """Cut everything from `phy_offset` on: log, queues, index. Durable when it returns.
 
         Errors: OffsetOutOfRange; StoreError when no record begins there.
@@ -192,9 +213,7 @@ class FileMessageStore:
             last = log.truncate(phy_offset)
             if phy_offset == dispatcher.offset:
                 dispatcher.store_timestamp = self._newest_timestamp()
-        self._events.event(
-            "log_truncated", from_offset=last, to_offset=phy_offset, reason="asked for"
-        )
+        self._events.event("log_truncated", from_offset=last, to_offset=phy_offset, reason=reason)
         self._write_checkpoint(force=True)
 
     def empty_log(self, reason: str) -> None:
@@ -206,6 +225,24 @@ class FileMessageStore:
         self._restart_at(0)
         self._log.files.sync_names()
         self._events.event("log_truncated", from_offset=last, to_offset=0, reason=reason)
+        self._write_checkpoint(force=True)
+
+    def restart_log(self, phy_offset: int, reason: str) -> None:
+        """Give up everything and begin at `phy_offset`, a segment's start. Durable when it returns.
+
+        A crash in the middle leaves anything: then `open` with `begin_at`.
+        Errors: StoreError.
+        """
+        if phy_offset % self.config.segment_bytes:
+            raise StoreError(
+                f"no segment of {self.config.segment_bytes} bytes begins at {phy_offset}: set "
+                "mappedFileSizeCommitLog to the same number on all members of the group"
+            )
+        last = self._log.end
+        self._restart_at(phy_offset)
+        self._log.begin_segment()
+        self._log.files.sync_names()
+        self._events.event("log_truncated", from_offset=last, to_offset=phy_offset, reason=reason)
         self._write_checkpoint(force=True)
 
     def _restart_at(self, phy_offset: int) -> None:
@@ -233,6 +270,15 @@ class FileMessageStore:
 
     # Reading.
 
+    @property
+    def readable_offset(self) -> int:
+        """Readers see no record that ends beyond it. Without bound at first."""
+        return self._lookup.readable_offset
+
+    @readable_offset.setter
+    def readable_offset(self, phy_offset: int) -> None:
+        self._lookup.readable_offset = phy_offset
+
     def get_message(
         self,
         topic: str,
@@ -245,7 +291,10 @@ class FileMessageStore:
 
     def look_message(self, phy_offset: int) -> memoryview | None:
         """The one record that starts here, or None."""
-        return self._log.record_at(phy_offset)
+        record = self._log.record_at(phy_offset)
+        if record is None or phy_offset + len(record) > self._lookup.readable_offset:
+            return None
+        return record
 
     def query_message(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
@@ -253,7 +302,7 @@ class FileMessageStore:
         """Records by key, newest first; index's last update timestamp and phy offset."""
         records: list[memoryview] = []
         for phy_offset in self._index.query(topic, key, begin_ms, end_ms):
-            record = self._log.record_at(phy_offset)
+            record = self.look_message(phy_offset)
             if record is not None and dispatch_fields(record, 0).topic == topic:
                 records.append(record)
                 if len(records) >= count_max:
@@ -266,7 +315,7 @@ class FileMessageStore:
 
     def max_offset_in_queue(self, topic: str, queue_id: int) -> int:
         queue = self._table.get((topic, queue_id))
-        return 0 if queue is None else queue.next_index
+        return 0 if queue is None else self._lookup.max_index(queue)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         return self._lookup.offset_by_time(topic, queue_id, timestamp_ms)
@@ -278,6 +327,24 @@ class FileMessageStore:
         self, topic: str, queue_id: int, offset: int
     ) -> tuple[int, int, int] | None:
         """(phy_offset, size, tags_code) of one entry, or None."""
+        entry = self.appended_entry(topic, queue_id, offset)
+        if entry is None or entry[0] + entry[1] > self._lookup.readable_offset:
+            return None
+        return entry
+
+    # Reading what is in the log, whether or not readers may see it yet.
+
+    def appended_record(self, phy_offset: int) -> memoryview | None:
+        """As `look_message`."""
+        return self._log.record_at(phy_offset)
+
+    def appended_max_offset(self, topic: str, queue_id: int) -> int:
+        """As `max_offset_in_queue`."""
+        queue = self._table.get((topic, queue_id))
+        return 0 if queue is None else queue.next_index
+
+    def appended_entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
+        """As `consume_queue_entry`."""
         queue = self._table.get((topic, queue_id))
         return None if queue is None else queue.entry(offset)
 
@@ -350,7 +417,10 @@ class FileMessageStore:
             self._disk = measure_disk(config.commitlog_path)
         except OSError as error:
             raise StoreError(f"cannot measure {config.commitlog_path}: {error.strerror}") from error
-        gone = self._delete_expired(wall_ms)
+        point = self._checkpoint.recovery_point
+        gone, self._disk = self.cleaner.clean(
+            self._disk, 0 if point is None else point.phy_offset, wall_ms
+        )
         if gone:
             self._queues.correct_min(log.min_offset)
             gone += [str(path) for path in self._index.delete_before(log.min_offset)]
@@ -359,30 +429,7 @@ class FileMessageStore:
 
     def delete_expired_soon(self) -> None:
         """From the next look at the disk on, expired segments go at any hour until none is left."""
-        self._delete_now = True
-
-    def _delete_expired(self, wall_ms: int) -> list[str]:
-        files = self._log.files
-        segments = []
-        for file in files.files[:-1]:
-            status = file.path.stat()
-            segments.append(Segment(status.st_mtime_ns // 1_000_000, status.st_blocks * 512))
-        count, reason = expired_count(
-            self.config, segments, self._disk, wall_ms, at_any_hour=self._delete_now
-        )
-        # One look takes a few: what was asked for once goes on until nothing is left.
-        self._delete_now = self._delete_now and count > 0
-        gone = []
-        point = self._checkpoint.recovery_point
-        for segment in segments[:count]:
-            # Never beyond the recovery point: what recovery reads again must be there.
-            if point is None or files.files[0].end_offset > point.phy_offset:
-                break
-            file = files.drop_first()
-            self._disk = self._disk.without(segment.allocated_bytes)
-            self._events.event("segment_deleted", file=str(file.path), reason=reason)
-            gone.append(str(file.path))
-        return gone
+        self.cleaner.expire_soon()
 
     def statistics(self) -> StoreStatistics:
         log = self._log

@@ -37,6 +37,7 @@ _VERIFY_BYTES = 4 << 20
 """This much before the recovery point is verified as well: cheap, and tells a lying disk."""
 _STEP_BYTES = 64 << 20
 _NEVER = 1 << 62
+_REPAIR = "trioha raft repair"
 
 
 @attrs.frozen(kw_only=True)
@@ -88,13 +89,18 @@ class Recovery:
         self._index.load()
         cut_bytes = start = 0
         rebuilt = False
+        point = checkpoint.recovery_point
         if not log.files.files:
+            if config.is_dledger and point is not None and point.phy_offset > 0:
+                raise CommitLogCorrupted(
+                    f"{config.commitlog_path} is empty, but bytes up to {point.phy_offset} were on "
+                    f"disk: put its files back, or run `{_REPAIR} {config.root}`"
+                )
             # RocketMQ's rule: without a log, queues mean nothing.
             self._queues.delete_all()
             self._index.delete_all()
         else:
             start, rebuilt = self._recover_queues(checkpoint, clean)
-            point = checkpoint.recovery_point
             floor = start if point is None else max(start, point.phy_offset)
             end, reason = self._find_end(start, floor)
             last = log.truncate(end)
@@ -131,10 +137,12 @@ class Recovery:
         first, end = log.files.first_offset, log.files.end_offset
         point = checkpoint.recovery_point
         if point is not None and point.phy_offset > end:
+            cure = f"to go on without those messages, remove {self._config.checkpoint_path}"
+            if self._config.is_dledger:
+                cure = f"run `{_REPAIR} {self._config.root}`"
             raise CommitLogCorrupted(
                 f"{self._config.commitlog_path} ends at {end}, but bytes up to {point.phy_offset} "
-                "were on disk: put the missing segment back; or, to go on without those messages, "
-                f"remove {self._config.checkpoint_path}"
+                f"were on disk: put the missing segment back; or, {cure}"
             )
         lost = not queues.keys() and (point is None or point.queue_count > 0)
         if lost or (point is not None and point.phy_offset < first):
@@ -292,12 +300,18 @@ class Recovery:
         )
 
     def _corrupted(self, segment: MappedFile, walked: Walk) -> CommitLogCorrupted:
+        cure = (
+            "Copy the store from its replica; or look with `trioha log verify`, and to give up "
+            f"everything from there on remove {self._config.checkpoint_path} and "
+            f"{self._config.consume_queue_path}"
+        )
+        if self._config.is_dledger:
+            # What is lost may have been voted with: cut it off, and this member's word is void.
+            cure = f"Run `{_REPAIR} {self._config.root}`"
         return CommitLogCorrupted(
             f"{segment.path} is damaged at byte {walked.position} (offset "
             f"{segment.from_offset + walked.position}): {walked.reason}; messages there had been "
-            "safe on disk. Copy the store from its replica; or look with `trioha log verify`, and "
-            f"to give up everything from there on remove {self._config.checkpoint_path} and "
-            f"{self._config.consume_queue_path}"
+            f"safe on disk. {cure}"
         )
 
     # Bringing the rest up to the log.

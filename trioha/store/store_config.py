@@ -57,6 +57,10 @@ class StoreConfig:
     queue_file_bytes: int = 6_000_000
     """A multiple of 20: whole entries."""
     body_bytes_max: int = 4 << 20
+    append_bytes_max: int = 1 << 62
+    """Of the records of one put. Also bounds the blank that one leaves which found no room."""
+    is_dledger: bool = False
+    """The log is a Raft group's: another cure for damage, and no other mode may open the store."""
     check_crc_on_recover: bool = True
 
     delete_hours: frozenset[int] = frozenset({4})

@@ -22,6 +22,7 @@ from trioha.store.mapped_file import disk_error, fsync_directory
 PAYLOAD_BYTES_MAX = 1 << 20
 _HEADER = struct.Struct(">8sQII")
 _MAGIC = b"TRIOHA2S"
+_CURE = "move the whole store away and let this node start as an empty slave"
 
 
 class TwoSlotFile:
@@ -30,7 +31,7 @@ class TwoSlotFile:
     Errors: StoreError when slots are there and none can be read: the text names file and cure.
     """
 
-    def __init__(self, stem: Path) -> None:
+    def __init__(self, stem: Path, *, cure: str = _CURE) -> None:
         self.payload: bytes | None = None
         """What was saved last; None if nothing ever was."""
         self.damaged: list[Path] = []
@@ -38,6 +39,7 @@ class TwoSlotFile:
         self._slots = tuple(stem.with_name(f"{stem.name}.{number}") for number in (0, 1))
         self._sequence = 0
         self._newest = 1
+        self._cure = cure
         self._load()
 
     def save(self, payload: bytes) -> None:
@@ -76,7 +78,7 @@ class TwoSlotFile:
         if self.damaged and not self._sequence:
             raise StoreError(
                 f"{self.damaged[0]} and its other slot cannot be read; restore one from a backup, "
-                "or move the whole store away and let this node start as an empty slave"
+                f"or {self._cure}"
             )
 
 

@@ -57,7 +57,7 @@ class Writer:
         self._dispatcher = dispatcher
         self._gate = gate
         self._body_bytes_max = config.body_bytes_max
-        self._record_bytes_max = config.segment_bytes - BLANK_SIZE
+        self._record_bytes_max = min(config.segment_bytes - BLANK_SIZE, config.append_bytes_max)
 
     def put_message(self, message: PutMessage, wall_ms: int) -> PutResult:
         """Append one message and make it readable.
@@ -152,7 +152,10 @@ class Writer:
             count += 1
             total += size
         if total > self._record_bytes_max:
-            return _illegal(f"batch of {total} bytes is larger than a segment of the log")
+            return _illegal(
+                f"batch of {total} bytes is larger than the {self._record_bytes_max} that the log "
+                "takes at once"
+            )
         if queue.is_schedule:
             codes = [dispatcher.delivery_time(entry[2], timestamp) for entry in batch.entries]
         else:
@@ -185,7 +188,10 @@ class Writer:
             return f"properties of {properties_size} bytes are over {PROPERTIES_BYTES_MAX}"
         if queue.topic_size > TOPIC_BYTES_MAX:
             return f"topic of {queue.topic_size} bytes is over {TOPIC_BYTES_MAX}"
-        return f"record of {size} bytes is larger than a segment of the log"
+        return (
+            f"record of {size} bytes is larger than the {self._record_bytes_max} that the log "
+            "takes at once"
+        )
 
     def _catch_up(self) -> None:
         self._dispatcher.run(_EVERYTHING)

@@ -27,6 +27,10 @@ TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
+RAFT_TOPIC = "TRIOHA_RAFT"
+"""Control records of a DLEDGER group: terms and members."""
+METADATA_TOPIC = "TRIOHA_METADATA"
+"""Tables of a DLEDGER group: topics, groups, offsets."""
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
@@ -41,6 +45,8 @@ SYSTEM_TOPICS = frozenset(
         TRACE_TOPIC,
         SELF_TEST_TOPIC,
         OFFSET_MOVED_TOPIC,
+        RAFT_TOPIC,
+        METADATA_TOPIC,
     }
 )
 """Every broker has its own of these; administrators may not create or delete them."""
@@ -53,9 +59,14 @@ RESERVED_TOPICS = frozenset(
         TRANS_CHECK_MAX_TIME_TOPIC,
         SELF_TEST_TOPIC,
         OFFSET_MOVED_TOPIC,
+        RAFT_TOPIC,
+        METADATA_TOPIC,
     }
 )
 """Clients may not send to these."""
+
+RAFT_TOPICS = frozenset({RAFT_TOPIC, METADATA_TOPIC})
+"""What a DLEDGER group writes into its own log. Their queue offsets are each store's own."""
 
 SYSTEM_GROUPS = (
     "TOOLS_CONSUMER",

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+from support.stores import message
+
+from trioha.store.record_sizes import whole_records
+from trioha.wire.record import BLANK_MAGIC, PRELUDE, RecordError, encode_record
+
+
+def _records(*sizes: int) -> list[bytes]:
+    return [encode_record(message(b"x" * size), 0, 0, 0) for size in sizes]
+
+
+def test_a_piece_that_ends_anywhere_gives_the_whole_records_in_it() -> None:
+    records = _records(0, 10, 300, 5)
+    data = b"".join(records)
+    ends = [0]
+    for record in records:
+        ends.append(ends[-1] + len(record))
+    for stop in range(len(data) + 1):
+        assert whole_records(data[:stop]) == max(end for end in ends if end <= stop)
+
+
+def test_a_blank_counts_as_a_record() -> None:
+    (record,) = _records(10)
+    blank = PRELUDE.pack(40, BLANK_MAGIC).ljust(40, b"?")
+    assert whole_records(record + blank) == len(record) + 40
+    assert whole_records(record + blank[:39]) == len(record)
+
+
+@pytest.mark.parametrize("wrong", [bytes(8), b"\xff" * 8, PRELUDE.pack(7, BLANK_MAGIC)])
+def test_anything_else_is_refused(wrong: bytes) -> None:
+    (record,) = _records(10)
+    with pytest.raises(RecordError, match=f"no record begins {len(record)} bytes further on"):
+        whole_records(record + wrong)

@@ -1,0 +1,354 @@
+"""The broker's commitlog as the log of a Raft group: what `dledger.ledger.Ledger` and a shell need.
+
+    log = open_raft_log(StoreConfig.of(config), events, wall_ms=...)   # broker.raft_store
+    found = log.recover(Configuration.of(*founders))     # with the vote, what the core starts with
+
+Theory of operation. A Raft entry is a range of the log with a term
+(docs/decisions/0014-raft-log-is-the-commitlog.md). The log itself holds what its terms and members
+are, in control records (`broker.raft_controls`); what it cannot tell is in `raft.base`
+(`broker.raft_base`), which is durable before the log changes: before segments are deleted, before
+the log is emptied, before a term's first byte is a blank.
+
+Log operations come from a `Ready`, in its order. `truncate` and `reset` are durable when they
+return; `write` is durable when the store has been flushed. Everything here is called by one thread.
+
+Errors: StoreError and its kinds, always with file and cure. After one of them the member must not
+go on: `DLedgerNode.storage_failed`. DiskFull alone leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import attrs
+
+from trioha.broker.raft_base import RaftBase, decode_base, encode_base
+from trioha.broker.raft_controls import (
+    ControlRecord,
+    ControlRecords,
+    control_message,
+    parse_control,
+)
+from trioha.dledger.membership import Configuration, ConfigurationTable
+from trioha.dledger.ready import Control, LogReset, LogTruncate, LogWrite
+from trioha.dledger.term_table import Row, TermTable
+from trioha.errors import (
+    CommitLogCorrupted,
+    DiskFull,
+    LocalProtocolError,
+    RemoteProtocolError,
+    StoreError,
+)
+from trioha.store.interface import PutStatus
+from trioha.store.message_store import FileMessageStore
+from trioha.store.record_sizes import whole_records
+from trioha.store.two_slot_file import TwoSlotFile
+from trioha.wire.names import RAFT_TOPIC
+from trioha.wire.record import (
+    BLANK_MAGIC,
+    BLANK_SIZE,
+    PRELUDE,
+    RecordError,
+    record_size,
+)
+from trioha.wire.remoting_command import Buffer
+
+
+class RecoveredLog(NamedTuple):
+    """What the core is to start with, beside its vote."""
+
+    terms: TermTable
+    configurations: ConfigurationTable
+    begin_offset: int
+    end_offset: int
+    """All of it is on disk."""
+
+
+class RaftLog:
+    """`dledger.ledger.Ledger`, and the log operations of a `Ready`."""
+
+    def __init__(self, store: FileMessageStore, base_file: TwoSlotFile) -> None:
+        self.store = store
+        self.retention_floor: Callable[[], int] | None = None
+        """No segment that reaches beyond it is deleted: the commit at most. None: none is."""
+        self.on_trim: Callable[[int], None] | None = None
+        """Is told where the log begins from now on: for `DLedgerNode.log_trimmed`."""
+
+        self._base_file = base_file
+        self._base = RaftBase()
+        self._controls = ControlRecords(store)
+        self._terms = TermTable()
+        self._initial = Configuration(())
+        self._segment_bytes = store.config.segment_bytes
+        store.cleaner.retention_floor = self._retention_floor
+        store.cleaner.before_delete = self.before_delete
+
+    # What the core is told.
+
+    @property
+    def end_offset(self) -> int:
+        """Where the log ends."""
+        return self.store.max_phy_offset
+
+    def recover(self, initial_configuration: Configuration) -> RecoveredLog:
+        """Read what the log says of itself. Nothing else here works before.
+
+        `initial_configuration` is what the group began with, as in dLegerPeers.
+        Errors: CommitLogCorrupted when the log does not say what it must.
+        """
+        store, root = self.store, self.store.config.root
+        self._initial = initial_configuration
+        payload = self._base_file.payload
+        base = RaftBase() if payload is None else decode_base(payload)
+        begin, end = store.min_phy_offset, store.max_phy_offset
+        if not begin <= base.from_offset <= end:
+            raise CommitLogCorrupted(
+                f"the log in {root} goes from {begin} to {end}, but should hold "
+                f"{base.from_offset}: put its files back, or run `trioha raft repair {root}`"
+            )
+        self._terms = self._read_terms(base, begin, end)
+        blank_terms = self._unproved(base.blank_terms, end)
+        self._base = attrs.evolve(base, blank_terms=blank_terms, is_emptying=False)
+        if payload is None or self._base != base:
+            self._base_file.save(encode_base(self._base))
+        return RecoveredLog(self._terms, self._configurations(end).drop_before(begin), begin, end)
+
+    def read(self, phy_offset: int, size_max: int) -> Buffer:
+        """Whole records and blanks from here on, at most `size_max` bytes of them, never beyond
+        their segment; one at least.
+
+        Errors: OffsetOutOfRange; CommitLogCorrupted when something else lies there.
+        """
+        store = self.store
+        data = bytes(store.read_log(phy_offset, size_max))
+        end = phy_offset + len(data)
+        if end == store.max_phy_offset or end % self._segment_bytes == 0:
+            # The log and its segments end behind whole records: nothing to look for.
+            return data
+        try:
+            whole = whole_records(data)
+        except RecordError as error:
+            raise CommitLogCorrupted(
+                f"{store.config.commitlog_path} is damaged behind offset {phy_offset}: {error}; "
+                f"run `trioha raft repair {store.config.root}`"
+            ) from None
+        if whole == len(data):
+            return data
+        if whole:
+            return memoryview(data)[:whole]
+        size = PRELUDE.unpack(store.read_log(phy_offset, BLANK_SIZE))[0]
+        return bytes(store.read_log(phy_offset, size))
+
+    def addresses(self) -> dict[str, str]:
+        """Member id -> host:port, as the newest control record says. Errors: CommitLogCorrupted."""
+        controls = self._later_controls()
+        return dict(controls[-1].addresses if controls else self._base.addresses)
+
+    # What a Ready asks for.
+
+    def has_room(self, size: int) -> bool:
+        """May `size` more bytes be written? The room that it finds stays there for them.
+
+        Errors: StoreError when the disk has failed.
+        """
+        if self.store.refusal is not None:
+            return False
+        try:
+            self.store.reserve_ahead(size)
+        except DiskFull:
+            return False
+        return True
+
+    def write(self, operation: LogWrite) -> None:
+        """Append a leader's bytes; `flush` of the store makes them durable.
+
+        Errors: StoreError; DiskFull, with nothing written.
+        """
+        store, body = self.store, operation.body
+        store.reserve_ahead(len(body))
+        if operation.term != self._terms.last_term:
+            starts_blank = self._check_first_bytes(operation)
+            self._prepare_term(operation.term, operation.phy_offset, starts_blank=starts_blank)
+            self._terms = self._terms.begin(operation.term, operation.phy_offset)
+        store.append_log(operation.phy_offset, body)
+
+    def truncate(self, operation: LogTruncate) -> None:
+        """Cut, durably. Errors: StoreError."""
+        offset = operation.phy_offset
+        self.store.truncate_log(offset, "the group has other bytes there")
+        self._controls.forget()
+        self._terms = self._terms.cut(offset)
+        kept = tuple(row for row in self._base.blank_terms if row[1] < offset)
+        if kept != self._base.blank_terms:
+            # Before another byte: it may be of another term.
+            self._save(attrs.evolve(self._base, blank_terms=kept))
+
+    def reset(self, operation: LogReset) -> None:
+        """Empty the log and begin anew where the leader's begins, durably.
+
+        A crash in the middle is finished by `raft_store.open_raft_log`.
+        Errors: StoreError.
+        """
+        begin = operation.begin_offset
+        if begin % self._segment_bytes:
+            raise self._other_segments(f"the leader's log begins at {begin}")
+        base = RaftBase(
+            from_offset=begin,
+            terms=operation.terms,
+            configurations=(operation.configuration,),
+            addresses=self.addresses(),
+            is_emptying=True,
+        )
+        self._save(base)
+        self.store.restart_log(begin, "the group has nothing left of it")
+        self._save(attrs.evolve(base, is_emptying=False))
+        self._controls.forget()
+        self._terms = operation.terms
+
+    def append_control(self, control: Control, addresses: Mapping[str, str], wall_ms: int) -> int:
+        """Append a record of our own; returns where it ends, for `control_appended`.
+
+        Errors: DiskFull when the store takes nothing at the moment: `set_writable(False)`.
+        StoreError.
+        """
+        store, start = self.store, self.store.max_phy_offset
+        message = control_message(control, start, self._segment_bytes, addresses, wall_ms)
+        size = record_size(len(message.body), len(RAFT_TOPIC), len(message.properties))
+        store.reserve_ahead(size + BLANK_SIZE)
+        if control.configuration is None:
+            rest = self._segment_bytes - start % self._segment_bytes
+            self._prepare_term(control.term, start, starts_blank=size + BLANK_SIZE > rest)
+        result = store.put_message(message, wall_ms)
+        if result.status is PutStatus.MESSAGE_ILLEGAL:
+            raise LocalProtocolError(f"a control record of ours is refused: {result.reason}")
+        if result.status is not PutStatus.PUT_OK:
+            raise DiskFull(result.reason)
+        if control.configuration is None:
+            self._terms = self._terms.begin(control.term, start)
+        return result.end_offset
+
+    # Retention.
+
+    def before_delete(self, new_begin: int) -> None:
+        """The log is about to lose everything before `new_begin`: keep what that told. Durable.
+
+        Errors: StoreError, DiskFull: nothing may be deleted then.
+        """
+        begin = self.store.min_phy_offset
+        controls = [one for one in self._later_controls() if one.phy_offset < new_begin]
+        configurations = self._configurations(new_begin).drop_before(begin)
+        base = RaftBase(
+            from_offset=max(new_begin, self._base.from_offset),
+            # What covers the bytes that are about to go stays: they may outlive a crash.
+            terms=self._terms.cut(max(new_begin, self._base.from_offset)).drop_before(begin),
+            configurations=configurations.rows,
+            addresses=dict(controls[-1].addresses if controls else self._base.addresses),
+            blank_terms=tuple(row for row in self._base.blank_terms if row[1] >= new_begin),
+        )
+        self._save(base)
+        self._controls.forget()
+        self._terms = self._terms.drop_before(new_begin)
+        if self.on_trim is not None:
+            self.on_trim(new_begin)
+
+    def _retention_floor(self) -> int:
+        return 0 if self.retention_floor is None else self.retention_floor()
+
+    # What the log says of itself.
+
+    def _later_controls(self) -> list[ControlRecord]:
+        """Control records that the base does not speak for."""
+        from_offset = self._base.from_offset
+        return [one for one in self._controls.all() if one.phy_offset >= from_offset]
+
+    def _read_terms(self, base: RaftBase, begin: int, end: int) -> TermTable:
+        root = self.store.config.root
+        starts = dict(base.terms.rows)
+        told = [
+            (one.term, one.start_offset)
+            for one in self._controls.all()
+            if one.phy_offset >= base.from_offset and one.configuration is None
+        ]
+        told += [row for row in base.blank_terms if row[1] < end]
+        for term, start in told:
+            if starts.setdefault(term, start) != start:
+                raise CommitLogCorrupted(
+                    f"term {term} begins at {starts[term]} and at {start} in {root}: run `trioha "
+                    f"raft repair {root}`"
+                )
+        try:
+            terms = TermTable(tuple(sorted(starts.items())))
+        except RemoteProtocolError as error:
+            raise CommitLogCorrupted(
+                f"the terms of the log in {root} make no sense ({error}): run `trioha raft repair "
+                f"{root}`"
+            ) from None
+        terms = terms.drop_before(begin)
+        if end > begin and not terms.term_of(begin):
+            raise CommitLogCorrupted(
+                f"nothing tells whose term the bytes from {begin} on are in {root}: run `trioha "
+                f"raft repair {root}`"
+            )
+        return terms
+
+    def _configurations(self, end: int) -> ConfigurationTable:
+        """As of a log that ends here."""
+        table = ConfigurationTable(self._base.configurations or ((0, self._initial),))
+        for one in self._later_controls():
+            if one.configuration is not None and one.end_offset <= end:
+                table = table.add(one.end_offset, one.configuration)
+        return table
+
+    # Terms that begin.
+
+    def _check_first_bytes(self, operation: LogWrite) -> bool:
+        """Are they the blank before the term's control record, and not that itself?
+
+        Errors: StoreError when the leader's segments are of another size.
+        """
+        body, offset = memoryview(operation.body), operation.phy_offset
+        size, magic = PRELUDE.unpack_from(body)
+        if magic == BLANK_MAGIC:
+            if size != self._segment_bytes - offset % self._segment_bytes:
+                raise self._other_segments(f"a segment of the leader's log ends at {offset + size}")
+            return True
+        record = parse_control(body)
+        if record is not None and record.segment_bytes != self._segment_bytes:
+            raise self._other_segments(
+                f"the leader's log has segments of {record.segment_bytes} bytes"
+            )
+        return False
+
+    def _prepare_term(self, term: int, start: int, *, starts_blank: bool) -> None:
+        """Before its first byte: have on disk what a crash could leave unsaid.
+
+        If the term begins with a blank, a flush may find that without the record behind it.
+        """
+        rows = self._unproved(self._base.blank_terms, self.store.flushed_offset)
+        if starts_blank:
+            rows = (*rows, (term, start))
+        if rows != self._base.blank_terms:
+            self._save(attrs.evolve(self._base, blank_terms=rows))
+
+    def _other_segments(self, what: str) -> StoreError:
+        return StoreError(
+            f"{what}, this one has segments of {self._segment_bytes} bytes: set "
+            "mappedFileSizeCommitLog to the same number on all members of the group"
+        )
+
+    def _unproved(self, rows: tuple[Row, ...], end: int) -> tuple[Row, ...]:
+        """Those of which the log has bytes, but no control record below `end`."""
+        if not rows:
+            return rows
+        proved = {
+            one.term
+            for one in self._controls.all()
+            if one.configuration is None and one.end_offset <= end
+        }
+        log_end = self.store.max_phy_offset
+        return tuple(row for row in rows if row[0] not in proved and row[1] < log_end)
+
+    def _save(self, base: RaftBase) -> None:
+        self._base_file.save(encode_base(base))
+        self._base = base

@@ -1,0 +1,54 @@
+"""Shows readers of a DLEDGER member what the group has committed, and no more.
+
+The store lists a record in its queue when it is written, here as a leader or from one. Readers see
+it once it is committed, and only then those are woken who wait for it: what the store tells of new
+messages waits here, in the order of the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from trioha.store.interface import DispatchListener
+from trioha.store.message_store import FileMessageStore
+
+
+class RaftVisibility:
+    """The listener of a member's store: ``store.on_dispatch = visibility.on_dispatch``."""
+
+    def __init__(
+        self, store: FileMessageStore, committed_offset: int, listener: DispatchListener
+    ) -> None:
+        self._store = store
+        self._listener = listener
+        self._waiting: deque[tuple[int, str, int, int, Sequence[int]]] = deque()
+        store.readable_offset = committed_offset
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._waiting)
+
+    def on_dispatch(
+        self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]
+    ) -> None:
+        """Messages of a queue are in the log. HOT on leaders."""
+        # A follower may not have come to the end yet; then it is a little late, never early.
+        end = self._store.max_phy_offset
+        if end <= self._store.readable_offset:
+            self._listener(topic, queue_id, max_offset, tags_codes)
+        else:
+            self._waiting.append((end, topic, queue_id, max_offset, tags_codes))
+
+    def release(self, committed_offset: int) -> None:
+        """Everything below is committed: show it, and wake those who wait for it."""
+        self._store.readable_offset = committed_offset
+        waiting, listener = self._waiting, self._listener
+        while waiting and waiting[0][0] <= committed_offset:
+            _, topic, queue_id, max_offset, tags_codes = waiting.popleft()
+            listener(topic, queue_id, max_offset, tags_codes)
+
+    def cut(self, phy_offset: int) -> None:
+        """The log was cut here. Some that wait may be of records before: nobody is forgotten, and
+        who is woken for nothing looks and goes on."""
+        self._waiting = deque((min(one[0], phy_offset), *one[1:]) for one in self._waiting)

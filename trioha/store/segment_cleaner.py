@@ -1,0 +1,72 @@
+"""Deletes the oldest segments of a log when `retention` says so and nobody needs them any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trioha.errors import DiskFull
+from trioha.journal import EventSink
+from trioha.store.commitlog import CommitLog
+from trioha.store.retention import DiskUsage, Segment, expired_count
+from trioha.store.store_config import StoreConfig
+
+
+class SegmentCleaner:
+    """Asked with each look at the disk."""
+
+    def __init__(self, config: StoreConfig, log: CommitLog, events: EventSink) -> None:
+        self.retention_floor: Callable[[], int] | None = None
+        """Segments that reach beyond this offset stay, however full the disk is."""
+        self.before_delete: Callable[[int], None] | None = None
+        """Is told where the log will begin; what it saves is durable when it returns."""
+        self._config = config
+        self._log = log
+        self._events = events
+        self._at_any_hour = False
+
+    def expire_soon(self) -> None:
+        """From the next look on, expired segments go at any hour until none is left."""
+        self._at_any_hour = True
+
+    def clean(
+        self, usage: DiskUsage, recovery_offset: int, wall_ms: int
+    ) -> tuple[list[str], DiskUsage]:
+        """Delete what is due and ends at or below `recovery_offset`; returns the files gone, and
+        what is used then.
+
+        Errors: StoreError of `before_delete`; nothing is deleted then.
+        """
+        files = self._log.files
+        segments = []
+        for file in files.files[:-1]:
+            status = file.path.stat()
+            segments.append(Segment(status.st_mtime_ns // 1_000_000, status.st_blocks * 512))
+        count, reason = expired_count(
+            self._config, segments, usage, wall_ms, at_any_hour=self._at_any_hour
+        )
+        # One look takes a few: what was asked for once goes on until nothing is left.
+        self._at_any_hour = self._at_any_hour and count > 0
+        # What recovery reads again must be there.
+        limit = recovery_offset
+        if self.retention_floor is not None:
+            limit = min(limit, self.retention_floor())
+        going = [file for file in files.files[:count] if file.end_offset <= limit]
+        if not going or not self._may_delete(going[-1].end_offset):
+            return [], usage
+        gone = []
+        for segment in segments[: len(going)]:
+            file = files.drop_first()
+            usage = usage.without(segment.allocated_bytes)
+            self._events.event("segment_deleted", file=str(file.path), reason=reason)
+            gone.append(str(file.path))
+        return gone, usage
+
+    def _may_delete(self, min_offset: int) -> bool:
+        if self.before_delete is None:
+            return True
+        try:
+            self.before_delete(min_offset)
+        except DiskFull as error:
+            self._events.event("segments_kept", to_offset=min_offset, reason=str(error))
+            return False
+        return True

@@ -147,6 +147,20 @@ def test_a_blank_without_its_control_record_has_its_term(
     assert terms.rows == ((1, 0), (2, start))
 
 
+def test_a_term_of_which_only_the_blank_came_outlives_the_next(
+    leader: RaftLog, follower: RaftLog, logs: list[RaftLog]
+) -> None:
+    lead(leader, 1)
+    fill_segment(leader, 100)
+    start = leader.store.max_phy_offset
+    copy(leader, follower, 1)
+    lead(leader, 2)
+    follower.write(LogWrite(start, 2, leader.read(start, 1 << 20)))
+    lead(follower, 3, "n1")
+    _, terms, _ = recovered(follower, logs)
+    assert terms.rows == ((1, 0), (2, start), (3, SEGMENT))
+
+
 def test_a_blank_of_a_term_that_came_to_nothing_is_forgotten_with_it(
     leader: RaftLog, follower: RaftLog, logs: list[RaftLog]
 ) -> None:
@@ -171,7 +185,7 @@ def test_a_term_that_was_noted_and_never_written_leaves_no_trace(
     leader: RaftLog, logs: list[RaftLog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lead(leader, 1)
-    fill_segment(leader, 100)
+    fill_segment(leader, 110)
     start = leader.store.max_phy_offset
     monkeypatch.setattr(leader.store, "put_message", _die)
     with pytest.raises(KeyboardInterrupt):
@@ -179,6 +193,11 @@ def test_a_term_that_was_noted_and_never_written_leaves_no_trace(
     log, terms, _ = recovered(leader, logs)
     assert terms.rows == ((1, 0),)
     assert log.store.max_phy_offset == start
+    # Bytes of the old term, from a third leader who has more of them.
+    put(log, 0)
+    log, terms, _ = recovered(log, logs)
+    assert terms.rows == ((1, 0),)
+    start = log.store.max_phy_offset
     lead(log, 3)
     _, terms, _ = recovered(log, logs)
     assert terms.rows == ((1, 0), (3, start))

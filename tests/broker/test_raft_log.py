@@ -20,7 +20,7 @@ from support.raft_stores import (
     open_member,
     put,
 )
-from support.stores import crash, dispatch_all, records_of
+from support.stores import batch_of, crash, dispatch_all, message, records_of
 
 from trioha.broker.raft_log import RaftLog
 from trioha.broker.raft_store import base_file, open_raft_log, raft_store_config
@@ -29,6 +29,7 @@ from trioha.dledger.ready import Control, LogReset, LogTruncate, LogWrite
 from trioha.dledger.term_table import TermTable
 from trioha.errors import CommitLogCorrupted, ConfigError, DiskFull, StoreError
 from trioha.journal import NullSink
+from trioha.store.interface import PutStatus
 from trioha.store.message_store import FileMessageStore
 from trioha.wire.names import RAFT_TOPIC
 from trioha.wire.record import BLANK_MAGIC, PRELUDE
@@ -297,6 +298,33 @@ def test_a_copy_is_the_same_log_with_the_same_queues(
         assert follower.store.max_offset_in_queue("T", queue_id) == (
             leader.store.max_offset_in_queue("T", queue_id)
         )
+
+
+def test_records_and_blanks_of_several_mebibytes_go_over_whole(
+    tmp_path: Path, logs: list[RaftLog]
+) -> None:
+    sizes = {"segment_bytes": 8 << 20, "log_chunk_bytes": 1 << 20, "queue_chunk_bytes": 4096}
+    leader, follower = (
+        open_member(member_config(tmp_path / name, **sizes))[0] for name in ("a", "b")
+    )
+    logs += [leader, follower]
+    lead(leader, 1)
+    for size in (3 << 20, 100, 3 << 20, 3 << 20, 10):
+        put(leader, size)
+    copy(leader, follower, 1, 1 << 20)
+    assert follower.store.max_phy_offset == leader.store.max_phy_offset > 8 << 20
+    assert records_of(follower.store.config) == records_of(leader.store.config)
+
+
+def test_a_put_is_no_larger_than_what_goes_over_in_one_piece(
+    tmp_path: Path, logs: list[RaftLog]
+) -> None:
+    log, _ = open_member(member_config(tmp_path, segment_bytes=32 << 20))
+    logs.append(log)
+    batch = batch_of([message(bytes(3 << 20)) for _ in range(3)])
+    result = log.store.put_batch(batch, 1)
+    assert result.status is PutStatus.MESSAGE_ILLEGAL
+    assert "8388600 that the log takes at once" in result.reason
 
 
 def test_a_copy_that_ends_at_a_segments_end_keeps_its_blank(

@@ -60,6 +60,22 @@ def test_what_is_dispatched_below_the_commit_is_told_at_once(store: FileMessageS
     assert woken.calls == [("T", 0, 1)]
 
 
+def test_a_follower_tells_of_what_is_committed_though_more_has_come(
+    tmp_path: Path, store: FileMessageStore
+) -> None:
+    first = put(store, b"1")
+    end = put(store, b"2", queue_id=1)
+    woken = Woken()
+    with crashing(open_store(small_config(tmp_path / "follower"))) as follower:
+        visibility = RaftVisibility(follower, first, woken)
+        follower.on_dispatch = visibility.on_dispatch
+        follower.append_log(0, bytes(store.read_log(0, end)))
+        follower.dispatch(1 << 20)
+        assert woken.calls == [("T", 0, 1)]
+        visibility.release(end)
+        assert woken.calls == [("T", 0, 1), ("T", 1, 1)]
+
+
 def test_a_cut_delays_nobody(store: FileMessageStore) -> None:
     woken = Woken()
     visibility = RaftVisibility(store, 0, woken)

@@ -33,12 +33,14 @@ class RaftVisibility:
         self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]
     ) -> None:
         """Messages of a queue are in the log. HOT on leaders."""
-        # A follower may not have come to the end yet; then it is a little late, never early.
-        end = self._store.max_phy_offset
-        if end <= self._store.readable_offset:
+        store, waiting = self._store, self._waiting
+        end = store.queue_end_offset(topic, queue_id)
+        if end <= store.readable_offset:
             self._listener(topic, queue_id, max_offset, tags_codes)
-        else:
-            self._waiting.append((end, topic, queue_id, max_offset, tags_codes))
+            return
+        if waiting and waiting[-1][0] > end:
+            end = waiting[-1][0]  # several queues at once: in any order, a little late for some
+        waiting.append((end, topic, queue_id, max_offset, tags_codes))
 
     def release(self, committed_offset: int) -> None:
         """Everything below is committed: show it, and wake those who wait for it."""

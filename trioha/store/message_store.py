@@ -334,6 +334,11 @@ class FileMessageStore:
 
     # Reading what is in the log, whether or not readers may see it yet.
 
+    def queue_end_offset(self, topic: str, queue_id: int) -> int:
+        """The end, in the log, of the last record that the queue lists; -1 if it lists none."""
+        queue = self._table.get((topic, queue_id))
+        return -1 if queue is None else queue.max_phy_offset
+
     def appended_record(self, phy_offset: int) -> memoryview | None:
         """As `look_message`."""
         return self._log.record_at(phy_offset)

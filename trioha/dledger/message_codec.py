@@ -224,7 +224,7 @@ class GroupDoor:
         Errors: RemoteProtocolError in one sentence; nothing of it was taken.
         """
         head, body = self._split(data)
-        self._admit(head, known)
+        self.admit(*head[1:3], head[0], *head[4:6], known)
         number = head[3]
         if type(number) is not int or not 0 <= number < len(_KINDS):
             raise _refuse(number, "kind of message")
@@ -268,8 +268,13 @@ class GroupDoor:
             raise RemoteProtocolError("the head of a Raft message is no list")
         return head, view[head_end:]
 
-    def _admit(self, head: list[Any], known: Iterable[str]) -> None:
-        stamp, cluster, group, _, source, target, _ = head[:7]
+    def admit(
+        self, cluster: Any, group: Any, stamp: Any, source: Any, target: Any, known: Iterable[str]
+    ) -> None:
+        """Is it one of us, who means us? `known` are members beside founders.
+
+        Errors: RemoteProtocolError that names what differs, and the cure.
+        """
         if (cluster, group) != (self.cluster, self.group):
             raise RemoteProtocolError(
                 f"a member of group {str(group)[:60]} in cluster {str(cluster)[:60]} wrote to "

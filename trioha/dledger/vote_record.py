@@ -5,39 +5,53 @@ and a CRC, fsynced before anything is said on their strength. DLedger's `currter
 that is neither fsynced nor checked, and a failure to write it is swallowed.
 
 The record names its owner: a store that was copied, or a node that was given the dLegerSelfId of
-another, would vote a second time under the same name.
+another, would vote a second time under the same name. It is there from the first start on; until
+the group has begun (`dledger/bootstrap.py`) it holds no promise, only the nonce of the disk.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import msgpack
 
+from trioha.dledger.bootstrap import Birth, birth_of_plain
 from trioha.dledger.message_codec import TERM_MAX, GroupDoor
 from trioha.dledger.ready import HardState
-from trioha.errors import StoreError
+from trioha.errors import RemoteProtocolError, StoreError
 
 VERSION = 1
 
 
-def encode_vote_record(hard: HardState, owner: GroupDoor) -> bytes:
+@attrs.frozen
+class VoteRecord:
+    """What was saved."""
+
+    hard: HardState | None
+    """None until this member has begun: it has promised nothing yet."""
+    birth: Birth
+
+
+def encode_vote_record(
+    hard: HardState | None, owner: GroupDoor, birth: Birth | None = None
+) -> bytes:
+    birth = birth or Birth()
+    promise = None if hard is None else list(attrs.astuple(hard))
     packed: bytes = msgpack.packb(
         [
             VERSION,
             owner.cluster,
             owner.group,
             owner.member_id,
-            hard.term,
-            hard.voted_for,
-            hard.impaired,
-            hard.committed_offset,
+            promise,
+            [birth.nonce, dict(birth.founders), birth.seed],
         ]
     )
     return packed
 
 
-def decode_vote_record(data: bytes, owner: GroupDoor) -> HardState:
+def decode_vote_record(data: bytes, owner: GroupDoor) -> VoteRecord:
     """What this member has promised.
 
     Errors: StoreError when the record is another's, or none.
@@ -46,22 +60,31 @@ def decode_vote_record(data: bytes, owner: GroupDoor) -> HardState:
         fields: Any = msgpack.unpackb(data)
     except (ValueError, msgpack.UnpackException):
         fields = None
-    if type(fields) is not list or len(fields) != 8 or fields[0] != VERSION:
+    if type(fields) is not list or len(fields) != 6 or fields[0] != VERSION:
         raise StoreError(
             "the vote record `raft` of this store cannot be read by this version; restore it from "
             "a backup, or remove this member from its group and add it under a new dLegerSelfId"
         )
-    _, cluster, group, member_id, term, voted_for, impaired, committed_offset = fields
+    _, cluster, group, member_id, promise, birth = fields
     if (cluster, group, member_id) != (owner.cluster, owner.group, owner.member_id):
         raise StoreError(
             f"this store belongs to {member_id} of group {group} in cluster {cluster}, not to "
             f"{owner.member_id} of {owner.group} in {owner.cluster}; correct dLegerSelfId or the "
             "store's path"
         )
+    try:
+        return VoteRecord(_hard_state(promise), birth_of_plain(*birth))
+    except (RemoteProtocolError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"the vote record `raft` is damaged ({error}); restore it from a backup"
+        ) from None
+
+
+def _hard_state(promise: Any) -> HardState | None:
+    if promise is None:
+        return None
+    term, voted_for, impaired, committed_offset = promise
     whole = type(term) is int and type(committed_offset) is int and type(voted_for) is str
     if not whole or not 0 <= term <= TERM_MAX or committed_offset < 0:
-        raise StoreError(
-            f"the vote record `raft` says term {term!r}, commit {committed_offset!r}: that is "
-            "damage; restore it from a backup"
-        )
+        raise ValueError(f"it says term {term!r}, commit {committed_offset!r}")
     return HardState(term, voted_for, bool(impaired), committed_offset)

@@ -1,0 +1,218 @@
+"""How a member without a vote record comes to have one: by asking who else there is.
+
+Theory of operation. A member that has lost its disk must not vote: it may have voted before. But a
+member with an empty disk cannot tell "lost" from "new", so it asks the others. A group is *founded*
+once: when all its founders are there and none of them has ever begun. Each brings a *nonce*, made
+at its very first start and durable before it is told to anybody; whoever begins keeps the nonces of
+all founders beside its vote. A founder that was late (it died between saying "I am new" and hearing
+that all are) finds its own nonce with the others and begins too. One whose disk was replaced has
+another nonce, and is a copy without a vote from then on.
+
+What members say of themselves (`PeerNote`) counts only while a connection to them is up, so that no
+group is founded on what somebody said before its disk was replaced.
+
+A store that was made from a master-slave set's has bytes from the start. Its member founds the
+group alone, as the only voter; the other founders begin as its learners and are promoted when they
+hold what it holds. Were they voters at once, two empty ones could elect each other and cut it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from trioha.dledger.membership import MEMBER_ID_CHARS_MAX, Configuration
+from trioha.dledger.settings import MEMBERS_MAX
+from trioha.errors import RemoteProtocolError
+
+NONCE_BYTES = 16
+_OFFSET_MAX = (1 << 63) - 1
+
+
+@attrs.frozen
+class Birth:
+    """What a member knows of how its group began; durable with its vote."""
+
+    nonce: bytes = b""
+    """Of this disk: made once, empty until then."""
+    founders: Mapping[str, bytes] = attrs.field(factory=dict)
+    """Everybody's nonces when the group was founded; empty for who joined it later."""
+    seed: str = ""
+    """The founder whose log was there before the group, if one's was."""
+
+    def configuration(self, founders: Sequence[str]) -> Configuration:
+        """With whom the group began."""
+        if not self.seed:
+            return Configuration.of(*founders)
+        learners = tuple(sorted(set(founders) - {self.seed}))
+        return Configuration((self.seed,), learners)
+
+
+@attrs.frozen(kw_only=True)
+class PeerNote:
+    """What a member says of its beginnings to whoever it greets."""
+
+    begun: bool
+    birth: Birth
+    log_bytes: int
+    has_terms: bool
+    """Its log can be the group's: somebody has converted it, or it is empty."""
+    is_leader: bool = False
+    voters: tuple[str, ...] = ()
+    """Of a leader: who votes now."""
+
+    def plain(self) -> list[Any]:
+        """For msgpack."""
+        birth = self.birth
+        return [
+            self.begun,
+            birth.nonce,
+            dict(birth.founders),
+            birth.seed,
+            self.log_bytes,
+            self.has_terms,
+            self.is_leader,
+            list(self.voters),
+        ]
+
+    @classmethod
+    def of_plain(cls, fields: Any) -> PeerNote:
+        """Errors: RemoteProtocolError when this is no note."""
+        if type(fields) is not list or len(fields) != 8:
+            raise RemoteProtocolError("a member says of itself what this version does not know")
+        begun, nonce, founders, seed, log_bytes, has_terms, is_leader, voters = fields
+        flags = all(type(flag) is bool for flag in (begun, has_terms, is_leader))
+        offset = type(log_bytes) is int and 0 <= log_bytes <= _OFFSET_MAX
+        if not flags or not offset or type(voters) is not list or len(voters) > MEMBERS_MAX:
+            raise RemoteProtocolError("a member's note of itself is damaged")
+        return cls(
+            begun=begun,
+            birth=birth_of_plain(nonce, founders, seed),
+            log_bytes=log_bytes,
+            has_terms=has_terms,
+            is_leader=is_leader,
+            voters=tuple(_member(voter) for voter in voters),
+        )
+
+
+def birth_of_plain(nonce: Any, founders: Any, seed: Any) -> Birth:
+    """Errors: RemoteProtocolError when these are no birth's fields."""
+    if type(founders) is not dict or len(founders) > MEMBERS_MAX:
+        raise RemoteProtocolError("no table of founders")
+    return Birth(
+        _nonce(nonce),
+        {_member(member): _nonce(one) for member, one in founders.items()},
+        _member(seed) if seed != "" else "",
+    )
+
+
+@attrs.frozen
+class Wait:
+    """Neither vote nor stand yet."""
+
+    reason: str
+    """A sentence for the journal and the status: for whom, or what is wrong and its cure."""
+
+
+@attrs.frozen
+class Begin:
+    """Save a vote record with this birth, and take part."""
+
+    birth: Birth
+
+
+@attrs.frozen
+class Impaired:
+    """Save a vote record that says so, and be a copy without a vote."""
+
+    reason: str
+
+
+Decision = Wait | Begin | Impaired
+
+
+def decide(
+    member_id: str, founders: Sequence[str], ours: PeerNote, notes: Mapping[str, PeerNote]
+) -> Decision:
+    """What a member without a vote record is to do, by what it hears at this moment."""
+    if member_id not in founders:
+        return _join(member_id, ours, notes)
+    others = [founder for founder in founders if founder != member_id]
+    there = {other: notes[other] for other in others if other in notes}
+    # Who was wiped itself has begun, but remembers nobody: it cannot testify.
+    witnesses = {one: note.birth for one, note in there.items() if note.birth.founders}
+    for other, birth in witnesses.items():
+        if birth.founders.get(member_id) != ours.birth.nonce:
+            return _lost(member_id, other, ours)
+    for birth in witnesses.values():
+        # Founded while we were away for a moment; nobody but this disk has this nonce.
+        return Begin(attrs.evolve(birth, nonce=ours.birth.nonce))
+    missing = [other for other in others if other not in there or there[other].begun]
+    if missing:
+        return Wait(
+            f"waits for {', '.join(missing)}: all members of dLegerPeers have to be there when the "
+            "group begins"
+        )
+    return _found(member_id, {member_id: ours, **there})
+
+
+def _found(member_id: str, everybody: Mapping[str, PeerNote]) -> Decision:
+    """All are there, and none has begun."""
+    full = sorted(member for member, note in everybody.items() if note.log_bytes)
+    if len(full) > 1:
+        return Wait(
+            f"{' and '.join(full)} have messages in their stores already; a group begins with at "
+            "most one such store: keep one and let the others start with empty ones"
+        )
+    if full and not everybody[full[0]].has_terms:
+        return Wait(
+            f"the store of {full[0]} is a master-slave broker's; stop {full[0]} and convert it "
+            "with `trioha raft convert`, or let it start with an empty one"
+        )
+    nonces = {member: note.birth.nonce for member, note in sorted(everybody.items())}
+    return Begin(Birth(nonces[member_id], nonces, full[0] if full else ""))
+
+
+def _join(member_id: str, ours: PeerNote, notes: Mapping[str, PeerNote]) -> Decision:
+    """Not in dLegerPeers: somebody who was added later, or is to be."""
+    leaders = {other: note for other, note in notes.items() if note.is_leader}
+    if not leaders:
+        return Wait("waits for the leader of the group, to join it")
+    for other, note in leaders.items():
+        if member_id in note.voters:
+            return _lost(member_id, other, ours)
+    if ours.log_bytes:
+        return Wait(_strange_log(member_id, ours, next(iter(leaders))))
+    return Begin(ours.birth)
+
+
+def _lost(member_id: str, other: str, ours: PeerNote) -> Decision:
+    """The group lives, and knows this member with another disk."""
+    if ours.log_bytes:
+        return Wait(_strange_log(member_id, ours, other))
+    return Impaired(
+        f"{other} has begun with another disk under the name of {member_id}: what that promised is "
+        f"forgotten, so {member_id} is a copy without a vote; remove it with `trioha raft remove` "
+        "and add it again under a new dLegerSelfId"
+    )
+
+
+def _strange_log(member_id: str, ours: PeerNote, other: str) -> str:
+    return (
+        f"the store of {member_id} has {ours.log_bytes} bytes of log but no vote record, and the "
+        f"group of {other} lives already; move the store away and start with an empty one"
+    )
+
+
+def _member(value: Any) -> str:
+    if type(value) is not str or not 0 < len(value) <= MEMBER_ID_CHARS_MAX:
+        raise RemoteProtocolError(f"{str(value)[:60]!r} is no member id")
+    return value
+
+
+def _nonce(value: Any) -> bytes:
+    if type(value) is not bytes or len(value) not in (0, NONCE_BYTES):
+        raise RemoteProtocolError("a nonce of another size")
+    return value

@@ -1,0 +1,146 @@
+"""What two members say before the first Raft message of a connection, and its proofs.
+
+    who connects                                   who is connected to
+    HELLO  cluster, group, stamp, source,
+           target, address, nonce           ──►    one of us? our cluster, group, peer list, name?
+                                            ◄──    nonce, proof that it knows the secret
+    PROOF  proof, what I am (PeerNote)      ──►
+                                            ◄──    what I am
+    NOTE   every second: what I am          ──►
+                                            ◄──    what I am
+
+Theory of operation. `ha/auth.py` in both directions: each end answers the other's nonce with an
+HMAC-SHA256 under `dLegerSecret`, over both nonces and both names, so that no answer fits another
+connection or direction. Without a secret on either end the proofs are empty. Nothing of a Raft
+message is decoded before, and afterwards only messages of the member that was greeted.
+
+A source that our own configuration does not know is let in all the same if it can prove itself: a
+member that was away may be led by one that was added meanwhile (Raft thesis 4.1).
+
+Nothing is encrypted and no message is signed: against a forger on the path, links belong in a VPN.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any
+
+import attrs
+import msgpack
+
+from trioha.dledger.bootstrap import NONCE_BYTES
+from trioha.dledger.membership import MEMBER_ID_CHARS_MAX
+from trioha.dledger.message_codec import GroupDoor
+from trioha.errors import RemoteProtocolError
+from trioha.wire.remoting_command import Buffer
+
+HELLO, PROOF, NOTE = "hello", "proof", "note"
+PROOF_BYTES = 32
+BODY_BYTES_MAX = 16_384
+"""A note names at most fifteen members twice."""
+_TEXT_CHARS_MAX = 255
+_CONNECTS, _ANSWERS = b"trioha-raft-connects", b"trioha-raft-answers"
+
+
+@attrs.frozen
+class PeerHello:
+    """Who connects, to whom."""
+
+    cluster: str
+    group: str
+    stamp: int
+    source: str
+    target: str
+    address: str
+    """Where the source itself is reached."""
+    nonce: bytes
+
+    @classmethod
+    def of(cls, door: GroupDoor, target: str, address: str, nonce: bytes) -> PeerHello:
+        return cls(door.cluster, door.group, door.stamp, door.member_id, target, address, nonce)
+
+    def plain(self) -> list[Any]:
+        return [HELLO, *attrs.astuple(self)]
+
+
+def pack(fields: list[Any]) -> bytes:
+    packed: bytes = msgpack.packb(fields)
+    return packed
+
+
+def unpack(data: Buffer) -> list[Any]:
+    """A list with its kind first.
+
+    Errors: RemoteProtocolError.
+    """
+    if len(data) > BODY_BYTES_MAX:
+        raise RemoteProtocolError(f"a greeting of {len(data)} bytes")
+    try:
+        fields = msgpack.unpackb(data)
+    except (ValueError, TypeError, msgpack.UnpackException, RecursionError):
+        fields = None
+    if type(fields) is not list or not fields or fields[0] not in (HELLO, PROOF, NOTE):
+        raise RemoteProtocolError("a greeting that this version does not know")
+    return fields
+
+
+def hello_of(fields: list[Any], door: GroupDoor) -> PeerHello:
+    """The hello of one of us.
+
+    Errors: RemoteProtocolError that names what differs, and the cure.
+    """
+    if len(fields) != 8:
+        raise RemoteProtocolError("a hello that this version does not know")
+    hello = PeerHello(*fields[1:])
+    if type(hello.source) is not str or not 0 < len(hello.source) <= MEMBER_ID_CHARS_MAX:
+        raise RemoteProtocolError(f"{str(hello.source)[:60]!r} is no member id")
+    door.admit(hello.cluster, hello.group, hello.stamp, hello.source, hello.target, (hello.source,))
+    if type(hello.nonce) is not bytes or len(hello.nonce) != NONCE_BYTES:
+        raise RemoteProtocolError("a hello without a nonce")
+    if type(hello.address) is not str or len(hello.address) > _TEXT_CHARS_MAX:
+        raise RemoteProtocolError(f"{hello.source} does not say where it is reached")
+    return hello
+
+
+def proof_of(fields: list[Any]) -> bytes:
+    """Errors: RemoteProtocolError."""
+    if len(fields) != 3 or type(fields[1]) is not bytes:
+        raise RemoteProtocolError("a proof that this version does not know")
+    proof: bytes = fields[1]
+    return proof
+
+
+@attrs.frozen
+class PeerProofs:
+    """`dLegerSecret` at work; empty for none."""
+
+    secret: str = attrs.field(repr=False)
+
+    def of_caller(self, hello: PeerHello, nonce: bytes) -> bytes:
+        return self._proof(hello, nonce, _CONNECTS)
+
+    def of_callee(self, hello: PeerHello, nonce: bytes) -> bytes:
+        return self._proof(hello, nonce, _ANSWERS)
+
+    def check_caller(self, hello: PeerHello, nonce: bytes, proof: bytes) -> None:
+        """Errors: RemoteProtocolError."""
+        if not hmac.compare_digest(self.of_caller(hello, nonce), proof):
+            raise RemoteProtocolError(
+                f"{hello.source} cannot prove that it knows the secret of {hello.group}; set "
+                "dLegerSecret to the same on all members"
+            )
+
+    def check_callee(self, hello: PeerHello, nonce: bytes, proof: bytes) -> None:
+        """Errors: RemoteProtocolError."""
+        if not hmac.compare_digest(self.of_callee(hello, nonce), proof):
+            raise RemoteProtocolError(
+                f"{hello.target} cannot prove that it knows the secret of {hello.group}; set "
+                "dLegerSecret to the same on all members"
+            )
+
+    def _proof(self, hello: PeerHello, nonce: bytes, purpose: bytes) -> bytes:
+        if not self.secret:
+            return b""
+        # msgpack tells where each part ends, so that no two lists sign the same bytes.
+        signed = pack([purpose, nonce, *attrs.astuple(hello)])
+        return hmac.digest(self.secret.encode(), signed, "sha256")

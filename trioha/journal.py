@@ -107,6 +107,17 @@ EVENTS: Mapping[str, EventKind] = {
     "sync_waits": _debug("puts", "waited_ms", "longest_ms", "bins", "timeouts", "unavailable"),
     "slave_synchronized": _debug("table"),
     "slave_synchronize_failed": _warning("table", "reason"),
+    # A Raft group.
+    "raft_waiting": _warning("reason"),
+    "raft_founded": _info("members", "seed"),
+    "raft_impaired": _error("reason"),
+    "raft_role": _info("role", "term", "leader", "reason"),
+    "raft_connected": _info("peer", "address"),
+    "raft_disconnected": _warning("peer", "reason"),
+    "raft_refused": _warning("peer", "reason"),
+    "raft_commit_stalled": _warning("age_ms", "gap_bytes"),
+    "raft_commit_resumed": _info("committed_offset"),
+    "raft_failed": _error("reason"),
     # Name servers, seen from a broker and from within.
     "namesrv_registered": _info("namesrv"),
     "namesrv_unregistered": _info("namesrv"),

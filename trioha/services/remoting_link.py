@@ -132,6 +132,11 @@ class RemotingLink:
     def closed(self) -> bool:
         return self._closed
 
+    @property
+    def outbox_bytes(self) -> int:
+        """What waits to be sent."""
+        return self._outbox.size
+
     async def serve(self) -> None:
         """Serve until either side ends the connection. Expected failures do not raise.
 

@@ -1,0 +1,163 @@
+"""A network in memory that can be cut, one way too, and that delivers late what it held back."""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from random import Random
+
+import trio
+
+from trioha.services.transport import Transport
+from trioha.wire.remoting_command import Buffer
+
+_PIPE_BYTES = 262_144
+"""What a kernel takes before the reader has read."""
+
+
+class Pipe:
+    """One direction of one connection."""
+
+    def __init__(self, network: RaftNetwork, source: str, target: str) -> None:
+        self._network = network
+        self._way = (source, target)
+        self._chunks: deque[tuple[float, bytes]] = deque()
+        self._size = 0
+        self._closed = False
+        self._changed = trio.Event()
+
+    def room(self) -> int:
+        return 0 if self._closed else max(0, _PIPE_BYTES - self._size)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def put(self, data: bytes) -> None:
+        self._chunks.append((trio.current_time() + self._network.latency_s(), data))
+        self._size += len(data)
+        self.wake()
+
+    def close(self) -> None:
+        self._closed = True
+        self.wake()
+
+    def wake(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def wait_changed(self) -> None:
+        await self._changed.wait()
+
+    async def get(self) -> bytes:
+        while True:
+            if not self._network.is_cut(*self._way):
+                if self._chunks:
+                    due_s, data = self._chunks[0]
+                    if due_s <= trio.current_time():
+                        self._chunks.popleft()
+                        self._size -= len(data)
+                        self.wake()
+                        await trio.lowlevel.checkpoint()
+                        return data
+                    await trio.sleep_until(due_s)
+                    continue
+                if self._closed:
+                    return b""
+            await self._changed.wait()
+
+
+class PipeTransport:
+    """One end. `try_send` takes what fits, as a kernel does."""
+
+    def __init__(self, peer: str, incoming: Pipe, outgoing: Pipe) -> None:
+        self.peer = peer
+        self.reads = True
+        """False: the process behind it sleeps."""
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._closed = False
+
+    async def receive_some(self) -> bytes:
+        if self._closed:
+            raise trio.ClosedResourceError("closed")
+        data = await self._incoming.get()
+        if self._closed:
+            raise trio.ClosedResourceError("closed")
+        return data
+
+    def try_send(self, buffers: list[Buffer]) -> list[Buffer]:
+        if self._closed or self._outgoing.closed:
+            raise trio.BrokenResourceError("closed")
+        data = b"".join(buffers)
+        taken, rest = data[: self._outgoing.room()], data[self._outgoing.room() :]
+        if taken:
+            self._outgoing.put(taken)
+        return [rest] if rest else []
+
+    async def send_some(self, buffers: list[Buffer]) -> list[Buffer]:
+        while not self._closed and not self._outgoing.closed and not self._outgoing.room():
+            await self._outgoing.wait_changed()
+        await trio.lowlevel.checkpoint()
+        return self.try_send(buffers)
+
+    async def send_all(self, buffers: list[Buffer]) -> None:
+        while buffers:
+            buffers = await self.send_some(buffers)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._outgoing.close()
+            self._incoming.close()
+
+
+class RaftListener:
+    """Where one member accepts."""
+
+    def __init__(self) -> None:
+        self.send, self._receive = trio.open_memory_channel[Transport](1000)
+
+    async def accept(self) -> Transport:
+        return await self._receive.receive()
+
+
+class RaftNetwork:
+    """Addresses are `name:port`; who is not there refuses."""
+
+    def __init__(self, rng: Random, latency_ms_max: float = 1.0) -> None:
+        self.listeners: dict[str, RaftListener] = {}
+        self.latency_ms_max = latency_ms_max
+        self.connects = 0
+        self._rng = rng
+        self._cuts: set[tuple[str, str]] = set()
+        self._pipes: list[Pipe] = []
+
+    def latency_s(self) -> float:
+        return self._rng.uniform(0, self.latency_ms_max) / 1000
+
+    def is_cut(self, source: str, target: str) -> bool:
+        return (source, target) in self._cuts
+
+    def set_cuts(self, *cuts: tuple[str, str]) -> None:
+        """These ways carry nothing; all others do again, what waited first."""
+        self._cuts = set(cuts)
+        for pipe in self._pipes:
+            pipe.wake()
+
+    def isolate(self, name: str) -> None:
+        others = self.listeners.keys() - {name}
+        self.set_cuts(*((name, other) for other in others), *((other, name) for other in others))
+
+    async def connect(self, source: str, target: str) -> Transport:
+        self.connects += 1
+        await trio.lowlevel.checkpoint()
+        if self.is_cut(source, target) or self.is_cut(target, source):
+            await trio.sleep_forever()
+        listener = self.listeners.get(target)
+        if listener is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens")
+        there, back = Pipe(self, source, target), Pipe(self, target, source)
+        self._pipes += [there, back]
+        listener.send.send_nowait(PipeTransport(f"{source}:{40000 + self.connects}", there, back))
+        return PipeTransport(f"{target}:1", back, there)

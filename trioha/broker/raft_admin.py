@@ -1,0 +1,184 @@
+"""What operators ask of a Raft member: its status (30045), and what only a leader can do (30047).
+
+The body of 30047 is a msgpack map: ``do`` is transfer, add, promote or remove; ``member`` whom it
+is about; ``address`` (add only) where that one is reached. The answer comes when the outcome is
+known:
+
+    SUCCESS         a new leader was elected, or the change is committed; msgpack: leader, term
+    NO_PERMISSION   refused, nothing has happened: the remark says why and whom to ask
+    SYSTEM_ERROR    "outcome unknown": it was begun, and who had to say how it ended did not
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import attrs
+import msgpack
+
+from trioha.dledger.membership import ChangeKind
+from trioha.dledger.ready import Role, SoftState
+from trioha.errors import CommandError, RemoteProtocolError, TriohaError
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.wire.address import parse_address
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+
+PATIENCE_MS = 5000
+"""Longer than any election that goes well; a change needs one round trip and two fsyncs."""
+TRANSFER = "transfer"
+_CHANGES = {
+    "add": ChangeKind.ADD_LEARNER,
+    "promote": ChangeKind.PROMOTE,
+    "remove": ChangeKind.REMOVE,
+}
+
+
+class RaftOperations(Protocol):
+    """What a member can do for operators."""
+
+    @property
+    def leader_id(self) -> str: ...
+    @property
+    def term(self) -> int: ...
+    @property
+    def transfer_outcome(self) -> tuple[str, str]:
+        """Who is being handed the leadership, and how the last attempt failed."""
+
+    def status(self) -> dict[str, object]: ...
+    def addresses(self) -> dict[str, str]: ...
+    def transfer(self, target: str) -> str: ...
+    def change(self, kind: ChangeKind, member: str, address: str = "") -> str: ...
+
+
+@attrs.define(eq=False)
+class _Waiting:
+    """Somebody who wants to know how it ended."""
+
+    channel: Channel
+    request: RemotingCommand
+    target: str
+    """Of a transfer; empty for a change."""
+    deadline_ms: int
+    end_offset: int = -1
+    """Where the record of the change ends; -1 until it is written."""
+
+
+class RaftAdmin:
+    """Handlers, and who waits for an answer."""
+
+    def __init__(self, member: RaftOperations) -> None:
+        self._member = member
+        self._waiting: list[_Waiting] = []
+
+    def handlers(self) -> Mapping[int, Handler]:
+        return {
+            RequestCode.TRIOHA_RAFT_STATUS: self.status,
+            RequestCode.TRIOHA_RAFT_ADMIN: self.administer,
+        }
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        return min((one.deadline_ms for one in self._waiting), default=None)
+
+    def status(self, _: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
+        return request.response(body=msgpack.packb(self._member.status()))
+
+    def administer(self, channel: Channel, request: RemotingCommand, instant: Instant) -> None:
+        """Begin what is asked for.
+
+        Errors: CommandError when it is refused; RemoteProtocolError for a body that is no request.
+        """
+        do, member, address = _read(request)
+        waiting = _Waiting(
+            channel, request, member if do == TRANSFER else "", instant.now_ms + PATIENCE_MS
+        )
+        # Before it begins: a group of one has committed when the call returns.
+        self._waiting.append(waiting)
+        if do == TRANSFER:
+            obstacle = self._member.transfer(member)
+        else:
+            obstacle = self._member.change(_CHANGES[do], member, address)
+        if obstacle:
+            self._waiting.remove(waiting)
+            leader = self._member.leader_id
+            at = self._member.addresses().get(leader, "")
+            raise CommandError(
+                ResponseCode.NO_PERMISSION, f"{obstacle} ({leader} is at {at})" if at else obstacle
+            )
+
+    def channel_closed(self, channel: Channel) -> None:
+        self._waiting = [one for one in self._waiting if one.channel is not channel]
+
+    def change_appended(self, end_offset: int) -> None:
+        """A change is in the log: there is one at a time."""
+        for one in self._waiting:
+            if not one.target and one.end_offset < 0:
+                one.end_offset = end_offset
+
+    def on_commit(self, committed_offset: int) -> None:
+        for one in list(self._waiting):
+            if not one.target and 0 <= one.end_offset <= committed_offset:
+                self._succeed(one)
+
+    def on_soft_state(self, soft: SoftState) -> None:
+        """Role or leader has changed; what was committed before has been told."""
+        for one in list(self._waiting):
+            if one.target and soft.leader_id == one.target:
+                self._succeed(one)
+            elif one.target and soft.leader_id:
+                self._refuse(one, f"{soft.leader_id} has become the leader, not {one.target}")
+            elif not one.target and soft.role is not Role.LEADER:
+                self._unknown(one, f"this member is {soft.role.value} since: {soft.reason}")
+
+    def on_time(self, now_ms: int) -> None:
+        handing_to, failure = self._member.transfer_outcome
+        for one in list(self._waiting):
+            if one.target and failure and handing_to != one.target:
+                self._refuse(one, f"{failure}; the leader goes on")
+            elif now_ms >= one.deadline_ms:
+                self._unknown(one, f"no majority in {PATIENCE_MS / 1000:g} s")
+
+    def _succeed(self, one: _Waiting) -> None:
+        member = self._member
+        leader = one.target or member.leader_id
+        body: bytes = msgpack.packb({"leader": leader, "term": member.term})
+        self._answer(one, one.request.response(body=body))
+
+    def _refuse(self, one: _Waiting, why: str) -> None:
+        self._answer(one, one.request.response(ResponseCode.NO_PERMISSION, why))
+
+    def _unknown(self, one: _Waiting, why: str) -> None:
+        remark = f"outcome unknown: {why}; see `trioha raft status`"
+        self._answer(one, one.request.response(ResponseCode.SYSTEM_ERROR, remark))
+
+    def _answer(self, one: _Waiting, response: RemotingCommand) -> None:
+        self._waiting.remove(one)
+        one.channel.send_nowait(response)
+
+
+def _read(request: RemotingCommand) -> tuple[str, str, str]:
+    try:
+        fields: Any = msgpack.unpackb(request.body_bytes())
+    except (ValueError, msgpack.UnpackException, RecursionError):
+        fields = None
+    if type(fields) is not dict:
+        raise RemoteProtocolError("a Raft request without a map of what to do")
+    do, member, address = (fields.get(name, "") for name in ("do", "member", "address"))
+    if not all(type(one) is str for one in (do, member, address)) or not member:
+        raise RemoteProtocolError("a Raft request must say what to do with which member")
+    if do != TRANSFER and do not in _CHANGES:
+        raise CommandError(
+            ResponseCode.NO_PERMISSION,
+            f"{do[:40]!r} is nothing to do with a member; there is transfer, add, promote, remove",
+        )
+    if do == "add":
+        try:
+            parse_address(address)
+        except TriohaError as error:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION,
+                f"{member} is to be added, but where is it reached? {error}",
+            ) from error
+    return do, member, address

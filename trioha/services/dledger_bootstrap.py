@@ -1,0 +1,121 @@
+"""The vote record on disk, and the wait of a member that has none until it may take part."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import attrs
+import trio
+
+from trioha.dledger.bootstrap import (
+    NONCE_BYTES,
+    Begin,
+    Birth,
+    Impaired,
+    PeerNote,
+    Wait,
+    decide,
+)
+from trioha.dledger.message_codec import GroupDoor
+from trioha.dledger.ready import HardState
+from trioha.dledger.vote_record import decode_vote_record, encode_vote_record
+from trioha.journal import EventSink
+from trioha.store.two_slot_file import TwoSlotFile
+
+
+class VoteFile:
+    """What this member must not forget, in `raft` beside its store.
+
+    Errors: StoreError when it is another member's, damaged, or cannot be written.
+    """
+
+    def __init__(self, file: TwoSlotFile, door: GroupDoor) -> None:
+        self.hard: HardState | None = None
+        self.birth = Birth()
+        self._file = file
+        self._door = door
+        if file.payload is not None:
+            record = decode_vote_record(file.payload, door)
+            self.hard, self.birth = record.hard, record.birth
+        if not self.birth.nonce:
+            # Durable before anybody is told: it stands for this disk.
+            self.save(self.hard, attrs.evolve(self.birth, nonce=os.urandom(NONCE_BYTES)))
+
+    def save(self, hard: HardState | None, birth: Birth | None = None) -> None:
+        """Durable when it returns. Blocks for two fsyncs.
+
+        Errors: StoreError, DiskFull; what was saved before is still there.
+        """
+        birth = birth or self.birth
+        self._file.save(encode_vote_record(hard, self._door, birth))
+        self.hard, self.birth = hard, birth
+
+
+def open_vote_file(root: Path, door: GroupDoor) -> VoteFile:
+    """The vote record of the store in `root`, which must be open and locked.
+
+    Errors: StoreError with the cure.
+    """
+    return VoteFile(TwoSlotFile(root / "raft"), door)
+
+
+class Bootstrap:
+    """Decides anew whenever somebody says something new, until this member has begun."""
+
+    def __init__(
+        self,
+        votes: VoteFile,
+        door: GroupDoor,
+        own_note: Callable[[], PeerNote],
+        notes: Callable[[], Mapping[str, PeerNote]],
+        events: EventSink,
+    ) -> None:
+        self.waits_for = ""
+        """Why it has not begun, for people."""
+        self.impaired = ""
+        """Why it is a copy without a vote, for people."""
+        self._votes = votes
+        self._door = door
+        self._own_note = own_note
+        self._notes = notes
+        self._events = events
+        self._told: set[str] = set()
+        self._heard = trio.Event()
+
+    @property
+    def founders(self) -> Sequence[str]:
+        return self._door.founders
+
+    def on_notes(self) -> None:
+        """Somebody's note has changed, came or went."""
+        self._heard.set()
+
+    async def run(self) -> None:
+        """Wait until the vote record says that this member has begun.
+
+        Errors: StoreError when that cannot be saved.
+        """
+        while self._votes.hard is None:
+            self._heard = trio.Event()
+            decision = decide(self._door.member_id, self.founders, self._own_note(), self._notes())
+            match decision:
+                case Begin(birth):
+                    self._votes.save(HardState(), birth)
+                    self._events.event(
+                        "raft_founded",
+                        members=sorted(birth.founders) or [self._door.member_id],
+                        seed=birth.seed,
+                    )
+                case Impaired(reason):
+                    self._votes.save(HardState(impaired=True))
+                    self.impaired = reason
+                    self._events.event("raft_impaired", reason=reason)
+                case Wait(reason):
+                    if reason not in self._told:
+                        self._told.add(reason)
+                        self._events.event("raft_waiting", reason=reason)
+                    self.waits_for = reason
+                    await self._heard.wait()
+        self.waits_for = ""

@@ -1,0 +1,201 @@
+"""The answering end of the connections between members: who gets in, and what is taken from whom.
+
+Requests 30040 to 30044 are one-way Raft messages, 30046 is the greeting that comes before them
+(`dledger/peer_hello.py`). Somebody who cannot be one of us is told why by an answer to its
+greeting; who breaks the protocol afterwards loses its connection. Either is one line in the
+journal, however often it is tried again, and stays in the status while it goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import cast
+
+import attrs
+
+from trioha.dledger.bootstrap import NONCE_BYTES, PeerNote
+from trioha.dledger.message_codec import GroupDoor, code_of
+from trioha.dledger.messages import Message
+from trioha.dledger.peer_hello import (
+    HELLO,
+    NOTE,
+    PROOF,
+    PeerHello,
+    PeerProofs,
+    hello_of,
+    pack,
+    proof_of,
+    unpack,
+)
+from trioha.errors import RemoteProtocolError
+from trioha.journal import EventSink
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.services.clock import Clock
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.remoting_command import Buffer, RemotingCommand
+
+_MESSAGES = (
+    RequestCode.TRIOHA_RAFT_VOTE,
+    RequestCode.TRIOHA_RAFT_APPEND,
+    RequestCode.TRIOHA_RAFT_HEARTBEAT,
+    RequestCode.TRIOHA_RAFT_TRANSFER,
+    RequestCode.TRIOHA_RAFT_INSTALL,
+)
+_REFUSAL_KEPT_MS = 60_000
+_REFUSALS_MAX = 32
+
+
+@attrs.define(eq=False)
+class _Refusal:
+    peer: str
+    reason: str
+    at_ms: int
+
+
+class Refusals:
+    """Whom we turned away, or who turned us away, and why: while it goes on."""
+
+    def __init__(self, clock: Clock, events: EventSink) -> None:
+        self._clock = clock
+        self._events = events
+        self._kept: dict[tuple[str, str], _Refusal] = {}
+
+    def add(self, peer: str, reason: str) -> None:
+        """`peer` without the port of one connection: it comes back with another."""
+        now_ms = self._clock.now_ms()
+        self._forget(now_ms)
+        known = self._kept.get((peer, reason))
+        if known is not None:
+            known.at_ms = now_ms
+            return
+        if len(self._kept) >= _REFUSALS_MAX:
+            del self._kept[next(iter(self._kept))]
+        self._kept[peer, reason] = _Refusal(peer, reason, now_ms)
+        self._events.event("raft_refused", peer=peer, reason=reason)
+
+    def plain(self) -> list[dict[str, object]]:
+        now_ms = self._clock.now_ms()
+        self._forget(now_ms)
+        return [
+            {"peer": one.peer, "reason": one.reason, "age_ms": now_ms - one.at_ms}
+            for one in self._kept.values()
+        ]
+
+    def _forget(self, now_ms: int) -> None:
+        for key, one in list(self._kept.items()):
+            if now_ms - one.at_ms >= _REFUSAL_KEPT_MS:
+                del self._kept[key]
+
+
+@attrs.define(eq=False)
+class Visitor:
+    """A member that has connected to us."""
+
+    hello: PeerHello
+    nonce: bytes
+    heard_ms: int
+    note: PeerNote | None = None
+    """None until it is let in."""
+
+
+class PeerDoor:
+    """Handlers of what members send us."""
+
+    def __init__(
+        self,
+        door: GroupDoor,
+        proofs: PeerProofs,
+        refusals: Refusals,
+        own_note: Callable[[], PeerNote],
+        on_visitors: Callable[[], None],
+        step: Callable[[Message], None],
+    ) -> None:
+        self.visitors: dict[Channel, Visitor] = {}
+        self._door = door
+        self._proofs = proofs
+        self._refusals = refusals
+        self._own_note = own_note
+        self._on_visitors = on_visitors
+        """Somebody came, went, or said something new of itself."""
+        self._step = step
+
+    def handlers(self) -> Mapping[int, Handler]:
+        return {
+            RequestCode.TRIOHA_RAFT_HELLO: self.greet,
+            **dict.fromkeys(_MESSAGES, self.receive),
+        }
+
+    def channel_closed(self, channel: Channel) -> None:
+        if self.visitors.pop(channel, None) is not None:
+            self._on_visitors()
+
+    def greet(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """Answer HELLO, PROOF or NOTE; a refusal says why."""
+        try:
+            fields = unpack(request.body_bytes())
+            if fields[0] == HELLO:
+                answer = self._hello(channel, fields, instant)
+            elif fields[0] == PROOF:
+                answer = self._proof(channel, fields, instant)
+            else:
+                answer = self._note(channel, fields, instant)
+        except RemoteProtocolError as error:
+            self._refuse(channel, str(error))
+            return request.response(ResponseCode.NO_PERMISSION, str(error))
+        return request.response(body=pack(answer))
+
+    def receive(self, channel: Channel, request: RemotingCommand, instant: Instant) -> None:
+        """Take a Raft message of a member that was let in. HOT."""
+        visitor = self.visitors.get(channel)
+        try:
+            if visitor is None or visitor.note is None:
+                raise RemoteProtocolError("a Raft message of somebody who has not proved itself")
+            source = visitor.hello.source
+            message = self._door.decode(cast("Buffer", request.body), (source,))
+            if message.source != source or code_of(message) != request.code:
+                raise RemoteProtocolError(f"a message of {message.source} came from {source}")
+            visitor.heard_ms = instant.now_ms
+            self._step(message)
+        except RemoteProtocolError as error:
+            self._refuse(channel, str(error))
+            channel.close_nowait(str(error))
+
+    def _hello(self, channel: Channel, fields: list[object], instant: Instant) -> list[object]:
+        hello = hello_of(fields, self._door)
+        nonce = os.urandom(NONCE_BYTES)
+        self.visitors[channel] = Visitor(hello, nonce, instant.now_ms)
+        return [HELLO, nonce, self._proofs.of_callee(hello, nonce)]
+
+    def _proof(self, channel: Channel, fields: list[object], instant: Instant) -> list[object]:
+        visitor = self.visitors.get(channel)
+        if visitor is None or visitor.note is not None:
+            raise RemoteProtocolError("a proof that nobody asked for")
+        proof = proof_of(fields)
+        self._proofs.check_caller(visitor.hello, visitor.nonce, proof)
+        visitor.note = PeerNote.of_plain(fields[2])
+        visitor.heard_ms = instant.now_ms
+        # Ours is taken first: what it says may make us begin.
+        answer = [PROOF, self._own_note().plain()]
+        self._on_visitors()
+        return answer
+
+    def _note(self, channel: Channel, fields: list[object], instant: Instant) -> list[object]:
+        visitor = self.visitors.get(channel)
+        if visitor is None or visitor.note is None or len(fields) != 2:
+            raise RemoteProtocolError("a note of somebody who has not proved itself")
+        note = PeerNote.of_plain(fields[1])
+        visitor.heard_ms = instant.now_ms
+        answer = [NOTE, self._own_note().plain()]
+        if note != visitor.note:
+            visitor.note = note
+            self._on_visitors()
+        return answer
+
+    def _refuse(self, channel: Channel, reason: str) -> None:
+        visitor = self.visitors.pop(channel, None)
+        self._refusals.add(channel.peer.rpartition(":")[0], reason)
+        if visitor is not None and visitor.note is not None:
+            self._on_visitors()

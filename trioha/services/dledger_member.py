@@ -1,0 +1,490 @@
+"""A member of a Raft group on Trio: does what the core wants, on a real log, a real disk, a clock.
+
+    raft.link[peer]       connect, greet, exchange notes (dledger_links.py)
+    raft.bootstrap        until the vote record says that we take part (dledger_bootstrap.py)
+    raft.alarm            wakes the core at its deadline
+
+There is no inbox: a message is taken in the scheduler pass that read it, and what it sets off is
+done in that pass, top to bottom as `Ready` says: the vote is saved, the log is written, messages
+are queued, and they leave when the batch ends. The only other thread is the one that calls fsync.
+
+What the broker above does when it is told of a commit or a role may come back here (a delayed
+message is delivered, a table is saved in the log): that waits until the pass is through.
+
+Errors: a vote that cannot be saved, a log that cannot be written and a failed fsync make the core
+step down, so that whoever waits hears that the outcome is unknown, and end the node.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from random import Random
+
+import trio
+
+from trioha.broker.raft_admin import RaftAdmin
+from trioha.dledger.bootstrap import PeerNote
+from trioha.dledger.member_state import Recovered
+from trioha.dledger.membership import ChangeKind, ConfigurationTable
+from trioha.dledger.message_codec import LOG_BYTES_MAX
+from trioha.dledger.messages import Append, Message
+from trioha.dledger.node import DLedgerNode
+from trioha.dledger.ready import Control, LogReset, LogTruncate, LogWrite, Ready, Role, SoftState
+from trioha.errors import DiskFull, StoreError
+from trioha.journal import EventSink
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.services.alarm import Alarm
+from trioha.services.clock import Clock
+from trioha.services.dledger_bootstrap import Bootstrap, VoteFile
+from trioha.services.dledger_links import Connect
+from trioha.services.dledger_peers import Peers
+from trioha.services.dledger_seams import Above, Flusher, MemberLog, MemberSetup
+from trioha.services.dledger_status import member_status
+from trioha.services.dledger_watch import CommitWatch, RoleWatch
+from trioha.services.remoting_link import Outboxes
+from trioha.services.transport import connect
+
+_ROOM_BYTES = LOG_BYTES_MAX
+"""What any message may bring: with less the disk counts as full."""
+
+
+class DLedgerMember:
+    """One member, from the moment its store is open."""
+
+    def __init__(
+        self,
+        setup: MemberSetup,
+        log: MemberLog,
+        votes: VoteFile,
+        above: Above,
+        flush: Flusher,
+        outboxes: Outboxes,
+        clock: Clock,
+        events: EventSink,
+        rng: Random,
+        *,
+        connect_to: Connect = connect,
+    ) -> None:
+        self.setup = setup
+        self.member_id = setup.door.member_id
+        self.node: DLedgerNode | None = None
+        """The core; None until this member takes part."""
+        self.peers = Peers(
+            *(setup.door, setup.secret, setup.address, self.note, self._on_notes, self.step),
+            *(outboxes, clock, events, connect_to),
+        )
+        self.bootstrap = Bootstrap(votes, setup.door, self.note, self.peers.notes, events)
+        self.admin = RaftAdmin(self)
+        self._log = log
+        self._found = log.recover(votes.birth.configuration(setup.door.founders))
+        self._votes = votes
+        self._above = above
+        self._flush = flush
+        self._outboxes = outboxes
+        self._clock = clock
+        self._events = events
+        self._rng = rng
+        self._failure: StoreError | None = None
+        self._alarm = Alarm(clock, self._next_deadline_ms, self._on_alarm)
+        self._busy = False
+        self._postponed: deque[Callable[[DLedgerNode, int], object]] = deque()
+        self._reads: dict[int, Callable[[int], None]] = {}
+        self._read_token = 0
+        self._new_addresses: dict[str, str] = {}
+        """Of members that operators are about to add."""
+        self._seen_configurations: ConfigurationTable | None = None
+        self._told_commit = -1
+        self._commit_watch = CommitWatch(events)
+        self._role_watch = RoleWatch(events)
+        self._changed = trio.Event()
+        """Role, leader, or perhaps a transfer: for who awaits one."""
+        founders = setup.founders.items()
+        self.peers.set_members({one: at for one, at in founders if one != self.member_id})
+
+    # What the broker asks.
+
+    @property
+    def role(self) -> Role:
+        return self.node.state.role if self.node is not None else Role.FOLLOWER
+
+    @property
+    def term(self) -> int:
+        return self.node.state.term if self.node is not None else 0
+
+    @property
+    def leader_id(self) -> str:
+        return self.node.state.leader_id if self.node is not None else ""
+
+    @property
+    def committed_offset(self) -> int:
+        return self.node.state.committed_offset if self.node is not None else 0
+
+    @property
+    def cut_count(self) -> int:
+        """Take it before an fsync begins, for `flushed`."""
+        return self.node.state.cut_count if self.node is not None else 0
+
+    @property
+    def may_append(self) -> bool:
+        """May the broker write to its log at this moment? HOT."""
+        return self.node is not None and self._failure is None and self.node.may_append
+
+    @property
+    def is_serving(self) -> bool:
+        """Is this the leader, and does it know all that was ever committed?"""
+        return self.node is not None and self._failure is None and self.node.is_serving
+
+    @property
+    def transfer_outcome(self) -> tuple[str, str]:
+        """Who is being handed the leadership, and how the last attempt failed."""
+        if self.node is None:
+            return "", ""
+        status = self.node.status()
+        return status.transfer_target, status.transfer_error
+
+    @property
+    def elections(self) -> int:
+        """Rounds it has stood for."""
+        return self._role_watch.rounds
+
+    @property
+    def uncommitted_age_ms(self) -> int:
+        """For how long nothing was committed though there is something to commit."""
+        return self._commit_watch.age_ms(self._clock.now_ms())
+
+    def handlers(self) -> Mapping[int, Handler]:
+        return {**self.peers.door.handlers(), **self.admin.handlers()}
+
+    def channel_closed(self, channel: Channel) -> None:
+        self.peers.door.channel_closed(channel)
+        self.admin.channel_closed(channel)
+
+    def addresses(self) -> dict[str, str]:
+        """Where members are reached. What is configured here counts, then what the log tells."""
+        own = {self.member_id: self.setup.address}
+        return {**self._new_addresses, **own, **self._log.addresses(), **self.setup.founders}
+
+    def status(self) -> dict[str, object]:
+        """For people and programs, in plain msgpack values."""
+        return member_status(self)
+
+    def note(self) -> PeerNote:
+        """What we say of our beginnings to those we greet."""
+        terms, _, begin, end = self._found
+        begun = self.node is not None
+        voters = self.node.state.configuration.voters if self.node is not None else ()
+        return PeerNote(
+            begun=self._votes.hard is not None,
+            birth=self._votes.birth,
+            # Who has begun is not asked; a number that moves would be news each time.
+            log_bytes=0 if begun else end - begin,
+            has_terms=bool(terms.rows),
+            is_leader=self.is_serving,
+            voters=voters if self.is_serving else (),
+        )
+
+    # What happens to it.
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Take part until cancelled; has started once it may be greeted.
+
+        Errors: StoreError when the disk fails.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.peers.links.run, name="raft.links")
+            task_status.started()
+            await self.bootstrap.run()
+            self._begin()
+            nursery.start_soon(self._alarm.run, name="raft.alarm")
+
+    def step(self, message: Message) -> None:
+        """Take what a peer says. HOT.
+
+        Errors: RemoteProtocolError; StoreError when the disk fails.
+        """
+        if isinstance(message, Append):
+            self._watch_room()
+        self._run(lambda node, now_ms: node.step(message, now_ms))
+
+    def log_grown(self) -> None:
+        """The broker has appended, as it may while `may_append`. HOT."""
+        if self.may_append:
+            self._run(_nothing)
+
+    def flushed(self, end_offset: int, cut_count: int) -> None:
+        """An fsync has ended that began when the log ended here, after so many cuts. HOT.
+
+        Errors: StoreError when the disk fails.
+        """
+        self._run(lambda node, now_ms: node.flushed(end_offset, cut_count, now_ms))
+
+    def flush_failed(self, error: StoreError) -> None:
+        """An fsync has failed: step down at once. The node must end."""
+        if self.node is not None:
+            self._fail(self.node, error)
+
+    def log_trimmed(self, begin_offset: int) -> None:
+        """Retention has deleted segments; the log begins here now."""
+        if self.node is not None:
+            self.node.log_trimmed(begin_offset)
+
+    def resign(self, reason: str) -> None:
+        """Lead no longer: the broker above cannot."""
+        self._run(lambda node, now_ms: node.resign(reason, now_ms))
+
+    def read(self, on_ready: Callable[[int], None]) -> None:
+        """Ask for leave to answer a read that must see all that was acknowledged before.
+
+        `on_ready` is called once with the offset that has to be applied first, at once where there
+        is a lease; with -1 when this is no leader, or is none any more.
+        """
+        if self.node is None or self._failure is not None:
+            on_ready(-1)
+            return
+        self._read_token += 1
+        token = self._read_token
+        self._reads[token] = on_ready
+        self._run(lambda node, now_ms: node.read_index(token, now_ms))
+
+    def transfer(self, target: str) -> str:
+        """Hand the leadership to `target`; why not, in words, or empty when it has begun."""
+        return self._ask(lambda node, now_ms: node.transfer_leadership(target, now_ms))
+
+    def change(self, kind: ChangeKind, member: str, address: str = "") -> str:
+        """Change one member; why not, in words, or empty when it has begun."""
+        if address:
+            self._new_addresses[member] = address
+        obstacle = self._ask(lambda node, now_ms: node.change_membership(kind, member, now_ms))
+        if obstacle:
+            self._new_addresses.pop(member, None)
+        return obstacle
+
+    async def hand_over(self) -> bool:
+        """Give the leadership to the best of the others; True once this is no leader.
+
+        The caller owns patience. False when nobody is fit to take it.
+        """
+        while self.node is not None and self._failure is None and self.role is Role.LEADER:
+            followers = self.node.status().followers
+            fit = sorted((one.gap_bytes, one.member_id) for one in followers if one.is_voter)
+            if all(self.transfer(member) for _, member in fit):
+                return False
+            while self.role is Role.LEADER and self.transfer_outcome[0]:
+                self._changed = trio.Event()
+                await self._changed.wait()
+        return True
+
+    # Within.
+
+    def _begin(self) -> None:
+        """The vote record is there: the core begins."""
+        votes, setup = self._votes, self.setup
+        assert votes.hard is not None, "a member without a vote record"
+        initial = votes.birth.configuration(setup.door.founders)
+        terms, configurations, begin, end = self._log.recover(initial)
+        recovered = Recovered(
+            hard_state=votes.hard,
+            terms=terms,
+            configurations=configurations,
+            begin_offset=begin,
+            end_offset=end,
+        )
+        self.node = DLedgerNode(
+            *(self.member_id, setup.settings, recovered, self._log, self._rng),
+            self._clock.now_ms(),
+        )
+        self._run(_nothing)
+        self.peers.links.tell()
+
+    def _run(self, action: Callable[[DLedgerNode, int], object]) -> None:
+        """Let something happen to the core, then do all that it wants. HOT."""
+        node = self.node
+        if node is None or self._failure is not None:
+            return
+        if self._busy:
+            self._postponed.append(action)
+            return
+        self._busy = True
+        now_ms = self._clock.now_ms()
+        try:
+            with self._outboxes.batch():
+                self._take_growth(node, now_ms)
+                action(node, now_ms)
+                self._do_ready(node, now_ms)
+                while self._postponed:
+                    self._take_growth(node, now_ms)
+                    self._postponed.popleft()(node, now_ms)
+                    self._do_ready(node, now_ms)
+        finally:
+            self._busy = False
+        state = node.state
+        self._commit_watch.look(state.end_offset - state.committed_offset, now_ms)
+        if state.configurations is not self._seen_configurations:
+            self._follow_configuration(node)
+        self._alarm.check()
+        self._above.on_settled()
+
+    def _ask(self, question: Callable[[DLedgerNode, int], str]) -> str:
+        """Let an operator ask the core for something; its answer."""
+        if self.node is None:
+            return f"{self.member_id} does not take part yet: {self.bootstrap.waits_for}"
+        if self._failure is not None or self._busy:
+            return f"{self.member_id} cannot do that at this moment; ask again"
+        answer = ""
+
+        def ask(node: DLedgerNode, now_ms: int) -> None:
+            nonlocal answer
+            answer = question(node, now_ms)
+
+        self._run(ask)
+        return answer
+
+    def _take_growth(self, node: DLedgerNode, now_ms: int) -> None:
+        """What the broker has appended counts before anything else happens: it was the leader's
+        when it was written."""
+        end = self._log.end_offset
+        if end != node.state.end_offset:
+            node.appended(end, now_ms)
+            self._do_ready(node, now_ms)
+            self._flush.grown_nowait(urgent=True)
+
+    def _do_ready(self, node: DLedgerNode, now_ms: int) -> None:
+        """The fields of each `Ready`, top to bottom."""
+        written = False
+        while (ready := node.ready()) is not None:
+            try:
+                controls = self._make_durable(ready)
+            except StoreError as error:
+                self._fail(node, error)
+                raise
+            if ready.log or controls:
+                written = written or bool(ready.log)
+                self._flush.grown_nowait(urgent=True)
+            send = self.peers.send
+            for message in ready.messages:
+                send(message)
+            self._tell(ready)
+            node.advance(ready)
+            for control, end in controls:
+                node.control_appended(control, end, now_ms)
+            if len(controls) < len(ready.controls):
+                # Not ideal: whoever asked for a change hears that its outcome is unknown.
+                node.set_writable(False, now_ms)
+        if written:
+            self._above.on_log_written(node.state.end_offset)
+
+    def _make_durable(self, ready: Ready) -> list[tuple[Control, int]]:
+        if ready.hard_state is not None:
+            self._votes.save(ready.hard_state)
+        log, above = self._log, self._above
+        for operation in ready.log:
+            match operation:
+                case LogWrite():
+                    log.write(operation)
+                case LogTruncate(phy_offset):
+                    log.truncate(operation)
+                    above.on_log_cut(phy_offset)
+                case LogReset(begin_offset):
+                    log.reset(operation)
+                    above.on_log_cut(begin_offset)
+        controls = []
+        for control in ready.controls:
+            try:
+                end = log.append_control(control, self.addresses(), self._clock.wall_ms())
+            except DiskFull:
+                break
+            controls.append((control, end))
+            if control.configuration is not None:
+                self.admin.change_appended(end)
+        return controls
+
+    def _tell(self, ready: Ready) -> None:
+        """Roles, the commit, reads: to operators first, who may wait for the commit that ends a
+        leadership; then to the broker."""
+        committed_offset = ready.committed_offset
+        if committed_offset != self._told_commit:
+            self._commit_watch.committed(committed_offset)
+            self.admin.on_commit(committed_offset)
+        for soft in ready.soft_states:
+            self._tell_role(soft)
+        if committed_offset != self._told_commit:
+            self._told_commit = committed_offset
+            self._above.on_commit(committed_offset)
+        for read in ready.reads:
+            self._reads.pop(read.token)(read.committed_offset)
+
+    def _tell_role(self, soft: SoftState) -> None:
+        self._role_watch.look(soft)
+        self._above.on_soft_state(soft)
+        self.admin.on_soft_state(soft)
+        self._changed.set()
+
+    def _fail(self, node: DLedgerNode, error: StoreError) -> None:
+        """Nothing is said on the strength of what is not on disk; who waits is told that."""
+        if self._failure is not None:
+            return
+        self._failure = error
+        self._events.event("raft_failed", reason=str(error))
+        node.storage_failed(str(error), self._clock.now_ms())
+        ready = node.ready()
+        with self._outboxes.batch():
+            for soft in ready.soft_states if ready is not None else ():
+                self._tell_role(soft)
+            reads, self._reads = self._reads, {}
+            for on_ready in reads.values():
+                on_ready(-1)
+
+    def _watch_room(self) -> None:
+        """Is there room? A leader without steps down, a follower takes nothing then."""
+        node = self.node
+        if node is not None and self._failure is None:
+            writable = self._log.has_room(_ROOM_BYTES)
+            if writable != node.state.writable:
+                self._run(lambda node, now_ms: node.set_writable(writable, now_ms))
+
+    def _next_deadline_ms(self) -> int | None:
+        node = self.node
+        if node is None or self._failure is not None:
+            return None
+        deadline_ms = self.admin.next_deadline_ms
+        ours = node.next_deadline_ms
+        return ours if deadline_ms is None else min(ours, deadline_ms)
+
+    def _on_alarm(self, instant: Instant) -> None:
+        now_ms = instant.now_ms
+        self._watch_room()
+        self._run(lambda node, _: node.on_time(now_ms))
+        with self._outboxes.batch():
+            self.admin.on_time(now_ms)
+        if self.role is Role.LEADER:
+            self._commit_watch.on_time(now_ms)
+            self._promote_founders()
+        self._changed.set()
+
+    def _promote_founders(self) -> None:
+        """Founders that began empty beside a store that was not vote once they are level."""
+        node, birth = self.node, self._votes.birth
+        if node is None or not birth.seed or not node.state.configuration.learners:
+            return
+        bytes_max = self.setup.settings.batch_bytes_max
+        for one in node.status().followers if self.is_serving else ():
+            is_level = one.held_offset > 0 and one.gap_bytes <= bytes_max
+            if one.member_id in birth.founders and not one.is_voter and is_level:
+                self.change(ChangeKind.PROMOTE, one.member_id)
+
+    def _follow_configuration(self, node: DLedgerNode) -> None:
+        state = node.state
+        table = self._seen_configurations = state.configurations
+        # One that is removed is told so by the commit.
+        members = {*table.latest.members, *table.at(state.committed_offset).members}
+        addresses = self.addresses()
+        known = (members - {self.member_id}) & addresses.keys()
+        self.peers.set_members({member: addresses[member] for member in known})
+
+    def _on_notes(self) -> None:
+        self.bootstrap.on_notes()
+
+
+def _nothing(node: DLedgerNode, now_ms: int) -> None:
+    pass

@@ -1,0 +1,79 @@
+"""Who the others are: the connections of a member in both directions, as its configuration changes.
+
+We connect to the members, and to whoever has come to us and proved itself: it waits for answers,
+and they go over our connection to it. So a member that was away is led by one that was added
+meanwhile, and one that is to join hears from the leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from trioha.dledger.bootstrap import PeerNote
+from trioha.dledger.message_codec import GroupDoor
+from trioha.dledger.messages import Message
+from trioha.dledger.peer_hello import PeerProofs
+from trioha.dledger.settings import MEMBERS_MAX
+from trioha.journal import EventSink
+from trioha.services.clock import Clock
+from trioha.services.dledger_door import PeerDoor, Refusals
+from trioha.services.dledger_links import Connect, PeerLinks
+from trioha.services.remoting_link import Outboxes
+
+
+class Peers:
+    """Both ends of all connections to other members."""
+
+    def __init__(
+        self,
+        door: GroupDoor,
+        secret: str,
+        own_address: str,
+        own_note: Callable[[], PeerNote],
+        on_notes: Callable[[], None],
+        step: Callable[[Message], None],
+        outboxes: Outboxes,
+        clock: Clock,
+        events: EventSink,
+        connect_to: Connect,
+    ) -> None:
+        self.refusals = Refusals(clock, events)
+        proofs = PeerProofs(secret)
+        self.links = PeerLinks(
+            *(door, proofs, self.refusals, own_address, own_note, on_notes, outboxes),
+            *(clock, events),
+            connect_to=connect_to,
+        )
+        self.door = PeerDoor(door, proofs, self.refusals, own_note, self._on_visitors, step)
+        self.send = self.links.send
+        self._on_notes = on_notes
+        self._members: Mapping[str, str] = {}
+
+    def set_members(self, addresses: Mapping[str, str]) -> None:
+        """The others, as far as it is known where they are reached."""
+        self._members = addresses
+        self._follow()
+
+    def notes(self) -> Mapping[str, PeerNote]:
+        """What they say of themselves, of those that are connected to us, or we to them."""
+        notes = {
+            visitor.hello.source: visitor.note
+            for visitor in self.door.visitors.values()
+            if visitor.note is not None
+        }
+        return {**notes, **self.links.notes()}
+
+    def _on_visitors(self) -> None:
+        self._follow()
+        for visitor in self.door.visitors.values():
+            if visitor.note is not None:
+                self.links.hurry(visitor.hello.source)
+        self._on_notes()
+
+    def _follow(self) -> None:
+        strangers: dict[str, str] = {}
+        for visitor in self.door.visitors.values():
+            source = visitor.hello.source
+            if visitor.note is not None and len(strangers) < MEMBERS_MAX:
+                strangers[source] = visitor.hello.address
+        self.links.set_peers({**strangers, **self._members})

@@ -79,6 +79,8 @@ class FakeRaftLog:
         if self._disk.untouched:
             self._disk.begin_with(initial_configuration)
         found = self._disk.recover()
+        # Recovery fsyncs what it finds: the core holds it from now on.
+        self._disk.synced_offset = found.end_offset
         return found.terms, found.configurations, found.begin_offset, found.end_offset
 
     def append_control(self, control: Control, addresses: Mapping[str, str], wall_ms: int) -> int:

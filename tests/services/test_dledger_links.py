@@ -15,8 +15,9 @@ from support.raft_network import RaftListener
 from support.virtual_time import run_on_virtual_time
 
 from trioha.dledger.message_codec import GroupDoor, code_of
-from trioha.dledger.messages import Append, Heartbeat, Message, VoteRequest
+from trioha.dledger.messages import Append, Compare, Heartbeat, Message, VoteRequest
 from trioha.dledger.peer_hello import PeerHello, PeerProofs, pack, unpack
+from trioha.dledger.vote_record import decode_vote_record
 from trioha.services.dledger_links import OUTBOX_BYTES_MAX
 from trioha.services.remoting_client import RemotingClient, open_remoting_client
 from trioha.services.transport import Transport
@@ -186,6 +187,26 @@ async def test_a_message_of_an_older_term_is_answered_and_does_nothing() -> None
             await trio.sleep(0.1)
         assert follower.node.state.end_offset == end
         assert follower.begun
+
+
+async def test_what_a_refused_message_has_begun_is_done_all_the_same() -> None:
+    async with elected(3) as rig:
+        leader = await rig.leader()
+        source, target = (one for one in rig.founders if one != leader.member_id)
+        state = rig[target].node.state
+        term = state.term + 1
+        async with stranger(rig, target) as client:
+            door = await let_in(rig, client, source, target)
+            rows = ((state.terms.last_term, 1),)
+            oneway(client, door, Compare(source, target, term, 1, 0, 1 << 20, rows))
+            await closed(client)
+        assert state.term == term
+        payload = rig[target].slots.payload
+        assert payload is not None
+        hard = decode_vote_record(payload, GroupDoor("c", "g", target, rig.founders)).hard
+        assert hard is not None
+        assert hard.term == term
+        assert rig[target].roles[-1].leader_id == source
 
 
 async def test_a_message_that_is_too_large_is_refused() -> None:

@@ -31,7 +31,7 @@ from trioha.dledger.message_codec import LOG_BYTES_MAX
 from trioha.dledger.messages import Append, Message
 from trioha.dledger.node import DLedgerNode
 from trioha.dledger.ready import Control, LogReset, LogTruncate, LogWrite, Ready, Role, SoftState
-from trioha.errors import DiskFull, StoreError
+from trioha.errors import DiskFull, RemoteProtocolError, StoreError
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.services.alarm import Alarm
@@ -307,10 +307,15 @@ class DLedgerMember:
             return
         self._busy = True
         now_ms = self._clock.now_ms()
+        refusal: RemoteProtocolError | None = None
         try:
             with self._outboxes.batch():
                 self._take_growth(node, now_ms)
-                action(node, now_ms)
+                try:
+                    action(node, now_ms)
+                except RemoteProtocolError as error:
+                    # Its term may have been taken all the same: that is done first.
+                    refusal = error
                 self._do_ready(node, now_ms)
                 while self._postponed:
                     self._take_growth(node, now_ms)
@@ -324,6 +329,8 @@ class DLedgerMember:
             self._follow_configuration(node)
         self._alarm.check()
         self._above.on_settled()
+        if refusal is not None:
+            raise refusal
 
     def _ask(self, question: Callable[[DLedgerNode, int], str]) -> str:
         """Let an operator ask the core for something; its answer."""

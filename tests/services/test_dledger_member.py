@@ -164,6 +164,25 @@ async def test_what_the_broker_appends_while_it_is_told_of_a_commit_counts_after
         await rig.wait(lambda: len(appended) == 5 and all(put.safe for put in appended))
 
 
+async def test_what_the_end_of_a_batch_appends_counts_at_once() -> None:
+    async with elected(3) as rig:
+        leader = await rig.leader()
+        assert leader.server is not None
+        member = leader.member
+        assert member is not None
+        late = []
+
+        def before_answers() -> None:
+            if not late and member.may_append:
+                late.append(leader.append(b"a table has changed"))
+                member.log_grown()
+
+        leader.server.outboxes.before_answers = before_answers
+        leader.put()
+        assert leader.node.state.end_offset == leader.disk.end_offset
+        await rig.wait(lambda: late and late[0].safe)
+
+
 async def test_bytes_that_were_not_told_yet_count_before_anything_else_happens() -> None:
     async with elected(3) as rig:
         leader = await rig.leader()

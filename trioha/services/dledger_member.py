@@ -27,7 +27,6 @@ from trioha.broker.raft_admin import RaftAdmin
 from trioha.dledger.bootstrap import PeerNote
 from trioha.dledger.member_state import Recovered
 from trioha.dledger.membership import ChangeKind, ConfigurationTable
-from trioha.dledger.message_codec import LOG_BYTES_MAX
 from trioha.dledger.messages import Append, Message
 from trioha.dledger.node import DLedgerNode
 from trioha.dledger.ready import Control, LogReset, LogTruncate, LogWrite, Ready, Role, SoftState
@@ -45,8 +44,8 @@ from trioha.services.dledger_watch import CommitWatch, RoleWatch
 from trioha.services.remoting_link import Outboxes
 from trioha.services.transport import connect
 
-_ROOM_BYTES = LOG_BYTES_MAX
-"""What any message may bring: with less the disk counts as full."""
+_CONTROL_BYTES = 4096
+"""A record of our own, and the blank before it, fit in so much."""
 
 
 class DLedgerMember:
@@ -204,7 +203,7 @@ class DLedgerMember:
         Errors: RemoteProtocolError; StoreError when the disk fails.
         """
         if isinstance(message, Append):
-            self._watch_room()
+            self._watch_room(len(message.body) + _CONTROL_BYTES)
         self._run(lambda node, now_ms: node.step(message, now_ms))
 
     def log_grown(self) -> None:
@@ -329,6 +328,9 @@ class DLedgerMember:
             self._follow_configuration(node)
         self._alarm.check()
         self._above.on_settled()
+        if self._postponed:
+            # The end of a batch may have made the broker append.
+            self._run(self._postponed.popleft())
         if refusal is not None:
             raise refusal
 
@@ -442,11 +444,12 @@ class DLedgerMember:
             for on_ready in reads.values():
                 on_ready(-1)
 
-    def _watch_room(self) -> None:
-        """Is there room? A leader without steps down, a follower takes nothing then."""
+    def _watch_room(self, size: int) -> None:
+        """Is there room for so much, and for a batch? A leader without steps down, a follower
+        takes nothing then."""
         node = self.node
         if node is not None and self._failure is None:
-            writable = self._log.has_room(_ROOM_BYTES)
+            writable = self._log.has_room(max(size, self.setup.settings.batch_bytes_max))
             if writable != node.state.writable:
                 self._run(lambda node, now_ms: node.set_writable(writable, now_ms))
 
@@ -460,7 +463,7 @@ class DLedgerMember:
 
     def _on_alarm(self, instant: Instant) -> None:
         now_ms = instant.now_ms
-        self._watch_room()
+        self._watch_room(_CONTROL_BYTES)
         self._run(lambda node, _: node.on_time(now_ms))
         with self._outboxes.batch():
             self.admin.on_time(now_ms)

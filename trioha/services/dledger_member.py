@@ -1,23 +1,14 @@
-"""A member of a Raft group on Trio: does what the core wants, on a real log, a real disk, a clock.
+"""A member of a Raft group on Trio: the core, its peers, its clock, and what a broker asks of it.
 
     raft.link[peer]       connect, greet, exchange notes (dledger_links.py)
-    raft.bootstrap        until the vote record says that we take part (dledger_bootstrap.py)
     raft.alarm            wakes the core at its deadline
 
-There is no inbox: a message is taken in the scheduler pass that read it, and what it sets off is
-done in that pass, top to bottom as `Ready` says: the vote is saved, the log is written, messages
-are queued, and they leave when the batch ends. The only other thread is the one that calls fsync.
-
-What the broker above does when it is told of a commit or a role may come back here (a delayed
-message is delivered, a table is saved in the log): that waits until the pass is through.
-
-Errors: a vote that cannot be saved, a log that cannot be written and a failed fsync make the core
-step down, so that whoever waits hears that the outcome is unknown, and end the node.
+`run` first waits until the vote record says that this member takes part (dledger_bootstrap.py).
+What happens to the core from then on is a pass (dledger_ready.py).
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from random import Random
 
@@ -29,8 +20,8 @@ from trioha.dledger.member_state import Recovered
 from trioha.dledger.membership import ChangeKind, ConfigurationTable
 from trioha.dledger.messages import Append, Message
 from trioha.dledger.node import DLedgerNode
-from trioha.dledger.ready import Control, LogReset, LogTruncate, LogWrite, Ready, Role, SoftState
-from trioha.errors import DiskFull, RemoteProtocolError, StoreError
+from trioha.dledger.ready import Ready, Role, SoftState
+from trioha.errors import StoreError
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.services.alarm import Alarm
@@ -38,6 +29,7 @@ from trioha.services.clock import Clock
 from trioha.services.dledger_bootstrap import Bootstrap, VoteFile
 from trioha.services.dledger_links import Connect
 from trioha.services.dledger_peers import Peers
+from trioha.services.dledger_ready import Action, ReadyLoop
 from trioha.services.dledger_seams import Above, Flusher, MemberLog, MemberSetup
 from trioha.services.dledger_status import member_status
 from trioha.services.dledger_watch import CommitWatch, RoleWatch
@@ -84,10 +76,8 @@ class DLedgerMember:
         self._clock = clock
         self._events = events
         self._rng = rng
-        self._failure: StoreError | None = None
+        self._loop: ReadyLoop | None = None
         self._alarm = Alarm(clock, self._next_deadline_ms, self._on_alarm)
-        self._busy = False
-        self._postponed: deque[Callable[[DLedgerNode, int], object]] = deque()
         self._reads: dict[int, Callable[[int], None]] = {}
         self._read_token = 0
         self._new_addresses: dict[str, str] = {}
@@ -127,12 +117,12 @@ class DLedgerMember:
     @property
     def may_append(self) -> bool:
         """May the broker write to its log at this moment? HOT."""
-        return self.node is not None and self._failure is None and self.node.may_append
+        return self.node is not None and not self._has_failed and self.node.may_append
 
     @property
     def is_serving(self) -> bool:
         """Is this the leader, and does it know all that was ever committed?"""
-        return self.node is not None and self._failure is None and self.node.is_serving
+        return self.node is not None and not self._has_failed and self.node.is_serving
 
     @property
     def transfer_outcome(self) -> tuple[str, str]:
@@ -220,8 +210,8 @@ class DLedgerMember:
 
     def flush_failed(self, error: StoreError) -> None:
         """An fsync has failed: step down at once. The node must end."""
-        if self.node is not None:
-            self._fail(self.node, error)
+        if self._loop is not None:
+            self._loop.fail(error)
 
     def log_trimmed(self, begin_offset: int) -> None:
         """Retention has deleted segments; the log begins here now."""
@@ -238,7 +228,7 @@ class DLedgerMember:
         `on_ready` is called once with the offset that has to be applied first, at once where there
         is a lease; with -1 when this is no leader, or is none any more.
         """
-        if self.node is None or self._failure is not None:
+        if self.node is None or self._has_failed:
             on_ready(-1)
             return
         self._read_token += 1
@@ -264,7 +254,7 @@ class DLedgerMember:
 
         The caller owns patience. False when nobody is fit to take it.
         """
-        while self.node is not None and self._failure is None and self.role is Role.LEADER:
+        while self.node is not None and not self._has_failed and self.role is Role.LEADER:
             followers = self.node.status().followers
             fit = sorted((one.gap_bytes, one.member_id) for one in followers if one.is_voter)
             if all(self.transfer(member) for _, member in fit):
@@ -274,7 +264,56 @@ class DLedgerMember:
                 await self._changed.wait()
         return True
 
+    # What a pass tells (`PassListener`).
+
+    def on_change_appended(self, end_offset: int) -> None:
+        """A change of members is in our log."""
+        self.admin.change_appended(end_offset)
+
+    def on_ready(self, ready: Ready) -> None:
+        """Roles, the commit, reads: to operators first, who may wait for the commit that ends a
+        leadership; then to the broker."""
+        committed_offset = ready.committed_offset
+        is_news = committed_offset != self._told_commit
+        self._told_commit = committed_offset
+        if is_news:
+            self._commit_watch.committed(committed_offset)
+            self.admin.on_commit(committed_offset)
+        for soft in ready.soft_states:
+            self._tell_role(soft)
+        if is_news:
+            self._above.on_commit(committed_offset)
+        for read in ready.reads:
+            self._reads.pop(read.token)(read.committed_offset)
+
+    def on_failed(self, soft_states: tuple[SoftState, ...]) -> None:
+        """Our disk has failed."""
+        for soft in soft_states:
+            self._tell_role(soft)
+        reads, self._reads = self._reads, {}
+        for on_ready in reads.values():
+            on_ready(-1)
+
+    def on_settled(self, node: DLedgerNode, now_ms: int) -> None:
+        """A pass is through. HOT."""
+        state = node.state
+        self._commit_watch.look(state.end_offset - state.committed_offset, now_ms)
+        if state.configurations is not self._seen_configurations:
+            self._follow_configuration(node)
+        self._alarm.check()
+        self._above.on_settled()
+
     # Within.
+
+    @property
+    def _has_failed(self) -> bool:
+        return self._loop is not None and self._loop.failure is not None
+
+    def _tell_role(self, soft: SoftState) -> None:
+        self._role_watch.look(soft)
+        self._above.on_soft_state(soft)
+        self.admin.on_soft_state(soft)
+        self._changed.set()
 
     def _begin(self) -> None:
         """The vote record is there: the core begins."""
@@ -293,52 +332,24 @@ class DLedgerMember:
             *(self.member_id, setup.settings, recovered, self._log, self._rng),
             self._clock.now_ms(),
         )
+        self._loop = ReadyLoop(
+            *(self.node, self._log, votes, self._flush, self.peers.send, self._above, self),
+            *(self._outboxes, self._clock, self._events),
+        )
         self._run(_nothing)
         self.peers.links.tell()
 
-    def _run(self, action: Callable[[DLedgerNode, int], object]) -> None:
-        """Let something happen to the core, then do all that it wants. HOT."""
-        node = self.node
-        if node is None or self._failure is not None:
-            return
-        if self._busy:
-            self._postponed.append(action)
-            return
-        self._busy = True
-        now_ms = self._clock.now_ms()
-        refusal: RemoteProtocolError | None = None
-        try:
-            with self._outboxes.batch():
-                self._take_growth(node, now_ms)
-                try:
-                    action(node, now_ms)
-                except RemoteProtocolError as error:
-                    # Its term may have been taken all the same: that is done first.
-                    refusal = error
-                self._do_ready(node, now_ms)
-                while self._postponed:
-                    self._take_growth(node, now_ms)
-                    self._postponed.popleft()(node, now_ms)
-                    self._do_ready(node, now_ms)
-        finally:
-            self._busy = False
-        state = node.state
-        self._commit_watch.look(state.end_offset - state.committed_offset, now_ms)
-        if state.configurations is not self._seen_configurations:
-            self._follow_configuration(node)
-        self._alarm.check()
-        self._above.on_settled()
-        if self._postponed:
-            # The end of a batch may have made the broker append.
-            self._run(self._postponed.popleft())
-        if refusal is not None:
-            raise refusal
+    def _run(self, action: Action) -> None:
+        """HOT."""
+        if self._loop is not None:
+            self._loop.run(action)
 
     def _ask(self, question: Callable[[DLedgerNode, int], str]) -> str:
         """Let an operator ask the core for something; its answer."""
-        if self.node is None:
+        loop = self._loop
+        if loop is None:
             return f"{self.member_id} does not take part yet: {self.bootstrap.waits_for}"
-        if self._failure is not None or self._busy:
+        if loop.failure is not None or loop.is_busy:
             return f"{self.member_id} cannot do that at this moment; ask again"
         answer = ""
 
@@ -346,116 +357,21 @@ class DLedgerMember:
             nonlocal answer
             answer = question(node, now_ms)
 
-        self._run(ask)
+        loop.run(ask)
         return answer
-
-    def _take_growth(self, node: DLedgerNode, now_ms: int) -> None:
-        """What the broker has appended counts before anything else happens: it was the leader's
-        when it was written."""
-        end = self._log.end_offset
-        if end != node.state.end_offset:
-            node.appended(end, now_ms)
-            self._do_ready(node, now_ms)
-            self._flush.grown_nowait(urgent=True)
-
-    def _do_ready(self, node: DLedgerNode, now_ms: int) -> None:
-        """The fields of each `Ready`, top to bottom."""
-        written = False
-        while (ready := node.ready()) is not None:
-            try:
-                controls = self._make_durable(ready)
-            except StoreError as error:
-                self._fail(node, error)
-                raise
-            if ready.log or controls:
-                written = written or bool(ready.log)
-                self._flush.grown_nowait(urgent=True)
-            send = self.peers.send
-            for message in ready.messages:
-                send(message)
-            self._tell(ready)
-            node.advance(ready)
-            for control, end in controls:
-                node.control_appended(control, end, now_ms)
-            if len(controls) < len(ready.controls):
-                # Not ideal: whoever asked for a change hears that its outcome is unknown.
-                node.set_writable(False, now_ms)
-        if written:
-            self._above.on_log_written(node.state.end_offset)
-
-    def _make_durable(self, ready: Ready) -> list[tuple[Control, int]]:
-        if ready.hard_state is not None:
-            self._votes.save(ready.hard_state)
-        log, above = self._log, self._above
-        for operation in ready.log:
-            match operation:
-                case LogWrite():
-                    log.write(operation)
-                case LogTruncate(phy_offset):
-                    log.truncate(operation)
-                    above.on_log_cut(phy_offset)
-                case LogReset(begin_offset):
-                    log.reset(operation)
-                    above.on_log_cut(begin_offset)
-        controls = []
-        for control in ready.controls:
-            try:
-                end = log.append_control(control, self.addresses(), self._clock.wall_ms())
-            except DiskFull:
-                break
-            controls.append((control, end))
-            if control.configuration is not None:
-                self.admin.change_appended(end)
-        return controls
-
-    def _tell(self, ready: Ready) -> None:
-        """Roles, the commit, reads: to operators first, who may wait for the commit that ends a
-        leadership; then to the broker."""
-        committed_offset = ready.committed_offset
-        if committed_offset != self._told_commit:
-            self._commit_watch.committed(committed_offset)
-            self.admin.on_commit(committed_offset)
-        for soft in ready.soft_states:
-            self._tell_role(soft)
-        if committed_offset != self._told_commit:
-            self._told_commit = committed_offset
-            self._above.on_commit(committed_offset)
-        for read in ready.reads:
-            self._reads.pop(read.token)(read.committed_offset)
-
-    def _tell_role(self, soft: SoftState) -> None:
-        self._role_watch.look(soft)
-        self._above.on_soft_state(soft)
-        self.admin.on_soft_state(soft)
-        self._changed.set()
-
-    def _fail(self, node: DLedgerNode, error: StoreError) -> None:
-        """Nothing is said on the strength of what is not on disk; who waits is told that."""
-        if self._failure is not None:
-            return
-        self._failure = error
-        self._events.event("raft_failed", reason=str(error))
-        node.storage_failed(str(error), self._clock.now_ms())
-        ready = node.ready()
-        with self._outboxes.batch():
-            for soft in ready.soft_states if ready is not None else ():
-                self._tell_role(soft)
-            reads, self._reads = self._reads, {}
-            for on_ready in reads.values():
-                on_ready(-1)
 
     def _watch_room(self, size: int) -> None:
         """Is there room for so much, and for a batch? A leader without steps down, a follower
         takes nothing then."""
         node = self.node
-        if node is not None and self._failure is None:
+        if node is not None and not self._has_failed:
             writable = self._log.has_room(max(size, self.setup.settings.batch_bytes_max))
             if writable != node.state.writable:
                 self._run(lambda node, now_ms: node.set_writable(writable, now_ms))
 
     def _next_deadline_ms(self) -> int | None:
         node = self.node
-        if node is None or self._failure is not None:
+        if node is None or self._has_failed:
             return None
         deadline_ms = self.admin.next_deadline_ms
         ours = node.next_deadline_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import trio
 from support.raft_members import elected, raft_group
 from support.virtual_time import run_on_virtual_time
 
@@ -18,8 +19,7 @@ async def test_a_founder_that_is_missing_is_waited_for_by_name_and_once() -> Non
         await rig.start("n0", "n1")
         first = rig["n0"]
         await rig.wait(lambda: any("waits for n2" in str(one) for one in first.events.events))
-        began_ms = rig.clock.now_ms()
-        await rig.wait(lambda: rig.clock.now_ms() > began_ms + 20_000, within_s=60)
+        await trio.sleep(20)
         told = [one["reason"] for one in first.events.of("raft_waiting")]
         assert len(told) == len(set(told)) <= 3
         assert not first.begun
@@ -34,8 +34,7 @@ async def test_members_that_start_one_after_the_other_found_one_group() -> None:
     async with raft_group(3) as rig:
         for name in rig.founders:
             await rig.start(name)
-            began_ms = rig.clock.now_ms()
-            await rig.wait(lambda began_ms=began_ms: rig.clock.now_ms() > began_ms + 2000)
+            await trio.sleep(2)
         await rig.leader(within_s=5)
         await rig.wait_level()
         assert not any(machine.node.state.impaired for machine in rig.machines.values())
@@ -67,8 +66,7 @@ async def test_a_wiped_member_of_a_living_group_is_a_copy_without_a_vote() -> No
         # Its vote is never counted again: without the other follower there is no leader.
         other = next(one for one in rig.machines.values() if one not in (leader, wiped))
         await rig.stop(leader.member_id)
-        began_ms = rig.clock.now_ms()
-        await rig.wait(lambda: rig.clock.now_ms() > began_ms + 20_000, within_s=60)
+        await trio.sleep(20)
         assert not other.is_leader
         assert wiped.node.state.role is Role.FOLLOWER
         # And it is still one after a restart.

@@ -90,8 +90,7 @@ async def test_a_member_without_the_secret_is_refused_by_name_and_counts_for_not
         await rig.wait(lambda: refusals(rig["n0"]) and refusals(rig["n2"]))
         assert "set dLegerSecret to the same" in refusals(rig["n2"])[0]
         assert not rig["n0"].begun
-        began_ms = rig.clock.now_ms()
-        await rig.wait(lambda: rig.clock.now_ms() > began_ms + 30_000, within_s=60)
+        await trio.sleep(30)
         # However often it tries, it is a line.
         assert len(refusals(rig["n2"])) <= 4
         assert rig["n0"].member is not None
@@ -117,8 +116,7 @@ async def test_who_is_configured_differently_is_told_why_and_nothing_begins(
         await rig.start()
         everybody = rig.machines.values()
         await rig.wait(lambda: any(words in one for m in everybody for one in refusals(m)))
-        began_ms = rig.clock.now_ms()
-        await rig.wait(lambda: rig.clock.now_ms() > began_ms + 10_000)
+        await trio.sleep(10)
         assert not any(machine.begun for machine in everybody)
 
 
@@ -258,8 +256,7 @@ async def test_a_member_that_comes_back_is_connected_to_at_once() -> None:
         leader = await rig.leader()
         name = next(one for one in rig.founders if one != leader.member_id)
         await rig.stop(name)
-        began_ms = rig.clock.now_ms()
-        await rig.wait(lambda: rig.clock.now_ms() > began_ms + 5000)
+        await trio.sleep(5)
         before = rig.network.connects
         await rig.start(name)
         await rig.wait_level(within_s=1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.raft_members import elected, raft_group
+import trio
+from support.raft_members import Put, elected, raft_group
 from support.virtual_time import run_on_virtual_time
 
 from trioha.dledger.ready import Role
@@ -80,7 +81,7 @@ async def test_a_member_that_hears_but_is_not_heard_disturbs_nobody() -> None:
         rig.network.set_cuts(*((deaf.member_id, other) for other in others))
         puts = [leader.put() for _ in range(10)]
         await rig.wait(lambda: all(put.safe for put in puts))
-        await rig.wait(lambda: rig.clock.now_ms() > 0, within_s=10)
+        await trio.sleep(5)
         rig.network.set_cuts()
         await rig.wait_level(within_s=10)
         assert leader.node.state.term == term
@@ -152,7 +153,7 @@ async def test_a_leader_without_room_hands_over_and_a_follower_without_takes_not
 async def test_what_the_broker_appends_while_it_is_told_of_a_commit_counts_after_the_pass() -> None:
     async with elected(3) as rig:
         leader = await rig.leader()
-        appended = []
+        appended: list[Put] = []
 
         def deliver(committed_offset: int) -> None:
             if len(appended) < 5 and leader.member is not None and leader.member.may_append:
@@ -170,7 +171,7 @@ async def test_what_the_end_of_a_batch_appends_counts_at_once() -> None:
         assert leader.server is not None
         member = leader.member
         assert member is not None
-        late = []
+        late: list[Put] = []
 
         def before_answers() -> None:
             if not late and member.may_append:

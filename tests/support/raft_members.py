@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from random import Random
+from typing import Any, cast
 
 import attrs
 import trio
@@ -30,9 +31,9 @@ from trioha.services.dledger_bootstrap import VoteFile
 from trioha.services.dledger_member import DLedgerMember
 from trioha.services.dledger_seams import MemberSetup
 from trioha.services.remoting_server import RemotingServer
-from trioha.services.transport import Transport
+from trioha.services.transport import Listener, Transport
 from trioha.sim.raft.disk import DATA, RaftDisk, encode, encode_control
-from trioha.sim.raft.invariants import Invariants
+from trioha.sim.raft.invariants import Invariants, Watched
 from trioha.wire.remoting_command import Buffer
 
 PORT = 1
@@ -76,8 +77,8 @@ class FakeRaftLog:
     def recover(
         self, initial_configuration: Configuration
     ) -> tuple[TermTable, ConfigurationTable, int, int]:
-        if self._disk.untouched:
-            self._disk.begin_with(initial_configuration)
+        assert isinstance(self._disk, MemberDisk)
+        self._disk.begin_with(initial_configuration)
         found = self._disk.recover()
         # Recovery fsyncs what it finds: the core holds it from now on.
         self._disk.synced_offset = found.end_offset
@@ -122,13 +123,14 @@ class FakeRaftLog:
 class MemberDisk(RaftDisk):
     """Its first configuration is told by the shell, as in the real store."""
 
-    untouched = True
+    _untouched = True
 
     def begin_with(self, configuration: Configuration) -> None:
-        self._base_configuration = (0, configuration)
+        if self._untouched:
+            self._base_configuration = (0, configuration)
 
     def reset(self, reset: LogReset, chain: int) -> None:
-        self.untouched = False
+        self._untouched = False
         super().reset(reset, chain)
 
 
@@ -176,7 +178,7 @@ class Machine:
     def __init__(self, rig: Rig, member_id: str) -> None:
         self.rig = rig
         self.member_id = member_id
-        self.disk: MemberDisk = MemberDisk(Configuration.of(*rig.founders))
+        self.disk: RaftDisk = MemberDisk(Configuration.of(*rig.founders))
         self.slots = FakeSlots()
         self.events = RecordedEvents()
         self.member: DLedgerMember | None = None
@@ -190,7 +192,7 @@ class Machine:
         self.on_commit_hook: Callable[[int], None] = lambda _: None
         self.log: FakeRaftLog | None = None
         self.changed = trio.Event()
-        self.overrides: dict[str, object] = {}
+        self.overrides: dict[str, Any] = {}
         self._scope = trio.CancelScope()
 
     @property
@@ -308,7 +310,7 @@ class Machine:
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(server.accept, listener, nursery)
+                    nursery.start_soon(server.accept, cast("Listener", listener), nursery)
                     nursery.start_soon(flush.run)
                     await nursery.start(member.run)
                     task_status.started()
@@ -361,7 +363,9 @@ class Rig:
         self.founders = tuple(f"n{number}" for number in range(size))
         self.network = RaftNetwork(self.rng)
         self.machines: dict[str, Machine] = {}
-        self.invariants = Invariants(self.machines, all_disks_whole=all_disks_whole)
+        self.invariants = Invariants(
+            cast("dict[str, Watched]", self.machines), all_disks_whole=all_disks_whole
+        )
         self._changed = trio.Event()
         self._nursery: trio.Nursery | None = None
         for name in (*self.founders, *extra):
@@ -429,9 +433,9 @@ class Rig:
 
 
 @asynccontextmanager
-async def raft_group(size: int, seed: int = 0, **more: object) -> AsyncIterator[Rig]:
+async def raft_group(size: int, seed: int = 0, **more: Any) -> AsyncIterator[Rig]:
     """A group whose members are all off."""
-    rig = Rig(size, seed, **more)  # type: ignore[arg-type]
+    rig = Rig(size, seed, **more)
     async with trio.open_nursery() as nursery:
         rig._nursery = nursery
         yield rig
@@ -439,7 +443,7 @@ async def raft_group(size: int, seed: int = 0, **more: object) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def elected(size: int, seed: int = 0, **more: object) -> AsyncIterator[Rig]:
+async def elected(size: int, seed: int = 0, **more: Any) -> AsyncIterator[Rig]:
     """A group with a leader that serves."""
     async with raft_group(size, seed, **more) as rig:
         await rig.start()

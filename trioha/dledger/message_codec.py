@@ -224,7 +224,8 @@ class GroupDoor:
         Errors: RemoteProtocolError in one sentence; nothing of it was taken.
         """
         head, body = self._split(data)
-        self.admit(*head[1:3], head[0], *head[4:6], known)
+        stamp, cluster, group, _, source, target = head[:6]
+        self.admit(cluster, group, stamp, source, target, known)
         number = head[3]
         if type(number) is not int or not 0 <= number < len(_KINDS):
             raise _refuse(number, "kind of message")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import attrs
 import trio
@@ -25,13 +26,21 @@ from trioha.journal import EventSink
 from trioha.store.two_slot_file import TwoSlotFile
 
 
+class Slots(Protocol):
+    """`TwoSlotFile`."""
+
+    payload: bytes | None
+
+    def save(self, payload: bytes) -> None: ...
+
+
 class VoteFile:
     """What this member must not forget, in `raft` beside its store.
 
     Errors: StoreError when it is another member's, damaged, or cannot be written.
     """
 
-    def __init__(self, file: TwoSlotFile, door: GroupDoor) -> None:
+    def __init__(self, file: Slots, door: GroupDoor) -> None:
         self.hard: HardState | None = None
         self.birth = Birth()
         self._file = file

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import Any, cast
 
 import attrs
 
@@ -163,13 +163,13 @@ class PeerDoor:
             self._refuse(channel, str(error))
             channel.close_nowait(str(error))
 
-    def _hello(self, channel: Channel, fields: list[object], instant: Instant) -> list[object]:
+    def _hello(self, channel: Channel, fields: list[Any], instant: Instant) -> list[Any]:
         hello = hello_of(fields, self._door)
         nonce = os.urandom(NONCE_BYTES)
         self.visitors[channel] = Visitor(hello, nonce, instant.now_ms)
         return [HELLO, nonce, self._proofs.of_callee(hello, nonce)]
 
-    def _proof(self, channel: Channel, fields: list[object], instant: Instant) -> list[object]:
+    def _proof(self, channel: Channel, fields: list[Any], instant: Instant) -> list[Any]:
         visitor = self.visitors.get(channel)
         if visitor is None or visitor.note is not None:
             raise RemoteProtocolError("a proof that nobody asked for")
@@ -182,7 +182,7 @@ class PeerDoor:
         self._on_visitors()
         return answer
 
-    def _note(self, channel: Channel, fields: list[object], instant: Instant) -> list[object]:
+    def _note(self, channel: Channel, fields: list[Any], instant: Instant) -> list[Any]:
         visitor = self.visitors.get(channel)
         if visitor is None or visitor.note is None or len(fields) != 2:
             raise RemoteProtocolError("a note of somebody who has not proved itself")

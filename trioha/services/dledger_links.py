@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import trio
 
@@ -198,13 +199,13 @@ class PeerLink:
             client, [PROOF, links.proofs.of_caller(hello, nonce), own], PROOF
         )
 
-    async def _exchange(self, client: RemotingClient, fields: list[object], kind: str) -> PeerNote:
+    async def _exchange(self, client: RemotingClient, fields: list[Any], kind: str) -> PeerNote:
         answer = await self._ask(client, fields)
         if len(answer) != 2 or answer[0] != kind:
             raise RemoteProtocolError("an answer to our note that this version does not know")
         return PeerNote.of_plain(answer[1])
 
-    async def _ask(self, client: RemotingClient, fields: list[object]) -> list[object]:
+    async def _ask(self, client: RemotingClient, fields: list[Any]) -> list[Any]:
         response = await client.request(
             RemotingCommand(RequestCode.TRIOHA_RAFT_HELLO, {}, pack(fields))
         )

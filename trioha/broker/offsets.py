@@ -48,7 +48,7 @@ from trioha.wire import fastjson
 from trioha.wire.bodies import consumer_offset_table_from_dict, consumer_offset_table_to_dict
 from trioha.wire.codes import ResponseCode
 from trioha.wire.json_fields import object_of
-from trioha.wire.names import check_group, check_topic
+from trioha.wire.names import FOLLOWER_REMARK, check_group, check_topic
 from trioha.wire.remoting_command import Buffer
 
 ENTRIES_MAX = 1_000_000  # about 100 MiB; a large cluster has some 100,000 on a broker
@@ -81,6 +81,8 @@ class ConsumerOffsetTable:
         """Called with what was deleted here."""
         self.dirty = False
         """Changed since the owner last wrote it; the owner sets it back."""
+        self.read_only = False
+        """The group's log alone changes the table: a commit taken here would be in no log."""
 
     def __len__(self) -> int:
         return self._entries_count
@@ -107,10 +109,13 @@ class ConsumerOffsetTable:
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set a group's progress. A negative offset means "I know nothing" and changes nothing.
 
-        Errors: CommandError(SYSTEM_ERROR) when a new entry finds no room or makes no sense.
+        Errors: CommandError(SYSTEM_ERROR) when a new entry finds no room or makes no sense;
+        SERVICE_NOT_AVAILABLE on a follower.
         """
         if offset < 0:
             return
+        if self.read_only:
+            raise CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, FOLLOWER_REMARK)
         if offset > OFFSET_MAX:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"offset {offset} exceeds 63 bits")
         key = f"{topic}@{group}"

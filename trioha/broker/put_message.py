@@ -10,12 +10,18 @@ ASYNC_MASTER, sync flush   power loss of this machine           fsync (group com
 SYNC_MASTER, async flush   loss of the master machine           append + ack of a slave
 SYNC_MASTER, sync flush    both of the two above                fsync + ack of a slave
 any, property WAIT=false   the broker process dying             append
+DLEDGER group, always      loss of a minority of the machines   fsync on a majority (the commit)
 =========================  ===================================  ================================
 
 Theory of operation. The append itself decides between stored and refused; from then on nothing is
 ever reported as refused. FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE and FLUSH_SLAVE_TIMEOUT all say:
 stored here, but the promise above was not kept in time. When both waits fail, the slave's status
 is the one that is told, as in RocketMQ.
+
+In a DLEDGER group nothing of that kind may be said: a message that no majority holds yet may be cut
+off the log again, whoever stored it. So whoever is not confirmed in time, or when this broker
+ceases to lead, hears SYSTEM_ERROR and "outcome unknown", as from DLedgerCommitLog (a Java client
+tries again); and WAIT=false does not count, since "stored" would promise nothing at all.
 
 Whoever waits is filed by the offset it needs and the deadline it has; it is never woken to look
 again. `on_flushed` and `on_acked` are called once per batch and release everybody below an offset.
@@ -31,6 +37,7 @@ from trioha.remoting.channel import Channel, Instant
 from trioha.store.interface import MessageStore
 from trioha.store.put_values import PutBatch, PutMessage, PutResult, PutStatus
 from trioha.wire.codes import ResponseCode
+from trioha.wire.names import FOLLOWER_REMARK, OUTCOME_UNKNOWN
 from trioha.wire.remoting_command import RemotingCommand
 
 WAITERS_MAX = 65_536
@@ -43,16 +50,26 @@ _PUT_OK: Final = PutStatus.PUT_OK
 _SUCCESS: Final = ResponseCode.SUCCESS
 _SLAVE_NOT_AVAILABLE: Final = ResponseCode.SLAVE_NOT_AVAILABLE
 _FLUSH_DISK_TIMEOUT: Final = ResponseCode.FLUSH_DISK_TIMEOUT
+_FLUSH_SLAVE_TIMEOUT: Final = ResponseCode.FLUSH_SLAVE_TIMEOUT
+_SYSTEM_ERROR: Final = ResponseCode.SYSTEM_ERROR
 _CODES: Final = {
     PutStatus.PUT_OK: ResponseCode.SUCCESS,
     PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
     PutStatus.NOT_WRITABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
 }
+UNCONFIRMED: Final = (
+    f"{OUTCOME_UNKNOWN}: no majority of the group confirmed it within slaveTimeout, or before this "
+    "broker ceased to lead; it may have happened or not"
+)
 _REMARKS: Final = {
     ResponseCode.FLUSH_DISK_TIMEOUT: "stored, but not on disk within syncFlushTimeout",
     ResponseCode.SLAVE_NOT_AVAILABLE: "stored, but no slave is near enough to wait for",
     ResponseCode.FLUSH_SLAVE_TIMEOUT: "stored, but no slave acknowledged within slaveTimeout",
+    ResponseCode.SYSTEM_ERROR: UNCONFIRMED,
 }
+
+
+SLAVE_REMARK: Final = "this broker is a slave: send to its master"
 
 
 class ReplicaView(Protocol):
@@ -61,6 +78,10 @@ class ReplicaView(Protocol):
     @property
     def push2slave_max_offset(self) -> int:
         """Every byte below it is on a slave."""
+
+    @property
+    def by_quorum(self) -> bool:
+        """A DLEDGER group: nothing is stored until a majority has it."""
 
     def slave_available(self, need_offset: int) -> bool:
         """Somebody follows, and less than haSlaveFallbehindMax behind `need_offset`."""
@@ -107,13 +128,20 @@ class PutPipeline:
     ) -> None:
         self._store = store
         self._replicas = replicas
-        self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._by_quorum = replicas.by_quorum
+        self._late = _SYSTEM_ERROR if self._by_quorum else _FLUSH_SLAVE_TIMEOUT
+        # A commit is an fsync on a majority: this machine's own says nothing more.
+        self._sync_flush = (
+            config.flush_disk_type is FlushDiskType.SYNC_FLUSH and not self._by_quorum
+        )
         self._sync_flush_timeout_ms = config.sync_flush_timeout
         self._slave_timeout_ms = config.slave_timeout
         self._waiters_max = waiters_max
         self._flush: GroupCommit[_Waiter] = GroupCommit()
         self._transfer: GroupCommit[_Waiter] = GroupCommit()
         self.role = config.broker_role
+        self.slave_remark = FOLLOWER_REMARK if self._by_quorum else SLAVE_REMARK
+        """What a sender hears who has come to the wrong member."""
         # Counted since the start.
         self.refused_count = 0
         self.slave_timeout_count = 0
@@ -150,7 +178,7 @@ class PutPipeline:
 
     def put(self, message: PutMessage, *, wait: bool, instant: Instant) -> PutOutcome:
         """Append one message. `wait` is what its WAIT property asks for."""
-        must_wait = wait and (self._sync_flush or self.role is _SYNC_MASTER)
+        must_wait = (wait or self._by_quorum) and (self._sync_flush or self.role is _SYNC_MASTER)
         if self.role is _SLAVE or (must_wait and self.waiter_count >= self._waiters_max):
             return self._refusal()
         result = self._store.put_message(message, instant.wall_ms)
@@ -160,7 +188,7 @@ class PutPipeline:
 
     def put_batch(self, batch: PutBatch, *, wait: bool, instant: Instant) -> PutOutcome:
         """Append messages of one queue next to each other: all or none."""
-        must_wait = wait and (self._sync_flush or self.role is _SYNC_MASTER)
+        must_wait = (wait or self._by_quorum) and (self._sync_flush or self.role is _SYNC_MASTER)
         if self.role is _SLAVE or (must_wait and self.waiter_count >= self._waiters_max):
             return self._refusal()
         result = self._store.put_batch(batch, instant.wall_ms)
@@ -225,7 +253,7 @@ class PutPipeline:
             waiter.fail(ResponseCode.FLUSH_DISK_TIMEOUT)
         for waiter in self._transfer.expire(now_ms):
             self.slave_timeout_count += 1
-            waiter.fail(ResponseCode.FLUSH_SLAVE_TIMEOUT)
+            waiter.fail(self._late)
 
     def give_up(self) -> None:
         """Answer everybody as at their deadline: the role or the node ends."""
@@ -233,7 +261,7 @@ class PutPipeline:
             waiter.fail(ResponseCode.FLUSH_DISK_TIMEOUT)
         for waiter in self._transfer.drain():
             self.slave_timeout_count += 1
-            waiter.fail(ResponseCode.FLUSH_SLAVE_TIMEOUT)
+            waiter.fail(self._late)
 
     def _refusal(self) -> PutOutcome:
         """Nothing is stored yet, so these two may be reported as refusals."""
@@ -242,7 +270,7 @@ class PutPipeline:
             return PutOutcome(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 None,
-                "this broker is a slave: send to its master",
+                self.slave_remark,
             )
         return PutOutcome(
             ResponseCode.SYSTEM_BUSY,

@@ -77,7 +77,7 @@ class ReplyProcessor:
         requester.request_nowait(
             push,
             instant.now_ms + PUSH_TIMEOUT_MS,
-            partial(_finish, channel, request.is_oneway, answer, client_id),
+            partial(self._finish, channel, request, answer, client_id, outcome, instant),
         )
         return None
 
@@ -148,17 +148,22 @@ class ReplyProcessor:
         answer.ext_fields.update({"msgId": "0", "queueId": "0", "queueOffset": "0"})
         return answer
 
-
-def _finish(
-    channel: Channel,
-    is_oneway: bool,
-    answer: RemotingCommand,
-    client_id: str,
-    response: RemotingCommand | None,
-) -> None:
-    if is_oneway:
-        return
-    if response is None or response.code != ResponseCode.SUCCESS:
-        answer.code = ResponseCode.SYSTEM_ERROR
-        answer.remark = f"push reply message to {client_id} fail."
-    channel.send_nowait(answer)
+    def _finish(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        answer: RemotingCommand,
+        client_id: str,
+        outcome: PutOutcome,
+        instant: Instant,
+        response: RemotingCommand | None,
+    ) -> None:
+        if request.is_oneway:
+            return
+        if response is None or response.code != ResponseCode.SUCCESS:
+            answer.code = ResponseCode.SYSTEM_ERROR
+            answer.remark = f"push reply message to {client_id} fail."
+        elif outcome.must_wait:
+            self._pipeline.when_safe(outcome, instant, channel, answer)
+            return
+        channel.send_nowait(answer)

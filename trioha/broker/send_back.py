@@ -72,9 +72,7 @@ class SendBackProcessor:
         phy_offset = request.ext_int("offset")
         delay_level = request.ext_int("delayLevel")
         if self._pipeline.role is BrokerRole.SLAVE:
-            raise CommandError(
-                ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a slave: send to its master"
-            )
+            raise CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, self._pipeline.slave_remark)
         group = self._group_of(request, instant)
         if not self.config.broker_permission & Perm.WRITE:
             raise CommandError(
@@ -119,7 +117,12 @@ class SendBackProcessor:
         outcome = self._pipeline.put(message, wait=False, instant=instant)
         if not outcome.is_stored:
             raise CommandError(ResponseCode.SYSTEM_ERROR, outcome.remark or outcome.code.name)
-        return request.response()
+        response = request.response()
+        if outcome.must_wait:
+            # In a group: who hears of success relies on the copy, and has forgotten the message.
+            self._pipeline.when_safe(outcome, instant, channel, response)
+            return None
+        return response
 
     def _group_of(self, request: RemotingCommand, instant: Instant) -> SubscriptionGroupConfig:
         name = request.ext_str("group")

@@ -50,9 +50,7 @@ class SendCheck:
         """
         if self._pipeline.role is _SLAVE:
             # RocketMQ finds out in its store, after it has created the topic.
-            raise CommandError(
-                ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a slave: send to its master"
-            )
+            raise CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, self._pipeline.slave_remark)
         name = header.topic
         topic = self._topics.get(name)
         if not self.config.broker_permission & _WRITE and topic is not None and topic.order:

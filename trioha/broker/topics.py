@@ -67,6 +67,8 @@ class TopicTable:
         """Called with each change made here, before anything is done with the topic."""
         self.dirty = False
         """Something is not on disk yet; whoever saves resets it."""
+        self.read_only = False
+        """The group's log alone changes the table: what would be created here is not kept."""
 
     def get(self, name: str) -> TopicConfig | None:
         return self._topics.get(name)
@@ -149,7 +151,7 @@ class TopicTable:
 
     def delete(self, name: str, wall_ms: int) -> bool:
         """Forget a topic; False if it was not there."""
-        if self._topics.pop(name, None) is None:
+        if self.read_only or self._topics.pop(name, None) is None:
             return False
         self._changed(name, None, wall_ms)
         return True
@@ -188,7 +190,15 @@ class TopicTable:
         if self.on_change is not None:
             self.on_change(topic)
 
+    def add_missing(self, wall_ms: int) -> None:
+        """Create the topics that the configuration asks for."""
+        for name, topic in initial_topics(self._config).items():
+            if name not in self._topics:
+                self._insert(topic, wall_ms)
+
     def _insert(self, topic: TopicConfig, wall_ms: int) -> None:
+        if self.read_only:
+            return
         name = topic.topic_name
         if name not in self._topics and len(self._topics) >= self._topics_max:
             raise CommandError(

@@ -142,6 +142,7 @@ class Replicas:
         stall_ms_max: int,
         stall_ms_min: int = STALL_MIN_MS,
     ) -> None:
+        self.by_quorum = False
         self.push2slave_max_offset = 0
         """Highest acknowledged offset. Never falls within a term."""
         self.transferred_bytes = 0

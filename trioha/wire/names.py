@@ -68,6 +68,12 @@ RESERVED_TOPICS = frozenset(
 RAFT_TOPICS = frozenset({RAFT_TOPIC, METADATA_TOPIC})
 """What a DLEDGER group writes into its own log. Their queue offsets are each store's own."""
 
+OUTCOME_UNKNOWN = "outcome unknown"
+"""How the remark begins of an answer that can say neither that it was done nor that it was not."""
+
+FOLLOWER_REMARK = "this broker is a follower: its leader takes this"
+"""In a DLEDGER group, where a slave of another broker would name its master."""
+
 SYSTEM_GROUPS = (
     "TOOLS_CONSUMER",
     "FILTERSRV_CONSUMER",

@@ -81,6 +81,7 @@ class ConsumeSide:
             self.offsets,
             self.schedule,
             is_slave=lambda: self.config.broker_role is BrokerRole.SLAVE,
+            delete_queues=self.store.delete_topic,
             status=lambda instant: {"now_ms": instant.now_ms, "role": self.config.broker_role.name},
             apply_config=self.applied.append,
             instant=at(),

@@ -35,7 +35,8 @@ class AdminProcessor:
     """What tools, slaves and the console ask.
 
     `status` gives the node's own view of itself (30001); `apply_config` gets a changed
-    configuration (25); `is_slave` is asked before topics or groups are changed.
+    configuration (25); `is_slave` is asked before topics or groups are changed; `delete_queues`
+    removes those of a deleted topic, now or when that is safe.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class AdminProcessor:
         delay: DelaySchedule,
         *,
         is_slave: Callable[[], bool],
+        delete_queues: Callable[[str], None],
         status: Callable[[Instant], Mapping[str, object]],
         apply_config: Callable[[BrokerConfig], None],
         instant: Instant,
@@ -58,12 +60,16 @@ class AdminProcessor:
         self._offsets = offsets
         self._delay = delay
         self._status = status
-        self._topic_admin = TopicAdminProcessor(config, store, topics, offsets, is_slave)
+        self._topic_admin = TopicAdminProcessor(
+            config, store, topics, offsets, is_slave, delete_queues
+        )
         self._group_admin = GroupAdminProcessor(groups, consumers, producers, offsets, is_slave)
         self._progress_admin = ProgressAdminProcessor(
             config, store, topics, groups, consumers, offsets, is_slave
         )
-        self._cleaning_admin = CleaningAdminProcessor(store, topics, offsets, is_slave)
+        self._cleaning_admin = CleaningAdminProcessor(
+            store, topics, offsets, is_slave, delete_queues
+        )
         self._config_admin = ConfigAdminProcessor(config, apply_config)
         self._relay = ClientRelay(config, store, topics, consumers, offsets)
 

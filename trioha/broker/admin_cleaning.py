@@ -32,11 +32,13 @@ class CleaningAdminProcessor:
         topics: TopicTable,
         offsets: ConsumerOffsetTable,
         is_slave: Callable[[], bool],
+        delete_queues: Callable[[str], None],
     ) -> None:
         self._store = store
         self._topics = topics
         self._offsets = offsets
         self._is_slave = is_slave
+        self._delete_queues = delete_queues
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -63,7 +65,7 @@ class CleaningAdminProcessor:
         for topic in {topic for topic, _ in self._store.queues()}:
             if self._topics.get(topic) is None and not self._topics.is_system(topic):
                 self._offsets.delete_topic(topic)
-                self._store.delete_topic(topic)
+                self._delete_queues(topic)
         return request.response()
 
     def delete_expired_log(

@@ -39,12 +39,14 @@ class TopicAdminProcessor:
         topics: TopicTable,
         offsets: ConsumerOffsetTable,
         is_slave: Callable[[], bool],
+        delete_queues: Callable[[str], None],
     ) -> None:
         self._broker_name = config.broker_name
         self._store = store
         self._topics = topics
         self._offsets = offsets
         self._is_slave = is_slave
+        self._delete_queues = delete_queues
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -87,7 +89,7 @@ class TopicAdminProcessor:
         name = self._writable_topic(request)
         self._topics.delete(name, instant.wall_ms)
         self._offsets.delete_topic(name)
-        self._store.delete_topic(name)
+        self._delete_queues(name)
         return request.response()
 
     def all_topics(

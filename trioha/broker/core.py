@@ -118,6 +118,7 @@ class BrokerCore:
             self.offsets,
             self.schedule,
             is_slave=lambda: self.role is BrokerRole.SLAVE,
+            delete_queues=lambda topic: self.metadata.delete_queues(topic),
             status=status,
             apply_config=self._apply_config,
             instant=instant,

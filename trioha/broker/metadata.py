@@ -93,6 +93,9 @@ class Metadata:
         self._offsets = offsets
         self._schedule = schedule
         self._store = store
+        self.delete_queues: Callable[[str], None] = store.delete_topic
+        """Removes the queues of a topic that was deleted here: at once, unless a group's log has
+        to carry the deletion first."""
         self._ops: list[MetadataOp] = []
         topics.on_op = self._at_once
         groups.on_op = self._at_once
@@ -125,7 +128,19 @@ class Metadata:
     def snapshot(self) -> tuple[int, bytes]:
         """Every table as it is at the position it comes with."""
         self.flush()
-        return self.position, encode_ops([self._snapshot()])
+        return self.position, encode_ops([self.whole()])
+
+    def whole(self) -> Snapshot:
+        """Every table as it is."""
+        topics, groups = self._topics, self._groups
+        return Snapshot(
+            topics.data_version,
+            topics.topics,
+            groups.data_version,
+            groups.groups,
+            self._offsets.table,
+            DelaySet(self._schedule.offsets(), self._store.max_phy_offset),
+        )
 
     def follow(self, body: Buffer) -> None:
         """Apply a body of the master's, in the order in which they come.
@@ -156,6 +171,42 @@ class Metadata:
         for op in ops:
             self._apply(op, lacking)
 
+    # In a Raft group: `trioha.broker.raft_metadata`.
+
+    def follow_log(self) -> None:
+        """From now on the tables change by `fold` alone."""
+        self._topics.read_only = self._groups.read_only = self._offsets.read_only = True
+        # What consumers committed to a slave, before there was a group, is progress like any other.
+        self._offsets.become_master()
+        self._offsets.become_slave()
+
+    def lead_log(self, wall_ms: int) -> None:
+        """From now on they change by requests, as a master's; the offsets are a master's already.
+
+        Topics that only this node's configuration asks for come into being.
+        """
+        self._topics.read_only = self._groups.read_only = self._offsets.read_only = False
+        self._topics.add_missing(wall_ms)
+
+    def fold(self, body: Buffer) -> list[MetadataOp]:
+        """Apply a body of the group's log; what it held, for the queues are not touched here.
+
+        Errors: RemoteProtocolError when it cannot be understood; nothing has changed then.
+        """
+        ops = decode_ops(body)
+        for op in ops:
+            self._apply(op, ALL)
+        self.position += 1
+        return ops
+
+    def discard(self) -> bool:
+        """Forget which changes were not told yet; True if there were any."""
+        was_pending = self._is_pending
+        self._ops.clear()
+        self._offsets.take_changed()
+        self._schedule.take_changed()
+        return was_pending
+
     @property
     def _is_pending(self) -> bool:
         return bool(self._ops or self._offsets.changed or self._schedule.changed)
@@ -174,17 +225,6 @@ class Metadata:
     def _write(self, body: bytes) -> None:
         self.position += 1
         self.write(self.position, body)
-
-    def _snapshot(self) -> Snapshot:
-        topics, groups = self._topics, self._groups
-        return Snapshot(
-            topics.data_version,
-            topics.topics,
-            groups.data_version,
-            groups.groups,
-            self._offsets.table,
-            DelaySet(self._schedule.offsets(), self._store.max_phy_offset),
-        )
 
     def _apply(self, op: MetadataOp, to: Container[Table]) -> None:
         match op:

@@ -109,6 +109,14 @@ class Snapshot:
     delay: DelaySet
 
 
+@attrs.frozen
+class QueueEnds:
+    """Where the next message of every queue goes. Only beside a `Snapshot` in a Raft group's log:
+    a queue whose records have all expired is known by nothing else to whoever copies the log."""
+
+    ends: Mapping[str, Mapping[int, int]]
+
+
 MetadataOp = (
     TopicPut
     | TopicGone
@@ -120,6 +128,7 @@ MetadataOp = (
     | ProgressGone
     | DelaySet
     | Snapshot
+    | QueueEnds
 )
 
 
@@ -167,6 +176,7 @@ def decode_ops(body: Buffer) -> list[MetadataOp]:
 
 _TOPIC, _TOPIC_GONE, _QUEUES_GONE, _GROUP, _GROUP_GONE = 1, 2, 3, 4, 5
 _OFFSETS, _LOCAL_OFFSETS, _PROGRESS_GONE, _DELAY, _SNAPSHOT = 6, 7, 8, 9, 10
+_QUEUE_ENDS = 11
 
 
 def _encode(op: MetadataOp) -> list[object]:
@@ -199,6 +209,8 @@ def _encode(op: MetadataOp) -> list[object]:
                 offsets,
                 [delay.offsets, delay.log_end],
             ]
+        case QueueEnds(ends):
+            return [_QUEUE_ENDS, ends]
 
 
 def _pair(version: DataVersion) -> tuple[int, int]:
@@ -260,6 +272,15 @@ def _snapshot(
         {group.group_name: group for group in all_groups},
         _offsets(offsets),
         _delay_set(*delay),
+    )
+
+
+def _queue_ends(ends: Any) -> QueueEnds:
+    return QueueEnds(
+        {
+            _name(topic): {_int(queue_id): _int(end) for queue_id, end in queues.items()}
+            for topic, queues in ends.items()
+        }
     )
 
 
@@ -352,4 +373,5 @@ _DECODERS: Mapping[int, Callable[..., MetadataOp]] = {
     _PROGRESS_GONE: _progress_gone,
     _DELAY: _delay_set,
     _SNAPSHOT: _snapshot,
+    _QUEUE_ENDS: _queue_ends,
 }

@@ -1,0 +1,230 @@
+"""Three members, any interleaving of changes, copies, commits, elections, cuts and crashes.
+
+What Raft does is done here by hand and by its rules: a leader's log ends in a NOOP of its term
+before it serves, nothing committed is cut, only a log that is as new as a majority's may lead.
+Deposed leaders go on until they are told. In the end everybody's tables must be what the committed
+changes make of new ones, snapshots left out, and everybody's queues the same.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from support.raft_tables import Member, fold_of
+from support.sending import WALL_MS, at
+
+from trioha.wire.bodies import SubscriptionGroupConfig, TopicConfig
+
+MEMBERS = st.integers(0, 2)
+TOPICS = st.sampled_from(["A", "T"])
+GROUPS = st.sampled_from(["g", "h"])
+
+
+class Group(RuleBasedStateMachine):
+    @initialize()
+    def begin(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.members = [Member(Path(self.folder.name) / f"n{index}") for index in range(3)]
+        self.terms: list[list[tuple[int, int]]] = [[], [], []]  # of each log: (term, start)
+        self.serving: list[bool] = [False] * 3  # deposed leaders included
+        self.newest = 0
+        self.leader = -1  # of the newest term
+        self.noop_end = 0
+        self.commit = 0
+        self.stamp = WALL_MS
+        self.folds: dict[int, dict[str, object]] = {}  # what is committed never changes
+        self.elect(0)
+        self.let_serve()
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            try:
+                self.settle()
+            finally:
+                for member in self.members:
+                    member.close()
+                self.folder.cleanup()
+
+    # What clients do, to whoever believes to lead.
+
+    @rule(who=MEMBERS, name=TOPICS, queues=st.integers(1, 3))
+    def put_topic(self, who: int, name: str, queues: int) -> None:
+        if self.serving[who]:
+            self.stamp += 1
+            self.members[who].core.topics.put(TopicConfig(name, queues, queues), self.stamp)
+
+    @rule(who=MEMBERS, name=TOPICS)
+    def delete_topic(self, who: int, name: str) -> None:
+        if self.serving[who]:
+            self.members[who].delete_topic(name)
+
+    @rule(who=MEMBERS, name=GROUPS, retries=st.integers(0, 5))
+    def put_group(self, who: int, name: str, retries: int) -> None:
+        if self.serving[who]:
+            group = SubscriptionGroupConfig(name, retry_max_times=retries)
+            self.members[who].core.groups.put(group, self.stamp)
+
+    @rule(who=MEMBERS, name=GROUPS)
+    def delete_group(self, who: int, name: str) -> None:
+        if self.serving[who]:
+            self.members[who].core.groups.delete(name, self.stamp)
+            self.members[who].core.offsets.delete_group(name)
+
+    @rule(who=MEMBERS, group=GROUPS, topic=TOPICS, offset=st.integers(0, 99))
+    def commit_offset(self, who: int, group: str, topic: str, offset: int) -> None:
+        if self.serving[who]:
+            self.members[who].core.offsets.commit(group, topic, offset % 2, offset)
+
+    @rule(who=MEMBERS, topic=TOPICS, count=st.integers(1, 5), size=st.sampled_from([1, 4000]))
+    def put(self, who: int, topic: str, count: int, size: int) -> None:
+        member = self.members[who]
+        if self.serving[who] and member.core.topics.get(topic) is not None:
+            for _ in range(count):
+                member.put(topic, body=bytes(size))
+
+    @rule(who=MEMBERS)
+    def put_delayed(self, who: int) -> None:
+        if self.serving[who]:
+            self.members[who].put_delayed()
+
+    @rule(who=MEMBERS)
+    def deliver(self, who: int) -> None:
+        self.members[who].core.deliver_delayed(at(1_000_000))
+
+    @rule(who=MEMBERS)
+    def end_of_batch(self, who: int) -> None:
+        self.members[who].batch()
+
+    @rule(who=MEMBERS)
+    def snapshot(self, who: int) -> None:
+        if self.serving[who]:
+            self.members[who].core.metadata.flush()
+            self.members[who].raft._write_snapshot()
+
+    # What the group does.
+
+    @rule(who=MEMBERS, part=st.sampled_from([0.3, 1.0]))
+    def replicate(self, who: int, part: float) -> None:
+        """The newest leader's log to one other, which stops leading if it did."""
+        if who == self.leader or self.leader < 0:
+            return
+        source, target = self.members[self.leader], self.members[who]
+        self.depose(who)
+        common = self.common(who)
+        if common < target.end:
+            assert common >= self.commit, (common, self.commit)
+            target.cut(common)
+        target.copy(source, common + int((source.end - common) * part))
+        dispatched = target.store.dispatched_offset
+        if dispatched < target.end:
+            target.cut(dispatched)
+        self.terms[who] = [(t, s) for t, s in self.terms[self.leader] if s < target.end]
+
+    @rule()
+    def advance(self) -> None:
+        """The newest leader commits what a majority has, if that is of its own term."""
+        if self.leader < 0:
+            return
+        ends = sorted(self.common(who) for who in range(3))
+        if ends[1] >= self.noop_end and ends[1] > self.commit:
+            self.commit = ends[1]
+            self.members[self.leader].commit(self.commit)
+
+    @rule(who=MEMBERS)
+    def tell(self, who: int) -> None:
+        """One of the others hears of the commit, as far as its log is the leader's."""
+        if self.leader >= 0 and who != self.leader and not self.serving[who]:
+            self.members[who].commit(min(self.commit, self.common(who)))
+
+    @rule(who=MEMBERS)
+    def elect(self, who: int) -> None:
+        others = [index for index in range(3) if index != who]
+        if not any(self.newness(who) >= self.newness(other) for other in others):
+            return
+        self.depose(who)
+        member = self.members[who]
+        self.newest += 1
+        self.leader = who
+        self.terms[who].append((self.newest, member.end))
+        self.noop_end = member.put_noop(self.newest)
+
+    @rule()
+    def let_serve(self) -> None:
+        self.advance()
+        if self.leader >= 0 and self.commit >= self.noop_end and not self.serving[self.leader]:
+            self.members[self.leader].lead()
+            self.serving[self.leader] = True
+
+    @rule(who=MEMBERS)
+    def depose(self, who: int) -> None:
+        self.members[who].step_down()
+        self.serving[who] = False
+        if who == self.leader:
+            self.leader = -1
+
+    @rule(who=MEMBERS, without_queues=st.booleans())
+    def crash(self, who: int, without_queues: bool) -> None:
+        self.serving[who] = False
+        if who == self.leader:
+            self.leader = -1
+        self.members[who].restart(without_queues=without_queues)
+
+    def newness(self, who: int) -> tuple[int, int]:
+        terms = self.terms[who]
+        return (terms[-1][0] if terms else 0), self.members[who].end
+
+    def common(self, who: int) -> int:
+        """Up to where a member's log is the leader's: by terms, as COMPARE finds it."""
+        assert self.leader >= 0
+        ours, theirs = self.terms[who], self.terms[self.leader]
+        same = 0
+        while same < min(len(ours), len(theirs)) and ours[same] == theirs[same]:
+            same += 1
+        ends = [self.members[who].end, self.members[self.leader].end]
+        for terms in (ours, theirs):
+            if same < len(terms):
+                ends.append(terms[same][1])
+        return min(ends)
+
+    # What must hold.
+
+    @invariant()
+    def tables_of_followers_are_what_is_committed_to_them(self) -> None:
+        if not hasattr(self, "members"):
+            return
+        for who, member in enumerate(self.members):
+            commit = member.raft._commit
+            if not self.serving[who] and commit:
+                if commit not in self.folds:
+                    self.folds[commit] = fold_of(member, commit)
+                assert member.tables() == self.folds[commit]
+
+    def settle(self) -> None:
+        """All is well again, and everybody hears everything."""
+        if self.leader < 0:
+            self.elect(max(range(3), key=self.newness))
+        for _ in range(2):
+            for who in range(3):
+                self.replicate(who, 1.0)
+            self.let_serve()
+            self.members[self.leader].batch()
+        for who in range(3):
+            self.replicate(who, 1.0)
+        self.advance()
+        leader = self.members[self.leader]
+        assert self.commit == leader.end
+        expected = fold_of(leader)
+        for who, member in enumerate(self.members):
+            self.tell(who)
+            assert member.tables() == expected
+            assert member.raft.is_current
+            for key in {key for each in self.members for key in each.store.queues()}:
+                assert member.queue(*key) == leader.queue(*key), key
+
+
+TestGroup = Group.TestCase
+TestGroup.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -1,0 +1,422 @@
+"""Topics, groups, offsets and delay progress of a Raft group: what the records of its log say.
+
+Theory of operation. In a group the log is the only thing that members agree on, so the tables are
+made of it: of the records of topic ``TRIOHA_METADATA``, from the newest *snapshot* below the commit
+up to the commit. Whatever the node's own files hold (``config/*.json``) counts only where the log
+has no snapshot: on a master-slave node's store that became a group's.
+
+*The leader* changes its tables first, as a master does (`trioha.broker.metadata`), and appends each
+body as a record in the same scheduler pass: one record per batch that changed anything, nothing per
+message. The order of the log is then the order in which things happened: a topic before its first
+message, a message before the delay progress that says it was delivered, deletions where they
+were. Answers wait until the record is committed (`MetadataWaits`). A leader that may not append for
+a moment, because it is handing over, holds its bodies; they follow, or are forgotten with its role.
+
+*A follower* applies what is committed, in order, never more. Consumers and tools that ask it for a
+change are refused: an offset it took would be nowhere in the log. Stock clients bear that well.
+They commit to the broker with id 0 while the route lists one, every five seconds and everything
+anew, and one-way, so a refusal is not even seen; topics and groups are changed at masters only, as
+RocketMQ's own slaves demand. What a follower's consumers would create by being there (their
+group, their retry topic) exists for the answer only.
+
+*Who ceases to lead* has tables that may be ahead of the commit, and perhaps of anything that will
+ever be committed. They are folded anew, from the newest snapshot, in some 10 us per body; that is
+why a snapshot is written at the beginning of each leadership, whenever the log has begun a segment
+since the last one, and after so many bodies.
+
+*A deleted topic's queues* go when the deletion is committed. Until then nothing is destroyed, for
+the deletion may be cut off the log; messages sent to the topic that was made anew meanwhile go on
+where the queue was. See `trioha.store.raft_queues` for why all members end with the same queues.
+
+*Retention* deletes nothing from the newest committed snapshot on: whoever copies the log finds one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import attrs
+
+from trioha.broker.metadata import Metadata
+from trioha.broker.metadata_ops import QueueEnds, QueuesGone, encode_ops
+from trioha.broker.raft_records import (
+    CHANGES,
+    PART_BYTES_MAX,
+    QUEUE_ID,
+    SNAPSHOT,
+    SNAPSHOT_CODE,
+    Assembly,
+    messages_of,
+    read_part,
+)
+from trioha.config import BrokerConfig
+from trioha.errors import LocalProtocolError, RemoteProtocolError, StoreError
+from trioha.store.put_values import PutMessage, PutResult, PutStatus
+from trioha.store.raft_queues import RaftQueues
+from trioha.wire.names import METADATA_TOPIC
+from trioha.wire.remoting_command import Buffer
+
+BODIES_MAX = 20_000
+"""Between two snapshots: 0.2 s of folding for whoever ceases to lead or starts."""
+_JUMP_MIN = 64  # bodies to apply from which on a snapshot among them is looked for
+
+
+class RaftStore(Protocol):
+    """What is needed of a `FileMessageStore`."""
+
+    @property
+    def max_phy_offset(self) -> int: ...
+    @property
+    def dispatched_offset(self) -> int: ...
+    def put_message(self, message: PutMessage, wall_ms: int) -> PutResult: ...
+    def raft_queues(self) -> RaftQueues: ...
+
+
+@attrs.define(eq=False)
+class RaftReplicas:
+    """What puts and changes wait for in a group: the commit, for however long it takes."""
+
+    by_quorum: bool = True
+    push2slave_max_offset: int = 0
+    """The commit: every byte below it is on a majority, for good."""
+    push2slave_max_metadata: int = -1
+    """The newest change of this leader's that is committed."""
+    metadata_available: bool = True
+
+    def slave_available(self, need_offset: int) -> bool:
+        """A majority may be away; only the deadline tells."""
+        return True
+
+
+class _Appended(NamedTuple):
+    """A body of the leader's that is not committed yet."""
+
+    end_offset: int
+    position: int
+    phy_offset: int
+    kind: int
+
+
+class RaftMetadata:
+    """One member's tables. The node calls it, in this order:
+
+    - `on_commit` when the commit has moved, `on_dispatched` when queues have grown;
+    - `lead` when the member serves as leader, after `BrokerCore.become(SYNC_MASTER)`;
+    - `step_down` when it does not any more, before `BrokerCore.become(SLAVE)`;
+    - `truncated` and `reset` when the log was cut, or emptied for a copy;
+    - `pause` and `resume` around a hand-over, `on_log_grown` once per batch of a leader.
+
+    Whoever calls tells the Raft member that the log has grown: nothing here does. `on_failed` is
+    called in the middle of anything when a change finds no room: note it, and resign.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: Metadata,
+        replicas: RaftReplicas,
+        store: RaftStore,
+        *,
+        wall_ms: Callable[[], int],
+        on_failed: Callable[[str], None],
+        may_append: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Made when the node's own tables are loaded and its store is open."""
+        self.applied_offset = 0
+        """End of the newest record that the tables hold."""
+        self.snapshot_offset = -1
+        """Where the newest committed snapshot that was met begins; -1 for none."""
+        self._metadata = metadata
+        self._replicas = replicas
+        self._store = store
+        self._queues = store.raft_queues()
+        self._wall_ms = wall_ms
+        self._on_failed = on_failed
+        self._may_append = may_append
+        segment_bytes = config.mapped_file_size_commit_log
+        self._segment_bytes = segment_bytes
+        self._part_bytes = min(PART_BYTES_MAX, config.max_message_size, segment_bytes // 4)
+        self._commit = 0
+        self._next = -1  # index in our queue of the next record to apply; -1: none was looked for
+        self._assembly = Assembly()
+        self._base = b""
+        # As leader.
+        self._leading = False
+        self._pending: deque[_Appended] = deque()
+        self._held: deque[tuple[int, bytes]] = deque()
+        self._paused = False
+        self._gone: deque[tuple[int, str]] = deque()
+        self._bodies_since = 0
+        self._snapshot_due_offset = 0
+        metadata.follow_log()
+        self._base = encode_ops([metadata.whole()])
+        metadata.on_body = self.append
+        metadata.delete_queues = self.delete_queues
+
+    @property
+    def is_current(self) -> bool:
+        """Do the tables hold every record of ours that the log has?"""
+        return self._next >= self._queues.bounds(METADATA_TOPIC, QUEUE_ID)[1] and (
+            self._store.dispatched_offset == self._store.max_phy_offset
+        )
+
+    def retention_floor(self) -> int:
+        """What begins here, or later, must stay in the log; 0 when nothing may go."""
+        return max(0, min(self._commit, self.snapshot_offset))
+
+    def status(self) -> dict[str, object]:
+        """For people: where this member's tables stand."""
+        return {
+            "position": self._metadata.position,
+            "committed_position": self._replicas.push2slave_max_metadata,
+            "applied_offset": self.applied_offset,
+            "snapshot_offset": self.snapshot_offset,
+            "uncommitted": len(self._pending) + len(self._held),
+        }
+
+    # As leader.
+
+    def lead(self) -> None:
+        """This member is its group's master from now on; its log begins with a snapshot.
+
+        Errors: LocalProtocolError when the tables lack what the log holds.
+        """
+        self._apply()
+        if not self.is_current:
+            raise LocalProtocolError(
+                f"metadata is applied up to {self.applied_offset}, the log ends at "
+                f"{self._store.max_phy_offset}, committed up to {self._commit}"
+            )
+        metadata = self._metadata
+        self._replicas.push2slave_max_metadata = metadata.position
+        self._leading, self._paused = True, False
+        metadata.lead_log(self._wall_ms())
+        self._snapshot_due_offset = -1
+        self.on_log_grown()
+
+    def append(self, position: int, body: bytes) -> None:
+        """A change of the leader's: away with it into the log. HOT, once per batch."""
+        if not self._leading:
+            return
+        if self._held or not self._is_open:
+            self._held.append((position, body))
+            if self._is_open:
+                self.resume()
+        else:
+            self._put(position, CHANGES, body)
+
+    def pause(self) -> None:
+        """A hand-over is being tried: changes are made here, and held, until `resume`."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """It was given up: what was held goes into the log."""
+        self._paused = False
+        while self._held and self._is_open:
+            position, body = self._held.popleft()
+            self._put(position, CHANGES, body)
+
+    def delete_queues(self, topic: str) -> None:
+        """A topic was deleted here, by the newest body: its queues go once that is committed."""
+        if self._leading:
+            self._gone.append((self._metadata.position, topic))
+
+    def on_log_grown(self) -> None:
+        """A batch is done: is it time for a snapshot? HOT."""
+        if self._leading and (
+            self._store.max_phy_offset > self._snapshot_due_offset
+            or self._bodies_since >= BODIES_MAX
+        ):
+            self._metadata.flush()
+            if not self._held and self._is_open:
+                self._write_snapshot()
+
+    def step_down(self) -> None:
+        """From this moment on nothing is appended, and the tables are what is committed."""
+        clean = not self._pending and not self._held
+        self._leading = False
+        self._pending.clear()
+        self._held.clear()
+        self._gone.clear()
+        metadata = self._metadata
+        if metadata.discard():
+            clean = False
+        metadata.follow_log()
+        if not clean:
+            self._fold_anew()
+
+    @property
+    def _is_open(self) -> bool:
+        return self._leading and not self._paused and self._may_append()
+
+    def _put(self, position: int, kind: int, body: bytes) -> None:
+        store, wall_ms = self._store, self._wall_ms()
+        phy_offset = -1
+        for message in messages_of(kind, body, self._part_bytes, wall_ms):
+            result = store.put_message(message, wall_ms)
+            if result.status is not PutStatus.PUT_OK:
+                # The tables are ahead of the log now, and answers must not say otherwise.
+                self._leading = False
+                self._pending.append(_Appended(1 << 62, position, phy_offset, kind))
+                self._on_failed(f"no room for metadata: {result.reason}")
+                return
+            if phy_offset < 0:
+                phy_offset = result.phy_offset
+        self._next = result.queue_offset + 1
+        self.applied_offset = result.end_offset
+        self._bodies_since += 1
+        self._pending.append(_Appended(result.end_offset, position, phy_offset, kind))
+
+    def _write_snapshot(self) -> None:
+        metadata = self._metadata
+        ends = self._queues.ends()
+        for _, topic in self._gone:
+            # Deleted, only not yet for good: whoever applies the snapshot has applied that before.
+            ends.pop(topic, None)
+        begin = self._store.max_phy_offset
+        self._put(metadata.position, SNAPSHOT, encode_ops([metadata.whole(), QueueEnds(ends)]))
+        self._bodies_since = 0
+        self._snapshot_due_offset = (begin // self._segment_bytes + 1) * self._segment_bytes
+
+    def _committed(self, appended: _Appended) -> None:
+        self._replicas.push2slave_max_metadata = appended.position
+        if appended.kind == SNAPSHOT:
+            self.snapshot_offset = appended.phy_offset
+            self._base = b""
+            return
+        while self._gone and self._gone[0][0] <= appended.position:
+            _, topic = self._gone.popleft()
+            self._queues.forget_before(topic, appended.phy_offset)
+
+    # As anybody.
+
+    def on_commit(self, offset: int) -> None:
+        """Everything below `offset` is committed. HOT: once per commit.
+
+        Errors: StoreError when a committed record is not what any version of ours has written.
+        """
+        if offset > self._commit:
+            self._commit = self._replicas.push2slave_max_offset = offset
+        if not self._leading:
+            self._apply()
+            return
+        pending = self._pending
+        while pending and pending[0].end_offset <= offset:
+            self._committed(pending.popleft())
+
+    def on_dispatched(self) -> None:
+        """Queues have grown: there may be records that were committed before they were found."""
+        if not self._leading:
+            self._apply()
+
+    def truncated(self, offset: int) -> None:
+        """The log was cut: it ends at `offset`, at or behind the commit."""
+        if self._leading or self._pending or offset < self.applied_offset:
+            self.step_down()
+
+    def reset(self) -> None:
+        """The log was emptied, and begins anew as a copy of the leader's.
+
+        The tables stay as they are until a snapshot is met: nothing better is known.
+        """
+        self.step_down()
+        self._next = -1
+        self._assembly.clear()
+        self.snapshot_offset = -1
+
+    def _fold_anew(self) -> None:
+        """Make the tables out of the committed records alone."""
+        begin, _ = self._queues.bounds(METADATA_TOPIC, QUEUE_ID)
+        index = self._newest_snapshot(begin, self._committed_end(begin))
+        if index >= 0:
+            self._next = index
+        else:
+            if self._base:
+                self._metadata.fold(self._base)
+            self._next = begin
+        self._assembly.clear()
+        self._apply()
+
+    def _apply(self) -> None:
+        """Apply what is committed and was not."""
+        begin, end = self._queues.bounds(METADATA_TOPIC, QUEUE_ID)
+        index = max(self._next, begin)
+        stop = self._committed_end(index) if index < end else index
+        if stop - index > _JUMP_MIN or self._next < 0:
+            index = max(index, self._newest_snapshot(index, stop))
+        if index > self._next:
+            self._assembly.clear()
+            self._next = index
+        while self._next < stop:
+            self._take(self._next)
+            self._next += 1
+
+    def _committed_end(self, index: int) -> int:
+        """The first index of our queue from `index` on that is not committed. HOT."""
+        entry = self._queues.entry(METADATA_TOPIC, QUEUE_ID, index)
+        if entry is None or entry[0] + entry[1] > self._commit:
+            return index
+        following = self._queues.entry(METADATA_TOPIC, QUEUE_ID, index + 1)
+        if following is None or following[0] + following[1] > self._commit:
+            return index + 1
+        stop = self._queues.index_at(METADATA_TOPIC, QUEUE_ID, self._commit)
+        last = self._queues.entry(METADATA_TOPIC, QUEUE_ID, stop - 1)
+        assert last is not None, (index, stop)
+        return stop if last[0] + last[1] <= self._commit else stop - 1
+
+    def _newest_snapshot(self, begin: int, stop: int) -> int:
+        """Index of the newest whole snapshot from `begin` to before `stop`, or -1."""
+        index = stop
+        while (
+            index := self._queues.last_tagged(METADATA_TOPIC, QUEUE_ID, SNAPSHOT_CODE, index)
+        ) >= begin:
+            if self._is_whole(index, stop):
+                return index
+        return -1
+
+    def _is_whole(self, index: int, stop: int) -> bool:
+        kind, _, count, _ = self._read(index)
+        return index + count <= stop and all(
+            self._read(index + part)[:3] == (kind, part, count) for part in range(count)
+        )
+
+    def _take(self, index: int) -> None:
+        entry = self._queues.entry(METADATA_TOPIC, QUEUE_ID, index)
+        assert entry is not None, (index, self._queues.bounds(METADATA_TOPIC, QUEUE_ID))
+        assembly = self._assembly
+        kind, part, count, piece = self._read(index)
+        body = assembly.add(entry[0], kind, part, count, piece)
+        self.applied_offset = entry[0] + entry[1]
+        if body is None:
+            return
+        metadata = self._metadata
+        try:
+            ops = metadata.fold(body)
+        except RemoteProtocolError as error:
+            raise self._unreadable(entry[0], error) from error
+        for op in ops:
+            if isinstance(op, QueuesGone):
+                self._queues.forget_before(op.topic, assembly.phy_offset)
+            elif isinstance(op, QueueEnds):
+                self._queues.settle(op.ends, assembly.phy_offset)
+        self._replicas.push2slave_max_metadata = metadata.position
+        if kind == SNAPSHOT:
+            self.snapshot_offset = assembly.phy_offset
+            self._base = b""
+
+    def _read(self, index: int) -> tuple[int, int, int, bytes]:
+        entry = self._queues.entry(METADATA_TOPIC, QUEUE_ID, index)
+        assert entry is not None, (index, self._queues.bounds(METADATA_TOPIC, QUEUE_ID))
+        record: Buffer = self._queues.record(entry[0], entry[1])
+        try:
+            return read_part(record)
+        except RemoteProtocolError as error:
+            raise self._unreadable(entry[0], error) from error
+
+    def _unreadable(self, phy_offset: int, error: Exception) -> StoreError:
+        return StoreError(
+            f"the metadata at offset {phy_offset} of the log cannot be read: {error}; another "
+            "version of trioha may have written it: start that one"
+        )

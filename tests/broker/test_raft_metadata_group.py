@@ -116,7 +116,7 @@ class Group(RuleBasedStateMachine):
         self.depose(who)
         common = self.common(who)
         if common < target.end:
-            assert common >= self.commit, (common, self.commit)
+            assert common >= target.raft._commit, (common, target.raft._commit)
             target.cut(common)
         target.copy(source, common + int((source.end - common) * part))
         dispatched = target.store.dispatched_offset

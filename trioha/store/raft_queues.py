@@ -17,6 +17,7 @@ from collections.abc import Mapping
 
 from trioha.store.commitlog import CommitLog
 from trioha.store.consume_queues import ConsumeQueues, is_storable
+from trioha.wire.names import RAFT_TOPICS
 
 
 class RaftQueues:
@@ -58,10 +59,11 @@ class RaftQueues:
         return self._log.read(phy_offset, size)
 
     def ends(self) -> dict[str, dict[int, int]]:
-        """Where the next message of every queue goes: topic -> queue id -> index."""
+        """Where the next message of every queue goes: topic -> queue id -> index. The group's own
+        two are numbered by each store for itself."""
         ends: dict[str, dict[int, int]] = {}
         for (topic, queue_id), queue in self._queues.table.items():
-            if queue.next_index:
+            if queue.next_index and topic not in RAFT_TOPICS:
                 ends.setdefault(topic, {})[queue_id] = queue.next_index
         return ends
 
@@ -83,8 +85,9 @@ class RaftQueues:
         Errors: StoreError; DiskFull.
         """
         table = self._queues.table
-        for topic, queue_id in [key for key in table if key[1] not in ends.get(key[0], ())]:
-            self._queues.forget_before(topic, queue_id, phy_offset)
+        for topic, queue_id in list(table):
+            if queue_id not in ends.get(topic, ()) and topic not in RAFT_TOPICS:
+                self._queues.forget_before(topic, queue_id, phy_offset)
         for topic, queues in ends.items():
             for queue_id, end in queues.items():
                 queue = table.get((topic, queue_id))

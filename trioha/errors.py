@@ -50,3 +50,7 @@ class OffsetOutOfRange(StoreError):
 
 class Unreachable(TriohaError):
     """A node did not answer: refused, gone, or too slow."""
+
+
+class OutcomeUnknown(TriohaError):
+    """The answer did not come, or says so itself: it may or may not have happened."""

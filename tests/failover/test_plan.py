@@ -173,3 +173,14 @@ def test_of_equal_logs_the_one_that_was_told_more_changes_is_further() -> None:
         "epoch 3, offset 900: without the last changes of topics, groups or offsets"
     ] * 2
     assert not make_plan(facts(DEAD, less, told), to=2).may_run, "an acknowledged commit may go"
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_group_that_elects_its_master_is_not_failed_over(force: bool) -> None:
+    members = [attrs.evolve(one, is_raft=True, in_sync=None) for one in (MASTER, SLAVE)]
+    plan = make_plan(facts(*members), force=force)
+    assert not plan.may_run
+    assert refusals(plan) == (
+        "broker-a is a DLEDGER group: it elects its master itself; "
+        "`trioha raft transfer broker-a` hands over to another member"
+    )

@@ -42,6 +42,8 @@ class ReplicaFacts:
     error: str = ""
     """Why it could not be asked; empty when it answered."""
     make: Make = Make.UNKNOWN
+    is_raft: bool = False
+    """It is of a group that elects its master itself."""
     standing: Standing | None = None
     epoch: int | None = None
     """Newest epoch it knows of."""

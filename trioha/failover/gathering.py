@@ -181,6 +181,7 @@ def _replica(
         address=address,
         ha_address=str(status.get("ha_address") or ""),
         make=Make.TRIOHA,
+        is_raft=isinstance(status.get("raft"), dict),
         standing=Standing(standing) if standing in Standing.__members__ else None,
         epoch=_integer(status.get("epoch")),
         log_epoch=_integer(status.get("log_epoch")),

@@ -100,6 +100,11 @@ def make_plan(facts: SetFacts, *, to: int | None = None, force: bool = False) ->
             refusals += _unfit_for_forced(facts, candidates, target, loss)
     if force:
         refusals = [refusal for refusal in refusals if not refusal.by_force]
+    if any(one.is_raft for one in facts.replicas):
+        # Nothing else that was found out about it means anything.
+        what = f"{facts.broker_name} is a DLEDGER group: it elects its master itself"
+        cure = f"`trioha raft transfer {facts.broker_name}` hands over to another member"
+        refusals, target, loss = [Refusal(what, cure)], None, None
     return Plan(
         broker_name=facts.broker_name,
         kind=kind,

@@ -45,6 +45,7 @@ from trioha.watch.questions import (
     TOPICS,
     Question,
 )
+from trioha.watch.raft import member_number, members_told
 from trioha.wire.codes import ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -217,14 +218,19 @@ class Collector:
         """A member tells whom else it knows: who died before we came is missed all the same."""
         status, member = self._value(address, STATUS), self._members.get(address)
         told = status.get("members") if isinstance(status, dict) else None
-        if member is None or not isinstance(told, dict):
+        if member is None:
             return
-        for home_id, other in told.items():
+        known = [
+            (int(home_id) if str(home_id).isdecimal() else 0, other)
+            for home_id, other in (told.items() if isinstance(told, dict) else ())
+        ]
+        known += [(member_number(name), other) for name, other in members_told(status).items()]
+        for broker_id, other in known:
             if isinstance(other, str) and other and other not in self._members:
                 self._members[other] = {
                     "name": member["name"],
                     "cluster": member["cluster"],
-                    "id": int(home_id) if str(home_id).isdecimal() else 0,
+                    "id": broker_id,
                     "registered": False,
                     "seen_wall_ms": None,
                 }

@@ -6,10 +6,9 @@ rules'. Only one condition is given, the worst of those that hold.
 
 from __future__ import annotations
 
-import enum
-
-import attrs
-
+from trioha.watch.level import Condition as Condition
+from trioha.watch.level import Level as Level
+from trioha.watch.raft_condition import Seen, condition_of_group, condition_of_member
 from trioha.watch.replica import Replica
 from trioha.watch.snapshot import ReplicaSet
 from trioha.words import age_in_words, size_in_words
@@ -19,29 +18,13 @@ LATE_INTERVALS = 2
 QUIET_INTERVALS = 3
 
 
-class Level(enum.IntEnum):
-    """How much it should worry; larger is worse."""
-
-    GOOD = 0
-    UNKNOWN = 1
-    WARN = 2
-    BAD = 3
-
-
-@attrs.frozen
-class Condition:
-    """`word` fits a column, `why` is a sentence, or "" when there is nothing to add."""
-
-    level: Level
-    word: str
-    why: str = ""
-
-
 def condition_of(replica: Replica) -> Condition:
     """How it is doing now."""
     silent = _of_silent(replica)
     if silent is not None:
         return silent
+    if replica.raft is not None:
+        return _of_member(replica)
     if replica.standing == "FENCED":
         why = f"takes no writes: {replica.fenced_by or 'a newer epoch is known'}"
         return Condition(Level.BAD, "fenced", why)
@@ -50,6 +33,8 @@ def condition_of(replica: Replica) -> Condition:
 
 def condition_of_set(one: ReplicaSet) -> Condition:
     """The set as a whole: can it be written to, and how many of its slaves keep up."""
+    if one.is_raft:
+        return condition_of_group(one.raft_states)
     masters = one.masters
     if len(masters) > 1:
         names = " and ".join(master.address for master in masters)
@@ -79,6 +64,24 @@ def _of_silent(replica: Replica) -> Condition | None:
     if not replica.registered:
         return Condition(Level.BAD, "absent", f"no longer registered; {why}")
     return Condition(Level.BAD, "silent", why)
+
+
+def _of_member(replica: Replica) -> Condition:
+    """Of a member of a Raft group: by its own word, and by its leader's."""
+    own, master = replica.raft, replica.master
+    assert own is not None, f"{replica.address} is of no group"
+    seen = None
+    if master is not None and master.raft is not None and not master.answer.error:
+        seen = Seen(master.raft, master.raft.follower(own.member_id))
+    found = condition_of_member(own, seen)
+    if found.level > Level.GOOD:
+        return found
+    if replica.answer.is_stale:
+        return _stale(replica)
+    if not replica.registered:
+        level = Level.BAD if replica.is_master else Level.WARN
+        return Condition(level, "unlisted", "no name server knows it")
+    return found
 
 
 def _of_master(replica: Replica) -> Condition:

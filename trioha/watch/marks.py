@@ -95,7 +95,7 @@ class MarkFinder:
 def _is_linked(slave: Replica) -> bool | None:
     """By the word of whoever answers now; None when neither end does."""
     if slave.link is not None and slave.master is not None and not slave.master.answer.error:
-        return True
+        return slave.link.is_up
     if slave.master is not None and slave.master.is_trioha and not slave.master.answer.error:
         return False
     if not slave.answer.error and slave.follows is not None:

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import attrs
 
+from trioha.watch.raft import RaftState
 from trioha.watch.readings import Fields, fields_of, number, rows_of, truth, whole, words
 
 STALE_PERIODS = 3
@@ -82,6 +83,8 @@ class MasterEnd:
     doubt: str | None
     epoch: int | None
     """Of the term it belongs to; 0 on RocketMQ's classic link."""
+    member_id: str | None = None
+    """Of a follower in a Raft group, which its leader knows by this and not by a connection."""
 
     @classmethod
     def of(cls, row: Fields, age_s: float) -> Self:
@@ -105,6 +108,13 @@ class MasterEnd:
             doubt=words(row, "doubt"),
             epoch=whole(row, "epoch"),
         )
+
+    @property
+    def is_up(self) -> bool:
+        """A leader tells of all its followers, also of those that it does not hear."""
+        if self.member_id is None or self.heard_age_s is None or self.housekeeping_s is None:
+            return True
+        return self.heard_age_s <= self.housekeeping_s
 
 
 @attrs.frozen(kw_only=True)
@@ -201,10 +211,19 @@ class Replica:
     refusals: tuple[LinkRefusal, ...]
     follows: SlaveEnd | None
     """Its own end of its link, of a slave."""
+    raft: RaftState | None = None
+    """Of a member of a Raft group. Its role and term are told above as standing and epoch."""
     link: MasterEnd | None = None
     """The master's end of the same link."""
     master: Replica | None = attrs.field(default=None, repr=False, eq=False)
     """Whose end that is; without a link, whom it should follow."""
+
+    @property
+    def member_id(self) -> str | None:
+        """Of a member of a Raft group: its dLegerSelfId, by its own word or its leader's."""
+        if self.raft is not None:
+            return self.raft.member_id
+        return self.link.member_id if self.link is not None else None
 
     @property
     def in_sync(self) -> bool | None:
@@ -218,6 +237,8 @@ class Replica:
         """What it lacks of its master's log: the largest that anybody says."""
         if self.is_master:
             return None
+        if self.link is not None and self.link.member_id is not None:
+            return self.link.gap_bytes  # told several times a second; nobody else knows better
         ends = [self.link.gap_bytes if self.link else None]
         ends.append(self.follows.gap_bytes if self.follows else None)
         above = self.master.max_phy_offset if self.master is not None else None
@@ -264,6 +285,7 @@ def replica_of(address: str, member: Fields, answers: Fields, at_wall_ms: int) -
     age_s = answer.age_s or 0.0
     registered_id = whole(member, "id") or 0
     standing, role = words(told, "standing"), words(told, "role")
+    raft = RaftState.of(told.get("raft"))
     return Replica(
         name=words(member, "name") or "?",
         address=address,
@@ -274,9 +296,9 @@ def replica_of(address: str, member: Fields, answers: Fields, at_wall_ms: int) -
         is_trioha=is_trioha,
         home_id=whole(told, "home_id"),
         role=role,
-        standing=standing,
-        is_master=_is_master(standing, role, registered_id),
-        epoch=whole(told, "epoch"),
+        standing=standing if raft is None else raft.standing,
+        is_master=_is_master(standing, role, registered_id) if raft is None else raft.is_leader,
+        epoch=whole(told, "epoch") if raft is None else raft.term,
         log_epoch=whole(told, "log_epoch"),
         fenced_by=words(told, "fenced_by"),
         follows_address=words(told, "follows"),
@@ -293,7 +315,7 @@ def replica_of(address: str, member: Fields, answers: Fields, at_wall_ms: int) -
         get_total=whole(told, "get_total"),
         client_connections=whole(told, "client_connections"),
         puts_waiting=whole(told, "puts_waiting"),
-        links=tuple(MasterEnd.of(row, age_s) for row in rows_of(told.get("connections"))),
+        links=_links_of(told, age_s) if raft is None else _ends_of_followers(raft),
         absent=tuple(
             Absent(
                 host=words(row, "host") or "?",
@@ -312,6 +334,37 @@ def replica_of(address: str, member: Fields, answers: Fields, at_wall_ms: int) -
             for row in rows_of(told.get("refusals"))
         ),
         follows=_slave_end(told, age_s),
+        raft=raft,
+    )
+
+
+def _links_of(told: Fields, age_s: float) -> tuple[MasterEnd, ...]:
+    return tuple(MasterEnd.of(row, age_s) for row in rows_of(told.get("connections")))
+
+
+def _ends_of_followers(raft: RaftState) -> tuple[MasterEnd, ...]:
+    """What a leader tells of its followers, in the words of a link."""
+    return tuple(
+        MasterEnd(
+            peer=raft.addresses.get(one.member_id, one.member_id),
+            home_id=None,
+            slave_ack_offset=one.held_offset,
+            gap_bytes=one.gap_bytes,
+            gap_s=None,
+            in_sync=one.keeps_up and raft.is_present(one) is not False,
+            heard_age_s=one.heard_age_s,
+            heartbeat_interval_s=raft.heartbeat_interval_s,
+            housekeeping_s=raft.gone_after_s,
+            rate_bytes_per_s=None,
+            connected_s=None,
+            reconnects=None,
+            last_error=None,
+            last_error_age_s=None,
+            doubt=None,
+            epoch=raft.term,
+            member_id=one.member_id,
+        )
+        for one in raft.followers
     )
 
 

@@ -8,13 +8,23 @@ nothing and clears nothing. Thresholds, durations and what was raised before are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from enum import Enum
-
-import attrs
+from collections.abc import Iterator, Mapping
 
 from trioha.watch.queues import largest_lag_s
+from trioha.watch.raft_condition import condition_of_group
+from trioha.watch.raft_rules import (
+    is_removed,
+    read_commit_stalled,
+    read_impaired,
+    read_no_spare,
+)
 from trioha.watch.replica import MasterEnd, Replica, SlaveEnd
+from trioha.watch.rule import Area as Area
+from trioha.watch.rule import Reading as Reading
+from trioha.watch.rule import Rule as Rule
+from trioha.watch.rule import Unit as Unit
+from trioha.watch.rule import is_answering as _answering
+from trioha.watch.rule import who as who
 from trioha.watch.snapshot import ClusterSnapshot
 from trioha.wire.names import RETRY_PREFIX
 from trioha.words import age_in_words, size_in_words
@@ -22,64 +32,10 @@ from trioha.words import age_in_words, size_in_words
 MIB = 1 << 20
 
 
-class Area(Enum):
-    """What a check is about."""
-
-    HA = "ha"
-    BROKER = "broker"
-    NAMESRV = "namesrv"
-    DISK = "disk"
-    GROUP = "group"
-
-
-class Unit(Enum):
-    BYTES = "bytes"
-    SECONDS = "seconds"
-    RATIO = "ratio"
-    COUNT = "count"
-    FLAG = "flag"
-    """1 when it is so."""
-
-
-@attrs.frozen
-class Reading:
-    """One rule's number for one subject, now."""
-
-    rule: str
-    subject: str
-    value: float | None
-    text: str
-    """A sentence that names the subject, fit for the case that the value is too high."""
-
-
-@attrs.frozen(kw_only=True)
-class Rule:
-    name: str
-    area: Area
-    unit: Unit
-    warn: float | None
-    """From this value on; None for never."""
-    crit: float | None
-    for_s: float
-    """How long it has to be so, and to be over."""
-    doc: str
-    read: Callable[[ClusterSnapshot], Iterator[Reading]]
-
-
-def who(replica: Replica) -> str:
-    """A member as sentences and alerts name it."""
-    return f"{replica.name} {replica.registered_id} at {replica.address}"
-
-
 def _slaves(snapshot: ClusterSnapshot) -> Iterator[Replica]:
     for one in snapshot.replicas:
         if not one.is_master:
             yield one
-
-
-def _answering(replica: Replica | None) -> bool:
-    """It has told something, and the newest question was answered too."""
-    return replica is not None and not replica.answer.error and replica.answer.wall_ms is not None
 
 
 def _end(slave: Replica) -> MasterEnd | SlaveEnd | None:
@@ -106,6 +62,8 @@ def _gap_seconds(snapshot: ClusterSnapshot) -> Iterator[Reading]:
 
 def _heartbeat_age(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for slave in _slaves(snapshot):
+        if slave.raft is not None:
+            continue  # between two heartbeats of a leader there is no time for an alert
         end = _end(slave)
         ratio, text = None, ""
         if end is not None and end.heard_age_s is not None and end.housekeeping_s:
@@ -124,7 +82,9 @@ def _link_down(snapshot: ClusterSnapshot) -> Iterator[Reading]:
         down: float | None = None
         reason = ""
         if slave.link is not None and _answering(slave.master):
-            down = 0.0
+            down = float(not slave.link.is_up)
+        elif slave.raft is not None:
+            down = None  # that nobody leads is another rule's
         elif _answering(slave) and slave.follows is not None:
             state = slave.follows.state
             down = None if state is None else float(state != "TRANSFER")
@@ -140,12 +100,14 @@ def _not_in_sync(snapshot: ClusterSnapshot) -> Iterator[Reading]:
         in_sync = slave.in_sync if _answering(slave.master) else None
         value = None if in_sync is None else float(not in_sync)
         text = f"{who(slave)} is not in sync: no put waits for it"
+        if slave.raft is not None:
+            text = f"{who(slave)} is not in sync: a majority has to be found without it"
         yield Reading("not_in_sync", who(slave), value, text)
 
 
 def _no_slave_in_sync(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for master in snapshot.replicas:
-        if not master.is_master or master.role != "SYNC_MASTER":
+        if not master.is_master or master.role != "SYNC_MASTER" or master.raft is not None:
             continue
         value: float | None = None
         if _answering(master):
@@ -160,6 +122,8 @@ def _replica_absent(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for one in snapshot.sets:
         hosts = set()
         for replica in one.replicas:
+            if is_removed(one, replica):
+                continue
             if not replica.is_master:
                 hosts.add(replica.address.rpartition(":")[0])
             text = f"{who(replica)} is not registered any more"
@@ -178,8 +142,12 @@ def _replica_absent(snapshot: ClusterSnapshot) -> Iterator[Reading]:
 
 def _no_master(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for one in snapshot.sets:
+        there_is_none = not one.masters
         text = f"{one.name}: no member that answers is master; nothing can be sent to it"
-        yield Reading("no_master", one.name, float(not one.masters), text)
+        if one.is_raft:
+            there_is_none = not any(two.raft and two.raft.is_serving for two in one.masters)
+            text = f"{one.name}: {condition_of_group(one.raft_states).why or 'nobody leads it'}"
+        yield Reading("no_master", one.name, float(there_is_none), text)
 
 
 def _two_masters(snapshot: ClusterSnapshot) -> Iterator[Reading]:
@@ -230,7 +198,8 @@ def _writes_refused(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for one in snapshot.replicas:
         if not one.is_master:
             continue
-        writable = one.writable if _answering(one) else None
+        told = one.writable if one.raft is None else one.raft.writable
+        writable = told if _answering(one) else None
         text = f"{who(one)} is master and refuses writes; its journal says why"
         yield Reading(
             "writes_refused", who(one), None if writable is None else float(not writable), text
@@ -302,6 +271,14 @@ _EVERY_RULE = (
          doc="age of the oldest message that a slave lacks", read=_gap_seconds),
     Rule(name="fenced", area=_HA, unit=_FLAG, warn=1, crit=None, for_s=30,
          doc="a member stopped serving because a newer master is known", read=_fenced),
+    Rule(name="raft_commit_stalled", area=_HA, unit=_SECONDS, warn=3, crit=10, for_s=0,
+         doc="for how long something has waited for a majority without any progress",
+         read=read_commit_stalled),
+    Rule(name="raft_no_spare", area=_HA, unit=_FLAG, warn=1, crit=None, for_s=10,
+         doc="the loss of one more voter stops a DLEDGER group's writes", read=read_no_spare),
+    Rule(name="raft_impaired", area=_HA, unit=_FLAG, warn=1, crit=None, for_s=5,
+         doc="a member of a DLEDGER group is a copy that neither votes nor stands",
+         read=read_impaired),
     Rule(name="broker_silent", area=_BROKER, unit=_FLAG, warn=None, crit=1, for_s=5,
          doc="a registered broker does not answer", read=_broker_silent),
     Rule(name="writes_refused", area=_BROKER, unit=_FLAG, warn=None, crit=1, for_s=10,

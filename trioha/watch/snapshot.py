@@ -18,8 +18,9 @@ import attrs
 
 from trioha.watch.questions import CLIENT, GROUPS, MEMBERS, PROGRESS, TOPIC_STATS
 from trioha.watch.queues import Group, Queue, Topic, groups_of, parts_of, queues_of, topics_of
+from trioha.watch.raft import RaftState
 from trioha.watch.readings import Fields, fields_of, words
-from trioha.watch.replica import Answer, Replica, answer_of, replica_of
+from trioha.watch.replica import Answer, MasterEnd, Replica, answer_of, replica_of
 from trioha.watch.tables import Tables
 
 
@@ -46,7 +47,22 @@ class ReplicaSet:
     @property
     def masters(self) -> tuple[Replica, ...]:
         """Who takes itself for master and answers; more than one is a split."""
-        return tuple(one for one in self.replicas if one.is_master and not one.answer.error)
+        found = tuple(one for one in self.replicas if one.is_master and not one.answer.error)
+        if self.is_raft:
+            # A leader of an older term commits nothing, and is about to hear of the newer one.
+            newest = max((one.epoch or 0 for one in found), default=0)
+            found = tuple(one for one in found if (one.epoch or 0) == newest)
+        return found
+
+    @property
+    def is_raft(self) -> bool:
+        """It elects its masters itself."""
+        return any(one.raft is not None for one in self.replicas)
+
+    @property
+    def raft_states(self) -> tuple[RaftState, ...]:
+        """Of the members that answer."""
+        return tuple(one.raft for one in self.replicas if one.raft and not one.answer.error)
 
     @property
     def master(self) -> Replica | None:
@@ -154,9 +170,15 @@ def _linked(replicas: list[Replica]) -> tuple[Replica, ...]:
         found[slave.address] = key
         free.discard(key)
 
+    free = set(ends)
+    # A leader names its followers; of two leaders the newer one's word counts.
+    for key, end in sorted(ends.items(), key=lambda pair: -(pair[1].epoch or 0)):
+        follower = next((one for one in slaves if _is_follower(one, end)), None)
+        if follower is not None and follower.address not in found:
+            take(follower, key)
     # A slave is known by the id it was configured with, where the link tells that. A Java slave's
     # does not: then its host has to do, if there is but one slave there whose link is not known.
-    free = set(ends)
+    free = {key for key in free if ends[key].member_id is None}
     for slave in slaves:
         home_id = slave.registered_id if slave.home_id is None else slave.home_id
         for key in sorted(free):
@@ -180,6 +202,15 @@ def _linked(replicas: list[Replica]) -> tuple[Replica, ...]:
         for one in slaves
     ]
     return tuple(sorted([*masters, *linked], key=_place))
+
+
+def _is_follower(slave: Replica, end: MasterEnd) -> bool:
+    """Is this what a leader tells of that member? One that never answered has an address only."""
+    if end.member_id is None:
+        return False
+    return (
+        slave.address == end.peer if slave.raft is None else slave.raft.member_id == end.member_id
+    )
 
 
 def _master_of(slave: Replica, masters: list[Replica]) -> Replica | None:

@@ -84,6 +84,9 @@ SYSTEM_GROUPS = (
     "CID_ONSAPI_OWNER",
 )
 
+OUTCOME_UNKNOWN = "outcome unknown"
+"""How the remark begins by which a DLEDGER group's node says that a change may or may not stand."""
+
 _is_legal = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
 
 

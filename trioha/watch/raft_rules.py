@@ -1,0 +1,51 @@
+"""What can be wrong with a group that elects its masters, beyond what holds for every set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trioha.watch.raft_condition import CURE_OF_IMPAIRED, leader_of
+from trioha.watch.replica import Replica
+from trioha.watch.rule import Reading, is_answering, who
+from trioha.watch.snapshot import ClusterSnapshot, ReplicaSet
+from trioha.words import age_in_words
+
+
+def is_removed(one: ReplicaSet, replica: Replica) -> bool:
+    """It was a member once, and the group has been told to go on without it."""
+    leader = leader_of(one.raft_states)
+    if leader is None or replica.registered or not leader.addresses:
+        return False
+    return replica.address not in {leader.addresses.get(name) for name in leader.members}
+
+
+def read_impaired(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    for one in snapshot.replicas:
+        if one.raft is None:
+            continue
+        value = float(one.raft.impaired) if is_answering(one) else None
+        text = f"{who(one)} ({one.raft.member_id}) neither votes nor stands; {CURE_OF_IMPAIRED}"
+        yield Reading("raft_impaired", who(one), value, text)
+
+
+def read_no_spare(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    for one in snapshot.sets:
+        leader = leader_of(one.raft_states)
+        if leader is None or len(leader.voters) < 3:
+            continue
+        here = leader.voters_present
+        text = (
+            f"{one.name}: its leader hears {here} of {len(leader.voters)} voters, itself included:"
+            " the loss of one more stops writes"
+        )
+        yield Reading("raft_no_spare", one.name, float(here <= leader.quorum), text)
+
+
+def read_commit_stalled(snapshot: ClusterSnapshot) -> Iterator[Reading]:
+    for one in snapshot.sets:
+        leader = leader_of(one.raft_states)
+        if leader is None:
+            continue
+        age_s = leader.uncommitted_age_s
+        text = f"{one.name}: nothing has been committed for {age_in_words(age_s)}, and puts wait"
+        yield Reading("raft_commit_stalled", one.name, age_s, text)

@@ -15,13 +15,14 @@ import click
 
 COMMANDS: Mapping[str, str] = {
     "run": "Start a name server, a broker, or a whole cluster.",
-    "demo": "Prove it: a replicated pair, a few thousand messages, a dead master. Under 10 s.",
+    "demo": "Prove it: a pair or a Raft group, its master killed under load. 10 to 15 s.",
     "produce": "Send messages.",
     "consume": "Receive messages.",
     "check": "Look once, for Nagios, cron and scripts: exit codes 0, 1, 2, 3.",
     "ha": "Look at replication.",
     "console": "Watch a cluster live, fail over, replay what was recorded.",
     "failover": "Make another node of a replica set its master.",
+    "raft": "Look at DLEDGER groups, which elect their masters, and change them.",
     "log": "Read, verify and compare commitlogs without a running node.",
     "record": "Keep what a cluster says of itself, to replay it later.",
     "bundle": "Pack what is known of an incident into one file, without secrets.",
@@ -96,6 +97,7 @@ def cli() -> None:
                             trioha consume -n 127.0.0.1:9876 -t T -g G --count 1
     Watch replication:      trioha ha status -n 127.0.0.1:9876
     Change masters:         trioha failover broker-a --dry-run -n 127.0.0.1:9876
+    They elect themselves:  trioha run cluster 3n-dledger; trioha raft status
 
     Exit codes: 0 ok, 1 failed, 2 usage, 3 unknown, 4 unreachable, 5 refused, 130 interrupted.
     """

@@ -11,7 +11,14 @@ from enum import IntEnum
 
 import click
 
-from trioha.errors import CommandError, ConfigError, LocalProtocolError, TriohaError, Unreachable
+from trioha.errors import (
+    CommandError,
+    ConfigError,
+    LocalProtocolError,
+    OutcomeUnknown,
+    TriohaError,
+    Unreachable,
+)
 
 
 class ExitCode(IntEnum):
@@ -81,19 +88,13 @@ def report(error: BaseException) -> int:
 def _exit_code(error: BaseException) -> ExitCode:
     if isinstance(error, ConfigError):
         return ExitCode.USAGE
-    if _is_outcome_unknown(error):
+    if isinstance(error, OutcomeUnknown):
         return ExitCode.UNKNOWN
     if isinstance(error, Unreachable):
         return ExitCode.UNREACHABLE
     if isinstance(error, CommandError):
         return ExitCode.REFUSED
     return ExitCode.FAILED
-
-
-def _is_outcome_unknown(error: BaseException) -> bool:
-    # Commands without a client must not pay for importing it: not loaded, it raised nothing.
-    errors = sys.modules.get("trioha.client.errors")
-    return errors is not None and isinstance(error, errors.SendOutcomeUnknown)
 
 
 def in_words(error: BaseException) -> str:

@@ -13,20 +13,25 @@ import trio
 
 from trioha.cli.client_options import namesrv_option, timeout_option
 from trioha.cli.failures import ExitCode
+from trioha.cli.ha_problems import NOT_TRIOHA, problems_of
+from trioha.cli.ha_raft import (
+    groups_in_words,
+    groups_without_leader,
+    problems_of_groups,
+    without_groups,
+)
 from trioha.cli.ha_recover import recover_command
 from trioha.cli.ha_resync import resync_command
-from trioha.cli.ha_terms import disagreements, problems_of_terms, terms_in_words
+from trioha.cli.ha_terms import disagreements, terms_in_words
 from trioha.cli.output import age_in_words, output_option, print_json, size_in_words, table
 from trioha.client import Admin, ClusterConfig, open_admin
 from trioha.errors import CommandError, RemoteProtocolError, TriohaError
+from trioha.watch.raft import member_number, members_told
 from trioha.wire.codes import ResponseCode
 
 Status = dict[str, Any]
 
-_NOT_TRIOHA = "not a trioha node (role and offsets from runtime info)"
 _ERROR_COLUMNS = 100
-_QUIET_INTERVALS = 3
-"""Heartbeats missed before a link is called quiet; it is closed at its housekeeping limit."""
 
 
 @click.group("ha")
@@ -59,9 +64,12 @@ def status(ctx: click.Context, namesrv: str, timeout_s: float, output: str) -> N
     a set that was failed over also has its history of masters, newest last. CUTS are folders of
     what a deposed master had to give up. See `trioha failover`, `ha recover`, `ha resync`.
 
-    
+    A DLEDGER group is shown member by member, each with its role, its term and what it lacks of its
+    leader's log; `trioha raft status` has more of it.
+
+    \b
     Exit codes: 0 every registered broker answered, and all that are of one set believe in the same
-    master; 1 they do not; 4 a broker does not answer.
+    master; 1 they do not, or a DLEDGER group has no leader; 4 a broker does not answer.
     """
     brokers, all_answered = trio.run(cluster_status, namesrv, timeout_s)
     if output == "json":
@@ -70,7 +78,8 @@ def status(ctx: click.Context, namesrv: str, timeout_s: float, output: str) -> N
         click.echo(status_in_words(brokers))
     if not all_answered:
         ctx.exit(ExitCode.UNREACHABLE)
-    ctx.exit(ExitCode.FAILED if disagreements(brokers) else ExitCode.OK)
+    is_wrong = disagreements(without_groups(brokers)) or groups_without_leader(brokers)
+    ctx.exit(ExitCode.FAILED if is_wrong else ExitCode.OK)
 
 
 async def cluster_status(namesrv: str, timeout_s: float) -> tuple[list[Status], bool]:
@@ -120,7 +129,9 @@ def _unregistered(brokers: Sequence[Status]) -> list[Status]:
     known = {broker["address"] for broker in brokers}
     found: dict[str, Status] = {}
     for broker in brokers:
-        for home_id, address in (broker.get("members") or {}).items():
+        told = list((broker.get("members") or {}).items())
+        told += [(member_number(name), at) for name, at in members_told(broker).items()]
+        for home_id, address in told:
             if address not in known:
                 found[address] = _unknown(broker["name"], int(home_id), address)
                 found[address]["registered"] = False
@@ -171,7 +182,7 @@ async def _ask(admin: Admin, broker: Status) -> bool:
         except CommandError as error:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
-            broker["error"] = _NOT_TRIOHA
+            broker["error"] = NOT_TRIOHA
             _fill_from_runtime_info(broker, await admin.runtime_info(address))
             return True
         # The name server's word stands for who it is: that is what clients go by.
@@ -216,16 +227,17 @@ def status_in_words(brokers: Sequence[Status]) -> str:
     """Tables for people, and a sentence for each problem."""
     if not brokers:
         return "No broker is registered with this name server."
-    parts = [_broker_table(brokers), *terms_in_words(brokers)]
+    pairs = without_groups(brokers)
+    parts = [_broker_table(brokers), *groups_in_words(brokers), *terms_in_words(pairs)]
     links = [(broker, link) for broker in brokers for link in broker["connections"]]
     if links:
         parts.append(_link_table(links))
-    slaves = [broker for broker in brokers if broker["role"] == "SLAVE" or broker["slave"]]
+    slaves = [broker for broker in pairs if broker["role"] == "SLAVE" or broker["slave"]]
     if slaves:
         parts.append(_slave_table(slaves))
     if errors := list(_last_errors(links, slaves)):
         parts.append(table(("LAST ERROR OF", "AGO", "WHY"), errors))
-    problems = [*disagreements(brokers), *_problems(brokers)]
+    problems = [*disagreements(pairs), *problems_of(pairs), *problems_of_groups(brokers)]
     parts.append("\n".join(f"! {problem}" for problem in problems) or "All is well.")
     return "\n\n".join(parts)
 
@@ -326,71 +338,3 @@ def _last_errors(
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _ERROR_COLUMNS else f"{text[: _ERROR_COLUMNS - 1]}…"
-
-
-def _problems(brokers: Sequence[Status]) -> Iterator[str]:
-    masters = {broker["name"]: broker for broker in brokers if broker["id"] == 0}
-    told: set[str] = set()
-    for broker in brokers:
-        name = broker["name"]
-        who = f"{name} {broker['id']} at {broker['address']}"
-        if broker.get("error") not in (None, _NOT_TRIOHA):
-            yield f"{who}: {broker['error']}"
-            continue
-        if name not in masters and name not in told:
-            told.add(name)
-            yield f"{name}: no master is registered; nothing can be sent to it"
-        yield from problems_of_terms(broker, who)
-        yield from _problems_of_master(broker, who)
-        yield from _problems_of_slave(broker, who, masters.get(name))
-
-
-def _problems_of_master(broker: Status, who: str) -> Iterator[str]:
-    links = broker["connections"]
-    if broker["role"] == "SYNC_MASTER" and not any(link.get("in_sync") for link in links):
-        yield f"{who}: SYNC_MASTER without a slave in sync; sends get SLAVE_NOT_AVAILABLE"
-    for link in links:
-        age, interval = link.get("last_ack_age_s"), link.get("heartbeat_interval_s")
-        if age is not None and interval and age > _QUIET_INTERVALS * interval:
-            yield (
-                f"{who}: slave {link.get('peer')} has been quiet for {age_in_words(age)};"
-                f" the link closes at {age_in_words(link.get('housekeeping_s'))}"
-            )
-        elif link.get("in_sync") is False:
-            seconds = link.get("gap_s")
-            yield (
-                f"{who}: slave {link.get('peer')} is {size_in_words(link.get('gap_bytes'))}"
-                f"{f', {age_in_words(seconds)},' if seconds else ''} behind"
-            )
-        if doubt := link.get("doubt"):
-            yield f"{who}: slave {link.get('peer')}: {doubt}"
-    for absent in broker.get("absent") or []:
-        yield (
-            f"{who}: the slave at {absent.get('host')} is gone since"
-            f" {age_in_words(absent.get('last_error_age_s'))}: {absent.get('last_error')}"
-        )
-    for refusal in broker.get("refusals") or []:
-        yield (
-            f"{who}: refused slave {refusal.get('peer')} {age_in_words(refusal.get('age_s'))}"
-            f" ago: {refusal.get('reason')}"
-        )
-
-
-def _problems_of_slave(broker: Status, who: str, master: Status | None) -> Iterator[str]:
-    slave = broker["slave"]
-    if slave and slave.get("needs_resync"):
-        yield f"{who}: needs `trioha ha resync {broker['name']} --id {broker['id']}`"
-    if slave and slave.get("state") not in (None, "TRANSFER"):
-        state, error = slave["state"], slave.get("last_error")
-        age = slave.get("last_error_age_s")
-        since = f", {age_in_words(age)} ago" if error and age is not None else ""
-        yield f"{who}: follows nobody now (state {state}{since}{f': {error}' if error else ''})"
-    if not broker["id"] or master is None:
-        return
-    begins, ends = master["min_phy_offset"], broker["max_phy_offset"]
-    if begins and ends and ends < begins:
-        yield (
-            f"{who}: its log ends at {ends}, its master's begins at {begins}: what lies between is "
-            "gone from the master, and a Java master sends nothing and says nothing; let "
-            f"`trioha ha resync {broker['name']} --id {broker['id']}` copy anew"
-        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trioha.errors import CommandError, TriohaError
+from trioha.errors import CommandError, OutcomeUnknown, TriohaError
 
 
 class NoRoute(TriohaError):
@@ -17,7 +17,7 @@ class SendRefused(CommandError):
         self.broker = broker
 
 
-class SendOutcomeUnknown(TriohaError):
+class SendOutcomeUnknown(OutcomeUnknown):
     """An attempt was cut off after it left us, and no later one succeeded.
 
     The message may or may not be stored. Sending it again may store it twice, under two offsets

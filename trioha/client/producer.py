@@ -2,7 +2,8 @@
 
 Theory of operation. A send picks a queue, and with it a broker. A refusal that another broker may
 not repeat, a connection that cannot be opened, and one that breaks are tried again elsewhere,
-`attempts_max` times in all. What broke after the request had left may be stored; if no later
+`attempts_max` times in all. What broke after the request had left, and what a DLEDGER master says
+that it does not know (it lost its leadership meanwhile), may be stored; if no later
 attempt succeeds the caller is told so (SendOutcomeUnknown), never that it failed. A broker that is
 silent for `send_timeout_s` is not tried again: the message is most likely stored there.
 """
@@ -24,6 +25,7 @@ from trioha.client.send_header import DEFAULT_TOPIC_QUEUE_NUMS, send_batch_comma
 from trioha.errors import TriohaError, Unreachable
 from trioha.wire.codes import ResponseCode
 from trioha.wire.message_id import UniqueIdGenerator
+from trioha.wire.names import OUTCOME_UNKNOWN
 from trioha.wire.properties import Property
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -183,6 +185,10 @@ class Producer:
                     ),
                     response.ext_int("queueOffset", 0),
                 )
+            if (response.remark or "").startswith(OUTCOME_UNKNOWN):
+                unknown = f"{address} says: {response.remark}"
+                await self._refresh(topic)
+                continue
             refused = SendRefused(response.code, response.remark or "", target.broker_name)
             if response.code not in _RETRIABLE:
                 break

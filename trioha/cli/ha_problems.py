@@ -1,0 +1,83 @@
+"""What `trioha ha status` calls a problem, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from trioha.cli.ha_terms import problems_of_terms
+from trioha.cli.output import age_in_words, size_in_words
+
+Status = dict[str, Any]
+
+NOT_TRIOHA = "not a trioha node (role and offsets from runtime info)"
+_QUIET_INTERVALS = 3
+"""Heartbeats missed before a link is called quiet; it is closed at its housekeeping limit."""
+
+
+def problems_of(brokers: Sequence[Status]) -> Iterator[str]:
+    masters = {broker["name"]: broker for broker in brokers if broker["id"] == 0}
+    told: set[str] = set()
+    for broker in brokers:
+        name = broker["name"]
+        who = f"{name} {broker['id']} at {broker['address']}"
+        if broker.get("error") not in (None, NOT_TRIOHA):
+            yield f"{who}: {broker['error']}"
+            continue
+        if name not in masters and name not in told:
+            told.add(name)
+            yield f"{name}: no master is registered; nothing can be sent to it"
+        yield from problems_of_terms(broker, who)
+        yield from _problems_of_master(broker, who)
+        yield from _problems_of_slave(broker, who, masters.get(name))
+
+
+def _problems_of_master(broker: Status, who: str) -> Iterator[str]:
+    links = broker["connections"]
+    if broker["role"] == "SYNC_MASTER" and not any(link.get("in_sync") for link in links):
+        yield f"{who}: SYNC_MASTER without a slave in sync; sends get SLAVE_NOT_AVAILABLE"
+    for link in links:
+        age, interval = link.get("last_ack_age_s"), link.get("heartbeat_interval_s")
+        if age is not None and interval and age > _QUIET_INTERVALS * interval:
+            yield (
+                f"{who}: slave {link.get('peer')} has been quiet for {age_in_words(age)};"
+                f" the link closes at {age_in_words(link.get('housekeeping_s'))}"
+            )
+        elif link.get("in_sync") is False:
+            seconds = link.get("gap_s")
+            yield (
+                f"{who}: slave {link.get('peer')} is {size_in_words(link.get('gap_bytes'))}"
+                f"{f', {age_in_words(seconds)},' if seconds else ''} behind"
+            )
+        if doubt := link.get("doubt"):
+            yield f"{who}: slave {link.get('peer')}: {doubt}"
+    for absent in broker.get("absent") or []:
+        yield (
+            f"{who}: the slave at {absent.get('host')} is gone since"
+            f" {age_in_words(absent.get('last_error_age_s'))}: {absent.get('last_error')}"
+        )
+    for refusal in broker.get("refusals") or []:
+        yield (
+            f"{who}: refused slave {refusal.get('peer')} {age_in_words(refusal.get('age_s'))}"
+            f" ago: {refusal.get('reason')}"
+        )
+
+
+def _problems_of_slave(broker: Status, who: str, master: Status | None) -> Iterator[str]:
+    slave = broker["slave"]
+    if slave and slave.get("needs_resync"):
+        yield f"{who}: needs `trioha ha resync {broker['name']} --id {broker['id']}`"
+    if slave and slave.get("state") not in (None, "TRANSFER"):
+        state, error = slave["state"], slave.get("last_error")
+        age = slave.get("last_error_age_s")
+        since = f", {age_in_words(age)} ago" if error and age is not None else ""
+        yield f"{who}: follows nobody now (state {state}{since}{f': {error}' if error else ''})"
+    if not broker["id"] or master is None:
+        return
+    begins, ends = master["min_phy_offset"], broker["max_phy_offset"]
+    if begins and ends and ends < begins:
+        yield (
+            f"{who}: its log ends at {ends}, its master's begins at {begins}: what lies between is "
+            "gone from the master, and a Java master sends nothing and says nothing; let "
+            f"`trioha ha resync {broker['name']} --id {broker['id']}` copy anew"
+        )

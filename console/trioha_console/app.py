@@ -32,6 +32,7 @@ from trioha_console.screens.detail import DetailScreen
 from trioha_console.screens.failover import FailoverScreen
 from trioha_console.screens.group import GroupScreen
 from trioha_console.screens.node import NodeScreen
+from trioha_console.screens.transfer import TransferScreen
 from trioha_console.source import Source
 from trioha_console.themes import THEMES
 from trioha_console.views.alerts import AlertsView
@@ -228,7 +229,7 @@ class ConsoleApp(CommandActions, App[None]):
             bar.draw()
         if self.frame is None:
             return
-        if isinstance(self.screen, DetailScreen):
+        if isinstance(self.screen, DetailScreen | TransferScreen):
             self.screen.show(self.frame)
         elif self.screen is self.main:
             self.view.show(self.frame)
@@ -336,10 +337,18 @@ class ConsoleApp(CommandActions, App[None]):
         if not self.source.live:
             self.notify("This is a recording: nothing can be changed.", severity="warning")
             return
+        one = self.frame.snapshot.set_of(broker_name) if self.frame is not None else None
+        if one is not None and one.is_raft:
+            self.action_transfer(broker_name)
+            return
         screen = FailoverScreen(
             self.source, self.source.namesrvs, broker_name, armed=self.armed, to=to
         )
         self._open(screen)
+
+    def action_transfer(self, broker_name: str, member: str = "") -> None:
+        """As `action_failover`, for a group that elects its leader."""
+        self._open(TransferScreen(self.source, broker_name, armed=self.armed, to=member))
 
     def _open(self, screen: Screen[None]) -> None:
         def closed(_: object) -> None:
@@ -357,7 +366,8 @@ class ConsoleApp(CommandActions, App[None]):
     # Leaving.
 
     async def action_quit(self) -> None:
-        if any(isinstance(one, FailoverScreen) and one.in_progress for one in self.screen_stack):
+        wizards = (FailoverScreen, TransferScreen)
+        if any(isinstance(one, wizards) and one.in_progress for one in self.screen_stack):
             self.notify("A failover runs; it ends by itself. Leave after it.", severity="warning")
             return
         self._remember()

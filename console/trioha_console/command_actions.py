@@ -136,9 +136,13 @@ class CommandActions(ReplayActions):
         name, _, number = rest.partition(" ")
         if app.frame is None or not name:
             raise TriohaError("name a broker: `:failover BROKER [ID]`")
-        if app.frame.snapshot.set_of(name) is None:
+        found = app.frame.snapshot.set_of(name)
+        if found is None:
             names = ", ".join(sorted(one.name for one in app.frame.snapshot.sets))
             raise TriohaError(f"no broker {name}; there are {names or 'none'}")
+        if found.is_raft and app.source.live:
+            app.action_transfer(name, number)
+            return
         if number and not number.isdecimal():
             raise TriohaError(f"an id is a number, not {number}")
         app.action_failover(name, int(number) if number else None)

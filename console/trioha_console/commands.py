@@ -35,7 +35,10 @@ COMMANDS: Sequence[Command] = (
     Command("alerts", (), "[FILTER]", "Alerts.", "view"),
     Command("goto", ("node",), "BROKER[ ID]|ADDRESS", "Open a node.", "goto"),
     Command("group", (), "NAME", "Open a consumer group.", "group"),
-    Command("failover", ("switch",), "BROKER [ID]", "Fail over, or switch as planned.", "failover"),
+    Command(
+        *("failover", ("switch", "transfer"), "BROKER [ID]"),
+        *("Fail over; a group hands over.", "failover"),
+    ),
     Command("filter", (), "[WORDS]", "Show rows with these words; !word without.", "filter"),
     Command("sort", (), "COLUMN [down]", "Sort the table.", "sort"),
     Command("export", ("save",), "csv|json [FILE]", "Write the table to a file.", "export"),

@@ -35,6 +35,7 @@ from trioha_console.screens.node_tables import (
     terms_of,
 )
 from trioha_console.source import Source
+from trioha_console.views.raft_facts import members_of
 from trioha_console.widgets.chart import Chart
 from trioha_console.widgets.facts import FactList
 from trioha_console.widgets.grid import Grid
@@ -98,14 +99,17 @@ class NodeScreen(DetailScreen):
             self.set_title(Content(f"{self.address}: not among the nodes any more"))
             return
         condition = condition_of(replica)
-        title: Cell = ((f"{replica.name} {replica.registered_id}  ", "title"),)
+        who = replica.member_id or replica.registered_id
+        title: Cell = ((f"{replica.name} {who}  ", "title"),)
         title += ((f"{replica.address}  ", "strong"), *condition_cell(condition))
         if condition.why:
             title += ((f"  {condition.why}", "dim"),)
         self.set_title(content_of(title))
         self.query_one("#node-facts", FactList).show((("the node", "title"),), node_facts(replica))
-        terms = terms_of(replica)
-        self.query_one("#node-terms", FactList).show((("terms of mastership", "title"),), terms)
+        said, lines = "terms of mastership", terms_of(replica)
+        if replica.raft is not None:
+            said, lines = "members of the group", members_of(replica.raft)
+        self.query_one("#node-terms", FactList).show(((said, "title"),), lines)
         chart = self.query_one(Chart)
         history = frame.history.of(self.address)
         series = history.put_rate if replica.is_master else history.gap

@@ -14,6 +14,7 @@ from trioha.words import age_in_words, size_in_words
 from trioha_console import columns
 from trioha_console.arrange import Shape
 from trioha_console.cells import Cell, Column, cell
+from trioha_console.views.raft_facts import own_facts
 
 _BAD_WORDS = ("lost", "refused", "fenced", "failed", "disconnected", "expired", "error", "full")
 
@@ -149,13 +150,7 @@ def node_facts(replica: Replica) -> list[tuple[str, Cell]]:
         *([("error", cell(told.error, "bad"))] if told.error else []),
         ("version", cell(replica.version)),
         ("up for", cell(age_in_words(replica.uptime_s))),
-        ("role", cell(replica.role)),
-        ("standing", cell(replica.standing)),
-        ("home id", cell(replica.home_id)),
-        ("epoch", cell(replica.epoch)),
-        ("log begins", cell(replica.min_phy_offset)),
-        ("log ends", cell(replica.max_phy_offset)),
-        ("flushed", cell(replica.flushed_offset)),
+        *(_standing_facts(replica) if replica.raft is None else own_facts(replica.raft)),
         ("dispatched", cell(replica.dispatched_offset)),
         ("log holds", cell(log)),
         ("disk", cell(None if replica.disk_ratio is None else f"{replica.disk_ratio:.0%} full")),
@@ -165,6 +160,18 @@ def node_facts(replica: Replica) -> list[tuple[str, Cell]]:
         ("puts waiting", cell(replica.puts_waiting)),
     ]
     return facts
+
+
+def _standing_facts(replica: Replica) -> list[tuple[str, Cell]]:
+    return [
+        ("role", cell(replica.role)),
+        ("standing", cell(replica.standing)),
+        ("home id", cell(replica.home_id)),
+        ("epoch", cell(replica.epoch)),
+        ("log begins", cell(replica.min_phy_offset)),
+        ("log ends", cell(replica.max_phy_offset)),
+        ("flushed", cell(replica.flushed_offset)),
+    ]
 
 
 def terms_of(replica: Replica) -> list[tuple[str, Cell]]:

@@ -11,6 +11,7 @@ from trioha.words import age_in_words, count_in_words, size_in_words
 from trioha_console.cells import NOTHING, Cell, cell
 from trioha_console.heartbeat import heartbeat_cell
 from trioha_console.roles import LEVEL_ROLES, condition_cell
+from trioha_console.views.raft_facts import follower_facts, group_facts, own_facts
 from trioha_console.widgets.facts import Facts
 
 _BAR_WIDTH = 24
@@ -24,6 +25,9 @@ def master_facts(replica: Replica) -> Panel:
     title: Cell = (("master's end  ", "title"), (master.address if master else "no master", ""))
     if master is None:
         return title, [("", cell("No master is known that it could follow.", "warn"))]
+    if master.raft is not None:
+        row = master.raft.follower(replica.member_id or "")
+        return follower_facts(master, row, _freshness(master.answer))
     facts = [("told", _freshness(master.answer))]
     if link is None:
         facts += [("", cell("It has no link to this slave.", "bad"))]
@@ -56,6 +60,8 @@ def slave_facts(replica: Replica) -> Panel:
     facts: list[tuple[str, Cell]] = [("told", _freshness(replica.answer))]
     if condition.why:
         facts.append(("", cell(condition.why, LEVEL_ROLES[condition.level])))
+    if replica.raft is not None:
+        return ((("its own end  ", "title"), *title[1:]), [*facts, *own_facts(replica.raft)])
     facts.append(("ends", _end(replica)))
     if own is not None:
         facts += [
@@ -74,6 +80,10 @@ def set_facts(
     one: ReplicaSet, namesrvs: Sequence[Namesrv], master: Replica | None
 ) -> tuple[Panel, Panel]:
     """What the set is, and whom each name server routes its clients to."""
+    routes: Panel = ((("name servers route to", "title"),), _beliefs(one, namesrvs))
+    if one.is_raft:
+        told = NOTHING if one.master is None else _freshness(one.master.answer)
+        return group_facts(one, told), routes
     condition = condition_of_set(one)
     title: Cell = (("replica set  ", "title"), (one.name, "strong"), ("  ", ""))
     title += condition_cell(condition)
@@ -99,7 +109,7 @@ def set_facts(
             ("refused", cell(f"{peer.peer} {age_in_words(peer.age_s)} ago: {peer.reason}", "warn"))
             for peer in shown.refusals
         ]
-    return (title, facts), ((("name servers route to", "title"),), _beliefs(one, namesrvs))
+    return (title, facts), routes
 
 
 def _beliefs(one: ReplicaSet, namesrvs: Sequence[Namesrv]) -> Facts:

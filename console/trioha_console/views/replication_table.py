@@ -71,7 +71,9 @@ def _name(line: Line, _: int) -> Cell:
             (f" {line.set.name}", "strong"),
             (f"  {line.set.cluster}", "dim"),
         )
-    number = replica.home_id if replica.home_id is not None else replica.registered_id
+    number = replica.member_id or replica.home_id
+    if number is None:
+        number = replica.registered_id
     gone = "" if replica.registered else "dim"
     return (
         ("  ", ""),
@@ -203,7 +205,7 @@ SHAPE: Shape[Line] = Shape(
     search=_search,
     group=lambda line: line.identity[:2],
     columns=(
-        Column(title="REPLICA", cell=_name, width=24, width_max=34, key=lambda line: line.identity),
+        Column(title="REPLICA", cell=_name, width=22, width_max=34, key=lambda line: line.identity),
         Column(
             title="STATE",
             cell=_state,
@@ -211,7 +213,7 @@ SHAPE: Shape[Line] = Shape(
             width_max=15,
             key=lambda line: (int(line.condition.level), line.condition.word),
         ),
-        Column(title="ROLE", cell=_role, width=6),
+        Column(title="ROLE", cell=_role, width=8, width_max=13),
         _plain("epoch", "EP", 3, 1),
         _plain("min_phy_offset", "BEGINS", 12, 8),
         _plain("max_phy_offset", "ENDS", 12, 5),

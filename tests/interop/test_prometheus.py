@@ -95,6 +95,7 @@ def test_pages_are_clean_and_a_real_prometheus_scrapes_them(
     assert {group["name"] for group in loaded} == {
         "trioha-replication",
         "trioha-failover",
+        "trioha-raft",
         "trioha-namesrv",
         "trioha-broker",
     }

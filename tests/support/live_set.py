@@ -55,8 +55,11 @@ class Broker:
     async def start(self) -> None:
         self.events = RecordedEvents()
         addresses: BrokerAddresses = await self.nursery.start(self._run)
-        listen, ha_listen = map(parse_address, (addresses.listen, addresses.ha_listen))
-        self.config = attrs.evolve(self.config, listen_port=listen[1], ha_listen_port=ha_listen[1])
+        _, port = parse_address(addresses.listen)
+        self.config = attrs.evolve(self.config, listen_port=port)
+        if addresses.ha_listen:  # a member of a DLEDGER group has none
+            _, ha_port = parse_address(addresses.ha_listen)
+            self.config = attrs.evolve(self.config, ha_listen_port=ha_port)
 
     async def stop(self) -> None:
         self._shutdown.set()

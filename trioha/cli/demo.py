@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +14,14 @@ import trio
 
 from trioha.cli.cluster import Member, broker_arguments
 from trioha.cli.demo_load import PRODUCER, SENDERS, TOPIC, Ledger
+from trioha.cli.demo_telling import (
+    STEP_PATIENCE_S,
+    environment,
+    indented,
+    interrupt_on,
+    say_death,
+    step,
+)
 from trioha.cli.failover import plan_in_words, step_in_words
 from trioha.cli.ha import cluster_status, status_in_words
 from trioha.cli.output import size_in_words
@@ -29,9 +34,6 @@ from trioha.services.signals import watch_signals
 from trioha.store.inspect import diff_logs
 from trioha.supervisor import Node, Supervisor, open_supervisor
 
-QUEUES = 4
-STEP_PATIENCE_S = 30.0
-"""For each step. All of them together take some seconds; a loaded machine gets more."""
 LOAD_BEFORE_KILL = 500
 LOAD_AFTER_FAILOVER = 500
 _HOST = "127.0.0.1:0"
@@ -47,12 +49,13 @@ _SETTINGS = (
 
 
 @click.command("demo")
+@click.option("--raft", is_flag=True, help="Three brokers that elect their master themselves.")
 @click.option("--keep", is_flag=True, help="Leave the cluster running and print its addresses.")
 @click.option(
     "--count", type=click.IntRange(10, 200_000), default=3000, show_default=True, metavar="N"
 )
 @click.pass_context
-def command(ctx: click.Context, keep: bool, count: int) -> None:
+def command(ctx: click.Context, raft: bool, keep: bool, count: int) -> None:
     """Show on this machine what trioha promises, with real processes on free loopback ports.
 
     Starts a name server, a SYNC_MASTER and its slave in a temporary directory, sends and consumes
@@ -60,12 +63,18 @@ def command(ctx: click.Context, keep: bool, count: int) -> None:
     the old master return, and accounts for every acknowledged message. Takes about 10 s. Exit code
     0 only if every check held.
 
+    With --raft the same with a DLEDGER group of three: the leader is killed, and nobody gives a
+    command; the other two elect one of themselves. Takes about 15 s.
+
     \b
     trioha demo
+    trioha demo --raft
     trioha demo --keep
     """
+    from trioha.cli.demo_raft import RaftDemo
+
     directory = Path(tempfile.mkdtemp(prefix="trioha-demo-"))
-    demo = Demo(directory, count, keep)
+    demo = (RaftDemo if raft else Demo)(directory, count, keep)
     try:
         trio.run(demo.run)
     finally:
@@ -93,14 +102,14 @@ class Demo:
         shutdown = trio.Event()
         async with trio.open_nursery() as nursery:
             await nursery.start(watch_signals, shutdown, name="signals")
-            nursery.start_soon(_interrupt_on, shutdown, name="interrupt")
-            async with open_supervisor(on_death=_say_death) as supervisor:
+            nursery.start_soon(interrupt_on, shutdown, name="interrupt")
+            async with open_supervisor(on_death=say_death) as supervisor:
                 await self._tell(supervisor)
             nursery.cancel_scope.cancel()
 
     async def _tell(self, supervisor: Supervisor) -> None:
         click.echo(f"A name server, a SYNC_MASTER and its slave, in {self.directory}")
-        async with _step("Start them, a process each"):
+        async with step("Start them, a process each"):
             namesrv = await self._start(
                 supervisor,
                 "namesrv",
@@ -115,17 +124,17 @@ class Demo:
             await self._wait_in_sync()
             self._held("the slave follows the master")
         async with open_producer(self.namesrv, group="demo-senders", config=PRODUCER) as producer:
-            async with _step(f"Send {self.count} messages; each OK waits until the slave has it"):
+            async with step(f"Send {self.count} messages; each OK waits until the slave has it"):
                 await self._send(producer)
-            async with _step("Consume half of them"):
+            async with step("Consume half of them"):
                 half = set(sorted(self.ledger.acknowledged)[: self.count // 2])
                 await self.ledger.consume(self.namesrv, half)
                 self._held(f"{len(self.ledger.received)} arrived; the group's progress is stored")
             master = await self._lose_the_master(supervisor, producer, master)
-        async with _step("Look at both (trioha ha status)"):
+        async with step("Look at both (trioha ha status)"):
             await self._wait_in_sync()
             brokers, _ = await cluster_status(self.namesrv, STEP_PATIENCE_S)
-            click.echo(_indented(status_in_words(brokers)))
+            click.echo(indented(status_in_words(brokers)))
         await self._account(master, slave)
         self.all_held = True
         self._say_what_happened([namesrv, master, slave])
@@ -137,14 +146,14 @@ class Demo:
         async with trio.open_nursery() as senders:
             for _ in range(SENDERS):
                 senders.start_soon(self.ledger.send_for_ever, producer)
-            async with _step(f"{SENDERS} senders at it: kill the master (SIGKILL)"):
+            async with step(f"{SENDERS} senders at it: kill the master (SIGKILL)"):
                 await self.ledger.wait_acknowledged(LOAD_BEFORE_KILL)
                 await supervisor.kill(master)
                 self.killed_s = time.monotonic()
                 self._held(f"pid {master.pid} is dead, in the middle of its work")
-            async with _step("Fail over to the slave (trioha failover broker-a)"):
+            async with step("Fail over to the slave (trioha failover broker-a)"):
                 await self._fail_over()
-            async with _step("The old master comes back"):
+            async with step("The old master comes back"):
                 address = str(master.facts["listen"])
                 ha_port = str(master.facts["ha"]).rpartition(":")[2]
                 master = await self._start_broker(
@@ -161,7 +170,7 @@ class Demo:
         began_s = time.monotonic()
         async with open_cluster(self.namesrv) as cluster:
             plan = await plan_failover(cluster, new_order(cluster, _MASTER.name))
-            click.echo(_indented(plan_in_words(plan)))
+            click.echo(indented(plan_in_words(plan)))
             outcome = await run_failover(
                 cluster,
                 new_order(cluster, _MASTER.name, confirmed=plan),
@@ -178,7 +187,7 @@ class Demo:
     async def _account(self, master: Node, slave: Node) -> None:
         ledger = self.ledger
         acknowledged = set(ledger.acknowledged)
-        async with _step(f"Account for all {ledger.next_number} messages that were ever sent"):
+        async with step(f"Account for all {ledger.next_number} messages that were ever sent"):
             await ledger.consume(self.namesrv, acknowledged)
             self._held(
                 f"each of {len(acknowledged)} acknowledged ones was consumed, "
@@ -218,7 +227,7 @@ class Demo:
             name,
             arguments,
             log=self.directory / f"{name}.log",
-            environment=_environment(),
+            environment=environment(),
             detached=self.keep,
         )
         click.echo(f"   {name:<12} {node.address:<21} pid {node.pid}")
@@ -244,20 +253,7 @@ class Demo:
                 await trio.sleep(0.02)
 
     async def _send(self, producer: Producer) -> None:
-        async with open_admin(self.namesrv) as admin:
-            await admin.create_topic(TOPIC, queue_nums=QUEUES)
-            await admin.wait_route(TOPIC, QUEUES)
-        began = time.perf_counter()
-        numbers = iter(range(self.count))
-
-        async def send() -> None:
-            for _ in numbers:
-                await self.ledger.send_next(producer)
-
-        async with trio.open_nursery() as nursery:
-            for _ in range(SENDERS):
-                nursery.start_soon(send)
-        elapsed = time.perf_counter() - began
+        elapsed = await self.ledger.send(self.namesrv, producer, self.count)
         count = len(self.ledger.acknowledged)
         self._held(
             f"{count} acknowledged in {elapsed:.1f} s, {count / elapsed:.0f}/s",
@@ -310,32 +306,3 @@ def _cut_in_words(node: Node) -> str:
         f"The old master cut {size_in_words(sum(sizes))}\n"
         "that nobody else had (kept below `cut` in its store), and follows."
     )
-
-
-def _environment() -> dict[str, str]:
-    """Ours, without settings meant for other nodes."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("TRIOHA_")}
-
-
-@asynccontextmanager
-async def _step(title: str) -> AsyncIterator[None]:
-    click.echo(f"\n{title}")
-    try:
-        with trio.fail_after(STEP_PATIENCE_S):
-            yield
-    except trio.TooSlowError:
-        raise TriohaError(f"not done within {STEP_PATIENCE_S:g} s: {title}") from None
-
-
-async def _interrupt_on(shutdown: trio.Event) -> None:
-    await shutdown.wait()
-    raise KeyboardInterrupt
-
-
-def _say_death(node: Node) -> None:
-    click.echo(f"   {node.name} died, exit code {node.process.returncode}; it said last:", err=True)
-    click.echo(_indented("\n".join(node.tail())), err=True)
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"   {line}" for line in text.splitlines())

@@ -20,12 +20,14 @@ from trioha.client import (
     SendOutcomeUnknown,
     SendRefused,
     SendStatus,
+    open_admin,
     open_push_consumer,
 )
 from trioha.errors import Unreachable
 from trioha.store.inspect import iter_records
 from trioha.wire.record import Record
 
+QUEUES = 4
 TOPIC = "demo"
 GROUP = "demo-readers"
 BODY_BYTES = 128
@@ -90,6 +92,23 @@ class Ledger:
             self.unsafe.add(number)
         self._progress.set()
         return True
+
+    async def send(self, namesrv: str, producer: Producer, count: int) -> float:
+        """Make the topic and send `count` messages, many at a time; returns the seconds."""
+        async with open_admin(namesrv) as admin:
+            await admin.create_topic(TOPIC, queue_nums=QUEUES)
+            await admin.wait_route(TOPIC, QUEUES)
+        began_s = time.perf_counter()
+        numbers = iter(range(count))
+
+        async def send() -> None:
+            for _ in numbers:
+                await self.send_next(producer)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(SENDERS):
+                nursery.start_soon(send)
+        return time.perf_counter() - began_s
 
     async def send_for_ever(self, producer: Producer) -> None:
         """One of the senders under load."""

@@ -84,6 +84,12 @@ def broker(**flags: Any) -> None:
     trioha run broker --name broker-a --id 1 --role SLAVE --listen 127.0.0.1:11911 \\
         --namesrv 127.0.0.1:9876 --store /var/lib/trioha/a-slave
     trioha run broker --config broker.conf --set flushDiskType=SYNC_FLUSH
+
+    \b
+    One of three that elect their master (DLEDGER mode; n1 and n2 alike, docs/raft.md):
+    trioha run broker --name broker-a --listen 10.0.0.1:10911 --namesrv 10.0.0.9:9876 \\
+        --store /var/lib/trioha/a --set enableDLegerCommitLog=true --set dLegerSelfId=n0 \\
+        --set "dLegerPeers=n0-10.0.0.1:10911;n1-10.0.0.2:10911;n2-10.0.0.3:10911"
     """
     from trioha.services.broker import serve_broker
     from trioha.services.introspection import NodeProcess
@@ -122,7 +128,9 @@ def broker(**flags: Any) -> None:
 
 
 @command.command("cluster")
-@click.argument("layout", type=click.Choice(["2m-2s-async", "2m-2s-sync", "2m-noslave"]))
+@click.argument(
+    "layout", type=click.Choice(["2m-2s-async", "2m-2s-sync", "2m-noslave", "3n-dledger"])
+)
 @address_option("--listen", "Address of the name server.  [default: 127.0.0.1:9876]")
 @click.option(
     "--broker-port",
@@ -155,9 +163,11 @@ def cluster(
     2m-2s-async  two ASYNC_MASTERs, a slave each
     2m-2s-sync   two SYNC_MASTERs, a slave each
     2m-noslave   two ASYNC_MASTERs alone
+    3n-dledger   one DLEDGER group of three, which elects its master itself
     \b
     trioha run cluster 2m-2s-sync --dir /tmp/cluster
     trioha run cluster 2m-noslave --listen 127.0.0.1:0 --broker-port 0
+    trioha run cluster 3n-dledger --dir /tmp/group
 
     A node that dies is reported and not restarted. Exit code 1 if one did.
     """

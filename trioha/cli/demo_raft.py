@@ -1,0 +1,277 @@
+"""`trioha demo --raft`: a group of three real processes, and what it does when its leader dies."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import attrs
+import click
+import trio
+
+from trioha.cli.cluster import RaftGroup, free_ports
+from trioha.cli.demo_load import PRODUCER, SENDERS, Ledger
+from trioha.cli.demo_telling import (
+    environment,
+    indented,
+    interrupt_on,
+    say_death,
+    step,
+)
+from trioha.cli.output import size_in_words
+from trioha.cli.raft_words import groups_in_words
+from trioha.client import Producer, open_producer
+from trioha.client.raft import look_at_groups, run_change
+from trioha.errors import TriohaError
+from trioha.services.signals import watch_signals
+from trioha.services.transport import format_address
+from trioha.store.inspect import diff_logs
+from trioha.supervisor import Node, Supervisor, open_supervisor
+from trioha.watch.raft import RaftState
+from trioha.watch.raft_change import Do, plan_change
+from trioha.watch.snapshot import ReplicaSet
+
+NAME = "broker-a"
+MEMBERS = ("n0", "n1", "n2")
+LOAD_BEFORE_KILL = 500
+LOAD_AFTER_ELECTION = 500
+_HOST = "127.0.0.1"
+_LOOK_PATIENCE_S = 3.0
+_LOOK_AGAIN_S = 0.02
+_SETTINGS = (
+    # Small files, and no opinion on how full this machine's disk is.
+    *("mappedFileSizeCommitLog=64MiB", "maxHashSlotNum=50000", "maxIndexNum=200000"),
+    *("diskMaxUsedSpaceRatio=99", "diskSpaceWarningLevelRatio=99"),
+)
+
+
+@attrs.define(eq=False)
+class RaftDemo:
+    """The steps, in the order they are told."""
+
+    directory: Path
+    count: int
+    keep: bool
+    namesrv: str = ""
+    ledger: Ledger = attrs.Factory(Ledger)
+    checks_held: int = 0
+    all_held: bool = False
+    election_s: float = 0.0
+    outage_s: float = 0.0
+    began: float = attrs.field(factory=time.monotonic)
+    group: RaftGroup = attrs.field(init=False)
+    nodes: dict[str, Node] = attrs.Factory(dict)
+
+    async def run(self) -> None:
+        """Errors: TriohaError of the first step that did not hold; all processes are stopped."""
+        shutdown = trio.Event()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(watch_signals, shutdown, name="signals")
+            nursery.start_soon(interrupt_on, shutdown, name="interrupt")
+            async with open_supervisor(on_death=say_death) as supervisor:
+                await self._tell(supervisor)
+            nursery.cancel_scope.cancel()
+
+    async def _tell(self, supervisor: Supervisor) -> None:
+        click.echo(f"A name server and three brokers of one DLEDGER group, in {self.directory}")
+        async with step("Start them, a process each"):
+            namesrv = await self._start_all(supervisor)
+            leader = await self._wait_leader()
+            self._held(
+                f"{leader.member_id} was elected, in term {leader.term}; nobody appointed it"
+            )
+            await self._wait_level()
+            self._held("the other two follow it")
+        async with open_producer(self.namesrv, group="demo-senders", config=PRODUCER) as producer:
+            async with step(f"Send {self.count}; each OK waits until two of three have it on disk"):
+                await self._send(producer)
+            async with step("Consume half of them"):
+                half = set(sorted(self.ledger.acknowledged)[: self.count // 2])
+                await self.ledger.consume(self.namesrv, half)
+                self._held(f"{len(self.ledger.received)} arrived; the group's progress is stored")
+            await self._lose_the_leader(supervisor, producer)
+        async with step("Look at the group (trioha raft status)"):
+            click.echo(indented(groups_in_words((await self._wait_level(),))))
+        await self._account()
+        self.all_held = True
+        self._say_what_happened([namesrv, *self.nodes.values()])
+
+    async def _start_all(self, supervisor: Supervisor) -> Node:
+        namesrv = await self._start(
+            supervisor,
+            "namesrv",
+            [
+                *("namesrv", "--listen", f"{_HOST}:0"),
+                *("--set", f"kvConfigPath={self.directory / 'namesrv' / 'kvConfig.json'}"),
+            ],
+        )
+        self.namesrv = namesrv.address
+        ports = free_ports(_HOST, len(MEMBERS))
+        self.group = RaftGroup(NAME, {one: format_address(_HOST, next(ports)) for one in MEMBERS})
+        async with trio.open_nursery() as nursery:
+            for member in MEMBERS:
+                nursery.start_soon(self._start_member, supervisor, member)
+        return namesrv
+
+    async def _start_member(self, supervisor: Supervisor, member: str) -> None:
+        arguments = self.group.arguments(member, self.namesrv, self.directory, _SETTINGS)
+        self.nodes[member] = await self._start(supervisor, self.group.label(member), arguments)
+
+    async def _lose_the_leader(self, supervisor: Supervisor, producer: Producer) -> None:
+        """Under load from here to the end."""
+        old = await self._wait_leader()
+        async with trio.open_nursery() as senders:
+            for _ in range(SENDERS):
+                senders.start_soon(self.ledger.send_for_ever, producer)
+            async with step(f"{SENDERS} senders at it: kill the leader {old.member_id} (SIGKILL)"):
+                await self.ledger.wait_acknowledged(LOAD_BEFORE_KILL)
+                await supervisor.kill(self.nodes[old.member_id])
+                killed_s = time.monotonic()
+                pid = self.nodes[old.member_id].pid
+                self._held(f"pid {pid} is dead, in the middle of its work")
+            async with step("Do nothing"):
+                new = await self._wait_leader(lambda one: (one.term or 0) > (old.term or 0))
+                self.election_s = time.monotonic() - killed_s
+                self._held(
+                    f"{new.member_id} was elected, in term {new.term},"
+                    f" {self.election_s:.1f} s after the kill"
+                )
+                await self.ledger.wait_acknowledged(LOAD_AFTER_ELECTION)
+                first_s = next(one for one in self.ledger.stored_times_s if one > killed_s)
+                self.outage_s = first_s - killed_s
+                self._held(f"senders hear OK again, {self.outage_s:.1f} s after the kill")
+            async with step(f"{old.member_id} comes back"):
+                await self._start_member(supervisor, old.member_id)
+                await self._wait_level()
+                self._held("it follows, gave up what no majority had, and is level")
+            async with step(f"Hand over to {old.member_id} (trioha raft transfer {NAME})"):
+                await self._hand_over(old.member_id)
+            senders.cancel_scope.cancel()
+
+    async def _hand_over(self, member: str) -> None:
+        plan = plan_change(await self._look(), Do.TRANSFER, member)
+        self._held(f"{member} is fit to lead", plan.may_run, "; ".join(plan.refusals))
+        asked_s = time.monotonic()
+        await run_change(self.namesrv, _LOOK_PATIENCE_S, plan)
+        await self.ledger.wait_acknowledged(LOAD_AFTER_ELECTION)
+        times = [asked_s, *(one for one in self.ledger.stored_times_s if one > asked_s)]
+        gap_s = max(after - before for before, after in itertools.pairwise(times))
+        self._held(f"{member} leads; the longest pause of the senders was {1000 * gap_s:.0f} ms")
+
+    async def _account(self) -> None:
+        ledger = self.ledger
+        acknowledged = set(ledger.acknowledged)
+        async with step(f"Account for all {ledger.next_number} messages that were ever sent"):
+            await ledger.consume(self.namesrv, acknowledged)
+            self._held(
+                f"each of {len(acknowledged)} acknowledged ones was consumed, "
+                f"{ledger.received_twice} of all twice",
+                acknowledged <= ledger.received,
+            )
+            await self._wait_level()
+            logs = [Path(str(node.facts["store"])) / "commitlog" for node in self.nodes.values()]
+            for other in logs[1:]:
+                report = await trio.to_thread.run_sync(partial(diff_logs, logs[0], other))
+                self._held("two logs are equal, byte for byte", report.equal, str(report))
+            size = size_in_words(report.end_a - report.begin_a)
+            faults = await trio.to_thread.run_sync(ledger.faults_of, logs[0])
+            self._held(
+                f"in their {size} each is where its sender was told, and no queue offset is"
+                " missing or there twice",
+                not faults,
+                "; ".join(faults[:3]),
+            )
+            rest = [
+                (ledger.refused, "told that there was no master"),
+                (ledger.unknown, "in flight when it was killed, told that nobody knows"),
+            ]
+            for numbers, what in rest:
+                if numbers:
+                    click.echo(f"   and {len(numbers)} {what}")
+
+    async def _start(self, supervisor: Supervisor, name: str, arguments: list[str]) -> Node:
+        node = await supervisor.start(
+            name,
+            arguments,
+            log=self.directory / f"{name}.log",
+            environment=environment(),
+            detached=self.keep,
+        )
+        click.echo(f"   {name:<12} {node.address:<21} pid {node.pid}")
+        return node
+
+    async def _look(self) -> ReplicaSet:
+        """The group as it is once it is registered."""
+        while True:
+            groups = await look_at_groups(self.namesrv, _LOOK_PATIENCE_S)
+            if groups:
+                return groups[0]
+            await trio.sleep(_LOOK_AGAIN_S)
+
+    async def _wait_leader(
+        self, is_it: Callable[[RaftState], bool] = lambda one: True
+    ) -> RaftState:
+        """Who leads, and serves. Not ideal: nobody tells a client, so this asks again."""
+        while True:
+            for state in (await self._look()).raft_states:
+                if state.is_leader and state.is_serving and is_it(state):
+                    return state
+            await trio.sleep(_LOOK_AGAIN_S)
+
+    async def _wait_level(self) -> ReplicaSet:
+        """Until everybody is there and keeps up with one leader."""
+        while True:
+            one = await self._look()
+            states = one.raft_states
+            leaders = [state for state in states if state.is_leader and state.is_serving]
+            if (
+                len(states) == len(MEMBERS)
+                and len(leaders) == 1
+                and all(row.keeps_up for row in leaders[0].followers)
+                and all(state.term == leaders[0].term for state in states)
+                and all(replica.registered for replica in one.replicas)
+            ):
+                return one
+            await trio.sleep(_LOOK_AGAIN_S)
+
+    async def _send(self, producer: Producer) -> None:
+        elapsed = await self.ledger.send(self.namesrv, producer, self.count)
+        count = len(self.ledger.acknowledged)
+        self._held(
+            f"{count} acknowledged in {elapsed:.1f} s, {count / elapsed:.0f}/s",
+            count == self.count,
+            f"{self.count} were sent",
+        )
+
+    def _held(self, what: str, ok: bool = True, details: str = "") -> None:
+        if not ok:
+            raise TriohaError(f"this did not hold: {what}{f' ({details})' if details else ''}")
+        self.checks_held += 1
+        click.echo(f"   ok: {what}")
+
+    def _say_what_happened(self, nodes: list[Node]) -> None:
+        elapsed = time.monotonic() - self.began
+        click.echo(
+            f"\nAll {self.checks_held} checks held, in {elapsed:.1f} s.\n\n"
+            "What you saw: every message was on the disks of two of three before its sender got\n"
+            "OK, so the death of the leader lost none that was acknowledged. The two that were\n"
+            f"left elected one of themselves within {self.election_s:.1f} s, and senders and\n"
+            "readers went on by themselves; the old leader came back, cut what no majority had,\n"
+            "and took the lead again when it was told to.\n"
+        )
+        if not self.keep:
+            click.echo("Try it yourself: trioha demo --raft --keep leaves the group running.")
+            return
+        at = self.namesrv
+        stop = " ".join(str(node.pid) for node in reversed(nodes))
+        click.echo(
+            f"The group is up. Name server: {at}\nStores and logs: {self.directory}\n\n"
+            f"  trioha raft status -n {at}\n"
+            f"  trioha raft transfer {NAME} -n {at}\n"
+            f"  trioha console --write -n {at}\n"
+            f"  kill -9 {nodes[1].pid}                  and look again\n\n"
+            f"Stop it:  kill {stop}  &&  rm -r {self.directory}"
+        )

@@ -1,6 +1,7 @@
 """The one line a node prints on stdout when it serves: addresses that are real, also for port 0.
 
     trioha broker broker-a id=0 role=SYNC_MASTER ready listen=127.0.0.1:10911 ha=… store=… pid=…
+    trioha broker broker-a id=n0 role=DLEDGER ready listen=127.0.0.1:10911 store=… pid=…
     trioha namesrv ready listen=127.0.0.1:9876 http=127.0.0.1:9879 pid=…
 
 With ``--ready-json`` the same as one JSON object. docs/cli.md documents both.
@@ -21,11 +22,12 @@ def broker_facts(
     config: BrokerConfig, *, listen: str, ha_listen: str, vip_listen: str, admin_http: str = ""
 ) -> dict[str, object]:
     """What a broker's ready line says."""
+    is_member = config.enable_d_leger_commit_log
     facts: dict[str, object] = {
         "node": "broker",
         "name": config.broker_name,
-        "id": config.broker_id,
-        "role": config.broker_role.name,
+        "id": config.d_leger_self_id if is_member else config.broker_id,
+        "role": "DLEDGER" if is_member else config.broker_role.name,
         "listen": listen,
         "ha": ha_listen,
         "vip": vip_listen,

@@ -97,6 +97,7 @@ def broker(**flags: Any) -> None:
     options = process_options_from(flags)
     loaded = broker_from(**flags)
     config = loaded.config
+    own_id = config.d_leger_self_id if config.enable_d_leger_commit_log else config.broker_id
 
     async def serve(
         shutdown: trio.Event, events: Any, journal: JournalFile | None, *, task_status: Any
@@ -118,7 +119,7 @@ def broker(**flags: Any) -> None:
 
     run_node(
         serve,
-        node=f"{config.broker_name}:{config.broker_id}",
+        node=f"{config.broker_name}:{own_id}",
         journal_directory=Path(config.store_path_root_dir) / "journal",
         journal_bytes_max=config.journal_bytes_max,
         journal_required=True,

@@ -25,7 +25,7 @@
                 ├─ accept, accept.vip, schedule_message
                 └─ namesrv_registration
 
-What keeps the log on other nodes (`BrokerNode.start_replication`) is another in a DLEDGER group.
+In a DLEDGER group there is ``raft`` in place of the role (`services.dledger_broker`).
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from trioha.services.broker_listeners import (
 )
 from trioha.services.broker_node import BrokerNode
 from trioha.services.clock import Clock
+from trioha.services.dledger_opening import open_dledger_broker
 from trioha.services.http_admin import serve_http
 from trioha.services.introspection import NodeProcess
 from trioha.services.master_slave_node import open_master_slave_node
@@ -69,9 +70,11 @@ async def serve_broker(
         raise ConfigError("enableDLegerCommitLog: no node runs in DLEDGER mode yet; leave it out")
     clock = clock or Clock()
     with open_broker_listeners(config, events) as listeners:
-        node = await open_master_slave_node(
-            listeners.config, listeners.addresses, clock, events, process
+        config = listeners.config
+        open_node = (
+            open_dledger_broker if config.enable_d_leger_commit_log else open_master_slave_node
         )
+        node: BrokerNode = await open_node(config, listeners.addresses, clock, events, process)
         try:
             await _serve_store(node, listeners, shutdown, task_status)
         finally:

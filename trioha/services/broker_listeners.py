@@ -23,6 +23,7 @@ class BrokerAddresses:
 
     listen: str
     ha_listen: str
+    """Empty for a member of a DLEDGER group."""
     vip_listen: str
     """Empty when there is no VIP port."""
     admin_http: str = ""
@@ -58,7 +59,8 @@ def open_broker_listeners(config: BrokerConfig, events: EventSink) -> Iterator[B
 
         remoting = listen(config.listen_port)
         ha_port = config.ha_listen_port
-        ha = listen(remoting.port + 1 if ha_port < 0 and config.listen_port else max(ha_port, 0))
+        ha_port = remoting.port + 1 if ha_port < 0 and config.listen_port else max(ha_port, 0)
+        ha = None if config.enable_d_leger_commit_log else listen(ha_port)
         vip = None
         if config.vip_channel and remoting.port > _VIP_DISTANCE:
             try:
@@ -72,13 +74,13 @@ def open_broker_listeners(config: BrokerConfig, events: EventSink) -> Iterator[B
         settled = attrs.evolve(
             config,
             listen_port=remoting.port,
-            ha_listen_port=ha.port,
+            ha_listen_port=ha_port if ha is None else ha.port,
             broker_ip1=ip1,
             broker_ip2=config.broker_ip2 or ip1,
         )
         addresses = BrokerAddresses(
             listen=format_address(ip1, remoting.port),
-            ha_listen=format_address(settled.broker_ip2, ha.port),
+            ha_listen="" if ha is None else format_address(settled.broker_ip2, ha.port),
             vip_listen="" if vip is None else format_address(ip1, vip.port),
             admin_http="" if admin is None else format_address(ip1, admin.port),
         )

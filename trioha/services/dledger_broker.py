@@ -1,0 +1,296 @@
+"""A broker that is a member of a DLEDGER group: the group keeps its log and elects who serves.
+
+::
+
+    replication
+    ├─ raft                  the member: its alarm, its links, how it begins
+    ├─ raft.role             promotes this node whenever it is elected
+    └─ raft.parked           who waits for a leader, at most three seconds
+
+Theory of operation. What the leader appends goes to the followers in the pass that appended it, and
+to the disk at once. What a majority has on disk is *committed*, and that is when puts are answered,
+parked pulls woken and followers' tables changed, all in the pass that read the deciding answer.
+Everything here is called by the member (`Above`) or by the batches of `BrokerNode`; what a role
+means for clients is the business of `services.dledger_role`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from random import SystemRandom
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+
+from trioha.broker.raft_log import RaftLog
+from trioha.broker.raft_metadata import RaftMetadata, RaftReplicas
+from trioha.broker.raft_visibility import RaftVisibility
+from trioha.config import BrokerConfig, BrokerRole
+from trioha.config_dledger import broker_id_of
+from trioha.dledger.ready import SoftState
+from trioha.ha.epochs import NONCE_BYTES
+from trioha.journal import EventSink
+from trioha.remoting.channel import Channel, Instant
+from trioha.services.alarm import Alarm
+from trioha.services.broker_listeners import BrokerAddresses, BrokerListeners
+from trioha.services.broker_node import BrokerNode
+from trioha.services.clock import Clock
+from trioha.services.dledger_bootstrap import VoteFile
+from trioha.services.dledger_flush import GroupCommit
+from trioha.services.dledger_member import DLedgerMember
+from trioha.services.dledger_reads import CurrentReads
+from trioha.services.dledger_role import GroupRole
+from trioha.services.dledger_seams import MemberSetup
+from trioha.services.event_counts import EventCounts
+from trioha.services.health import Check, writable_check
+from trioha.services.introspection import NodeProcess
+from trioha.services.metrics_families import Families
+from trioha.services.metrics_raft import raft_families
+from trioha.services.namesrv_registration import BrokerIdentity, Refutation
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+
+class DLedgerBroker(BrokerNode):
+    """One member of a group."""
+
+    flush: GroupCommit
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        addresses: BrokerAddresses,
+        ledger: RaftLog,
+        clock: Clock,
+        events: EventSink,
+        started_wall_ms: int,
+        setup: MemberSetup,
+        votes: VoteFile,
+        process: NodeProcess | None = None,
+    ) -> None:
+        counts = EventCounts(events)
+        store = ledger.store
+        self.ledger = ledger
+        self.home_id = broker_id_of(config.d_leger_self_id)
+        self.replicas = RaftReplicas()
+        super().__init__(
+            config,
+            addresses,
+            store,
+            clock,
+            counts,
+            self.replicas,
+            identity_of(config, self.home_id, 0),
+            started_wall_ms=started_wall_ms,
+            process=process,
+        )
+        committed_offset = votes.hard.committed_offset if votes.hard is not None else 0
+        self.visibility = RaftVisibility(store, committed_offset, self.core.on_dispatch)
+        store.on_dispatch = self.visibility.on_dispatch
+        self.member = DLedgerMember(
+            setup,
+            ledger,
+            votes,
+            self,
+            self.flush,
+            self.server.outboxes,
+            clock,
+            counts,
+            SystemRandom(),
+        )
+        self.core.handlers.update(self.member.handlers())
+        self.reads = CurrentReads(self.core.handlers, self.member.read, counts)
+        self.group_role = GroupRole(self)
+        self.parked_alarm = Alarm(
+            clock, lambda: self.group_role.next_deadline_ms, self.group_role.on_time
+        )
+
+    def load_tables(self) -> None:
+        """Read what lies beside the log: it counts where the log says nothing.
+
+        Errors: StoreError when something is there and cannot be read; it names the cure.
+        """
+        core = self.core
+        self.metadata_files.load()
+        # What changes is a record of the log: nothing is kept twice.
+        core.metadata.write = _kept_in_the_log
+        self.raft_metadata = RaftMetadata(
+            self.config,
+            core.metadata,
+            self.replicas,
+            self.store,
+            wall_ms=self.clock.wall_ms,
+            on_failed=self.member.resign,
+            may_append=lambda: self.member.may_append,
+        )
+        core.metadata.on_body = self.on_metadata_body
+        self.ledger.retention_floor = self.raft_metadata.retention_floor
+        self.ledger.on_trim = self.member.log_trimmed
+
+    @property
+    def broker_id(self) -> int:
+        return 0 if self.group_role.serving else self.home_id
+
+    # What was put here.
+
+    def make_flush(self) -> GroupCommit:
+        interval_ms = self.config.flush_interval_consume_queue
+        return GroupCommit(self.store, interval_ms, self.clock, self.events, lambda: self.member)
+
+    def log_grown(self) -> None:
+        self.raft_metadata.on_log_grown()
+        self._seen_end = self.store.max_phy_offset
+        self.member.log_grown()
+
+    def changes_wait(self) -> None:
+        """They are records of the log: whoever waits for those waits for these."""
+
+    def on_metadata_body(self, position: int, body: bytes) -> None:
+        """Into the log, and away: this may be between two batches."""
+        self.raft_metadata.append(position, body)
+        self.member.log_grown()
+
+    # What the member tells: `services.dledger_member.Above`.
+
+    def on_soft_state(self, soft: SoftState) -> None:
+        """Role, term or leader have changed."""
+        self.group_role.on_soft_state(soft)
+
+    def on_commit(self, committed_offset: int) -> None:
+        """Everything below is on the disks of a majority, for good. HOT."""
+        self.visibility.release(committed_offset)
+        self.raft_metadata.on_commit(committed_offset)
+        self.samples.on_acked(committed_offset)
+        super().on_dispatched()
+
+    def on_log_written(self, end_offset: int) -> None:
+        """A follower's log has grown."""
+        self._seen_end = end_offset
+        self.reput.grown_nowait()
+
+    def on_log_cut(self, end_offset: int) -> None:
+        """A follower's log ends sooner, or begins anew."""
+        self._seen_end = end_offset
+        self.visibility.cut(end_offset)
+        if self.store.min_phy_offset == end_offset:
+            self.raft_metadata.reset()
+        else:
+            self.raft_metadata.truncated(end_offset)
+
+    def on_settled(self) -> None:
+        """The member has done what it could for now. HOT."""
+        self.group_role.look()
+
+    # What follows from it, and what there is nothing to do about.
+
+    def on_dispatched(self) -> None:
+        self.raft_metadata.on_dispatched()
+        super().on_dispatched()
+
+    def channel_closed(self, channel: Channel) -> None:
+        self.member.channel_closed(channel)
+        super().channel_closed(channel)
+
+    def is_catching_up(self) -> bool:
+        """A follower's queues are kept level: it may lead the next moment."""
+        return False
+
+    def topic_missed(self) -> None:
+        """It is on its way: a topic's record comes before its first message."""
+
+    def on_master(self, address: str, ha_address: str) -> None:
+        """The group tells who leads, and sooner."""
+
+    def on_refuted(self, found: Refutation) -> None:
+        """A newer leader is heard of from the group; until then nothing is committed here."""
+
+    def become(self, role: BrokerRole) -> None:
+        """Be this for clients and name servers from now on."""
+        self.role = role
+        self.config = attrs.evolve(self.config, broker_role=role)
+        self.core.become(role, self.broker_id)
+        self.events.event(
+            "role",
+            role=role.value,
+            broker_id=self.broker_id,
+            heartbeat_interval_ms=self.config.d_leger_heartbeat_interval,
+            heartbeat_limit_ms=self.config.d_leger_election_timeout_min,
+        )
+        self.registration.identity = identity_of(self.config, self.broker_id, self.member.term)
+        self.registration.topics_changed()
+
+    # Its tasks, and its end.
+
+    def start_storing(self, nursery: trio.Nursery) -> None:
+        """The log is all there is."""
+
+    async def start_replication(self, nursery: trio.Nursery, listeners: BrokerListeners) -> None:
+        nursery.start_soon(self.group_role.run, name="raft.role")
+        nursery.start_soon(self.parked_alarm.run, name="raft.parked")
+        await nursery.start(self.member.run, name="raft")
+
+    async def settle(self, nursery: trio.Nursery) -> None:
+        """Nothing is waited for: an election needs members that may start after this one."""
+
+    async def stop(self) -> None:
+        """Let somebody else lead first, if there is anybody who can."""
+        with trio.move_on_after(self.config.d_leger_election_timeout_max / 1000):
+            await self.member.hand_over()
+            await self.group_role.wait_led()
+        self.group_role.refuse_parked("the broker is shutting down")
+        await super().stop()
+
+    async def wait_level(self) -> None:
+        """Wait until who waits for the group is answered, here or by the new leader."""
+        await super().wait_level()
+        await self.old_routes.wait_idle()
+        await self.group_role.wait_answered()
+
+    # What is told of it.
+
+    def replication_status(self, instant: Instant) -> dict[str, object]:
+        return {
+            "connections": [],
+            "refusals": [],
+            "absent": [],
+            "slave": None,
+            "standing": "MASTER" if self.group_role.serving else "SLAVE",
+            "epoch": self.member.term,
+            "log_epoch": self.member.term,
+            "home_id": self.home_id,
+            "epochs": [],
+            "follows": self.old_routes.master,
+            "ticket": None,
+            "fenced_by": "",
+            "members": {},
+            "sync": True,
+            "raft": {**self.member.status(), "metadata": self.raft_metadata.status()},
+        }
+
+    def replication_checks(self) -> Iterator[Check]:
+        status: Mapping[str, Any] = self.member.status()
+        yield "member", status["bootstrap"] or status["failed"]
+        if self.group_role.serving:
+            yield writable_check(self)
+        else:
+            yield "following", "" if self.member.leader_id else "its group has no leader"
+
+    def replication_families(self, families: Families) -> Iterator[Metric]:
+        return raft_families(self, families)
+
+
+def identity_of(config: BrokerConfig, broker_id: int, term: int) -> BrokerIdentity:
+    """What name servers are told; a leader's claim is as new as its term."""
+    identity = BrokerIdentity.of(attrs.evolve(config, broker_id=broker_id))
+    if broker_id:
+        return identity
+    # One member at most leads a term, so its name will do.
+    nonce = sha256(f"{identity.broker_name} {config.d_leger_self_id}".encode()).digest()
+    return attrs.evolve(identity, epoch=term, epoch_nonce=nonce[:NONCE_BYTES].hex())
+
+
+def _kept_in_the_log(position: int, body: bytes) -> None:
+    """Of what a master-slave node writes to `metadata.wal`."""

@@ -1,0 +1,258 @@
+"""What a member of a DLEDGER group is for clients: the one that serves, or one that follows.
+
+Theory of operation. The group elects (`trioha.dledger`); this module draws the consequences.
+
+* A leader serves once it has committed a record of its own term and its queues reach the log's end:
+  then queue offsets go on where they stopped, and nothing acknowledged is unknown to it.
+* It stops in the very pass in which it leads no longer: nothing is appended any more, and whoever
+  waits is told that the outcome is unknown.
+* While the leadership is handed over, or until somebody is elected after ours has ended, changes
+  are parked for a moment. They are answered here if we lead again, passed on to the new leader if
+  somebody else does, and refused with a code that sends clients back to the route if nobody does.
+* A follower that knows the leader passes on what only the leader may answer
+  (`services.old_routes`), for as long as it follows: a stock client asks for routes every 30
+  seconds, and an election takes two.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from trioha.broker.introductions import introductions
+from trioha.broker.parked_requests import CHANGES, ParkedRequests
+from trioha.config import BrokerRole
+from trioha.dledger.ready import Role, SoftState
+from trioha.errors import DiskFull
+from trioha.remoting.channel import Channel, Instant
+from trioha.remoting.connection import RemotingConnection
+from trioha.remoting.outbox import Outbox
+from trioha.remoting.requests import Requests
+from trioha.services.dledger_reads import CURRENT
+from trioha.services.old_routes import COPIED, PASSED_ON, refuse
+from trioha.wire.remoting_command import RemotingCommand
+
+if TYPE_CHECKING:
+    from trioha.services.dledger_broker import DLedgerBroker
+
+_SLICE_BYTES = 262_144
+PARKED_MS_MAX = 3_000
+"""An election takes two seconds; after three a stock producer has given the request up."""
+
+
+class GroupRole:
+    """Promotes and demotes one node as its group decides."""
+
+    def __init__(self, node: DLedgerBroker) -> None:
+        self.serving = False
+        """Clients may write here."""
+        self._node = node
+        self._parked = ParkedRequests()
+        self._parked_until_ms: int | None = None
+        self._paused = False
+        self._was_leader = False
+        """Stepped down, and clients have not been sent on to the new leader yet."""
+        self._elected = trio.Event()
+        self._moved = trio.Event()
+        """Something may have changed for who waits until this node may end."""
+        self._requests = Requests(RemotingConnection(), Outbox(0), node.core.handlers, node.events)
+
+    # What the group says.
+
+    def on_soft_state(self, state: SoftState) -> None:
+        """Role, term or leader have changed."""
+        if self.serving and state.role is not Role.LEADER:
+            self._step_down()
+        if state.role is Role.FOLLOWER and state.leader_id:
+            self._follow(self._node.member.addresses().get(state.leader_id, ""))
+        else:
+            self._follow("")
+
+    def look(self) -> None:
+        """The core has done what it could for now: does it lead, may it append? HOT."""
+        member = self._node.member
+        self._moved.set()
+        if not self.serving:
+            if member.is_serving:
+                self._elected.set()
+        elif member.may_append is self._paused:
+            if self._paused:
+                self._resume()
+            else:
+                self._pause()
+
+    # Becoming the one that serves.
+
+    async def run(self) -> None:
+        """Promote this node whenever it is elected."""
+        while True:
+            await self._elected.wait()
+            self._elected = trio.Event()
+            ready = not self.serving and await self._catch_up()
+            if ready and not self._node.stopping:
+                self._serve()
+
+    async def _catch_up(self) -> bool:
+        """Bring the queues up to the log; False if we lead no longer, or cannot."""
+        node, store = self._node, self._node.store
+        term = node.member.term
+        try:
+            while store.dispatched_offset < store.max_phy_offset:
+                store.dispatch(_SLICE_BYTES)
+                await trio.lowlevel.checkpoint()
+                if node.member.term != term or not node.member.is_serving:
+                    return False
+        except DiskFull as error:
+            node.member.resign(f"no room to bring the queues up to the log: {error}")
+            return False
+        return node.member.is_serving
+
+    def _serve(self) -> None:
+        """From this pass on clients write here."""
+        node = self._node
+        self.serving, self._was_leader, self._paused = True, False, False
+        node.old_routes.close()
+        with node.server.outboxes.batch():
+            node.become(BrokerRole.SYNC_MASTER)
+            node.raft_metadata.lead()
+            self._take_requests()
+            node.after_batch()
+        self.look()
+
+    def _take_requests(self) -> None:
+        node = self._node
+        self._restore()
+        for code in CURRENT:
+            node.core.divert((code,), node.reads.handle)
+        self._answer_parked()
+        node.schedule_message.check()
+
+    # Serving no longer.
+
+    def _step_down(self) -> None:
+        """From this pass on nothing is written here."""
+        node = self._node
+        self.serving, self._paused, self._was_leader = False, False, True
+        with node.server.outboxes.batch():
+            # First of all: a core that becomes a slave tells what has changed, and nobody may
+            # write that down any more.
+            node.raft_metadata.step_down()
+            node.become(BrokerRole.SLAVE)
+            node.core.give_up_waiting()
+        self._restore()
+        self._park()
+
+    def _pause(self) -> None:
+        """The leadership is being handed over: no bytes until it is clear to whom."""
+        node = self._node
+        self._paused = True
+        node.raft_metadata.pause()
+        node.core.pause()
+        self._park()
+
+    def _resume(self) -> None:
+        """Nobody has taken it."""
+        node = self._node
+        self._paused = False
+        with node.server.outboxes.batch():
+            node.core.become(BrokerRole.SYNC_MASTER, 0)
+            node.raft_metadata.resume()
+            self._take_requests()
+
+    def _park(self) -> None:
+        node = self._node
+        node.core.divert(CHANGES, self._parked.park)
+        if self._parked_until_ms is None:
+            self._parked_until_ms = node.clock.now_ms() + PARKED_MS_MAX
+            node.parked_alarm.check()
+
+    # Following.
+
+    def _follow(self, leader: str) -> None:
+        """The leader's address, or "" while there is none."""
+        node = self._node
+        routes = node.old_routes
+        if leader == routes.master:
+            return
+        if not leader:
+            routes.close()
+            self._restore()
+            self._park()
+            return
+        routes.open(leader, node.clock.now_ms())
+        self._restore()
+        node.core.divert(PASSED_ON, routes.pass_on)
+        self._parked_until_ms = None
+        with node.server.outboxes.batch():
+            if self._was_leader:
+                self._introduce()
+            self._parked.take(routes.pass_on)
+
+    def _introduce(self) -> None:
+        """Make the clients that are connected here known to the new leader."""
+        node = self._node
+        core, routes = node.core, node.old_routes
+        self._was_leader = False
+        for code in COPIED:
+            core.divert((code,), routes.copying(core.handlers[code]))
+        for channel, command in introductions(
+            core.consumers, core.producers, core.locks, node.clock.now_ms()
+        ):
+            routes.tell(channel, command)
+
+    # What was parked.
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        return self._parked_until_ms
+
+    def on_time(self, instant: Instant) -> None:
+        """Nobody leads, still: clients find out from the route sooner."""
+        if self._parked_until_ms is not None and instant.now_ms >= self._parked_until_ms:
+            self.refuse_parked("this group has no leader at the moment")
+
+    def refuse_parked(self, reason: str) -> None:
+        """Whoever is parked hears so, and whoever comes now is not parked any more."""
+        self._parked_until_ms = None
+        self._restore()
+
+        def answer(channel: Channel, request: RemotingCommand) -> None:
+            refuse(channel, request, reason)
+
+        with self._node.server.outboxes.batch():
+            self._parked.take(answer)
+
+    def _answer_parked(self) -> None:
+        self._parked_until_ms = None
+        instant = self._node.clock.instant()
+
+        def answer(channel: Channel, request: RemotingCommand) -> None:
+            response = self._requests.handle(channel, request, instant)
+            if response is not None and not request.is_oneway:
+                channel.send_nowait(response)
+
+        self._parked.take(answer)
+        self._node.after_batch()
+
+    def _restore(self) -> None:
+        """Answer everything ourselves again, as far as a node does that is about to end."""
+        node = self._node
+        node.core.restore()
+        if node.stopping:
+            node.core.stop_writes("the broker is shutting down")
+
+    # The end.
+
+    async def wait_led(self) -> None:
+        """Wait until whoever was parked has gone to the new leader."""
+        while len(self._parked):
+            self._moved = trio.Event()
+            await self._moved.wait()
+
+    async def wait_answered(self) -> None:
+        """Wait until nobody waits for the group any more."""
+        core = self._node.core
+        while core.pipeline.waiter_count or core.metadata_waits.waiter_count:
+            self._moved = trio.Event()
+            await self._moved.wait()

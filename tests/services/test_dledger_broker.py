@@ -5,10 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import attrs
+import msgpack
+import pytest
 import trio
-from support.live_group import NAME, SUCCESS, LiveGroup, live_group
+from services.test_metrics import get, labels, scrape
+from support.events import RecordedEvents
+from support.live_group import NAME, SUCCESS, LiveGroup, free_ports, live_group
+from support.live_set import send_request
 
 from trioha.client import open_admin
+from trioha.config import BrokerConfig
+from trioha.errors import StoreError
+from trioha.services.broker import serve_broker
+from trioha.services.clock import Clock
+from trioha.services.remoting_client import open_remoting_client, parse_address
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -78,22 +89,17 @@ async def test_a_leader_that_breaks_off_is_replaced_and_nothing_is_lost(tmp_path
         answer = await second.send(b"5")
         assert (answer.code, answer.ext_int("queueOffset")) == (SUCCESS, 5)
         await first.start()
-        status = await second.status()
-        await first.wait(
-            lambda it: (
-                it["raft"]["committed_offset"] >= status["max_phy_offset"]
-                and it["standing"] == "SLAVE"
-            )
-        )
+        end = (await second.status())["max_phy_offset"]
+        await first.wait(lambda it: holds(it, end) and it["standing"] == "SLAVE")
         assert (await first.ask(max_offset())).ext_int("offset") == 6
 
 
 async def test_a_leader_that_is_stopped_hands_over_first(tmp_path: Path) -> None:
-    async with live_group(tmp_path, d_leger_election_timeout_max=5_000) as group:
+    async with live_group(tmp_path, d_leger_election_timeout_max=9_000) as group:
         await group.start()
         first = await group.leader()
         assert (await first.send()).code == SUCCESS
-        with trio.fail_after(3):
+        with trio.fail_after(8):
             await first.stop()
             second = await group.leader(*group.besides(first))
         reasons = [str(row["reason"]) for row in second.events.of("raft_role")]
@@ -141,3 +147,125 @@ async def test_a_group_of_one_serves_and_comes_back(tmp_path: Path) -> None:
         again = await group.leader()
         answer = await again.send()
         assert (answer.code, answer.ext_int("queueOffset")) == (SUCCESS, 1)
+
+
+async def test_what_is_sent_while_nobody_leads_waits_for_the_next_leader(tmp_path: Path) -> None:
+    async with live_group(tmp_path) as group:
+        await group.start()
+        leader = await group.leader()
+        others = group.besides(leader)
+        for member in others:
+            await member.break_off()
+        await leader.wait(lambda it: it["standing"] == "SLAVE")
+        answers: list[int] = []
+
+        async def send() -> None:
+            answers.append((await leader.send()).code)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send)
+            await others[0].start()
+        assert answers == [SUCCESS]
+
+
+async def test_a_planned_transfer_refuses_nobody(tmp_path: Path) -> None:
+    async with live_group(tmp_path) as group:
+        await group.start()
+        first = await group.leader()
+        answers: list[tuple[int, int]] = []
+        done = trio.Event()
+
+        async def keep_sending() -> None:
+            async with open_remoting_client(*parse_address(first.address), Clock()) as client:
+                while not done.is_set():
+                    answer = await client.request(send_request())
+                    answers.append((answer.code, answer.ext_int("queueOffset", -1)))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keep_sending)
+            target = group.besides(first)[0]
+            body = msgpack.packb({"do": "transfer", "member": target.id})
+            request = RemotingCommand(RequestCode.TRIOHA_RAFT_ADMIN, body=body)
+            answer = await first.ask(request)
+            assert answer.code == SUCCESS, answer.remark
+            assert await group.leader(*group.besides(first)) is target
+            sent = len(answers)
+            while len(answers) < sent + 10:  # noqa: ASYNC110
+                await trio.sleep(0.01)  # it is a real network
+            done.set()
+        assert {code for code, _ in answers} == {SUCCESS}
+        assert [offset for _, offset in answers] == list(range(len(answers)))
+
+
+async def test_a_delayed_message_is_delivered_by_the_next_leader(tmp_path: Path) -> None:
+    async with live_group(tmp_path, message_delay_level="1s") as group:
+        await group.start()
+        first = await group.leader()
+        request = send_request()
+        request.ext_fields["i"] = "DELAY\x011"
+        assert (await first.ask(request)).code == SUCCESS
+        await first.break_off()
+        second = await group.leader(*group.besides(first))
+        while not (await second.ask(max_offset())).ext_int("offset"):  # noqa: ASYNC110
+            await trio.sleep(0.01)  # it is a real network
+        assert (await second.ask(max_offset())).ext_int("offset") == 1
+
+
+async def test_no_node_opens_the_store_of_the_other_mode(tmp_path: Path) -> None:
+    async with live_group(tmp_path, 1) as group:
+        await group.start()
+        only = await group.leader()
+        await only.stop()
+        plain = attrs.evolve(only.config, enable_d_leger_commit_log=False, ha_listen_port=0)
+        assert "enableDLegerCommitLog=true" in await refusal(plain)
+        store = str(tmp_path / "plain")
+        plain = attrs.evolve(plain, store_path_root_dir=store)
+        async with trio.open_nursery() as nursery:
+            shutdown = trio.Event()
+            await nursery.start(serve_broker, plain, shutdown, RecordedEvents())
+            shutdown.set()
+        member = attrs.evolve(only.config, store_path_root_dir=store)
+        assert "trioha raft convert" in await refusal(member)
+
+
+async def refusal(config: BrokerConfig) -> str:
+    """Why a node with this configuration does not start."""
+    with pytest.RaisesGroup(StoreError, flatten_subgroups=True, allow_unwrapped=True) as caught:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(serve_broker, config, trio.Event(), RecordedEvents())
+    error: BaseException = caught.value
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error)
+
+
+async def test_a_member_tells_prometheus_and_kubernetes_what_it_is(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    async with live_group(tmp_path, 1, admin_http_enable=True, admin_http_port=port) as group:
+        await group.start()
+        only = await group.leader()
+        await only.send()
+        series = await scrape(f"127.0.0.1:{port}")
+        assert series["trioha_raft_role"][labels(role="leader")] == 1
+        assert series["trioha_raft_serving"][labels()] == 1
+        assert series["trioha_raft_term"][labels()] == 1
+        end = (await only.status())["max_phy_offset"]
+        for name in ("committed", "held", "end"):
+            assert series[f"trioha_raft_{name}_offset_bytes"][labels()] == end
+        assert series["trioha_raft_elections_total"][labels()] == 1
+        assert series["trioha_raft_commit_wait_seconds_count"][labels()] == 1
+        status, text = await get(f"127.0.0.1:{port}", "/readyz")
+        assert (status, text.splitlines()) == (
+            200,
+            ["[+] serving", "[+] namesrv", "[+] member", "[+] writable", "ready"],
+        )
+
+
+async def test_a_member_that_waits_for_the_others_is_not_ready_and_says_why(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    async with live_group(tmp_path, 3, admin_http_enable=True, admin_http_port=port) as group:
+        await group[0].start()
+        status, text = await get(f"127.0.0.1:{port}", "/readyz")
+        assert status == 503
+        assert "[-] member: waits for n1, n2" in text
+        assert "[-] following: its group has no leader" in text

@@ -30,13 +30,15 @@ from trioha.remoting.connection import RemotingConnection
 from trioha.remoting.outbox import Outbox
 from trioha.remoting.requests import Requests
 from trioha.services.dledger_reads import CURRENT
-from trioha.services.old_routes import COPIED, PASSED_ON, refuse
+from trioha.services.old_routes import COPIED, PASS_ON_MS, PASSED_ON, refuse
 from trioha.wire.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
     from trioha.services.dledger_broker import DLedgerBroker
 
 _SLICE_BYTES = 262_144
+CATCH_UP_S_MAX = 10
+"""A follower's queues are milliseconds behind its log; one that takes this long is not fit."""
 PARKED_MS_MAX = 3_000
 """An election takes two seconds; after three a stock producer has given the request up."""
 
@@ -50,6 +52,7 @@ class GroupRole:
         self._node = node
         self._parked = ParkedRequests()
         self._parked_until_ms: int | None = None
+        self._copying_until_ms: int | None = None
         self._paused = False
         self._was_leader = False
         """Stepped down, and clients have not been sent on to the new leader yet."""
@@ -95,18 +98,26 @@ class GroupRole:
 
     async def _catch_up(self) -> bool:
         """Bring the queues up to the log; False if we lead no longer, or cannot."""
-        node, store = self._node, self._node.store
-        term = node.member.term
-        try:
-            while store.dispatched_offset < store.max_phy_offset:
-                store.dispatch(_SLICE_BYTES)
-                await trio.lowlevel.checkpoint()
-                if node.member.term != term or not node.member.is_serving:
-                    return False
-        except DiskFull as error:
-            node.member.resign(f"no room to bring the queues up to the log: {error}")
-            return False
-        return node.member.is_serving
+        member = self._node.member
+        term, reason = member.term, f"the queues are not up to the log after {CATCH_UP_S_MAX} s"
+        with trio.move_on_after(CATCH_UP_S_MAX):
+            try:
+                reason = await self._dispatch(term)
+            except DiskFull as error:
+                reason = f"no room to bring the queues up to the log: {error}"
+        leads = member.is_serving and member.term == term
+        if leads and reason:
+            member.resign(reason)
+        return leads and not reason
+
+    async def _dispatch(self, term: int) -> str:
+        store, member = self._node.store, self._node.member
+        while store.dispatched_offset < store.max_phy_offset:
+            store.dispatch(_SLICE_BYTES)
+            await trio.lowlevel.checkpoint()
+            if member.term != term or not member.is_serving:
+                break
+        return ""
 
     def _serve(self) -> None:
         """From this pass on clients write here."""
@@ -117,16 +128,12 @@ class GroupRole:
             node.become(BrokerRole.SYNC_MASTER)
             node.raft_metadata.lead()
             self._take_requests()
-            node.after_batch()
         self.look()
 
     def _take_requests(self) -> None:
-        node = self._node
         self._restore()
-        for code in CURRENT:
-            node.core.divert((code,), node.reads.handle)
         self._answer_parked()
-        node.schedule_message.check()
+        self._node.schedule_message.check()
 
     # Serving no longer.
 
@@ -181,19 +188,26 @@ class GroupRole:
             self._park()
             return
         routes.open(leader, node.clock.now_ms())
-        self._restore()
-        node.core.divert(PASSED_ON, routes.pass_on)
+        self._pass_on()
         self._parked_until_ms = None
         with node.server.outboxes.batch():
             if self._was_leader:
                 self._introduce()
             self._parked.take(routes.pass_on)
 
+    def _pass_on(self) -> None:
+        self._copying_until_ms = None
+        self._restore()
+        self._node.core.divert(PASSED_ON, self._node.old_routes.pass_on)
+
     def _introduce(self) -> None:
         """Make the clients that are connected here known to the new leader."""
         node = self._node
         core, routes = node.core, node.old_routes
         self._was_leader = False
+        # By then they have the route, and tell it themselves.
+        self._copying_until_ms = node.clock.now_ms() + PASS_ON_MS
+        node.parked_alarm.check()
         for code in COPIED:
             core.divert((code,), routes.copying(core.handlers[code]))
         for channel, command in introductions(
@@ -205,12 +219,17 @@ class GroupRole:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        return self._parked_until_ms
+        deadlines = (self._parked_until_ms, self._copying_until_ms)
+        return min((one for one in deadlines if one is not None), default=None)
 
     def on_time(self, instant: Instant) -> None:
         """Nobody leads, still: clients find out from the route sooner."""
         if self._parked_until_ms is not None and instant.now_ms >= self._parked_until_ms:
             self.refuse_parked("this group has no leader at the moment")
+        if self._copying_until_ms is not None and instant.now_ms >= self._copying_until_ms:
+            self._copying_until_ms = None
+            if self._node.old_routes.master:
+                self._pass_on()
 
     def refuse_parked(self, reason: str) -> None:
         """Whoever is parked hears so, and whoever comes now is not parked any more."""
@@ -236,9 +255,11 @@ class GroupRole:
         self._node.after_batch()
 
     def _restore(self) -> None:
-        """Answer everything ourselves again, as far as a node does that is about to end."""
+        """Answer everything ourselves again, as a node does that is what this one is."""
         node = self._node
         node.core.restore()
+        if self.serving:
+            node.core.divert(CURRENT, node.reads.handle)
         if node.stopping:
             node.core.stop_writes("the broker is shutting down")
 

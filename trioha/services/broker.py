@@ -34,7 +34,6 @@ import attrs
 import trio
 
 from trioha.config import BrokerConfig
-from trioha.errors import ConfigError
 from trioha.journal import EventSink
 from trioha.services.broker_listeners import (
     BrokerAddresses,
@@ -66,8 +65,6 @@ async def serve_broker(
     Errors: TriohaError for a port, a setting or a store that cannot be used; StoreError when the
     disk fails under way.
     """
-    if config.enable_d_leger_commit_log:
-        raise ConfigError("enableDLegerCommitLog: no node runs in DLEDGER mode yet; leave it out")
     clock = clock or Clock()
     with open_broker_listeners(config, events) as listeners:
         config = listeners.config

@@ -21,7 +21,7 @@ from trioha.services.broker import serve_broker
 from trioha.services.clock import Clock
 from trioha.services.remoting_client import open_remoting_client, parse_address
 from trioha.wire.codes import RequestCode
-from trioha.wire.remoting_command import RemotingCommand
+from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
 
 def max_offset(topic: str = "T", queue_id: int = 0) -> RemotingCommand:
@@ -30,7 +30,8 @@ def max_offset(topic: str = "T", queue_id: int = 0) -> RemotingCommand:
 
 def holds(status: dict[str, Any], end: int) -> bool:
     """Committed as far as it knows, and in its queues, up to here?"""
-    return min(status["raft"]["committed_offset"], status["dispatched_offset"]) >= end
+    known: int = min(status["raft"]["committed_offset"], status["dispatched_offset"])
+    return known >= end
 
 
 async def broker_addresses(group: LiveGroup) -> dict[int, str]:
@@ -109,7 +110,7 @@ async def test_a_leader_that_is_stopped_hands_over_first(tmp_path: Path) -> None
 
 
 async def test_offsets_and_topics_survive_the_leader(tmp_path: Path) -> None:
-    progress = {"consumerGroup": "g", "topic": "T", "queueId": 0}
+    progress: dict[str, ExtValue] = {"consumerGroup": "g", "topic": "T", "queueId": 0}
     async with live_group(tmp_path) as group:
         await group.start()
         first = await group.leader()

@@ -40,7 +40,7 @@ class CurrentReads:
         events: EventSink,
     ) -> None:
         """`read` calls back with the offset to have applied, -1 for no; maybe before it returns."""
-        own = {code: handlers[code] for code in CURRENT}
+        own: dict[int, Handler] = {code: handlers[code] for code in CURRENT}
         self._read = read
         self._requests = Requests(RemotingConnection(), Outbox(0), own, events)
 

@@ -96,11 +96,11 @@ async def test_a_leader_that_breaks_off_is_replaced_and_nothing_is_lost(tmp_path
 
 
 async def test_a_leader_that_is_stopped_hands_over_first(tmp_path: Path) -> None:
-    async with live_group(tmp_path, d_leger_election_timeout_max=9_000) as group:
+    async with live_group(tmp_path, d_leger_election_timeout_max=3_000) as group:
         await group.start()
         first = await group.leader()
         assert (await first.send()).code == SUCCESS
-        with trio.fail_after(8):
+        with trio.fail_after(2.5):
             await first.stop()
             second = await group.leader(*group.besides(first))
         reasons = [str(row["reason"]) for row in second.events.of("raft_role")]

@@ -22,6 +22,7 @@ from support.raft_stores import (
 )
 from support.stores import batch_of, crash, dispatch_all, message, records_of
 
+from trioha.broker.raft_base import RaftBase
 from trioha.broker.raft_log import RaftLog
 from trioha.broker.raft_store import base_file, open_raft_log, raft_store_config
 from trioha.dledger.membership import Configuration
@@ -271,15 +272,39 @@ def test_a_blank_is_read_like_a_record(leader: RaftLog) -> None:
     assert len(data) == SEGMENT - blank_at
 
 
-def test_damage_in_old_bytes_is_not_sent_on(leader: RaftLog) -> None:
+@pytest.mark.parametrize("size_max", [1, 600, 4096])
+@pytest.mark.parametrize("where", [0, 120])
+def test_damage_in_old_bytes_is_not_sent_on(leader: RaftLog, where: int, size_max: int) -> None:
+    """In a record's head, or in its body."""
     lead(leader, 1)
-    ends = [put(leader, 100).end_offset for _ in range(5)]
+    ends = [put(leader, 100).end_offset for _ in range(50)]
     path = leader.store.config.commitlog_path / f"{0:020d}"
     with path.open("r+b") as file:
-        file.seek(ends[1])
+        file.seek(ends[0] + where)
         file.write(bytes(8))
-    with pytest.raises(CommitLogCorrupted, match=r"damaged behind offset 0: .*raft repair"):
-        leader.read(0, ends[3] + 1)
+    with pytest.raises(CommitLogCorrupted, match=rf"damaged behind offset {ends[0]}.*raft repair"):
+        leader.read(ends[0], size_max)
+
+
+def test_control_records_from_before_a_conversion_do_not_count(
+    leader: RaftLog, logs: list[RaftLog]
+) -> None:
+    """A group that became a pair of brokers and a group again."""
+    for term in (1, 2, 3):
+        lead(leader, term)
+        put(leader)
+    changed = Configuration.of("n5")
+    leader.append_control(Control(3, "n0", changed), {"n5": "x:1"}, 1)
+    end = leader.store.max_phy_offset
+    leader._save(RaftBase(from_offset=end, terms=TermTable(((9, 0),))))
+    leader, terms, configuration = recovered(leader, logs)
+    assert terms.rows == ((9, 0),)
+    assert configuration == FOUNDERS
+    assert leader.addresses() == {}
+    lead(leader, 10)
+    leader, terms, _ = recovered(leader, logs)
+    assert terms.rows == ((9, 0), (10, end))
+    assert leader.addresses() == ADDRESSES
 
 
 # Copying.

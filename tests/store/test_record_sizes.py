@@ -28,6 +28,20 @@ def test_a_blank_counts_as_a_record() -> None:
     assert whole_records(record + blank[:39]) == len(record)
 
 
+@pytest.mark.parametrize("sys_flag", [0, 0x10, 0x20, 0x30])
+def test_a_body_that_has_changed_is_found(sys_flag: int) -> None:
+    put = message(b"hello", sys_flag=sys_flag)
+    put.born_host = bytes(20 if sys_flag & 0x10 else 8)
+    put.store_host = bytes(20 if sys_flag & 0x20 else 8)
+    record = encode_record(put, 0, 0, 0)
+    assert whole_records(record) == len(record)
+    damaged = record.replace(b"hello", b"hallo")
+    with pytest.raises(RecordError, match="the record 0 bytes further on has another checksum"):
+        whole_records(damaged)
+    # Of the one that is not whole nothing is said.
+    assert whole_records(record + damaged[:-1]) == len(record)
+
+
 @pytest.mark.parametrize("wrong", [bytes(8), b"\xff" * 8, PRELUDE.pack(7, BLANK_MAGIC)])
 def test_anything_else_is_refused(wrong: bytes) -> None:
     (record,) = _records(10)

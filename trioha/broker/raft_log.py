@@ -122,23 +122,30 @@ class RaftLog:
         """
         store = self.store
         data = bytes(store.read_log(phy_offset, size_max))
-        end = phy_offset + len(data)
-        if end == store.max_phy_offset or end % self._segment_bytes == 0:
-            # The log and its segments end behind whole records: nothing to look for.
+        if phy_offset + len(data) == store.max_phy_offset:
+            # The log ends behind a whole record, and this was written a moment ago.
             return data
+        whole = self._whole(phy_offset, data)
+        if not whole:
+            size = PRELUDE.unpack(store.read_log(phy_offset, BLANK_SIZE))[0]
+            data = bytes(store.read_log(phy_offset, size))
+            whole = self._whole(phy_offset, data)
+            if not whole:
+                raise self._damaged(phy_offset, f"a record of {size} bytes")
+        return data if whole == len(data) else memoryview(data)[:whole]
+
+    def _whole(self, phy_offset: int, data: bytes) -> int:
         try:
-            whole = whole_records(data)
+            return whole_records(data)
         except RecordError as error:
-            raise CommitLogCorrupted(
-                f"{store.config.commitlog_path} is damaged behind offset {phy_offset}: {error}; "
-                f"run `trioha raft repair {store.config.root}`"
-            ) from None
-        if whole == len(data):
-            return data
-        if whole:
-            return memoryview(data)[:whole]
-        size = PRELUDE.unpack(store.read_log(phy_offset, BLANK_SIZE))[0]
-        return bytes(store.read_log(phy_offset, size))
+            raise self._damaged(phy_offset, str(error)) from None
+
+    def _damaged(self, phy_offset: int, what: str) -> CommitLogCorrupted:
+        config = self.store.config
+        return CommitLogCorrupted(
+            f"{config.commitlog_path} is damaged behind offset {phy_offset}: {what}; run `trioha "
+            f"raft repair {config.root}`"
+        )
 
     def addresses(self) -> dict[str, str]:
         """Member id -> host:port, as the newest control record says. Errors: CommitLogCorrupted."""

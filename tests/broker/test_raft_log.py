@@ -554,6 +554,16 @@ def test_nothing_is_deleted_before_somebody_allows_it(leader: RaftLog) -> None:
     assert leader.store.min_phy_offset == SEGMENT
 
 
+def test_nothing_is_deleted_while_a_member_starts(leader: RaftLog, logs: list[RaftLog]) -> None:
+    _long_log(leader)
+    leader.store.close()
+    logs.clear()
+    log = open_raft_log(leader.store.config, NullSink(), wall_ms=LONG_AFTER_MS)
+    logs.append(log)
+    assert log.store.min_phy_offset == 0
+    assert log.recover(FOUNDERS).terms.rows[0] == (1, 0)
+
+
 def test_what_the_beginning_told_is_kept(leader: RaftLog, logs: list[RaftLog]) -> None:
     _long_log(leader)
     crash(leader.store)

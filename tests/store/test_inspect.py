@@ -121,6 +121,24 @@ def test_a_sound_store_is_sound(config: StoreConfig, offsets: list[int]) -> None
     assert (report.first_offset, report.end_offset) == (0, offsets[-1])
 
 
+def test_room_that_was_kept_behind_the_end_is_no_damage(
+    config: StoreConfig, offsets: list[int], tmp_path: Path
+) -> None:
+    shutil.copytree(config.root, tmp_path / "copy")
+    store = open_store(config)
+    store.reserve_ahead(3 * SEGMENT_BYTES)
+    store.close()
+    report = verify_store(config.root)
+    assert report.sound, report
+    assert report.end_offset == offsets[-1]
+    diff = diff_logs(config.commitlog_path, tmp_path / "copy" / "commitlog")
+    assert diff.equal
+    assert diff.end_a == offsets[-1]
+    # Zeros before records are damage all the same.
+    overwrite(config, offsets[-1] - offsets[-1] % SEGMENT_BYTES, bytes(20))
+    assert not verify_store(config.root).sound
+
+
 def test_nothing_is_written_by_looking(config: StoreConfig, offsets: list[int]) -> None:
     for path in config.root.rglob("*"):
         path.chmod(0o555 if path.is_dir() else 0o444)

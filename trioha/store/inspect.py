@@ -114,20 +114,38 @@ def iter_records(
     total = sum(segment.size for segment in segments)
     done = 0
     expected = None
-    for segment in segments:
+    tail = _tail_of(segments)
+    for number, segment in enumerate(segments):
         if expected is not None and segment.from_offset != expected:
             missing = commitlog_path / f"{expected:0{NAME_DIGITS}d}"
             if segment.from_offset > begin:
                 yield DamagedStretch(expected, segment.from_offset, str(missing), "missing")
         expected = segment.end_offset
         if segment.end_offset > begin and (end is None or segment.from_offset < end):
-            for item in _iter_segment(segment, begin, is_last=segment is segments[-1]):
+            for item in _iter_segment(segment, begin, is_last=number >= tail):
                 if end is not None and _begin_of(item) >= end:
                     return
                 yield item
         done += segment.size
         if progress is not None:
             progress(done, total)
+
+
+def _tail_of(segments: list[_Segment]) -> int:
+    """Number of the segment that the log ends in: those behind it are room, kept for what comes."""
+    tail = len(segments) - 1
+    while tail > 0 and _is_empty(segments[tail]):
+        tail -= 1
+    return tail
+
+
+def _is_empty(segment: _Segment) -> bool:
+    """Zeros before a record are damage, and no room."""
+    if segment.size < BLANK_SIZE or PRELUDE.unpack_from(segment.buffer) != (0, 0):
+        return False
+    return resynchronise(segment.buffer, 0, segment.data_end, segment.from_offset) == (
+        segment.data_end
+    )
 
 
 def _begin_of(item: Record | DamagedStretch) -> int:
@@ -318,7 +336,7 @@ def _extent(segments: list[_Segment]) -> tuple[int, int]:
     """First offset, and the end of the sound records in the last segment."""
     if not segments:
         return (0, 0)
-    last = segments[-1]
+    last = segments[_tail_of(segments)]
     walked = walk(last.buffer, 0, last.size, last.from_offset, check_crc=False)
     return segments[0].from_offset, last.from_offset + walked.position
 

@@ -16,7 +16,8 @@ class SegmentCleaner:
 
     def __init__(self, config: StoreConfig, log: CommitLog, events: EventSink) -> None:
         self.retention_floor: Callable[[], int] | None = None
-        """Segments that reach beyond this offset stay, however full the disk is."""
+        """Segments that reach beyond this offset stay, however full the disk is. Without it a
+        group's log keeps them all: nobody has said yet what is committed."""
         self.before_delete: Callable[[int], None] | None = None
         """Is told where the log will begin; what it saves is durable when it returns."""
         self._config = config
@@ -50,6 +51,8 @@ class SegmentCleaner:
         limit = recovery_offset
         if self.retention_floor is not None:
             limit = min(limit, self.retention_floor())
+        elif self._config.is_dledger:
+            limit = 0
         going = [file for file in files.files[:count] if file.end_offset <= limit]
         if not going or not self._may_delete(going[-1].end_offset):
             return [], usage

@@ -38,7 +38,7 @@ class PassListener(Protocol):
     def addresses(self) -> Mapping[str, str]: ...
     def on_change_appended(self, end_offset: int) -> None: ...
     def on_ready(self, ready: Ready) -> None:
-        """Everything of it that had to be durable is; messages are queued."""
+        """Everything of it that had to be durable is."""
 
     def on_failed(self, soft_states: tuple[SoftState, ...]) -> None:
         """The disk has failed. Nothing will come any more."""
@@ -145,9 +145,11 @@ class ReadyLoop:
             if ready.log or controls:
                 written = written or bool(ready.log)
                 self._flush.grown_nowait(urgent=True)
+            # Both wait for the end of the batch. Answers leave first: somebody waits for them,
+            # and nobody for what followers are told of the commit.
+            self._listener.on_ready(ready)
             for message in ready.messages:
                 self._send(message)
-            self._listener.on_ready(ready)
             node.advance(ready)
             for control, end in controls:
                 node.control_appended(control, end, now_ms)

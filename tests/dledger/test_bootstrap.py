@@ -65,6 +65,18 @@ def test_one_that_knows_another_disk_of_ours_outweighs_one_that_knows_this() -> 
     assert isinstance(decide("n0", _FOUNDERS, new("n0"), notes), Impaired)
 
 
+def test_a_wiped_founder_among_members_that_came_later_never_votes() -> None:
+    leader = new("n4", begun=True, is_leader=True, voters=("n0", "n3", "n4"))
+    assert isinstance(decide("n0", _FOUNDERS, new("n0"), {"n4": leader}), Impaired)
+
+
+def test_while_another_founder_may_testify_it_is_waited_for() -> None:
+    leader = new("n4", begun=True, is_leader=True, voters=("n0", "n1", "n4"))
+    decision = decide("n0", _FOUNDERS, new("n0"), {"n4": leader})
+    assert isinstance(decision, Wait)
+    assert decision.reason.startswith("waits for n1, n2:")
+
+
 def test_a_converted_store_founds_the_group_alone() -> None:
     notes = {"n1": new("n1"), "n2": new("n2", log_bytes=7, has_terms=True)}
     decision = decide("n0", _FOUNDERS, new("n0"), notes)

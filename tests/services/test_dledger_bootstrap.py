@@ -24,10 +24,13 @@ async def test_a_founder_that_is_missing_is_waited_for_by_name_and_once() -> Non
         assert len(told) == len(set(told)) <= 3
         assert not first.begun
         assert first.member is not None
-        assert "waits for n2" in str(first.member.status()["bootstrap"])
+        waiting = first.member.status()
+        assert "waits for n2" in str(waiting["bootstrap"])
         await rig.start("n2")
         await rig.leader()
-        assert first.member.status()["bootstrap"] == ""
+        status = first.member.status()
+        assert status["bootstrap"] == ""
+        assert status.keys() == waiting.keys()
 
 
 async def test_members_that_start_one_after_the_other_found_one_group() -> None:

@@ -149,6 +149,10 @@ def decide(
     for birth in witnesses.values():
         # Founded while we were away for a moment; nobody but this disk has this nonce.
         return Begin(attrs.evolve(birth, nonce=ours.birth.nonce))
+    for other, note in notes.items():
+        if note.is_leader and not set(note.voters) & set(others):
+            # All the other founders have been replaced: nobody is left who could testify.
+            return _lost(member_id, other, ours)
     missing = [other for other in others if other not in there or there[other].begun]
     if missing:
         return Wait(

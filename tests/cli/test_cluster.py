@@ -165,6 +165,68 @@ def test_the_demo_holds_and_cleans_up(tmp_path: Path) -> None:
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
+def test_the_demo_of_a_group_holds_and_cleans_up(tmp_path: Path) -> None:
+    demo = subprocess.run(
+        trioha("demo", "--raft", "--count", "500"),
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE_S,
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path), "TRIOHA_BROKER_ROLE": "nonsense"},
+    )
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    assert "500 acknowledged" in demo.stdout
+    (first, second) = re.findall(r"ok: (n\d) was elected, in term (\d+)", demo.stdout)
+    assert first[0] != second[0]
+    assert int(first[1]) < int(second[1])
+    assert f"ok: {first[0]} leads; the longest pause" in demo.stdout
+    assert "acknowledged ones was consumed" in demo.stdout
+    assert demo.stdout.count("two logs are equal, byte for byte") == 2
+    assert "All 14 checks held" in demo.stdout
+    assert list(tmp_path.iterdir()) == []
+    pids = re.findall(r"^   \S+ +127\S+ +pid (\d+)", demo.stdout, re.MULTILINE)
+    assert len(pids) == 5, "name server, three members, and the old leader once more"
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_group_of_three_comes_up_and_has_a_leader(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        trioha(
+            *("run", "cluster", "3n-dledger", "--listen", "127.0.0.1:0", "--broker-port", "0"),
+            *("--dir", str(tmp_path / "c"), *SMALL),
+        ),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    ) as cluster:
+        try:
+            assert cluster.stdout is not None
+            lines: list[str] = []
+            while not lines or " cluster " not in lines[-1]:
+                lines.append(cluster.stdout.readline())
+                assert lines[-1], cluster.stderr.read() if cluster.stderr else ""
+            found = re.fullmatch(r"trioha cluster 3n-dledger ready namesrv=(\S+)\n", lines[-1])
+            assert found
+            status = subprocess.run(
+                trioha("raft", "status", "-n", found[1], "-o", "json"),
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_S,
+                cwd=ROOT,
+            )
+            assert status.returncode in (0, 1), status.stderr  # 1: followers may not be level yet
+            (group,) = json.loads(status.stdout)["groups"]
+            assert group["serving"]
+            assert sorted(group["voters"]) == ["n0", "n1", "n2"]
+            cluster.send_signal(signal.SIGINT)
+            _, err = cluster.communicate(timeout=PATIENCE_S)
+        finally:
+            cluster.kill()
+    assert cluster.returncode in (0, 130), err
+    assert "Traceback" not in err
+
+
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     with subprocess.Popen(
         trioha("demo", "--count", "200000"),

@@ -13,6 +13,7 @@ from trioha.cli.client_options import namesrv_option, timeout_option
 from trioha.cli.failures import ExitCode
 from trioha.cli.output import output_option, print_json
 from trioha.cli.raft_change import add_command, promote_command, remove_command, transfer_command
+from trioha.cli.raft_store import convert_command, repair_command
 from trioha.cli.raft_words import group_as_dict, groups_in_words, is_well
 from trioha.client.raft import look_at_groups
 from trioha.errors import TriohaError
@@ -34,7 +35,10 @@ def command() -> None:
     """
 
 
-for one in (transfer_command, add_command, promote_command, remove_command):
+for one in (
+    *(transfer_command, add_command, promote_command, remove_command),
+    *(convert_command, repair_command),
+):
     command.add_command(one)
 
 

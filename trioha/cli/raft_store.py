@@ -1,0 +1,271 @@
+"""`trioha raft convert|repair`: what is done with the store of a node that is stopped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+import click
+import trio
+
+from trioha.broker.raft_repair import Findings, examine, forget_id, give_up_vote
+from trioha.cli.failures import ExitCode
+from trioha.cli.node_options import broker_from
+from trioha.cli.output import output_option, print_json, size_in_words
+from trioha.cli.progress import TerminalProgress
+from trioha.config import BrokerConfig
+from trioha.services.clock import Clock
+from trioha.services.raft_convert import Conversion, convert_to_group, convert_to_plain
+from trioha.store.store_config import StoreConfig
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _store_options(function: F) -> F:
+    """STORE, how it is configured, --dry-run, --yes."""
+    for option in (
+        output_option,
+        click.option("--yes", is_flag=True, help="Do not ask."),
+        click.option("--dry-run", is_flag=True, help="Say what would be done, and do none of it."),
+        click.option(
+            "--set", "settings", metavar="KEY=VALUE", multiple=True, help="As the broker has it."
+        ),
+        click.option(
+            "--config",
+            "file",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="The broker's file, where paths or sizes are not the defaults.",
+        ),
+        click.argument(
+            "store", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="STORE"
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+@click.command("convert")
+@_store_options
+@click.option("--back", is_flag=True, help="A member's store becomes a master's.")
+@click.pass_context
+def convert_command(
+    ctx: click.Context,
+    store: Path,
+    back: bool,
+    file: Path | None,
+    settings: Sequence[str],
+    dry_run: bool,
+    yes: bool,
+    output: str,
+) -> None:
+    """Make the STORE of a stopped master the first of a DLEDGER group, or with --back the reverse.
+
+    \b
+    trioha raft convert /var/lib/trioha/a --dry-run
+    trioha raft convert /var/lib/trioha/a             then start it with enableDLegerCommitLog=true
+    trioha raft convert /var/lib/trioha/a --back      then start it as a master again
+
+    No byte of the log is rewritten, and messages keep their offsets. Into a group: convert the
+    master's store, and begin the other members empty; the group is founded with what this one
+    holds, and fills them. Back: stop all members first, and convert the one whose log ends in the
+    newest term at the largest offset (--dry-run on each tells); the others' stores are not needed
+    any more.
+
+    \b
+    Exit codes: 0 done (or it could be), 1 not confirmed by you, or refused and nothing has
+    changed, 2 usage.
+    """
+    _check_confirmable(yes, dry_run, output)
+    config = _config_of(store, file, settings)
+    convert = convert_to_plain if back else convert_to_group
+    found: Conversion = trio.run(partial(convert, config, dry_run=True))
+    if output == "table":
+        click.echo("\n".join(_conversion_lines(found, back)))
+    if dry_run:
+        if output == "json":
+            print_json({**_plain(found), "result": "dry-run"})
+        return
+    if not yes and not click.confirm("Go on?"):
+        ctx.exit(ExitCode.FAILED)
+    done: Conversion = trio.run(partial(convert, config, dry_run=False))
+    if output == "json":
+        print_json({**_plain(done), "result": "done"})
+    else:
+        click.echo("\n".join(_next_steps(done, config, back)))
+
+
+@click.command("repair")
+@_store_options
+@click.option(
+    "--new-id", is_flag=True, help="Forget who it was: it is to join under another dLegerSelfId."
+)
+@click.option("--force", is_flag=True, help="Also if nothing is found to be damaged.")
+@click.pass_context
+def repair_command(
+    ctx: click.Context,
+    store: Path,
+    new_id: bool,
+    force: bool,
+    file: Path | None,
+    settings: Sequence[str],
+    dry_run: bool,
+    yes: bool,
+    output: str,
+) -> None:
+    """Set the damaged log of a stopped member aside, and give up its vote.
+
+    \b
+    trioha raft repair /var/lib/trioha/a --dry-run    what is damaged
+    trioha raft repair /var/lib/trioha/a
+    trioha raft repair /var/lib/trioha/a --new-id     once the group has removed it
+
+    Everything goes into a folder repair-<time> in STORE and is yours to look at and to delete.
+    Started again the member is a copy, filled from the leader: it may have forgotten what it
+    promised, and so never votes again under its id. With --new-id its vote record goes as well, and
+    the log stays: after `trioha raft remove` it can join as somebody else (`raft add`, `promote`).
+
+    \b
+    Exit codes: 0 done (or it could be), 1 not confirmed by you, or nothing is damaged, or STORE is
+    no member's, 2 usage.
+    """
+    _check_confirmable(yes, dry_run, output)
+    store_config = StoreConfig.of(_config_of(store, file, settings))
+    progress = TerminalProgress()
+    progress.begin("reading", 0, "bytes")
+    try:
+        found = examine(store_config)
+    finally:
+        progress.end()
+    if output == "table":
+        click.echo("\n".join(_finding_lines(found, new_id)))
+    refusal = _refusal(found, new_id, force)
+    if refusal or dry_run:
+        if output == "json":
+            result = "refused" if refusal else "dry-run"
+            print_json({**_plain(found), "result": result, "message": refusal})
+        elif refusal:
+            click.echo(f"! {refusal}")
+        ctx.exit(ExitCode.FAILED if refusal else ExitCode.OK)
+    if not yes and not click.confirm("Go on?"):
+        ctx.exit(ExitCode.FAILED)
+    aside = (forget_id if new_id else give_up_vote)(store_config, Clock().wall_ms())
+    if output == "json":
+        print_json({**_plain(found), "result": "done", "set_aside": str(aside)})
+    else:
+        click.echo("\n".join(_after_repair(found, aside, new_id)))
+
+
+def is_somebody_there() -> bool:
+    return sys.stdin.isatty()
+
+
+def _check_confirmable(yes: bool, dry_run: bool, output: str) -> None:
+    if output == "json" and not (yes or dry_run):
+        raise click.UsageError("-o json asks no questions: give --yes or --dry-run")
+    if not (yes or dry_run or is_somebody_there()):
+        raise click.UsageError("nobody is here to say yes: give --yes or --dry-run")
+
+
+def _config_of(store: Path, file: Path | None, settings: Sequence[str]) -> BrokerConfig:
+    """The store's own configuration; nothing of it is about a group or a port."""
+    return broker_from(store=str(store), file=file, settings=settings).config
+
+
+def _plain(found: Conversion | Findings) -> dict[str, object]:
+    return {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in attrs.asdict(found).items()
+    }
+
+
+def _conversion_lines(found: Conversion, back: bool) -> list[str]:
+    size = size_in_words(found.end_offset - found.begin_offset)
+    lines = [
+        f"{found.root}",
+        f"  log      offsets {found.begin_offset} to {found.end_offset} ({size})",
+    ]
+    if back:
+        return [
+            *lines,
+            f"  term     {found.term} is the newest in it; no other member's log may end in a",
+            "           newer one, or in this one at a larger offset",
+            f"  becomes  a master's store of epoch {found.epoch}",
+        ]
+    newest = found.epoch or "none"
+    return [
+        *lines,
+        f"  epoch    {newest} is the newest of its set",
+        f"  becomes  the first member's of a group; all it holds is of term {found.term}",
+    ]
+
+
+def _next_steps(done: Conversion, config: BrokerConfig, back: bool) -> list[str]:
+    if back:
+        return [
+            f"{done.root} is a master's store again; the group's files are in {done.set_aside}.",
+            "Start it as before: brokerRole=SYNC_MASTER or ASYNC_MASTER, without the dLeger keys.",
+            "Its slaves begin with empty stores. The other members' stores may be deleted then.",
+        ]
+    return [
+        f"{done.root} is the first of a group. Start it, and two others with empty stores, with",
+        "  enableDLegerCommitLog=true",
+        "  dLegerSelfId=n0                          n1 and n2 there",
+        f"  dLegerPeers=n0-HOST:{config.listen_port};n1-HOST:PORT;n2-HOST:PORT",
+        "and without brokerRole and brokerId. `trioha raft status` tells when they are level.",
+    ]
+
+
+def _refusal(found: Findings, new_id: bool, force: bool) -> str:
+    if new_id:
+        if not found.is_impaired and not force:
+            return (
+                "its vote is whole: to forget it would let this disk vote twice; --force if the"
+                " group has removed this member"
+            )
+    elif found.is_impaired and not found.damage:
+        return "it has given up its vote already, and nothing is damaged: start it, or --new-id"
+    elif not found.damage and not force:
+        return (
+            "nothing is damaged before its last record; --force gives its vote up all the same, as"
+            " for a node that says that its log ends too early"
+        )
+    return ""
+
+
+def _finding_lines(found: Findings, new_id: bool) -> list[str]:
+    who = f"{found.member_id} of group {found.group}" if found.member_id else "nobody knows whom"
+    vote = "given up already" if found.is_impaired else "whole" if found.member_id else "unreadable"
+    lines = [
+        f"{found.root}, the store of {who}",
+        f"  log      {size_in_words(found.log_bytes)}",
+        f"  vote     {vote}",
+        *(f"  damaged  {one}" for one in found.damage),
+    ]
+    if not found.damage:
+        lines.append("  damaged  nothing")
+    what = "its vote record, and keep the log" if new_id else "the log, and give up the vote"
+    return [*lines, f"  would    set aside {what}"]
+
+
+def _after_repair(found: Findings, aside: Path, new_id: bool) -> list[str]:
+    group, member = found.group or "GROUP", found.member_id or "MEMBER"
+    if new_id:
+        return [
+            f"Set aside in {aside}. It can join under an id that the group has never had:",
+            f"  trioha raft add {group} nX HOST:PORT",
+            "  start it with dLegerSelfId=nX",
+            f"  trioha raft promote {group} nX           once it is level",
+        ]
+    return [
+        f"Set aside in {aside}; delete that when you do not need it any more.",
+        "Start it again: it is filled from the leader and does not vote. For a voter in its place:",
+        f"  trioha raft remove {group} {member}",
+        f"  trioha raft repair {found.root} --new-id     with it stopped",
+        f"  trioha raft add {group} nX HOST:PORT     with an id that the group has never had",
+        "  start it with dLegerSelfId=nX",
+        f"  trioha raft promote {group} nX           once it is level",
+    ]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import attrs
@@ -15,7 +15,7 @@ from trioha.broker.put_message import UNCONFIRMED
 from trioha.broker.raft_metadata import BODIES_MAX, RaftMetadata
 from trioha.broker.raft_records import CHANGES, SNAPSHOT, messages_of
 from trioha.config import BrokerRole
-from trioha.errors import CommandError, LocalProtocolError, StoreError
+from trioha.errors import CommandError, DiskFull, LocalProtocolError, StoreError
 from trioha.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.names import METADATA_TOPIC
@@ -623,3 +623,50 @@ def test_status_says_where_the_tables_stand(pair: Pair) -> None:
     status = pair.leader.raft.status()
     assert status["uncommitted"] == 0
     assert status["committed_position"] == status["position"]
+
+
+def test_no_room_for_a_snapshots_queues_is_no_end_and_no_leader(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    leader, other = pair.leader, pair.other
+    try:
+        filled(pair)
+        leader.store.raft_queues().settle({"Expired": {0: 7}, "T": {0: 3}}, leader.end)
+        leader.step_down()
+        leader.lead()
+        make, settle = other.raft._queues.settle, []
+
+        def full(ends: Mapping[str, Mapping[int, int]], phy_offset: int) -> None:
+            settle.append(phy_offset)
+            if len(settle) < 2:
+                raise DiskFull("no room")
+            make(ends, phy_offset)
+
+        other.raft._queues.settle = full  # type: ignore[method-assign]
+        pair.level()
+        assert other.raft.snapshot_offset < leader.raft.snapshot_offset
+        new_topic(leader, "More")
+        pair.level()
+        assert other.raft.is_current
+        assert other.tables() == leader.tables()
+        assert other.store.raft_queues().ends()["Expired"] == {0: 7}
+    finally:
+        pair.close()
+
+
+def test_levels_that_the_last_records_moved_are_looked_at(pair: Pair) -> None:
+    """A member may be elected, and told to serve, before its tables are level with its log."""
+    leader, other = pair.leader, pair.other
+    new_topic(leader)
+    leader.put_delayed()
+    leader.core.deliver_delayed(at(1_000))
+    leader.put_delayed()
+    leader.batch()
+    other.copy(leader)
+    end = other.put_noop(2)
+    other.raft._commit = end  # told, and not applied yet
+    other.core.become(BrokerRole.SYNC_MASTER, 0)
+    other.raft.lead()
+    assert other.core.schedule.offsets() == {1: 1}
+    assert other.core.schedule.next_deadline(WALL_MS) is not None
+    other.core.deliver_delayed(at(100_000))
+    assert len(other.queue("T")) == 2

@@ -187,6 +187,8 @@ class Metadata:
         """
         self._topics.read_only = self._groups.read_only = self._offsets.read_only = False
         self._topics.add_missing(wall_ms)
+        # The last of what was folded may have moved levels after the role had begun.
+        self._schedule.refresh()
 
     def fold(self, body: Buffer) -> list[MetadataOp]:
         """Apply a body of the group's log; what it held, for the queues are not touched here.

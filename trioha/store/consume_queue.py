@@ -200,7 +200,7 @@ class ConsumeQueue:
     def last_tagged(self, tags_code: int, before: int) -> int:
         """The newest index below `before` whose entry carries this tags code, or -1.
 
-        A search for bytes, file by file from the end: 100,000 entries take two milliseconds.
+        A search for bytes, file by file from the end: 100,000 entries take five milliseconds.
         """
         pattern = _TAGS_CODE.pack(tags_code)
         before = min(before, self.next_index)

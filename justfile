@@ -51,6 +51,14 @@ sim seeds="0:200" kind="pair":
 drill *options="--rounds 10":
     PYTHONPATH=tests python -m failover_drills.drill {{ options }}
 
+# Hurt Raft groups under load: `just raft-drill --rounds 1000` is the release run.
+raft-drill *options="--rounds 30":
+    PYTHONPATH=tests python -m raft_drills.drill {{ options }}
+
+# How long a Raft group acknowledges nothing after its leader died, was cut off, or handed over.
+raft-times *options="--trials 30":
+    PYTHONPATH=tests python -m raft_drills.failover_times {{ options }}
+
 # Compile the hot modules in place: the same sources, about twice as fast.
 compile:
     python .ci/compile.py

@@ -20,12 +20,12 @@ from typing import Any
 import attrs
 from failover_drills.consumers import OffsetWatch
 from failover_drills.replica_set import ReplicaSet, Switch
-from failover_drills.senders import OwnSender, Sender, StockSender
 from support.admin import create_topic
 from support.clients import Clients, StockConsumer
 from support.history import stored_messages
 from support.load import Place
 from support.processes import Processes, running_processes
+from support.senders import OwnSender, Sender, StockSender
 from support.status import check_sound
 
 TOPIC = "drill"

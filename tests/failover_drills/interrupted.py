@@ -14,8 +14,8 @@ import pytest
 import trio
 from failover_drills.drill import check_log
 from failover_drills.replica_set import BROKER, ReplicaSet
-from failover_drills.senders import OwnSender
 from support.processes import Node, ProcessFailed
+from support.senders import OwnSender
 from support.status import check_sound, wait_until
 
 import trioha.failover.engine as engine

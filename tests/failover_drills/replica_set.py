@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
-from failover_drills.namespaces import Net, listen_at
+from support.namespaces import Net, listen_at
 from support.processes import Node, Processes, trioha_broker, trioha_namesrv
 from support.status import Outcome, node_status, run_trioha, wait_until
 

@@ -36,7 +36,7 @@ _PIECE = bytes(1 << 16)
 # kills the process before, after or in the middle of it. Plain Python instead of LD_PRELOAD: it
 # needs no compiler, and the product makes these calls from Python.
 _FAILPOINTS = """
-import errno, json, os, signal
+import errno, json, os, signal, time
 _plans = json.loads(os.environ.get("FAILPOINTS", "[]"))
 
 def _path_of(subject):
@@ -61,7 +61,11 @@ def _wrap(name, plan):
         if not armed or plan["path"] not in _path_of(subject):
             return original(subject, *rest, **named)
         seen += 1
-        if seen < plan["nth"] or (seen > plan["nth"] and plan["action"] != "fail"):
+        lasting = plan["action"] in ("fail", "slow")
+        if seen < plan["nth"] or (seen > plan["nth"] and not lasting):
+            return original(subject, *rest, **named)
+        if plan["action"] == "slow":
+            time.sleep(plan["delay_s"])
             return original(subject, *rest, **named)
         if plan["action"] == "fail":
             raise OSError(plan["errno"], os.strerror(plan["errno"]))
@@ -90,8 +94,11 @@ class Failpoint:
     path: str = ""
     nth: int = 1
     action: str = "fail"
-    """"fail" (from the nth call on), "die before", "die within" (a write) or "die after"."""
+    """"fail" or "slow" (both from the nth call on), "die before", "die within" (a write) or
+    "die after"."""
     errno: int = errno.EIO
+    delay_s: float = 0.0
+    """How long a slow call takes more."""
     armed_by: str | None = None
     """Counts and acts only while this file exists."""
 

@@ -314,6 +314,34 @@ def trioha_broker(
     return Node(process, address, ready, store, ha_address)
 
 
+def raft_member(
+    processes: Processes,
+    namesrv: str,
+    *,
+    name: str,
+    member_id: str,
+    peers: str,
+    address: str,
+    store: Path | None = None,
+    settings: Mapping[str, object] | None = None,
+) -> Node:
+    """A broker of a Raft group, not yet started; `peers` as in dLegerPeers."""
+    label = f"{name}-{member_id}"
+    home = processes.root / label
+    store = store or home / "store"
+    home.mkdir(parents=True, exist_ok=True)
+    command = trioha_command(
+        *("run", "broker", "--name", name, "--listen", address),
+        *("--namesrv", namesrv, "--store", str(store)),
+    )
+    member = {"enableDLegerCommitLog": True, "dLegerPeers": peers, "dLegerSelfId": member_id}
+    for key, value in {**member, **(settings or {})}.items():
+        command += ["--set", f"{key}={_java_text(value)}"]
+    process = _node_process(processes, label, command, home)
+    ready = rf"trioha broker {re.escape(name)} id={member_id} role=DLEDGER ready"
+    return Node(process, address, ready, store)
+
+
 def _node_process(processes: Processes, name: str, command: list[str], home: Path) -> Process:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TRIOHA_")}
     environment |= {"HOME": str(home), "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(REPO)}

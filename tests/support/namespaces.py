@@ -39,6 +39,8 @@ class Host:
 
     def drop_from(self, source: str) -> None:
         """What `source` sends does not arrive here."""
+        if source in self.drops:
+            return
         self.run("rule", "add", "pref", "1", "from", source, "blackhole")
         self.drops.append(source)
 
@@ -73,6 +75,11 @@ class Net:
     def cut(self, source: Host, target: Host) -> None:
         """One way."""
         target.drop_from(source.address)
+
+    def separate(self, one: Host, other: Host) -> None:
+        """From each other, both ways."""
+        self.cut(one, other)
+        self.cut(other, one)
 
     def isolate(self, host: Host) -> None:
         """From everybody, both ways."""
@@ -128,5 +135,7 @@ def open_net(count: int) -> Iterator[Net]:
         yield Net(network, hosts)
     finally:
         for host in hosts:
+            # With its namespace it would go a moment later, and its name be taken meanwhile.
+            subprocess.run(["ip", "link", "del", host.veth], capture_output=True, check=False)
             subprocess.run(["ip", "netns", "del", host.name], capture_output=True, check=False)
         subprocess.run(["ip", "link", "del", bridge], capture_output=True, check=False)

@@ -1,0 +1,7 @@
+"""Raft groups of real processes; a failing test shows what each said last."""
+
+from __future__ import annotations
+
+from support.process_fixtures import processes, pytest_runtest_makereport
+
+__all__ = ["processes", "pytest_runtest_makereport"]

@@ -1,0 +1,243 @@
+"""A Raft group under load that is hurt again and again, and the account of it.
+
+`python -m raft_drills.drill --rounds 1000` from tests/ is the release run (`just raft-drill`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+from failover_drills.drill import spread_ms
+from raft_drills.faults import (
+    DISK_FAULTS,
+    FIVE_FAULTS,
+    NET_FAULTS,
+    PROCESS_FAULTS,
+    Heal,
+    Strike,
+    Struck,
+)
+from raft_drills.load import RaftLoad
+from raft_drills.member_clients import Mix
+from raft_drills.raft_group import RaftGroup
+from support.admin import create_topic
+from support.clients import Clients
+from support.faults import small_disk
+from support.namespaces import open_net
+from support.processes import Processes, running_processes
+
+TOPIC = "drill"
+QUEUES = 4
+HOLD_S = (0.1, 1.6)
+SECOND_CHANCE = 0.25
+WHOLE_EVERY = 8
+"""Rounds after which everybody has to be level: in between, faults overlap what came before."""
+RECOVERY_S = 20.0
+"""With timers of less than a second; most of it is patience with a busy machine."""
+DISK_BYTES = 192 << 20
+ROUNDS_PER_GROUP = 60
+
+Say = Callable[[str], None]
+
+
+def silent(line: str) -> None:
+    """Nobody listens."""
+
+
+class Drill:
+    """One group's life: rounds of faults, then the account."""
+
+    def __init__(
+        self, group: RaftGroup, seed: int, *, stock: bool = True, mix: Mix | None = None
+    ) -> None:
+        self.group = group
+        self.seed = seed
+        self.rounds: list[Struck] = []
+        self._rng = random.Random(seed)
+        create_topic(group.leader.address, group.namesrv, TOPIC, QUEUES)
+        clients = Clients(group.processes) if stock else None
+        self.load = RaftLoad(group, TOPIC, seed=seed, mix=mix, stock=clients).start()
+
+    def run(self, faults: Mapping[str, Strike], rounds: int, say: Say = silent) -> None:
+        """Faults in an order that the seed decides; each kind comes before any comes again."""
+        names: list[str] = []
+        for _ in range(rounds):
+            if not names:
+                names = self._rng.sample(sorted(faults), len(faults))
+            struck = self.round(names.pop(), faults)
+            say(
+                f"seed {self.seed} round {struck.number}: {struck.fault}, held "
+                f"{struck.held_s:.2f} s, recovered in {struck.recovery_s:.2f} s"
+            )
+
+    def round(self, name: str, faults: Mapping[str, Strike]) -> Struck:
+        """One fault, perhaps a second one on top of it, healed; the group serves again."""
+        rng = self._rng
+        number = len(self.rounds) + 1
+        began_s = time.monotonic()
+        heals: list[Heal] = [faults[name](self.group, rng)]
+        time.sleep(rng.uniform(*HOLD_S))
+        if rng.random() < SECOND_CHANCE:
+            second = rng.choice(sorted(faults))
+            name = f"{name} + {second}"
+            heals.append(faults[second](self.group, rng))
+            time.sleep(rng.uniform(*HOLD_S))
+        for heal in heals:
+            heal()
+        self.group.start_all(self.group.members)
+        held_s = time.monotonic() - began_s
+        try:
+            recovery_s = self.load.wait_for_progress(RECOVERY_S)
+            if number % WHOLE_EVERY == 0:
+                self.group.wait_whole()
+        except AssertionError as error:
+            raise AssertionError(f"seed {self.seed}, round {number} ({name}): {error}") from error
+        struck = Struck(number, name, held_s, recovery_s)
+        self.rounds.append(struck)
+        return struck
+
+    def account(self) -> dict[str, Any]:
+        """Stop sending, read all of it everywhere, stop the group, judge.
+
+        Errors: AssertionError with what was broken.
+        """
+        group, load = self.group, self.load
+        try:
+            group.wait_whole()
+            terms = max(raft["term"] for raft in group.rafts().values())
+            history, log = load.finish()
+        except AssertionError as error:
+            raise AssertionError(f"seed {self.seed}: {error}") from error
+        outcomes = Counter(put.outcome for put in history.puts)
+        return {
+            "seed": self.seed,
+            "members": group.size,
+            "rounds": len(self.rounds),
+            "faults": dict(Counter(one for s in self.rounds for one in s.fault.split(" + "))),
+            "terms": terms,
+            "puts": dict(outcomes),
+            "stored": len(log),
+            "reads": len(history.reads),
+            "commits_acknowledged": sum(one.acknowledged for one in history.commits),
+            "looks": len(history.looks),
+            "stock_acknowledged": {
+                sender.label: sum(one.is_ok for one in sender.attempts) for sender in load.routed
+            },
+            "recovery_ms": spread_ms([one.recovery_s for one in self.rounds]),
+        }
+
+
+@contextlib.contextmanager
+def cut_group(processes: Processes, size: int = 3, **more: Any) -> Iterator[RaftGroup]:
+    """A group whose networks can be cut."""
+    with open_net(size) as net:
+        try:
+            yield RaftGroup(processes, size, net=net, **more).start()
+        finally:
+            # Before the namespaces go.
+            processes.close()
+
+
+@contextlib.contextmanager
+def small_disk_group(processes: Processes, size: int = 3, **more: Any) -> Iterator[RaftGroup]:
+    """A group whose disks can be filled."""
+    with contextlib.ExitStack() as disks:
+        stores = [
+            disks.enter_context(small_disk(processes.root / "disks" / f"n{index}", DISK_BYTES))
+            for index in range(size)
+        ]
+        try:
+            yield RaftGroup(processes, size, stores=stores, **more).start()
+        finally:
+            processes.close()
+
+
+@attrs.frozen
+class Plan:
+    """One group's share of a run."""
+
+    kind: str
+    size: int
+    open: Callable[..., contextlib.AbstractContextManager[RaftGroup]]
+    faults: Mapping[str, Strike]
+    share: int
+    """Of a hundred rounds."""
+    stock: bool = True
+
+
+PLANS = (
+    Plan("cut", 3, cut_group, {**PROCESS_FAULTS, **NET_FAULTS}, 60),
+    Plan("disk", 3, small_disk_group, {**PROCESS_FAULTS, **DISK_FAULTS}, 25, stock=False),
+    Plan("five", 5, cut_group, {**PROCESS_FAULTS, **NET_FAULTS, **FIVE_FAULTS}, 15, stock=False),
+)
+
+
+def live(plan: Plan, root: Path, seed: int, rounds: int, say: Say = silent) -> dict[str, Any]:
+    """One group from its start to its account."""
+    with running_processes(root) as processes, plan.open(processes, plan.size) as group:
+        drill = Drill(group, seed, stock=plan.stock)
+        drill.run(plan.faults, rounds, say)
+        return {"kind": plan.kind, **drill.account()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=100, help="in all (default: 100)")
+    parser.add_argument("--seed", type=int, help="of the first group (default: drawn)")
+    parser.add_argument("--only", choices=[plan.kind for plan in PLANS], help="one kind of group")
+    parser.add_argument("--minutes", type=float, help="no new group after so many")
+    parser.add_argument("--output", type=Path, help="write the account there as JSON, too")
+    options = parser.parse_args()
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
+    began_s = time.monotonic()
+    groups: list[dict[str, Any]] = []
+    plans = [plan for plan in PLANS if options.only in (None, plan.kind)]
+    whole = sum(plan.share for plan in plans)
+    left = {plan.kind: -(-options.rounds * plan.share // whole) for plan in plans}
+    while any(left.values()):
+        for plan in plans:
+            rounds = min(left[plan.kind], ROUNDS_PER_GROUP)
+            elapsed_s = time.monotonic() - began_s
+            if not rounds or (options.minutes and elapsed_s > options.minutes * 60):
+                left[plan.kind] = 0
+                continue
+            left[plan.kind] -= rounds
+            root = Path(tempfile.mkdtemp(prefix="trioha-raft-drill-"))
+            try:
+                groups.append(live(plan, root, seed, rounds, lambda line: print(line, flush=True)))
+            except BaseException:
+                print(f"seed {seed} ({plan.kind}): stores and logs are in {root}", file=sys.stderr)
+                raise
+            print(json.dumps(groups[-1]), flush=True)
+            shutil.rmtree(root)
+            seed += 1
+    account = {
+        "rounds": sum(group["rounds"] for group in groups),
+        "acknowledged": sum(group["puts"].get("acknowledged", 0) for group in groups),
+        "acknowledged_lost": 0,
+        "queue_offset_faults": 0,
+        "progress_regressions": 0,
+        "elapsed_s": round(time.monotonic() - began_s, 1),
+        "groups": groups,
+    }
+    text = json.dumps(account, indent=2)
+    print(text)
+    if options.output:
+        options.output.write_text(text + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,243 @@
+"""What clients of a Raft group were told, judged against the log that the group ended with.
+
+A history holds what was asked and what was answered, with the time of both. Nothing is assumed of
+an answer that never came: such a put may be stored or not, at any moment after it was asked for.
+`findings` demands:
+
+- what was acknowledged is in the log, at the told queue offset and place, and once;
+- what was refused is not there; what is unknown is there once or not at all; nothing is made up;
+- queue offsets are dense and given once;
+- time is kept: a put that began after another one's answer lies behind it in its queue;
+- whatever anybody read, at any time, from any member, is what the log holds at that offset: nobody
+  saw what was taken back later, and all saw one order; a reader that goes on from where it was
+  skips nothing and sees nothing twice;
+- what a group has committed never goes back: no leader tells less than was acknowledged, or told,
+  before it was asked, nor more than was ever asked for.
+
+A client that tries again by itself may store a message more than once; of it is demanded that what
+it was told in the end is true.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import attrs
+from support.history import Stored
+from support.load import Place
+
+FINDINGS_SHOWN = 12
+
+
+@attrs.frozen(kw_only=True)
+class Put:
+    """One message, and what its sender was told."""
+
+    name: str
+    client: str
+    began_s: float
+    ended_s: float = math.inf
+    """Infinite while no answer has come: whatever became of it may have happened later."""
+    outcome: str = "unknown"
+    """"acknowledged", "refused" or "unknown"."""
+    place: Place | None = None
+    """As told; a physical offset of -1 was not told."""
+    retries: bool = False
+    """Its client may have sent it several times."""
+    detail: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Read:
+    """A message as a reader was given it."""
+
+    client: str
+    queue_id: int
+    queue_offset: int
+    name: str
+    at_s: float
+
+
+@attrs.frozen(kw_only=True)
+class Commit:
+    """A group's progress, handed to a leader. A key has one writer, who writes ever more."""
+
+    key: str
+    value: int
+    began_s: float
+    ended_s: float = math.inf
+    acknowledged: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Look:
+    """A group's progress as a leader told it."""
+
+    key: str
+    value: int
+    began_s: float
+    ended_s: float
+    member: str = ""
+
+
+@attrs.define(eq=False)
+class RaftHistory:
+    """All that was asked of one group, in any order."""
+
+    puts: list[Put] = attrs.Factory(list)
+    reads: list[Read] = attrs.Factory(list)
+    """Each reader's in its own order."""
+    commits: list[Commit] = attrs.Factory(list)
+    looks: list[Look] = attrs.Factory(list)
+    strict_readers: set[str] = attrs.Factory(set)
+    """Those that read every queue from its beginning, one message after the other."""
+
+    def findings(self, log: Sequence[Stored]) -> list[str]:
+        """What is wrong; empty when every promise was kept."""
+        return [
+            *_judge_puts(self.puts, log),
+            *_judge_queues(log),
+            *_judge_time(self.puts, log),
+            *_judge_reads(self.reads, log),
+            *_judge_strict_readers(self.reads, self.strict_readers),
+            *_judge_progress(self.commits, self.looks),
+        ]
+
+    def check(self, log: Sequence[Stored]) -> None:
+        """Errors: AssertionError with the first findings."""
+        findings = self.findings(log)
+        shown = "\n  ".join(findings[:FINDINGS_SHOWN])
+        assert not findings, f"{len(findings)} finding(s)\n  {shown}"
+
+
+def _places(log: Iterable[Stored]) -> Mapping[str, list[Place]]:
+    places: dict[str, list[Place]] = defaultdict(list)
+    for stored in log:
+        places[stored.name].append(stored.place)
+    return places
+
+
+def _judge_puts(puts: Sequence[Put], log: Sequence[Stored]) -> Iterable[str]:
+    places = _places(log)
+    names = {put.name for put in puts}
+    assert len(names) == len(puts), "a history holds a name twice"
+    for name, found in places.items():
+        if name not in names:
+            yield f"{name} was never sent and is at {found}"
+    for put in puts:
+        found = places.get(put.name, [])
+        if len(found) > 1 and not put.retries:
+            yield f"{put.name} is stored {len(found)} times: {found}"
+        if put.outcome == "refused" and found:
+            yield f"{put.name} was refused ({put.detail}) and is at {found[0]}"
+        if put.outcome != "acknowledged":
+            continue
+        if not found:
+            yield f"{put.name} was acknowledged to {put.client} for {put.place} and is lost"
+        elif put.place is not None and not any(_agree(put.place, place) for place in found):
+            yield f"{put.name} was told {put.place} and is at {found}"
+
+
+def _agree(told: Place, found: Place) -> bool:
+    return (
+        told.queue_id in (-1, found.queue_id)
+        and told.queue_offset == found.queue_offset
+        and told.phy_offset in (-1, found.phy_offset)
+    )
+
+
+def _judge_queues(log: Sequence[Stored]) -> Iterable[str]:
+    queues: dict[int, list[int]] = defaultdict(list)
+    for stored in log:
+        queues[stored.place.queue_id].append(stored.place.queue_offset)
+    for queue_id, offsets in queues.items():
+        for index, offset in enumerate(offsets):
+            if index != offset:
+                yield f"queue {queue_id} is not dense: record {index} has offset {offset}"
+                break
+
+
+def _judge_time(puts: Sequence[Put], log: Sequence[Stored]) -> Iterable[str]:
+    """An answer is a moment: whoever begins after it is stored behind it."""
+    places = _places(log)
+    by_queue: dict[int, list[tuple[Put, int]]] = defaultdict(list)
+    for put in puts:
+        found = places.get(put.name, [])
+        if len(found) == 1 and not put.retries:
+            by_queue[found[0].queue_id].append((put, found[0].queue_offset))
+    for queue_id, stored in by_queue.items():
+        ended = [
+            (put.ended_s, offset, put.name)
+            for put, offset in stored
+            if put.outcome == "acknowledged"
+        ]
+        heapq.heapify(ended)
+        newest, newest_name = -1, ""
+        for put, offset in sorted(stored, key=lambda one: one[0].began_s):
+            while ended and ended[0][0] < put.began_s:
+                _, before, name = heapq.heappop(ended)
+                if before > newest:
+                    newest, newest_name = before, name
+            if offset < newest:
+                yield (
+                    f"{put.name} began after the answer to {newest_name} and is before it in "
+                    f"queue {queue_id}: {offset}, {newest}"
+                )
+
+
+def _judge_reads(reads: Sequence[Read], log: Sequence[Stored]) -> Iterable[str]:
+    held = {(one.place.queue_id, one.place.queue_offset): one.name for one in log}
+    for read in reads:
+        there = held.get((read.queue_id, read.queue_offset))
+        if there != read.name:
+            yield (
+                f"{read.client} read {read.name} at offset {read.queue_offset} of queue "
+                f"{read.queue_id}, where the log has {there or 'nothing'}"
+            )
+
+
+def _judge_strict_readers(reads: Sequence[Read], strict: set[str]) -> Iterable[str]:
+    next_offset: dict[tuple[str, int], int] = {}
+    for read in reads:
+        if read.client not in strict:
+            continue
+        key = read.client, read.queue_id
+        expected = next_offset.get(key, 0)
+        if read.queue_offset != expected:
+            yield (
+                f"{read.client} was given offset {read.queue_offset} of queue {read.queue_id} "
+                f"after {expected - 1}"
+            )
+        next_offset[key] = read.queue_offset + 1
+
+
+def _judge_progress(commits: Sequence[Commit], looks: Sequence[Look]) -> Iterable[str]:
+    commits_of: dict[str, list[Commit]] = defaultdict(list)
+    looks_of: dict[str, list[Look]] = defaultdict(list)
+    for commit in commits:
+        commits_of[commit.key].append(commit)
+    for look in looks:
+        looks_of[look.key].append(look)
+    for key, told in looks_of.items():
+        yield from _judge_key(key, commits_of[key], told)
+
+
+def _judge_key(key: str, commits: Sequence[Commit], looks: Sequence[Look]) -> Iterable[str]:
+    known = [(one.ended_s, one.value) for one in commits if one.acknowledged]
+    known += [(look.ended_s, look.value) for look in looks]
+    asked = sorted((one.began_s, one.value) for one in commits)
+    heapq.heapify(known)
+    least = -1
+    for look in sorted(looks, key=lambda one: one.began_s):
+        while known and known[0][0] < look.began_s:
+            least = max(least, heapq.heappop(known)[1])
+        if look.value < least:
+            yield f"{key} was {least}, then {look.value} at {look.member}"
+        count = bisect.bisect_right(asked, (look.ended_s, math.inf))
+        most = asked[count - 1][1] if count else 0
+        if commits and look.value > most:
+            yield f"{key} is {look.value} at {look.member}, and {most} was the most asked for"

@@ -1,0 +1,384 @@
+"""The scripts that broke DLedger, and rows of the list of failures that we must not have, lived
+through by real groups."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+from raft_drills.drill import QUEUES, TOPIC, cut_group, small_disk_group
+from raft_drills.faults import (
+    fsync_fails,
+    full_disk_of,
+    host_of,
+    isolate_leader_from_its_peers,
+    kill,
+    net_of,
+)
+from raft_drills.ghost import Ghost
+from raft_drills.history import Put
+from raft_drills.load import RaftLoad
+from raft_drills.member_clients import GROUP, Mix
+from raft_drills.raft_group import SETTINGS, Member, RaftGroup
+from support.admin import Fields, create_topic, put_topic, request
+from support.history import stored_messages
+from support.load import make_body
+from support.processes import Processes
+from support.status import wait_until
+
+from trioha.client.message import Message, MessageQueue
+from trioha.client.send_header import send_command
+from trioha.dledger.messages import Append, Heartbeat, Truncate
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand, encode
+
+pytestmark = pytest.mark.slow
+CALM = Mix(window=1, large_chance=0.0)
+MIB = 1 << 20
+ELECTION_S = 3.0
+
+
+def load_of(group: RaftGroup, mix: Mix = CALM) -> RaftLoad:
+    """A topic and a calm load."""
+    create_topic(group.leader.address, group.namesrv, TOPIC, QUEUES)
+    return RaftLoad(group, TOPIC, mix=mix).start()
+
+
+@pytest.fixture
+def cut(processes: Processes) -> Iterator[RaftGroup]:
+    with cut_group(processes) as group:
+        yield group
+
+
+def names_of(member: Member) -> set[str]:
+    return {stored.name for stored in stored_messages(member.node.commitlog, TOPIC)}
+
+
+def burst(member: Member, label: str, count: int, size: int) -> list[Put]:
+    """So many puts at once, of which nobody reads an answer."""
+    host, port = member.address.rsplit(":", 1)
+    puts = []
+    with contextlib.closing(socket.create_connection((host, int(port)), 2.0)) as connection:
+        for number in range(count):
+            name = f"{label}-{number}"
+            queue = MessageQueue(TOPIC, "", number % QUEUES)
+            message = Message(TOPIC, make_body(name, size))
+            puts.append(Put(name=name, client=label, began_s=time.monotonic()))
+            connection.sendall(
+                encode(send_command(GROUP, message, name, queue, int(time.time() * 1000)))
+            )
+        wait_until("appended", lambda: puts[-1].name in names_of(member))
+    return puts
+
+
+def test_a1_figure_8_bytes_of_an_old_term_are_not_committed_because_a_majority_holds_them(
+    processes: Processes,
+) -> None:
+    """dledger#4: an index that was committed was another entry later, on a majority.
+
+    Three members, a leads. E is in a's log alone when a dies. b leads a term whose first record
+    reaches nobody, for c's disk is full. b dies, a leads again, and a part of E gets to c, whose
+    disk is full again before the record of the new term comes: a majority holds bytes of an old
+    term. Then a dies, and b, whose log ends in a newer term, takes them all back.
+    """
+    settings = {**SETTINGS, "dLegerElectionTimeoutMin": 1000, "dLegerElectionTimeoutMax": 1600}
+    with small_disk_group(processes, settings=settings, timers={}) as group:
+        load = load_of(group)
+        load.wait_for_progress()
+        a = group.leader
+        b, c = group.others(a)
+        load.stop_senders()
+        group.wait_level()
+        base = a.raft()["end_offset"]
+        acknowledged = names_of(a)
+        b.kill()
+        c.kill()
+        written = burst(a, "E", 60, 100_000)
+        assert a.raft()["end_offset"] > base + 5 * MIB
+        assert a.raft()["committed_offset"] == base
+        a.kill()
+        assert group.stores is not None
+        full = full_disk_of(group, c)
+        group.start_all([b, c])
+        wait_until("b leads a term of its own", lambda: b.raft()["role"] == "LEADER")
+        assert b.raft()["committed_offset"] <= base
+        assert not b.raft()["is_serving"]
+        b.kill()
+        filler = group.stores[c.index] / "filler"
+        with open(filler, "r+b") as file:
+            file.truncate(filler.stat().st_size - 3 * MIB)
+        group.start_all([a])
+        wait_until("a part of E is at c", lambda: c.raft()["end_offset"] > base + MIB)
+        wait_until("c takes no more", lambda: not c.raft()["writable"])
+        assert a.raft()["role"] == "LEADER", group.describe()
+        assert a.raft()["committed_offset"] <= base, "a majority holds it, and that is not enough"
+        a.kill()
+        full()
+        group.start_all([b])
+        wait_until("b has taken it back", lambda: b.raft()["is_serving"])
+        wait_until("c has b's log", lambda: c.raft()["held_offset"] == b.raft()["held_offset"])
+        assert names_of(c) == acknowledged
+        group.start_all([a])
+        group.wait_level()
+        assert names_of(a) == acknowledged
+        load.senders[0].puts += written
+        load.finish()
+
+
+def test_a2_two_leaders_are_isolated_one_after_the_other_and_nothing_is_emptied(
+    cut: RaftGroup,
+) -> None:
+    """dledger#316: all 300 acknowledged entries were gone after two one-node isolations."""
+    load = load_of(cut)
+    wait_until("300 stored", lambda: sum(one.acknowledged for one in load.senders) >= 300)
+    net = net_of(cut)
+    for _ in range(3):
+        first = cut.leader
+        floor = first.raft()["committed_offset"]
+        net.isolate(host_of(cut, first))
+        second = wait_for_leader_but(cut, first)
+        net.heal()
+        net.isolate(host_of(cut, second))
+        load.wait_for_progress(30.0, second)
+        net.heal()
+        cut.wait_whole()
+        assert min(raft["end_offset"] for raft in cut.rafts().values()) >= floor
+    load.finish()
+
+
+def wait_for_leader_but(group: RaftGroup, old: Member) -> Member:
+    """As soon as it calls itself leader, served or not."""
+    found: list[Member] = []
+
+    def there() -> bool:
+        for member in group.others(old):
+            with contextlib.suppress(OSError, AssertionError):
+                if member.raft()["role"] == "LEADER":
+                    found.append(member)
+        return bool(found)
+
+    wait_until("another leader", there)
+    return found[0]
+
+
+def test_a3_a_truncate_that_comes_late_cuts_nothing(processes: Processes) -> None:
+    """DLedger 0.4: a deposed leader's TRUNCATE took a follower below what was committed."""
+    group = RaftGroup(processes).start()
+    load = load_of(group)
+    old = group.leader
+    old_term, middle = old.raft()["term"], old.raft()["committed_offset"]
+    load.wait_for_progress()
+    group.transfer(group.others(old)[0])
+    load.wait_for_progress(30.0, old)
+    group.wait_whole()
+    leader = group.leader
+    (follower,) = group.others(old, leader)
+    term = leader.raft()["term"]
+    for victim in (follower, leader):
+        floor = victim.raft()["committed_offset"]
+        names = old.member_id, victim.member_id
+        with Ghost(group, old, victim) as ghost:
+            for sequence in (1, 2, 1000):
+                ghost.send(Truncate(*names, old_term, sequence, middle, old_term, old_term - 1))
+                ghost.send(Append(*names, old_term, sequence, 0, 0, old_term, middle, b""))
+            ghost.send(Heartbeat(*names, old_term, middle, 0, 0))
+            ghost.wait_until_read()
+        assert victim.raft()["end_offset"] >= floor
+    assert leader.raft()["term"] == term
+    load.finish()
+
+
+def test_a4_a_member_that_slept_through_elections_does_not_win_the_next_one(cut: RaftGroup) -> None:
+    """dledger#52: the term of its log was taken from the newest term that it had voted in."""
+    load = load_of(cut)
+    lagging = cut.others(cut.leader)[0]
+    lagging.kill()
+    for _ in range(3):
+        leader = cut.leader
+        cut.transfer(cut.others(leader, lagging)[0])
+        load.wait_for_progress(30.0, leader)
+    best = cut.leader
+    other = cut.others(best, lagging)[0]
+    net_of(cut).isolate(host_of(cut, best))
+    lagging.node.start()
+    # With `other` it is a majority, and only one of the two has everything.
+    wait_until("the other one leads", lambda: other.raft()["is_serving"])
+    net_of(cut).heal()
+    cut.wait_whole()
+    load.finish()
+
+
+def test_a5_a_wiped_follower_of_an_idle_group_is_filled_and_votes_no_more(
+    processes: Processes,
+) -> None:
+    """dledger#61: an empty log was taken for an equal one until somebody wrote."""
+    group = RaftGroup(processes).start()
+    load = load_of(group)
+    wait_until("some stored", lambda: sum(one.acknowledged for one in load.senders) >= 300)
+    load.stop_senders()
+    group.wait_level()
+    leader = group.leader
+    end, term = leader.raft()["end_offset"], leader.raft()["term"]
+    victim, other = group.others(leader)
+    victim.kill()
+    victim.wipe()
+    victim.node.start()
+    began_s = time.monotonic()
+    wait_until("filled", lambda: victim.raft()["held_offset"] == end, 5.0)
+    print(f"filled in {time.monotonic() - began_s:.2f} s")
+    assert victim.raft()["impaired"], "it may have forgotten a vote"
+    assert leader.raft()["term"] == term, "nobody was disturbed"
+    # It has all the bytes, and no voice: one of two who have is no majority of three.
+    leader.kill()
+    time.sleep(ELECTION_S)
+    assert not [raft for raft in group.rafts().values() if raft["is_serving"]], group.describe()
+    assert victim.raft()["elections"] == 0
+    leader.node.start()
+    group.wait_serving()
+    group.wait_level()
+    assert other.raft()["term"] >= term
+    load.finish()
+
+
+def test_a8_a_leader_that_is_cut_off_acknowledges_nothing_after_its_time(cut: RaftGroup) -> None:
+    """rocketmq#6662, #7017: its clients are on its side of the cut."""
+    load = load_of(cut)
+    old = cut.leader
+    sender = next(one for one in load.senders if one.member == old.member_id)
+    isolate_leader_from_its_peers(cut, cut_rng())
+    cut_s = time.monotonic()
+    load.wait_for_progress(30.0, old)
+    wait_until("the old one has stepped down", lambda: old.raft()["role"] != "LEADER")
+    assert sender.first_acknowledged_after(cut_s) is None
+    net_of(cut).heal()
+    cut.wait_whole()
+    load.finish()
+
+
+def cut_rng() -> random.Random:
+    return random.Random(8)
+
+
+def test_a9_elections_without_writes_leave_equal_logs(processes: Processes) -> None:
+    """rocketmq#9689: a term that begins where the one before began was dropped."""
+    group = RaftGroup(processes).start()
+    load = load_of(group)
+    load.stop_senders()
+    for _ in range(4):
+        leader = group.leader
+        leader.kill()
+        group.wait_serving()
+        leader.node.start()
+        group.wait_whole()
+    for _ in range(3):
+        leader = group.leader
+        group.transfer(group.others(leader)[0])
+        group.wait_whole()
+    load.finish()
+
+
+def test_a11_b5_a_leader_whose_fsync_fails_acknowledges_nothing_and_another_leads(
+    processes: Processes,
+) -> None:
+    """dledger#287: it went on with its heartbeats: no writes, and no new leader."""
+    group = RaftGroup(processes, timers={}).start()
+    load = load_of(group)
+    old = group.leader
+    heal = fsync_fails(group, old)
+    broken_s = time.monotonic()
+    took_s = load.wait_for_progress(10.0, old)
+    print(f"another one acknowledges after {took_s:.2f} s")
+    assert took_s < 3.0, took_s
+    sender = next(one for one in load.senders if one.member == old.member_id)
+    assert sender.first_acknowledged_after(broken_s) is None
+    heal()
+    group.wait_whole()
+    load.finish()
+
+
+def test_c8_a_leader_whose_disk_is_full_hands_over_and_needs_no_restart(
+    processes: Processes,
+) -> None:
+    with small_disk_group(processes) as group:
+        load = load_of(group)
+        old = group.leader
+        pid = old.node.process.pid
+        free = full_disk_of(group, old)
+        load.wait_for_progress(10.0, old)
+        wait_until("not writable", lambda: not old.raft()["writable"])
+        free()
+        wait_until("writable again", lambda: old.raft()["writable"])
+        group.wait_whole()
+        assert old.node.process.pid == pid
+        assert old.running
+        group.transfer(old)
+        load.wait_for_progress(30.0, *group.others(old))
+        load.finish()
+
+
+def test_b1_a_member_that_comes_back_from_isolation_disturbs_nobody(cut: RaftGroup) -> None:
+    """dledger#247: it came back with a high term and never joined again."""
+    load = load_of(cut)
+    leader = cut.leader
+    term = leader.raft()["term"]
+    away = cut.others(leader)[0]
+    net_of(cut).isolate(host_of(cut, away))
+    time.sleep(ELECTION_S)
+    net_of(cut).heal()
+    cut.wait_whole()
+    assert cut.leader is leader
+    assert leader.raft()["term"] == term
+    load.finish()
+
+
+def test_b8_one_way_cuts_of_every_link_change_the_leader_twice_at_most(cut: RaftGroup) -> None:
+    """dledger#7, #25, #37: elections without end."""
+    load = load_of(cut)
+    changes = {}
+    for source in cut.members:
+        for target in cut.others(source):
+            cut.wait_whole()
+            term = cut.leader.raft()["term"]
+            net_of(cut).cut(host_of(cut, source), host_of(cut, target))
+            time.sleep(ELECTION_S)
+            load.wait_for_progress()
+            net_of(cut).heal()
+            cut.wait_whole()
+            changes[f"{source.member_id} to {target.member_id}"] = cut.leader.raft()["term"] - term
+    print(changes)
+    assert max(changes.values()) <= 2, changes
+    load.finish()
+
+
+def test_d1_d6_a_topic_and_an_offset_that_were_acknowledged_survive_their_leader(
+    processes: Processes,
+) -> None:
+    """rocketmq#1094, helm#33: they were copied every ten seconds, if they were."""
+    group = RaftGroup(processes).start()
+    load = load_of(group)
+    for number in range(3):
+        leader = group.leader
+        topic = f"new-{number}"
+        put_topic(leader.address, topic)
+        fields: Fields = {
+            "consumerGroup": "keen",
+            "topic": topic,
+            "queueId": 1,
+            "commitOffset": 40 + number,
+        }
+        update = RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        answer = request(leader.address, update)
+        assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
+        kill(group, leader)
+        successor = group.wait_serving()
+        query = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        assert request(successor.address, query).ext_int("offset") == 40 + number
+        config = RemotingCommand(RequestCode.GET_ALL_TOPIC_CONFIG)
+        assert topic.encode() in bytes(request(successor.address, config).body_bytes())
+        leader.node.start()
+        group.wait_whole()
+    load.finish()

@@ -126,6 +126,27 @@ async def test_there_and_back_with_every_message_offset_and_topic(tmp_path: Path
         await broker.stop()
 
 
+async def test_a_second_group_begins_with_what_was_changed_since_the_first(tmp_path: Path) -> None:
+    """The log still holds what the first group said of its tables; the master knew better."""
+    async with live_set(tmp_path) as set_:
+        broker = await a_master(set_)
+        store = str(broker.root)
+        await broker.stop()
+        assert (await run("convert", store, "--yes")).exit_code == 0
+        await become_member(broker)
+        assert (await broker.ask(progress(4))).code == SUCCESS
+        await broker.stop()
+        assert (await run("convert", store, "--back", "--yes")).exit_code == 0
+        broker.config = attrs.evolve(broker.config, enable_d_leger_commit_log=False)
+        await broker.start()
+        assert (await broker.ask(progress(5))).code == SUCCESS
+        await broker.stop()
+        assert (await run("convert", store, "--yes")).exit_code == 0
+        await become_member(broker)
+        assert (await broker.ask(progress())).ext_int("offset") == 5
+        await broker.stop()
+
+
 async def test_a_slave_s_store_is_not_what_a_group_begins_with(tmp_path: Path) -> None:
     async with live_set(tmp_path) as set_:
         master = await a_master(set_)

@@ -148,6 +148,12 @@ class RaftMetadata:
         metadata.on_body = self.append
         metadata.delete_queues = self.delete_queues
 
+    def begin_anew(self) -> None:
+        """The tables count as they are, and nothing that the log says: it was a group's once, and a
+        master's after that. For whoever makes a group of a stopped master's store."""
+        self._commit = self._store.max_phy_offset
+        _, self._next = self._log.bounds()
+
     @property
     def is_current(self) -> bool:
         """Do the tables hold every record of ours that the log has?"""

@@ -98,6 +98,7 @@ async def convert_to_group(config: BrokerConfig, *, dry_run: bool) -> Conversion
         if dry_run:
             return found
         core, _, raft = _tables(config, store, clock)
+        raft.begin_anew()
         core.become(BrokerRole.SYNC_MASTER, 0)
         raft.lead()
         await trio.to_thread.run_sync(store.flush)
@@ -142,7 +143,8 @@ async def convert_to_plain(config: BrokerConfig, *, dry_run: bool) -> Conversion
         )
         if dry_run:
             return found
-        core, files, _ = _tables(config, store, clock)
+        core, files, raft = _tables(config, store, clock)
+        raft.on_commit(store.max_phy_offset)
         for table in (core.topics, core.groups, core.offsets, core.schedule):
             table.dirty = True
         await files.persist.save_all()
@@ -154,7 +156,7 @@ async def convert_to_plain(config: BrokerConfig, *, dry_run: bool) -> Conversion
 def _tables(
     config: BrokerConfig, store: FileMessageStore, clock: Clock
 ) -> tuple[BrokerCore, MetadataFiles, RaftMetadata]:
-    """A broker's tables without a broker: as their files and the whole log say."""
+    """A broker's tables without a broker, as their files say; `raft` knows what the log says."""
     replicas = RaftReplicas()
     # Nobody is listened to: the address is that of records which nobody reads by it.
     host = config.broker_ip1 or _NOWHERE
@@ -169,7 +171,6 @@ def _tables(
         wall_ms=clock.wall_ms,
         on_failed=_fail,
     )
-    raft.on_commit(store.max_phy_offset)
     return core, files, raft
 
 

@@ -1,0 +1,229 @@
+"""What a member is for clients, pass by pass: a real broker, and a member that is as told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+import attrs
+import trio
+import trio.testing
+from support.events import RecordedEvents
+from support.live_group import member_config
+from support.live_set import send_request
+from support.sending import FakeChannel
+
+from trioha.dledger.ready import Role, SoftState
+from trioha.services.broker_listeners import BrokerAddresses
+from trioha.services.clock import Clock
+from trioha.services.dledger_broker import DLedgerBroker
+from trioha.services.dledger_member import DLedgerMember
+from trioha.services.dledger_opening import open_dledger_broker
+from trioha.services.dledger_reads import CurrentReads
+from trioha.services.dledger_role import PARKED_MS_MAX
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.names import OUTCOME_UNKNOWN
+from trioha.wire.remoting_command import RemotingCommand
+
+NOTIFIED = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+
+
+@attrs.define(eq=False)
+class ToldMember:
+    """Is what the test says."""
+
+    term: int = 1
+    is_serving: bool = False
+    may_append: bool = False
+    has_lease: bool = True
+    resigned: list[str] = attrs.Factory(list)
+
+    def addresses(self) -> dict[str, str]:
+        return {"n0": "127.0.0.1:1", "n1": "127.0.0.1:2"}
+
+    def log_grown(self) -> None:
+        pass
+
+    def resign(self, reason: str) -> None:
+        self.resigned.append(reason)
+
+    def read(self, on_ready: Callable[[int], None]) -> None:
+        on_ready(0 if self.has_lease else -1)
+
+
+@attrs.define(eq=False)
+class Told:
+    """A node, its member, and a client."""
+
+    node: DLedgerBroker
+    member: ToldMember
+    channel: FakeChannel = attrs.Factory(FakeChannel)
+
+    async def lead(self) -> None:
+        self.member.is_serving = self.member.may_append = True
+        self.node.on_soft_state(SoftState(Role.LEADER, self.member.term, "n0", "elected"))
+        self.node.on_settled()
+        await trio.testing.wait_all_tasks_blocked()
+        assert self.node.group_role.serving
+        self.node.on_commit(self.node.store.max_phy_offset)
+
+    def lose(self, leader_id: str = "") -> None:
+        self.member.is_serving = self.member.may_append = False
+        self.member.term += 1
+        role = Role.FOLLOWER if leader_id else Role.PRE_CANDIDATE
+        self.node.on_soft_state(SoftState(role, self.member.term, leader_id, "lost"))
+        self.node.on_settled()
+
+    def ask(self, request: RemotingCommand) -> None:
+        node = self.node
+        with node.server.outboxes.batch():
+            response = node.core.handlers[request.code](self.channel, request, node.clock.instant())
+            if response is not None:
+                self.channel.send_nowait(response)
+            node.after_batch()
+
+    @property
+    def answers(self) -> list[tuple[int, str | None]]:
+        return [(answer.code, answer.remark) for answer in self.channel.sent]
+
+
+@asynccontextmanager
+async def told(root: Path) -> AsyncIterator[Told]:
+    config = member_config(root, "n0-127.0.0.1:1;n1-127.0.0.1:2", 0, 1)
+    addresses = BrokerAddresses(listen="127.0.0.1:1", ha_listen="", vip_listen="")
+    node = await open_dledger_broker(config, addresses, Clock.virtual(), RecordedEvents())
+    member = ToldMember()
+    node.member = cast("DLedgerMember", member)
+    node.reads = CurrentReads(node.core.handlers, member.read, node.events)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.group_role.run)
+        nursery.start_soon(node.parked_alarm.run)
+        yield Told(node, member)
+        nursery.cancel_scope.cancel()
+    await node.close()
+
+
+async def test_a_put_is_answered_by_the_commit_and_not_before(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with told(tmp_path) as it:
+        await it.lead()
+        it.ask(send_request())
+        assert it.answers == []
+        node = it.node
+        assert node.store.max_offset_in_queue("T", 0) == 0
+        node.on_commit(node.store.max_phy_offset)
+        assert it.answers == [(ResponseCode.SUCCESS, None)]
+        assert node.store.max_offset_in_queue("T", 0) == 1
+
+
+async def test_who_waits_hears_unknown_in_the_pass_that_ends_the_leadership(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with told(tmp_path) as it:
+        await it.lead()
+        it.ask(send_request())
+        end = it.node.store.max_phy_offset
+        it.lose()
+        ((code, remark),) = it.answers
+        assert code == ResponseCode.SYSTEM_ERROR
+        assert remark is not None
+        assert remark.startswith(OUTCOME_UNKNOWN)
+        it.ask(send_request())
+        assert it.node.store.max_phy_offset == end
+        assert len(it.answers) == 1  # parked
+
+
+async def test_what_is_parked_is_refused_when_nobody_leads_for_long(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with told(tmp_path) as it:
+        await it.lead()
+        it.lose()
+        it.ask(send_request())
+        await trio.sleep(PARKED_MS_MAX / 1000 - 0.1)
+        assert it.answers == []
+        await trio.sleep(0.2)
+        assert it.answers == [
+            (
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "this group has no leader at the moment; try again",
+            )
+        ]
+        it.ask(send_request())
+        assert it.answers[1][0] == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+async def test_what_is_parked_is_answered_here_if_this_node_leads_again(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with told(tmp_path) as it:
+        await it.lead()
+        it.lose()
+        it.ask(send_request())
+        await it.lead()
+        assert it.answers == [(ResponseCode.SUCCESS, None)]
+
+
+async def test_while_the_leadership_is_handed_over_nothing_is_appended(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with told(tmp_path) as it:
+        await it.lead()
+        end = it.node.store.max_phy_offset
+        it.member.may_append = False
+        it.node.on_settled()
+        it.ask(send_request())
+        heartbeat = b'{"clientID":"c","producerDataSet":[],"consumerDataSet":[{"groupName":"g",'
+        heartbeat += b'"consumeType":"CONSUME_PASSIVELY","messageModel":"CLUSTERING",'
+        heartbeat += b'"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET","subscriptionDataSet":[]}]}'
+        it.ask(RemotingCommand(RequestCode.HEART_BEAT, body=heartbeat))
+        assert it.node.store.max_phy_offset == end
+        it.member.may_append = True
+        it.node.on_settled()
+        it.node.on_commit(it.node.store.max_phy_offset)
+        assert it.node.store.max_offset_in_queue("T", 0) == 1
+        answers = [code for code, _ in it.answers if code != NOTIFIED]
+        assert answers == [ResponseCode.SUCCESS, ResponseCode.SUCCESS]
+
+
+async def test_a_leader_without_a_majority_answers_no_question_that_must_be_current(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    request = RemotingCommand(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": 0})
+    async with told(tmp_path) as it:
+        await it.lead()
+        it.ask(request)
+        it.member.has_lease = False
+        it.ask(request)
+        assert [code for code, _ in it.answers] == [
+            ResponseCode.SUCCESS,
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+        ]
+
+
+async def test_a_node_that_is_to_end_does_not_begin_to_serve(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with told(tmp_path) as it:
+        it.node.stopping = True
+        it.member.is_serving = it.member.may_append = True
+        it.node.on_settled()
+        await trio.testing.wait_all_tasks_blocked()
+        assert not it.node.group_role.serving
+        assert it.member.resigned == ["the broker is shutting down"]
+
+
+async def test_name_servers_hear_of_a_new_role_with_its_term(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with told(tmp_path) as it:
+        registration = it.node.registration
+        assert (registration.identity.broker_id, registration.identity.epoch) == (1, 0)
+        it.member.term = 7
+        await it.lead()
+        assert (registration.identity.broker_id, registration.identity.epoch) == (0, 7)
+        it.lose("n1")
+        assert (registration.identity.broker_id, registration.identity.epoch) == (1, 0)

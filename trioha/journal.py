@@ -110,6 +110,7 @@ EVENTS: Mapping[str, EventKind] = {
     # A Raft group.
     "raft_waiting": _warning("reason"),
     "raft_founded": _info("members", "seed"),
+    "raft_joined": _info("group"),
     "raft_impaired": _error("reason"),
     "raft_role": _info("role", "term", "leader", "reason"),
     "raft_connected": _info("peer", "address"),

@@ -130,13 +130,17 @@ async def test_one_that_is_added_later_waits_copies_and_is_promoted() -> None:
     async with elected(3, extra=("n3",)) as rig:
         leader = await rig.leader()
         await rig.start("n3")
-        await rig.wait(lambda: rig["n3"].begun)
+        joining = rig["n3"]
+        await rig.wait(lambda: joining.begun)
+        assert joining.member is not None
+        assert "n3 is no member of g" in str(joining.member.status()["bootstrap"])
         assert leader.member is not None
         assert leader.member.change(ChangeKind.ADD_LEARNER, "n3", "n3:1") == ""
         await rig.wait_level()
         member = leader.member
         await rig.wait(lambda: not member.change(ChangeKind.PROMOTE, "n3"))
         await rig.wait(lambda: "n3" in rig["n3"].node.state.configuration.voters)
+        assert joining.member.status()["bootstrap"] == ""
         await rig.stop("n0" if leader.member_id != "n0" else "n1")
         put = leader.put()
         await rig.wait(lambda: put.safe)

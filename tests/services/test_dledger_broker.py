@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from support.live_set import send_request
 
 from trioha.client import open_admin
 from trioha.config import BrokerConfig
-from trioha.errors import StoreError
+from trioha.errors import StoreError, Unreachable
 from trioha.services.broker import serve_broker
 from trioha.services.clock import Clock
 from trioha.services.remoting_client import open_remoting_client, parse_address
-from trioha.wire.codes import RequestCode
+from trioha.store.message_store import FileMessageStore
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.names import OUTCOME_UNKNOWN
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
 
@@ -133,7 +136,8 @@ async def test_without_a_majority_nothing_is_acknowledged(tmp_path: Path) -> Non
         for member in group.besides(leader):
             await member.break_off()
         answer = await leader.send()
-        assert answer.code != SUCCESS
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert str(answer.remark).startswith(OUTCOME_UNKNOWN)
         status = await leader.wait(lambda it: it["standing"] == "SLAVE")
         assert status["raft"]["role"] != "LEADER"
 
@@ -212,6 +216,33 @@ async def test_a_delayed_message_is_delivered_by_the_next_leader(tmp_path: Path)
         assert (await second.ask(max_offset())).ext_int("offset") == 1
 
 
+async def test_a_leader_whose_fsync_fails_ends_and_another_takes_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush = FileMessageStore.flush
+    broken: set[Path] = set()
+
+    def flush_or_fail(store: FileMessageStore) -> int:
+        if store.config.root in broken:
+            raise StoreError("cannot fsync: Input/output error")
+        return flush(store)
+
+    monkeypatch.setattr(FileMessageStore, "flush", flush_or_fail)
+    async with live_group(tmp_path) as group:
+        await group.start()
+        first = await group.leader()
+        assert (await first.send()).code == SUCCESS
+        broken.add(Path(first.config.store_path_root_dir))
+        with suppress(Unreachable):
+            assert (await first.send()).code != SUCCESS
+        await first.ended.wait()
+        assert "cannot fsync: Input/output error" in first.error
+        second = await group.leader(*group.besides(first))
+        answer = await second.send()
+        assert answer.code == SUCCESS
+        assert answer.ext_int("queueOffset") in (1, 2)  # what nobody was promised may be there
+
+
 async def test_no_node_opens_the_store_of_the_other_mode(tmp_path: Path) -> None:
     async with live_group(tmp_path, 1) as group:
         await group.start()
@@ -270,3 +301,6 @@ async def test_a_member_that_waits_for_the_others_is_not_ready_and_says_why(tmp_
         assert status == 503
         assert "[-] member: waits for n1, n2" in text
         assert "[-] following: its group has no leader" in text
+        series = await scrape(f"127.0.0.1:{port}")
+        assert series["trioha_raft_role"][labels(role="follower")] == 1
+        assert "trioha_raft_committed_offset_bytes" not in series

@@ -124,6 +124,21 @@ async def test_a_failed_fsync_ends_the_member_and_its_puts_are_unknown() -> None
         await rig.leader(other_than=leader.member_id, within_s=4)
 
 
+async def test_a_log_that_cannot_be_read_for_a_follower_ends_the_leader() -> None:
+    async with elected(3) as rig:
+        leader = await rig.leader()
+        name = next(one for one in rig.founders if one != leader.member_id)
+        await rig.stop(name)
+        put = leader.put()
+        await rig.wait(lambda: put.safe)
+        assert leader.log is not None
+        leader.log.rotten = True
+        await rig.start(name)
+        await rig.wait(lambda: not leader.is_up)
+        assert isinstance(leader.died, StoreError)
+        assert leader.roles[-1].reason.startswith("disk failed")
+
+
 async def test_a_vote_that_cannot_be_saved_is_not_given() -> None:
     async with elected(3) as rig:
         leader = await rig.leader()

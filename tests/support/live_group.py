@@ -19,6 +19,7 @@ from support.events import RecordedEvents
 from support.live_set import send_request
 
 from trioha.config import BrokerConfig, NamesrvConfig
+from trioha.errors import StoreError
 from trioha.services.broker import serve_broker
 from trioha.services.clock import Clock
 from trioha.services.namesrv import serve_namesrv
@@ -47,8 +48,10 @@ class Member:
     config: BrokerConfig
     nursery: trio.Nursery
     events: RecordedEvents = attrs.Factory(RecordedEvents)
+    ended: trio.Event = attrs.Factory(trio.Event)
+    error: str = ""
+    """What it ended with."""
     _shutdown: trio.Event = attrs.Factory(trio.Event)
-    _ended: trio.Event = attrs.Factory(trio.Event)
     _scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
 
     @property
@@ -65,22 +68,24 @@ class Member:
 
     async def stop(self) -> None:
         self._shutdown.set()
-        await self._ended.wait()
+        await self.ended.wait()
 
     async def break_off(self) -> None:
         """End without a word to anybody."""
         self._scope.cancel()
-        await self._ended.wait()
+        await self.ended.wait()
 
     async def _run(self, *, task_status: trio.TaskStatus[object]) -> None:
-        self._shutdown, self._ended = trio.Event(), trio.Event()
+        self._shutdown, self.ended = trio.Event(), trio.Event()
         try:
             with trio.CancelScope() as self._scope:
                 await serve_broker(
                     self.config, self._shutdown, self.events, task_status=task_status
                 )
+        except* StoreError as errors:
+            self.error = str(_first(errors))
         finally:
-            self._ended.set()
+            self.ended.set()
 
     async def ask(self, request: RemotingCommand) -> RemotingCommand:
         async with open_remoting_client(*parse_address(self.address), Clock()) as client:
@@ -101,6 +106,12 @@ class Member:
             if done(status):
                 return status
             await trio.sleep(0.01)  # it is a real network
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 @attrs.define(eq=False)

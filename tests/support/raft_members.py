@@ -62,6 +62,8 @@ class FakeRaftLog:
         self._machine = machine
         self._invariants = invariants
         self._addresses: dict[str, str] = {}
+        self.rotten = False
+        """What was written long ago cannot be read."""
 
     @property
     def _disk(self) -> RaftDisk:
@@ -72,6 +74,8 @@ class FakeRaftLog:
         return self._disk.end_offset
 
     def read(self, phy_offset: int, size_max: int) -> Buffer:
+        if self.rotten:
+            raise StoreError(f"the log is damaged behind offset {phy_offset}")
         return self._disk.read(phy_offset, size_max)
 
     def recover(

@@ -112,11 +112,11 @@ class Bootstrap:
             match decision:
                 case Begin(birth):
                     self._votes.save(HardState(), birth)
-                    self._events.event(
-                        "raft_founded",
-                        members=sorted(birth.founders) or [self._door.member_id],
-                        seed=birth.seed,
-                    )
+                    if birth.founders:
+                        members = sorted(birth.founders)
+                        self._events.event("raft_founded", members=members, seed=birth.seed)
+                    else:
+                        self._events.event("raft_joined", group=self._door.group)
                 case Impaired(reason):
                     self._votes.save(HardState(impaired=True))
                     self.impaired = reason

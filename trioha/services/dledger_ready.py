@@ -8,8 +8,8 @@ is part of.
 What the broker above does when it is told of a commit or a role may come back here (a delayed
 message is delivered, a table is saved in the log): that waits until the pass is through.
 
-Errors: a vote that cannot be saved and a log that cannot be written make the core step down, so
-that whoever waits hears that the outcome is unknown, and end the node.
+Errors: a vote that cannot be saved and a log that cannot be written or read make the core step
+down, so that whoever waits hears that the outcome is unknown, and end the node.
 """
 
 from __future__ import annotations
@@ -103,6 +103,10 @@ class ReadyLoop:
                     self._take_growth(now_ms)
                     self._postponed.popleft()(self._node, now_ms)
                     self._do_ready(now_ms)
+        except StoreError as error:
+            # A vote, the log, or what was to be read of it for a follower.
+            self.fail(error)
+            raise
         finally:
             self.is_busy = False
         self._listener.on_settled(self._node, now_ms)
@@ -137,11 +141,7 @@ class ReadyLoop:
         node = self._node
         written = False
         while (ready := node.ready()) is not None:
-            try:
-                controls = self._make_durable(ready)
-            except StoreError as error:
-                self.fail(error)
-                raise
+            controls = self._make_durable(ready)
             if ready.log or controls:
                 written = written or bool(ready.log)
                 self._flush.grown_nowait(urgent=True)

@@ -6,9 +6,9 @@ Theory of operation. The group elects (`trioha.dledger`); this module draws the 
   then queue offsets go on where they stopped, and nothing acknowledged is unknown to it.
 * It stops in the very pass in which it leads no longer: nothing is appended any more, and whoever
   waits is told that the outcome is unknown.
-* While the leadership is handed over, or until somebody is elected after ours has ended, changes
-  are parked for a moment. They are answered here if we lead again, passed on to the new leader if
-  somebody else does, and refused with a code that sends clients back to the route if nobody does.
+* While nobody leads, or the leadership is handed over, changes are parked for a moment. They are
+  answered here once we lead, passed on to the new leader if somebody else does, and refused with a
+  code that sends clients back to the route if nobody does.
 * A follower that knows the leader passes on what only the leader may answer
   (`services.old_routes`), for as long as it follows: a stock client asks for routes every 30
   seconds, and an election takes two.
@@ -31,12 +31,15 @@ from trioha.remoting.outbox import Outbox
 from trioha.remoting.requests import Requests
 from trioha.services.dledger_reads import CURRENT
 from trioha.services.old_routes import COPIED, PASS_ON_MS, PASSED_ON, refuse
+from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
     from trioha.services.dledger_broker import DLedgerBroker
 
 _SLICE_BYTES = 262_144
+_PARKED = (*CHANGES, RequestCode.QUERY_CONSUMER_OFFSET)
+"""A consumer goes on from the answer: an older one than it was promised would be a step back."""
 CATCH_UP_S_MAX = 10
 """A follower's queues are milliseconds behind its log; one that takes this long is not fit."""
 PARKED_MS_MAX = 3_000
@@ -69,8 +72,11 @@ class GroupRole:
             self._step_down()
         if state.role is Role.FOLLOWER and state.leader_id:
             self._follow(self._node.member.addresses().get(state.leader_id, ""))
-        else:
-            self._follow("")
+            return
+        self._follow("")
+        if state.role is Role.LEADER and not self.serving:
+            # The others may know already, and pass on what this node takes in a moment.
+            self._park()
 
     def look(self) -> None:
         """The core has done what it could for now: does it lead, may it append? HOT."""
@@ -92,8 +98,11 @@ class GroupRole:
         while True:
             await self._elected.wait()
             self._elected = trio.Event()
-            ready = not self.serving and await self._catch_up()
-            if ready and not self._node.stopping:
+            if self.serving:
+                continue
+            if self._node.stopping:
+                self._node.member.resign("the broker is shutting down")
+            elif await self._catch_up():
                 self._serve()
 
     async def _catch_up(self) -> bool:
@@ -169,7 +178,7 @@ class GroupRole:
 
     def _park(self) -> None:
         node = self._node
-        node.core.divert(CHANGES, self._parked.park)
+        node.core.divert(_PARKED, self._parked.park)
         if self._parked_until_ms is None:
             self._parked_until_ms = node.clock.now_ms() + PARKED_MS_MAX
             node.parked_alarm.check()

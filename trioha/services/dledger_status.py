@@ -58,7 +58,12 @@ def member_status(member: DLedgerMember) -> dict[str, object]:
             "configuration": {"voters": sorted(setup.founders), "learners": []},
             "followers": [],
         }
-    if node.state.impaired:
+    if member.member_id not in node.state.configuration.members:
+        status["bootstrap"] = (
+            f"{member.member_id} is no member of {setup.door.group}: `trioha raft add` at the "
+            "leader makes it one; if it was removed, stop it"
+        )
+    elif node.state.impaired:
         status["bootstrap"] = member.bootstrap.impaired or _FORGOTTEN
     return status | _plain(node.status()) | {"is_serving": member.is_serving}
 

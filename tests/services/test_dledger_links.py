@@ -120,6 +120,14 @@ async def test_who_is_configured_differently_is_told_why_and_nothing_begins(
         assert not any(machine.begun for machine in everybody)
 
 
+async def test_one_that_has_another_address_in_its_own_list_is_told_so() -> None:
+    async with raft_group(3) as rig:
+        rig["n2"].overrides["address"] = "elsewhere:1"
+        await rig.start()
+        await rig.wait(lambda: refusals(rig["n2"]))
+        assert "n2 is reached at elsewhere:1 by its dLegerPeers" in refusals(rig["n2"])[0]
+
+
 async def test_a_raft_message_before_the_greeting_ends_the_connection() -> None:
     async with elected(3) as rig:
         leader = await rig.leader()

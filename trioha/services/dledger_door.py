@@ -105,6 +105,7 @@ class PeerDoor:
     def __init__(
         self,
         door: GroupDoor,
+        founders: Mapping[str, str],
         proofs: PeerProofs,
         refusals: Refusals,
         own_note: Callable[[], PeerNote],
@@ -113,6 +114,7 @@ class PeerDoor:
     ) -> None:
         self.visitors: dict[Channel, Visitor] = {}
         self._door = door
+        self._founders = founders
         self._proofs = proofs
         self._refusals = refusals
         self._own_note = own_note
@@ -165,6 +167,12 @@ class PeerDoor:
 
     def _hello(self, channel: Channel, fields: list[Any], instant: Instant) -> list[Any]:
         hello = hello_of(fields, self._door)
+        address = self._founders.get(hello.source, hello.address)
+        if address != hello.address:
+            raise RemoteProtocolError(
+                f"{hello.source} is reached at {hello.address} by its dLegerPeers, and at "
+                f"{address} by those of {hello.target}; make them the same on all members"
+            )
         nonce = os.urandom(NONCE_BYTES)
         self.visitors[channel] = Visitor(hello, nonce, instant.now_ms)
         return [HELLO, nonce, self._proofs.of_callee(hello, nonce)]

@@ -62,7 +62,7 @@ class DLedgerMember:
         self.node: DLedgerNode | None = None
         """The core; None until this member takes part."""
         self.peers = Peers(
-            *(setup.door, setup.secret, setup.address, self.note, self._on_notes, self.step),
+            *(setup, self.note, self._on_notes, self.step),
             *(outboxes, clock, events, connect_to),
         )
         self.bootstrap = Bootstrap(votes, setup.door, self.note, self.peers.notes, events)

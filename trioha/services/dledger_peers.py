@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from trioha.dledger.bootstrap import PeerNote
-from trioha.dledger.message_codec import GroupDoor
 from trioha.dledger.messages import Message
 from trioha.dledger.peer_hello import PeerProofs
 from trioha.dledger.settings import MEMBERS_MAX
@@ -18,6 +17,7 @@ from trioha.journal import EventSink
 from trioha.services.clock import Clock
 from trioha.services.dledger_door import PeerDoor, Refusals
 from trioha.services.dledger_links import Connect, PeerLinks
+from trioha.services.dledger_seams import MemberSetup
 from trioha.services.remoting_link import Outboxes
 
 
@@ -26,9 +26,7 @@ class Peers:
 
     def __init__(
         self,
-        door: GroupDoor,
-        secret: str,
-        own_address: str,
+        setup: MemberSetup,
         own_note: Callable[[], PeerNote],
         on_notes: Callable[[], None],
         step: Callable[[Message], None],
@@ -38,13 +36,16 @@ class Peers:
         connect_to: Connect,
     ) -> None:
         self.refusals = Refusals(clock, events)
-        proofs = PeerProofs(secret)
+        proofs = PeerProofs(setup.secret)
         self.links = PeerLinks(
-            *(door, proofs, self.refusals, own_address, own_note, on_notes, outboxes),
-            *(clock, events),
+            *(setup.door, proofs, self.refusals, setup.address, own_note, on_notes),
+            *(outboxes, clock, events),
             connect_to=connect_to,
         )
-        self.door = PeerDoor(door, proofs, self.refusals, own_note, self._on_visitors, step)
+        self.door = PeerDoor(
+            *(setup.door, setup.founders, proofs, self.refusals, own_note),
+            *(self._on_visitors, step),
+        )
         self.send = self.links.send
         self._on_notes = on_notes
         self._members: Mapping[str, str] = {}

@@ -19,7 +19,7 @@ _FORGOTTEN = (
 
 
 def member_status(member: DLedgerMember) -> dict[str, object]:
-    """In plain msgpack values. Before the member takes part: without terms and offsets."""
+    """In plain msgpack values. Before the member takes part: without offsets and lease."""
     setup, settings = member.setup, member.setup.settings
     status: dict[str, object] = {
         "member_id": member.member_id,
@@ -44,12 +44,7 @@ def member_status(member: DLedgerMember) -> dict[str, object]:
             "role": member.role.value,
             "term": 0,
             "leader_id": "",
-            "begin_offset": 0,
-            "committed_offset": 0,
-            "held_offset": 0,
-            "end_offset": 0,
             "is_serving": False,
-            "lease_until_ms": -1,
             "impaired": False,
             "writable": True,
             "failed": "",

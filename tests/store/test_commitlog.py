@@ -220,3 +220,14 @@ def test_a_failed_fsync_is_final(log: CommitLog, monkeypatch: pytest.MonkeyPatch
 
 def _beside(config: StoreConfig) -> StoreConfig:
     return attrs.evolve(config, commitlog_path=config.root / "copy")
+
+
+def test_a_cut_tells_how_much_was_there_and_not_what_was_kept_for_more(log: CommitLog) -> None:
+    append(log, golden_message())
+    end = log.end
+    log.reserve_ahead(3 * SEGMENT_BYTES)
+    assert len(log.files.files) == 4
+    assert log.truncate(end) == end
+    assert len(log.files.files) == 1
+    log.reserve_ahead(3 * SEGMENT_BYTES)
+    assert log.truncate(0) == end

@@ -248,8 +248,10 @@ class CommitLog:
             last = offset
             segment = self.files.find(offset)
             if segment is not None:
-                if self.files.files[-1] is not segment:
-                    last = self.files.end_offset
+                for file in self.files.files:
+                    # Room that was kept for what never came begins with zeros.
+                    if file.from_offset > offset and any(file.view[:BLANK_SIZE]):
+                        last = file.end_offset
                 self.files.drop_from(segment.end_offset)
                 last = max(last, segment.from_offset + segment.clear(offset - segment.from_offset))
             self.files.sync_names()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.raft_stores import copy, lead, member_config, open_member, put
 from support.told_store import (
     MONDAY_MS,
     Told,
@@ -25,6 +26,8 @@ from support.told_store import (
 from trioha.analysis.engine import Window
 from trioha.analysis.reports.queue_offsets import _is_run
 from trioha.store.consume_queue import ENTRY
+from trioha.store.inspect import verify_store
+from trioha.wire.names import RAFT_TOPIC
 
 COUNT = 300
 PRIME = (1 << 31) - 1
@@ -233,6 +236,25 @@ def test_a_crashed_store_is_behind_but_not_broken(tmp_path: Path) -> None:
     slave.store.close()
     assert report.exit_code == 0, texts_of(report, "error")
     assert any("20 records without entry at the end" in text for text in texts_of(report, "info"))
+
+
+def test_a_groups_own_records_are_counted_by_each_member_for_itself(tmp_path: Path) -> None:
+    leader, _ = open_member(member_config(tmp_path / "leader"))
+    follower, _ = open_member(member_config(tmp_path / "follower"))
+    for term in (1, 2, 3):
+        lead(leader, term)
+        put(leader)
+        copy(leader, follower, term)
+    # As if its log began later than the other's.
+    leader.store.delete_topic(RAFT_TOPIC)
+    lead(leader, 9)
+    put(leader)
+    copy(leader, follower, 9)
+    for log in (leader, follower):
+        log.store.close()
+    report = make_report("integrity", tmp_path / "follower")
+    assert report.exit_code == 0, report.findings
+    assert verify_store(tmp_path / "follower").sound
 
 
 def test_transactions_take_no_queue_offset(tmp_path: Path) -> None:

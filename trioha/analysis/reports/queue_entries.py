@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 
 from trioha.analysis.engine import Engine, bucket, literal, literals
-from trioha.analysis.reports.queue_offsets import QUEUED, Queue
+from trioha.analysis.reports.queue_offsets import NUMBERED, QUEUED, Queue
 from trioha.analysis.store_files import StoreFiles
 from trioha.wire.java_hash import string_hash
 from trioha.wire.names import SCHEDULE_TOPIC
@@ -215,9 +215,10 @@ def _sides(engine: Engine, ends: Mapping[str, Ends]) -> str | None:
     block = bucket("queue_offset", BLOCK_ENTRIES)
     columns = f"store, topic, queue_id, queue_offset, phy_offset, size, {block} AS block"
     return (
-        f"SELECT {columns}, 0 AS side FROM commitlog WHERE {QUEUED} AND ({' OR '.join(log)}) "
-        "UNION ALL "
-        f"SELECT {columns}, 1 AS side FROM consumequeue WHERE {' OR '.join(queues)}"
+        f"SELECT {columns}, 0 AS side FROM commitlog WHERE {QUEUED} AND {NUMBERED} "
+        f"AND ({' OR '.join(log)}) UNION ALL "
+        f"SELECT {columns}, 1 AS side FROM consumequeue "
+        f"WHERE {NUMBERED} AND ({' OR '.join(queues)})"
     )
 
 

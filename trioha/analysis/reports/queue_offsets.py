@@ -12,13 +12,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trioha.analysis.engine import Engine, literal
+from trioha.analysis.engine import Engine, literal, literals
 from trioha.wire.codes import SysFlag
+from trioha.wire.names import RAFT_TOPICS
 
 STEPS_MAX = 200
 """Steps listed; all are counted."""
 QUEUED = f"(sys_flag & {SysFlag.TRANSACTION_MASK}) IN (0, {SysFlag.TRANSACTION_COMMIT})"
 """SQL: whether a record has a place in its queue."""
+NUMBERED = f"topic NOT IN {literals(sorted(RAFT_TOPICS))}"
+"""SQL: whether a record's queue offset says where its entry is. Members of a DLEDGER group list its
+own records in the order of their logs, whatever number the leader of the day gave them."""
 _PRIME = (1 << 31) - 1
 _QUEUES_MAX = 200
 """Broken queues named in SQL; beyond, all are put in order."""
@@ -35,7 +39,7 @@ def broken_queues(engine: Engine) -> list[Queue]:
         "SELECT store, topic, queue_id, COUNT(*) AS messages, MIN(queue_offset) AS low, "
         f"MAX(queue_offset) AS high, SUM({value}) AS first_powers, "
         f"SUM({square}) AS second_powers, SUM({square} * {value} % {_PRIME}) AS third_powers "
-        f"FROM commitlog WHERE {QUEUED} GROUP BY store, topic, queue_id "
+        f"FROM commitlog WHERE {QUEUED} AND {NUMBERED} GROUP BY store, topic, queue_id "
         "ORDER BY store, topic, queue_id",
         views=["commitlog"],
     )
@@ -90,7 +94,7 @@ def _steps(queues: Sequence[Queue]) -> str:
     return (
         "SELECT store, topic, queue_id, queue_offset, phy_offset, store_ms, "
         f"LAG(queue_offset) {window} AS before, LAG(phy_offset) {window} AS phy_before "
-        f"FROM commitlog WHERE {QUEUED} AND {among(queues)}"
+        f"FROM commitlog WHERE {QUEUED} AND {NUMBERED} AND {among(queues)}"
     )
 
 

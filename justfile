@@ -83,6 +83,10 @@ bench-figures *options="":
 bench-peer *options="":
     PYTHONPATH=tests python -m bench.peer {{ options }}
 
+# DLEDGER mode: Java's and ours in turns, kills, transfers, a refill: `just bench-raft --help`.
+bench-raft *options="":
+    PYTHONPATH=tests python tests/bench/bench_raft.py {{ options }}
+
 # How long an old master takes to come back; with a drill's account: its table, into docs/benchmarks.md.
 bench-failover *options="":
     PYTHONPATH=tests python tests/bench/bench_failover.py {{ options }}

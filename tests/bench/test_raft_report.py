@@ -1,0 +1,86 @@
+"""What becomes of the samples of `just bench-raft`."""
+
+from __future__ import annotations
+
+import pytest
+from bench.raft.report import (
+    BEGIN,
+    END,
+    REFILL,
+    findings,
+    judge,
+    make_section,
+    percentile,
+    replace_section,
+)
+from bench.raft.samples import Sample
+
+
+def rates(side: str, *values: float | None, row: str = "java/64") -> list[Sample]:
+    """One round after the other; None failed."""
+    return [
+        Sample(row=row, side=side, round=number, figures={}, failed="fell over", strangers=0.5)
+        if value is None
+        else Sample(
+            row=row,
+            side=side,
+            round=number,
+            figures={"per_s": value, "p50_ms": 1000 / value},
+            strangers=0.5,
+        )
+        for number, value in enumerate(values, 1)
+    ]
+
+
+def test_a_ratio_is_of_medians_and_its_range_of_rounds() -> None:
+    found = findings([*rates("memory", 3000, 9000, 4000), *rates("java", 1000, 2000, 1000)])
+    (rate,) = [one for one in found if one.aim.metric == "per_s"]
+    assert (rate.value, rate.low, rate.high, rate.count) == (4.0, 3.0, 4.5, 3)
+    assert rate.reached
+    assert rate.strangers == 0.5
+
+
+def test_short_ones_come_first_and_say_why_or_that_nobody_looked() -> None:
+    samples = [*rates("memory", 2000), *rates("java", 1000), *rates("alone", 2000)]
+    found = findings(samples)
+    assert [one.reached for one in found] == sorted(one.reached for one in found)
+    section = make_section({"machine": "two abaci", "scale": {}}, samples)
+    head, _, _ = section.partition("### Aims")
+    assert "1 of 3 aims reached" in head
+    assert "not looked into yet" in head
+    assert "two abaci" in head
+
+
+def test_what_failed_in_every_round_is_short_and_named() -> None:
+    samples = [*rates("memory", None), *rates("java", 1000)]
+    assert not any(one.reached for one in findings(samples))
+    section = make_section({}, samples)
+    assert "not measured" in section
+    assert "`java/64` of memory: fell over" in section
+
+
+def test_what_was_not_run_is_not_judged() -> None:
+    assert findings(rates("memory", 2000)) == []
+    assert judge(REFILL, []) is None
+
+
+@pytest.mark.parametrize(
+    ("percent", "wanted"), [(50, 50.0), (99, 99.0), (100, 100.0), (1, 1.0), (0, 1.0)]
+)
+def test_a_percentile_is_the_nearest_rank(percent: int, wanted: float) -> None:
+    assert percentile([float(value) for value in range(1, 101)], percent) == wanted
+
+
+def test_of_few_values_the_99th_percentile_is_the_largest() -> None:
+    assert percentile([3.0, 1.0, 2.0], 99) == 3.0
+
+
+def test_the_section_takes_the_place_of_the_old_one() -> None:
+    page = f"# B\n\n{BEGIN}\nold\n{END}\n\nrest\n"
+    fresh = replace_section(page, "new")
+    assert "old" not in fresh
+    assert "new" in fresh
+    assert fresh.endswith("\n\nrest\n")
+    assert replace_section("# B\n", "new").count(BEGIN) == 1
+    before = replace_section("# B\n\n<!-- bench-peer: begin. -->\n", "new")
+    assert before.index(END) < before.index("<!-- bench-peer")

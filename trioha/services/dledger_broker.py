@@ -272,7 +272,7 @@ class DLedgerBroker(BrokerNode):
 
     def replication_checks(self) -> Iterator[Check]:
         status: Mapping[str, Any] = self.member.status()
-        yield "member", status["bootstrap"] or status.get("failed", "")
+        yield "member", status["bootstrap"] or status["failed"]
         if self.group_role.serving:
             yield writable_check(self)
         else:

@@ -15,7 +15,7 @@ from trioha.errors import CommandError, OutcomeUnknown, RemoteProtocolError
 from trioha.watch.alerts import Alerts, Level, judge
 from trioha.watch.condition import condition_of, condition_of_set
 from trioha.watch.marks import MarkFinder
-from trioha.watch.raft import RaftState, member_number
+from trioha.watch.raft import RaftState, member_number, members_told
 from trioha.watch.raft_change import Do, plan_change, read_change
 from trioha.watch.rules import RULES, Area
 from trioha.watch.snapshot import ClusterSnapshot, ReplicaSet
@@ -192,6 +192,8 @@ def test_a_new_leader_and_a_lost_follower_are_marks() -> None:
     group.elect("n1", 5, without="n0")
     found = [mark.text for mark in finder.look(seen(group))]
     assert f"{GROUP}: {address_of('n1')} is master now, after {address_of('n0')}" in found
+    (dead,) = (one for one in set_of(group).replicas if one.address == address_of("n0"))
+    assert (dead.is_master, dead.standing, dead.heard_age_s) == (False, None, 60.0)
     group.row("n2", "n1")["heard_age_ms"] = 5000
     assert any("lost its link" in mark.text for mark in finder.look(seen(group)))
 
@@ -208,9 +210,31 @@ def test_a_removed_member_is_missed_by_nobody_and_a_dead_one_is() -> None:
         group.raft(member)["configuration"]["voters"] = ["n0", "n1"]
     alerts.look(seen(group))
     assert alerts.active == ()
+    assert words(group)["n2"] == "removed"
+
+
+def test_a_member_that_never_answered_is_known_by_its_leader() -> None:
+    group = a_group()
+    address = address_of("n2")
+    group.kill("n2")
+    group.row("n2")["heard_age_ms"] = 60_000
+    group.cluster.members[address]["registered"] = False
+    del group.cluster.answers[address]
+    one = set_of(group)
+    (dead,) = (two for two in one.replicas if two.address == address)
+    assert (dead.raft, dead.member_id, dead.gap_bytes) == (None, "n2", 0)
+    found = [
+        verdict.rule.name for verdict in judge(seen(group), RULES, list(Area)) if verdict.level
+    ]
+    assert "heartbeat_age" not in found
+    assert {"replica_absent", "raft_no_spare", "not_in_sync"} <= set(found)
 
 
 def test_whoever_leads_tells_of_members_that_nobody_registered() -> None:
+    status = {"raft": raft_status("n0", voters=("n0", "n2"))}
+    status["raft"]["addresses"]["n1"] = "10.0.1.2:10911"
+    assert members_told(status) == {"n0": address_of("n0"), "n2": address_of("n2")}
+    assert members_told({}) == {}
     assert [member_number(name) for name in ("n0", "n2", "x", "n", "n" + "9" * 30)] == [
         *(1, 3, 0, 0, 0)
     ]

@@ -61,9 +61,18 @@ def _of_silent(replica: Replica) -> Condition | None:
         return None
     since = age_in_words(answer.error_age_s)
     why = f"no answer for {since}: {answer.error}"
+    if _is_removed(replica):
+        return Condition(Level.UNKNOWN, "removed", "the group goes on without it")
     if not replica.registered:
         return Condition(Level.BAD, "absent", f"no longer registered; {why}")
     return Condition(Level.BAD, "silent", why)
+
+
+def _is_removed(replica: Replica) -> bool:
+    leader = replica.master.raft if replica.master is not None else None
+    if leader is None or replica.registered or not leader.addresses:
+        return False
+    return replica.address not in {leader.addresses.get(name) for name in leader.members}
 
 
 def _of_member(replica: Replica) -> Condition:

@@ -7,7 +7,7 @@ another shape is None, an empty text or nothing, and never a zero.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 import attrs
 
@@ -170,6 +170,10 @@ class RaftState:
     def members(self) -> tuple[str, ...]:
         return self.voters + self.learners
 
+    def is_of(self, member_id: str) -> bool:
+        """Does it count as a member? Yes, while nothing is known of the members."""
+        return not self.members or member_id in self.members
+
     @property
     def is_learner(self) -> bool:
         return self.member_id in self.learners
@@ -211,12 +215,15 @@ def member_number(member_id: str) -> int:
 
 
 def members_told(status: object) -> dict[str, str]:
-    """Member id -> address of everybody whom a member of a group knows; nothing of other nodes."""
-    addresses: Any = fields_of(fields_of(status).get("raft")).get("addresses")
+    """Member id -> address of the members by one's word; nothing of a node of no group.
+
+    Addresses of those that were removed are remembered by the nodes, and left out here.
+    """
+    raft = RaftState.of(fields_of(status).get("raft"))
+    if raft is None:
+        return {}
     return {
-        str(name): address
-        for name, address in fields_of(addresses).items()
-        if isinstance(address, str) and address
+        name: address for name, address in raft.addresses.items() if address and raft.is_of(name)
     }
 
 

@@ -73,7 +73,7 @@ def _of_leader(own: RaftState) -> Condition:
 def _of_follower(own: RaftState, seen: Seen) -> Condition:
     leader, row = seen.leader, seen.follower
     if row is None:
-        why = f"{leader.member_id}, which leads, does not count it as a member"
+        why = f"{leader.member_id}, which leads, does not count it as a member; stop it, or add it"
         return Condition(Level.WARN, "no member", why)
     if leader.is_present(row) is False:
         why = f"its leader has not heard it for {age_in_words(row.heard_age_s)}"

@@ -186,7 +186,7 @@ class Replica:
     role: str | None
     """As configured: ASYNC_MASTER, SYNC_MASTER or SLAVE."""
     standing: str | None
-    """What it takes itself for: MASTER, SLAVE, FENCED."""
+    """What it takes itself for: MASTER, SLAVE, FENCED; LEADER and others of a Raft group."""
     is_master: bool
     epoch: int | None
     log_epoch: int | None
@@ -296,8 +296,10 @@ def replica_of(address: str, member: Fields, answers: Fields, at_wall_ms: int) -
         is_trioha=is_trioha,
         home_id=whole(told, "home_id"),
         role=role,
-        standing=standing if raft is None else raft.standing,
-        is_master=_is_master(standing, role, registered_id) if raft is None else raft.is_leader,
+        standing=standing if raft is None else _standing_now(raft, answer),
+        is_master=_is_master(standing, role, registered_id)
+        if raft is None
+        else raft.is_leader and not answer.error,
         epoch=whole(told, "epoch") if raft is None else raft.term,
         log_epoch=whole(told, "log_epoch"),
         fenced_by=words(told, "fenced_by"),
@@ -371,6 +373,11 @@ def _ends_of_followers(raft: RaftState) -> tuple[MasterEnd, ...]:
 def _slave_end(told: Fields, age_s: float) -> SlaveEnd | None:
     row = told.get("slave")
     return SlaveEnd.of(row, age_s) if isinstance(row, dict) else None
+
+
+def _standing_now(raft: RaftState, answer: Answer) -> str | None:
+    """None of a member that is silent: what it was last, somebody else may be by now."""
+    return None if answer.error else raft.standing
 
 
 def _is_master(standing: str | None, role: str | None, registered_id: int) -> bool:

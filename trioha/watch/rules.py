@@ -62,7 +62,7 @@ def _gap_seconds(snapshot: ClusterSnapshot) -> Iterator[Reading]:
 
 def _heartbeat_age(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for slave in _slaves(snapshot):
-        if slave.raft is not None:
+        if slave.member_id is not None:
             continue  # between two heartbeats of a leader there is no time for an alert
         end = _end(slave)
         ratio, text = None, ""
@@ -83,7 +83,7 @@ def _link_down(snapshot: ClusterSnapshot) -> Iterator[Reading]:
         reason = ""
         if slave.link is not None and _answering(slave.master):
             down = float(not slave.link.is_up)
-        elif slave.raft is not None:
+        elif slave.member_id is not None:
             down = None  # that nobody leads is another rule's
         elif _answering(slave) and slave.follows is not None:
             state = slave.follows.state
@@ -100,7 +100,7 @@ def _not_in_sync(snapshot: ClusterSnapshot) -> Iterator[Reading]:
         in_sync = slave.in_sync if _answering(slave.master) else None
         value = None if in_sync is None else float(not in_sync)
         text = f"{who(slave)} is not in sync: no put waits for it"
-        if slave.raft is not None:
+        if slave.member_id is not None:
             text = f"{who(slave)} is not in sync: a majority has to be found without it"
         yield Reading("not_in_sync", who(slave), value, text)
 

@@ -21,6 +21,7 @@ from textual.widgets import Input, Static
 
 from trioha.errors import CommandError, TriohaError
 from trioha.watch.condition import Condition, condition_of
+from trioha.watch.raft import RaftState
 from trioha.watch.raft_change import (
     PATIENCE_S,
     ChangePlan,
@@ -159,8 +160,7 @@ class TransferScreen(Screen[None]):
         rows = []
         for replica in one.replicas:
             name = replica.member_id or ""
-            row = leader.follower(name) if leader is not None else None
-            why_not = "" if leader is None or row is None else fitness(leader, row)
+            why_not = "" if leader is None else _why_not(leader, name)
             is_target = bool(target) and name == target and not why_not
             rows.append(Member(replica, condition_of(replica), is_target, why_not))
         self.query_one("#tr-members", Grid).show_rows(rows)
@@ -263,6 +263,14 @@ class TransferScreen(Screen[None]):
             self.notify("The transfer ends by itself; wait for it.", severity="warning")
         else:
             self.dismiss()
+
+
+def _why_not(leader: RaftState, name: str) -> str:
+    """Why it cannot take over; "" when it can, and for the leader."""
+    row = leader.follower(name)
+    if row is not None:
+        return fitness(leader, row)
+    return "" if name == leader.member_id else "it is no member"
 
 
 def plan_words(plan: ChangePlan, armed: bool) -> Content:

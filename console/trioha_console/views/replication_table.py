@@ -89,6 +89,8 @@ def _role(line: Line, _: int) -> Cell:
         return ()
     if replica.standing is not None:
         return cell(replica.standing, "accent" if replica.is_master else "")
+    if replica.raft is not None:
+        return NOTHING
     return cell("MASTER" if replica.is_master else "SLAVE", "accent" if replica.is_master else "")
 
 

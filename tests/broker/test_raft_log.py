@@ -307,6 +307,34 @@ def test_control_records_from_before_a_conversion_do_not_count(
     assert leader.addresses() == ADDRESSES
 
 
+def test_a_copy_of_a_converted_log_knows_its_term_whatever_lies_in_it(
+    leader: RaftLog, follower: RaftLog, logs: list[RaftLog]
+) -> None:
+    put(leader)
+    for term in (1, 2):  # of an earlier life as a group
+        lead(leader, term)
+        put(leader)
+    leader.append_control(Control(2, "n0", Configuration.of("n5")), {"n5": "x:1"}, 1)
+    for _ in range(60):
+        put(leader)
+    end = leader.store.max_phy_offset
+    leader._save(RaftBase(from_offset=end, terms=TermTable(((9, 0),))))
+    leader, _, _ = recovered(leader, logs)
+    copy(leader, follower, 9, 300)
+    follower.store.flush()
+    follower, terms, configuration = recovered(follower, logs)
+    assert (terms.rows, configuration, follower.addresses()) == (((9, 0),), FOUNDERS, {})
+    lead(leader, 10)
+    copy(leader, follower, 10)
+    follower.store.flush()
+    follower, terms, _ = recovered(follower, logs)
+    assert (terms.rows, follower.addresses()) == (((9, 0), (10, end)), ADDRESSES)
+    follower.before_delete(SEGMENT)
+    follower, terms, configuration = recovered(follower, logs)
+    assert (terms.rows, configuration) == (((9, 0), (10, end)), FOUNDERS)
+    assert follower.addresses() == ADDRESSES
+
+
 # Copying.
 
 

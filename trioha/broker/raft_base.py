@@ -4,8 +4,9 @@ Terms, members and addresses are found again by reading the control records of t
 lies before its beginning must be kept beside it; so must three things that a log cannot tell:
 
 - that it is to be emptied: a crash may come in the middle of that;
-- that a term began with a blank. Records are proved by the control record that opens their term. A
-  blank at a segment's end comes before it, and may be all that a crash leaves;
+- that a term began with something else than the control record which proves its bytes: with a blank
+  at a segment's end, which may be all that a crash leaves; or, in a log that was a master-slave
+  set's and is one term as a whole (`trioha raft convert`), with whatever that begins with;
 - that there is a group at all: every member has this file, and a node of another mode looks for it.
 
 The file is a `store.two_slot_file.TwoSlotFile`: durable before what stands on it is done.
@@ -43,7 +44,8 @@ class RaftBase:
     addresses: Mapping[str, str] = _NOBODY
     """Member id -> host:port, as of `from_offset`."""
     blank_terms: tuple[Row, ...] = ()
-    """Terms that begin with a blank and whose control record may not be on disk yet."""
+    """Terms that do not begin with their control record: with a blank, as long as the record may
+    not be on disk, or converted."""
     is_emptying: bool = False
     """The log is to be emptied and to begin at `from_offset`; until that is done."""
 

@@ -175,8 +175,8 @@ class RaftLog:
         store, body = self.store, operation.body
         store.reserve_ahead(len(body))
         if operation.term != self._terms.last_term:
-            starts_blank = self._check_first_bytes(operation)
-            self._prepare_term(operation.term, operation.phy_offset, starts_blank=starts_blank)
+            is_told = self._check_first_bytes(operation)
+            self._prepare_term(operation.term, operation.phy_offset, is_told=is_told)
             self._terms = self._terms.begin(operation.term, operation.phy_offset)
         store.append_log(operation.phy_offset, body)
 
@@ -225,7 +225,7 @@ class RaftLog:
         store.reserve_ahead(size + BLANK_SIZE)
         if control.configuration is None:
             rest = self._segment_bytes - start % self._segment_bytes
-            self._prepare_term(control.term, start, starts_blank=size + BLANK_SIZE > rest)
+            self._prepare_term(control.term, start, is_told=size + BLANK_SIZE <= rest)
         result = store.put_message(message, wall_ms)
         if result.status is PutStatus.MESSAGE_ILLEGAL:
             raise LocalProtocolError(f"a control record of ours is refused: {result.reason}")
@@ -264,18 +264,30 @@ class RaftLog:
 
     # What the log says of itself.
 
-    def _later_controls(self) -> list[ControlRecord]:
-        """Control records that the base does not speak for."""
-        from_offset = self._base.from_offset
-        return [one for one in self._controls.all() if one.phy_offset >= from_offset]
+    def _later_controls(self, base: RaftBase | None = None) -> list[ControlRecord]:
+        """Control records that the base does not speak for.
+
+        Those of a group's earlier life may lie in what is of one newer term since: a group became a
+        master-slave set and a group again. They tell nothing.
+        """
+        base = base or self._base
+        return [
+            one
+            for one in self._controls.all()
+            if one.phy_offset >= base.from_offset
+            and one.term >= base.terms.last_term
+            and not any(
+                start <= one.phy_offset and term > one.term for term, start in base.blank_terms
+            )
+        ]
 
     def _read_terms(self, base: RaftBase, begin: int, end: int) -> TermTable:
         root = self.store.config.root
         starts = dict(base.terms.rows)
         told = [
             (one.term, one.start_offset)
-            for one in self._controls.all()
-            if one.phy_offset >= base.from_offset and one.configuration is None
+            for one in self._later_controls(base)
+            if one.configuration is None
         ]
         told += [row for row in base.blank_terms if row[1] < end]
         for term, start in told:
@@ -310,7 +322,7 @@ class RaftLog:
     # Terms that begin.
 
     def _check_first_bytes(self, operation: LogWrite) -> bool:
-        """Are they the blank before the term's control record, and not that itself?
+        """Are they the term's control record? Else a blank before it, or a log that was converted.
 
         Errors: StoreError when the leader's segments are of another size.
         """
@@ -319,21 +331,22 @@ class RaftLog:
         if magic == BLANK_MAGIC:
             if size != self._segment_bytes - offset % self._segment_bytes:
                 raise self._other_segments(f"a segment of the leader's log ends at {offset + size}")
-            return True
+            return False
         record = parse_control(body)
         if record is not None and record.segment_bytes != self._segment_bytes:
             raise self._other_segments(
                 f"the leader's log has segments of {record.segment_bytes} bytes"
             )
-        return False
+        return record is not None and record.configuration is None and record.term == operation.term
 
-    def _prepare_term(self, term: int, start: int, *, starts_blank: bool) -> None:
+    def _prepare_term(self, term: int, start: int, *, is_told: bool) -> None:
         """Before its first byte: have on disk what a crash could leave unsaid.
 
-        If the term begins with a blank, a flush may find that without the record behind it.
+        If the term begins with a blank, a flush may find that without the record behind it. That of
+        a log which was a master-slave set's has no such record at all.
         """
         rows = self._unproved(self._base.blank_terms, self.store.flushed_offset)
-        if starts_blank:
+        if not is_told:
             rows = (*rows, (term, start))
         if rows != self._base.blank_terms:
             self._save(attrs.evolve(self._base, blank_terms=rows))

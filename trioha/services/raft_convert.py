@@ -127,8 +127,7 @@ async def convert_to_plain(config: BrokerConfig, *, dry_run: bool) -> Conversion
         store = ledger.store
         found_log = ledger.recover(Configuration(()))
         _dispatch_all(store)
-        voted_term = 0
-        term = max(found_log.terms.last_term, voted_term)
+        term = found_log.terms.last_term
         mastership = Mastership(0, _never, TwoSlotFile(root / EPOCHS_STEM).payload)
         epoch = max(term, mastership.known_epoch) + 1
         aside = root / f"raft-left-{wall_ms}"

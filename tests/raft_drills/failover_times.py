@@ -34,7 +34,8 @@ from support.processes import running_processes
 
 CALM_S = (0.3, 1.0)
 """Between two trials: no fixed distance to the group's own timers."""
-LIGHT = Mix(window=1, pace_s=0.01, large_chance=0.0)
+LIGHT = Mix(window=1, pace_s=0.01, large_chance=0.0, patience_s=0.3)
+"""Who asked the old leader, or somebody who passed it on to it, does not wait for it for long."""
 
 
 def after_kill(group: RaftGroup, load: RaftLoad) -> float:

@@ -47,8 +47,9 @@ UNKNOWN = "outcome unknown"
 class MemberClient:
     """A thread and one connection to a member, made again as often as it breaks."""
 
-    def __init__(self, member: str, address: str, kind: str) -> None:
+    def __init__(self, member: str, address: str, kind: str, patience_s: float = ANSWER_S) -> None:
         self.member = member
+        self._patience_s = patience_s
         self.name = f"{kind}-{member}"
         host, port = address.rsplit(":", 1)
         self._address = host, int(port)
@@ -76,7 +77,7 @@ class MemberClient:
             while not self._stopping.is_set():
                 try:
                     with socket.create_connection(self._address, CONNECT_S) as connection:
-                        connection.settimeout(ANSWER_S)
+                        connection.settimeout(self._patience_s)
                         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                         while not self._stopping.is_set():
                             self._talk(connection)
@@ -116,6 +117,7 @@ class Mix:
     body_bytes_max: int = 300
     large_chance: float = 0.02
     large_bytes_max: int = 40_000
+    patience_s: float = ANSWER_S
 
 
 class MemberSender(MemberClient):
@@ -124,7 +126,7 @@ class MemberSender(MemberClient):
     def __init__(
         self, member: str, address: str, topic: str, *, seed: int, mix: Mix, label: str = "put"
     ) -> None:
-        super().__init__(member, address, label)
+        super().__init__(member, address, label, mix.patience_s)
         self.puts: list[Put] = []
         self.strange: Counter[str] = Counter()
         """Answers that this mode must not give."""

@@ -193,3 +193,14 @@ async def test_when_it_ends_what_is_under_way_is_still_answered() -> None:
         assert answer.code == ResponseCode.SUCCESS
         routes.pass_on(client, send(2), NOW)
         assert client.sent[1].code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+async def test_when_it_ends_an_answer_that_does_not_come_ends_the_connection() -> None:
+    async with passing_on() as (routes, master):
+        routes.patience_s = 0.01
+        client = Client()
+        routes.pass_on(client, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, opaque=5), NOW)
+        await master.wait_heard(1)
+        routes.close()
+        await client.wait_closed()
+        assert client.sent == []

@@ -87,6 +87,8 @@ class DLedgerBroker(BrokerNode):
             started_wall_ms=started_wall_ms,
             process=process,
         )
+        # Whoever leads no longer has noticed by then, and answered; unless it is out of reach.
+        self.old_routes.patience_s = config.d_leger_election_timeout_min / 1000
         committed_offset = votes.hard.committed_offset if votes.hard is not None else 0
         self.visibility = RaftVisibility(store, committed_offset, self.core.on_dispatch)
         store.on_dispatch = self.visibility.on_dispatch

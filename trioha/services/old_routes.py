@@ -79,6 +79,9 @@ class OldRoutes:
     """The clients of one demoted node."""
 
     def __init__(self, clock: Clock, events: EventSink) -> None:
+        self.patience_s = _CALL_MS / 1000
+        """How long answers that are under way are waited for once it is over; then the clients'
+        connections close. In a group a node that does not lead any more answers soon or never."""
         self.master = ""
         self.passed_on_total = 0
         self.refused_total = 0
@@ -112,7 +115,7 @@ class OldRoutes:
         self.master = ""
         passages, self._passages = self._passages, {}
         for passage in passages.values():
-            passage.retire()
+            passage.retire(self.patience_s)
 
     def pass_on(self, channel: Channel, request: RemotingCommand, _: Instant | None = None) -> None:
         """Send a request to the new master; its answer goes to `channel`. A handler."""
@@ -227,13 +230,13 @@ class _Passage:
     def end(self) -> None:
         self._scope.cancel()
 
-    def retire(self) -> None:
-        """End once everything is answered."""
+    def retire(self, patience_s: float) -> None:
+        """End once everything is answered, or after so long."""
         self._retiring = True
         if not self._in_flight and not self._waiting:
             self.end()
         else:
-            self._scope.deadline = trio.current_time() + _CALL_MS / 1000
+            self._scope.deadline = trio.current_time() + patience_s
 
     async def serve(self) -> None:
         """Connect and stay so until either end is gone."""

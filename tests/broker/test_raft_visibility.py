@@ -92,7 +92,7 @@ def test_a_cut_delays_nobody(store: FileMessageStore) -> None:
     assert bodies(store) == [b"1", b"2"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     queues=st.lists(st.integers(0, 2), max_size=60),
     commits=st.lists(st.integers(0, 60), min_size=1, max_size=6),

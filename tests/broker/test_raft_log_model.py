@@ -263,12 +263,15 @@ class GroupMachine(RuleBasedStateMachine):
             self.leader = None
         log, found = open_member(member.log.store.config)
         member.log = log
-        if end is not None and log.store.max_phy_offset != end:
-            # A blank does not count when nothing follows it.
-            begins = [one for one in member.ends if one < end]
-            assert end % log.store.config.segment_bytes == 0
-            assert log.store.max_phy_offset == begins[-1]
-            end = begins[-1]
+        found_end = log.store.max_phy_offset
+        if end is not None and found_end > end:
+            # Of a blank the first bytes are enough.
+            assert found_end % SEGMENT_BYTES == 0
+            assert found_end == next(one for one in member.ends if one > end)
+        elif end is not None and found_end < end:
+            # One that nothing follows does not count.
+            assert end % SEGMENT_BYTES == 0
+            assert found_end == max(one for one in member.ends if one < end)
         self._cut(member, log.store.max_phy_offset)
         assert found.begin_offset == member.begin
         assert found.end_offset == member.end == log.store.flushed_offset

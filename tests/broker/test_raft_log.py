@@ -24,7 +24,7 @@ from support.stores import batch_of, crash, dispatch_all, message, records_of
 
 from trioha.broker.raft_base import RaftBase
 from trioha.broker.raft_log import RaftLog
-from trioha.broker.raft_store import base_file, open_raft_log, raft_store_config
+from trioha.broker.raft_store import base_file, open_raft_log, raft_store_config, vote_file
 from trioha.dledger.membership import Configuration
 from trioha.dledger.ready import Control, LogReset, LogTruncate, LogWrite
 from trioha.dledger.term_table import TermTable
@@ -672,6 +672,18 @@ def test_a_master_slave_store_is_not_opened_by_a_member(tmp_path: Path) -> None:
         path.unlink()
     (tmp_path / "epochs.0").touch()
     with pytest.raises(StoreError, match=r"master-slave broker.*trioha raft convert"):
+        open_member(config)
+
+
+def test_a_members_store_without_its_base_is_damaged(tmp_path: Path) -> None:
+    config = member_config(tmp_path)
+    log, _ = open_member(config)
+    lead(log, 1)
+    log.store.close()
+    vote_file(config).save(b"a vote")
+    for path in tmp_path.glob("raft.base.*"):
+        path.unlink()
+    with pytest.raises(StoreError, match=r"raft.base.0 and .1 are missing.*trioha raft repair"):
         open_member(config)
 
 

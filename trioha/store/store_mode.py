@@ -43,6 +43,11 @@ def check_mode(config: StoreConfig) -> None:
                     f"`trioha raft convert {root} --back`"
                 )
     elif not has_slots(root, BASE_STEM) and (has_slots(root, EPOCHS_STEM) or segment_paths(config)):
+        if has_slots(root, VOTE_STEM):
+            raise StoreError(
+                f"{root / BASE_STEM}.0 and .1 are missing, which say how the group's log in {root} "
+                f"began: put one of them back, or run `trioha raft repair {root}`"
+            )
         raise StoreError(
             f"{root} holds the log of a master-slave broker: to make it the first member of a "
             f"DLEDGER group, run `trioha raft convert {root}`; other members begin empty"

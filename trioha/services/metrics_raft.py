@@ -40,7 +40,8 @@ def raft_families(node: DLedgerBroker, families: Families) -> Iterator[Metric]:
         one(float(bool(status["leader_id"]))),
     )
     for name, text in _OFFSETS.items():
-        yield gauge(f"trioha_raft_{name}_offset_bytes", text, one(status[f"{name}_offset"]))
+        if (offset := status.get(f"{name}_offset")) is not None:  # it has not begun
+            yield gauge(f"trioha_raft_{name}_offset_bytes", text, one(offset))
     yield gauge(
         "trioha_raft_impaired",
         "1 for a copy without a vote: it may have forgotten a promise.",

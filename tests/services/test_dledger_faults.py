@@ -2,13 +2,14 @@
 
 The core is simulated with far worse packets in `tests/sim/raft`; here it is the shell that is
 tried: connections that end in the middle of anything, greetings, restarts, disks that fail.
-`RAFT_MEMBER_SEEDS=0:500 pytest ...` tries more seeds than the quick tests do.
+`RAFT_MEMBER_SEEDS=0:500 pytest ...` tries more of them.
 """
 
 from __future__ import annotations
 
 import os
 from random import Random
+from typing import Any
 
 import pytest
 import trio
@@ -20,7 +21,9 @@ from trioha.errors import StoreError
 
 pytestmark = pytest.mark.trio(run=run_on_virtual_time)
 
-_FIRST, _LAST = (int(one) for one in os.environ.get("RAFT_MEMBER_SEEDS", "0:25").split(":"))
+_FIRST, _LAST = (int(one) for one in os.environ.get("RAFT_MEMBER_SEEDS", "0:60").split(":"))
+_QUICK = 6
+"""Seeds of the quick tests; the others are slow ones."""
 _FAULTS_S = 60
 # A few records wide, so that everything is in the middle of something.
 _NARROW = RaftSettings(batch_bytes_max=200, inflight_bytes_max=600, inflight_count_max=4)
@@ -127,7 +130,16 @@ class Chaos:
             machine.member.transfer(self._rng.choice(self.rig.founders))
 
 
-@pytest.mark.parametrize("seed", range(_FIRST, _LAST))
+def _seeds() -> list[Any]:
+    wanted = range(_FIRST, _LAST)
+    slow = "RAFT_MEMBER_SEEDS" not in os.environ
+    return [
+        pytest.param(seed, marks=pytest.mark.slow) if slow and seed >= _QUICK else seed
+        for seed in wanted
+    ]
+
+
+@pytest.mark.parametrize("seed", _seeds())
 async def test_whatever_fails_nothing_acknowledged_is_lost(seed: int) -> None:
     rng = Random(seed)
     size = rng.choice((3, 3, 5))

@@ -219,6 +219,10 @@ class Machine:
     def is_leader(self) -> bool:
         return self.begun and self.member is not None and self.member.is_serving
 
+    @property
+    def may_append(self) -> bool:
+        return self.member is not None and self.member.may_append
+
     def check(self) -> None:
         self.rig.invariants.check(self)
         self.changed.set()

@@ -127,6 +127,21 @@ async def test_a_converted_store_is_nobody_s_to_cut_and_the_others_are_promoted(
         await rig.leader(other_than="n1")
 
 
+async def test_who_joins_finds_a_leader_that_is_no_founder() -> None:
+    async with elected(3, extra=("n3", "n4")) as rig:
+        leader = await rig.leader()
+        await rig.start("n3")
+        await rig.wait(lambda: rig["n3"].begun)
+        member = leader.member
+        assert member is not None
+        await rig.wait(lambda: not member.change(ChangeKind.ADD_LEARNER, "n3", "n3:1"))
+        await rig.wait(lambda: not member.change(ChangeKind.PROMOTE, "n3"))
+        await rig.wait(lambda: not member.transfer("n3"))
+        await rig.wait(lambda: rig["n3"].is_leader)
+        await rig.start("n4")
+        await rig.wait(lambda: rig["n4"].begun)
+
+
 async def test_one_that_is_added_later_waits_copies_and_is_promoted() -> None:
     async with elected(3, extra=("n3",)) as rig:
         leader = await rig.leader()

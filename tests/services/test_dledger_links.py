@@ -54,12 +54,8 @@ async def let_in(rig: Rig, client: RemotingClient, source: str, target: str) -> 
     door = GroupDoor("c", "g", source, rig.founders)
     greeting = PeerHello.of(door, target, f"{source}:1", b"n" * 16)
     answer = unpack((await hello(client, greeting)).body_bytes())
-    machine = rig[source]
-    assert machine.member is not None
     proof = PeerProofs(rig.secret).of_caller(greeting, cast("bytes", answer[1]))
-    command = RemotingCommand(
-        RequestCode.TRIOHA_RAFT_HELLO, {}, pack(["proof", proof, machine.member.note().plain()])
-    )
+    command = RemotingCommand(RequestCode.TRIOHA_RAFT_HELLO, {}, pack(["proof", proof]))
     assert (await client.request(command)).code == ResponseCode.SUCCESS
     return door
 

@@ -8,8 +8,9 @@ all founders beside its vote. A founder that was late (it died between saying "I
 that all are) finds its own nonce with the others and begins too. One whose disk was replaced has
 another nonce, and is a copy without a vote from then on.
 
-What members say of themselves (`PeerNote`) counts only while a connection to them is up, so that no
-group is founded on what somebody said before its disk was replaced.
+What members say of themselves (`PeerNote`) counts only while our connection to them is up, and is
+asked for every second, so that no group is founded on what somebody said before its disk was
+replaced.
 
 A store that was made from a master-slave set's has bytes from the start. Its member founds the
 group alone, as the only voter; the other founders begin as its learners and are promoted when they
@@ -29,6 +30,7 @@ from trioha.errors import RemoteProtocolError
 
 NONCE_BYTES = 16
 _OFFSET_MAX = (1 << 63) - 1
+_TEXT_CHARS_MAX = 255
 
 
 @attrs.frozen
@@ -62,6 +64,9 @@ class PeerNote:
     is_leader: bool = False
     voters: tuple[str, ...] = ()
     """Of a leader: who votes now."""
+    leader_id: str = ""
+    leader_address: str = ""
+    """Whom it follows, and where that is reached: for those who look for the leader."""
 
     def plain(self) -> list[Any]:
         """For msgpack."""
@@ -75,18 +80,22 @@ class PeerNote:
             self.has_terms,
             self.is_leader,
             list(self.voters),
+            self.leader_id,
+            self.leader_address,
         ]
 
     @classmethod
     def of_plain(cls, fields: Any) -> PeerNote:
         """Errors: RemoteProtocolError when this is no note."""
-        if type(fields) is not list or len(fields) != 8:
+        if type(fields) is not list or len(fields) != 10:
             raise RemoteProtocolError("a member says of itself what this version does not know")
-        begun, nonce, founders, seed, log_bytes, has_terms, is_leader, voters = fields
+        begun, nonce, founders, seed, log_bytes, has_terms, is_leader, voters, *leader = fields
         flags = all(type(flag) is bool for flag in (begun, has_terms, is_leader))
         offset = type(log_bytes) is int and 0 <= log_bytes <= _OFFSET_MAX
         if not flags or not offset or type(voters) is not list or len(voters) > MEMBERS_MAX:
             raise RemoteProtocolError("a member's note of itself is damaged")
+        if any(type(text) is not str or len(text) > _TEXT_CHARS_MAX for text in leader):
+            raise RemoteProtocolError("a member's note does not say who leads")
         return cls(
             begun=begun,
             birth=birth_of_plain(nonce, founders, seed),
@@ -94,6 +103,8 @@ class PeerNote:
             has_terms=has_terms,
             is_leader=is_leader,
             voters=tuple(_member(voter) for voter in voters),
+            leader_id=leader[0],
+            leader_address=leader[1],
         )
 
 

@@ -4,9 +4,9 @@
     HELLO  cluster, group, stamp, source,
            target, address, nonce           ──►    one of us? our cluster, group, peer list, name?
                                             ◄──    nonce, proof that it knows the secret
-    PROOF  proof, what I am (PeerNote)      ──►
-                                            ◄──    what I am
-    NOTE   every second: what I am          ──►
+    PROOF  proof                            ──►
+                                            ◄──    what I am (PeerNote)
+    NOTE   every second                     ──►
                                             ◄──    what I am
 
 Theory of operation. `ha/auth.py` in both directions: each end answers the other's nonce with an
@@ -104,7 +104,7 @@ def hello_of(fields: list[Any], door: GroupDoor) -> PeerHello:
 
 def proof_of(fields: list[Any]) -> bytes:
     """Errors: RemoteProtocolError."""
-    if len(fields) != 3 or type(fields[1]) is not bytes:
+    if len(fields) != 2 or type(fields[1]) is not bytes:
         raise RemoteProtocolError("a proof that this version does not know")
     proof: bytes = fields[1]
     return proof

@@ -95,8 +95,8 @@ class Visitor:
     hello: PeerHello
     nonce: bytes
     heard_ms: int
-    note: PeerNote | None = None
-    """None until it is let in."""
+    is_in: bool = False
+    """It has proved itself."""
 
 
 class PeerDoor:
@@ -119,7 +119,7 @@ class PeerDoor:
         self._refusals = refusals
         self._own_note = own_note
         self._on_visitors = on_visitors
-        """Somebody came, went, or said something new of itself."""
+        """Somebody was let in, or went."""
         self._step = step
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -153,7 +153,7 @@ class PeerDoor:
         """Take a Raft message of a member that was let in. HOT."""
         visitor = self.visitors.get(channel)
         try:
-            if visitor is None or visitor.note is None:
+            if visitor is None or not visitor.is_in:
                 raise RemoteProtocolError("a Raft message of somebody who has not proved itself")
             source = visitor.hello.source
             message = self._door.decode(cast("Buffer", request.body), (source,))
@@ -179,31 +179,24 @@ class PeerDoor:
 
     def _proof(self, channel: Channel, fields: list[Any], instant: Instant) -> list[Any]:
         visitor = self.visitors.get(channel)
-        if visitor is None or visitor.note is not None:
+        if visitor is None or visitor.is_in:
             raise RemoteProtocolError("a proof that nobody asked for")
         proof = proof_of(fields)
         self._proofs.check_caller(visitor.hello, visitor.nonce, proof)
-        visitor.note = PeerNote.of_plain(fields[2])
+        visitor.is_in = True
         visitor.heard_ms = instant.now_ms
-        # Ours is taken first: what it says may make us begin.
-        answer = [PROOF, self._own_note().plain()]
         self._on_visitors()
-        return answer
+        return [PROOF, self._own_note().plain()]
 
     def _note(self, channel: Channel, fields: list[Any], instant: Instant) -> list[Any]:
         visitor = self.visitors.get(channel)
-        if visitor is None or visitor.note is None or len(fields) != 2:
-            raise RemoteProtocolError("a note of somebody who has not proved itself")
-        note = PeerNote.of_plain(fields[1])
+        if visitor is None or not visitor.is_in:
+            raise RemoteProtocolError("somebody who has not proved itself asks for a note")
         visitor.heard_ms = instant.now_ms
-        answer = [NOTE, self._own_note().plain()]
-        if note != visitor.note:
-            visitor.note = note
-            self._on_visitors()
-        return answer
+        return [NOTE, self._own_note().plain()]
 
     def _refuse(self, channel: Channel, reason: str) -> None:
         visitor = self.visitors.pop(channel, None)
         self._refusals.add(channel.peer.rpartition(":")[0], reason)
-        if visitor is not None and visitor.note is not None:
+        if visitor is not None and visitor.is_in:
             self._on_visitors()

@@ -7,7 +7,7 @@ Messages leave in the scheduler pass that made them (decision 6). What cannot le
 while there is no connection, and beyond `OUTBOX_BYTES_MAX`; the core asks again. A peer that reads
 nothing for `WRITE_S` loses its connection, for what would be sent to it is old by then.
 
-A note is exchanged every second. It is how a member that has not begun hears of the others, and how
+A note is asked for every second. It is how a member that has not begun hears of the others, and how
 a connection into a black hole is noticed: TCP alone would try for a quarter of an hour, and after
 the hole has healed not again for a minute.
 """
@@ -94,7 +94,7 @@ class PeerLink:
         )
 
     def hurry(self) -> None:
-        """Connect, or exchange notes, now rather than after the pause."""
+        """Connect, or ask for a note, now rather than after the pause."""
         self._again.set()
 
     def stop(self) -> None:
@@ -180,7 +180,7 @@ class PeerLink:
             patience_s = NOTE_S + link.outbox_bytes / _SLOW_LINK_BYTES_PER_S
             note = None
             with trio.move_on_after(patience_s):
-                note = await self._exchange(client, [NOTE, self._links.own_note().plain()], NOTE)
+                note = await self._exchange(client, [NOTE], NOTE)
             if note is None:
                 raise Unreachable(f"no sign of life in {patience_s:.3g} s")
             self.rtt_ms = round((trio.current_time() - asked_s) * 1000, 3)
@@ -194,10 +194,7 @@ class PeerLink:
             raise RemoteProtocolError("an answer to our hello that this version does not know")
         _, nonce, proof = answer
         links.proofs.check_callee(hello, nonce, proof)
-        own = links.own_note().plain()
-        return await self._exchange(
-            client, [PROOF, links.proofs.of_caller(hello, nonce), own], PROOF
-        )
+        return await self._exchange(client, [PROOF, links.proofs.of_caller(hello, nonce)], PROOF)
 
     async def _exchange(self, client: RemotingClient, fields: list[Any], kind: str) -> PeerNote:
         answer = await self._ask(client, fields)
@@ -245,7 +242,6 @@ class PeerLinks:
         proofs: PeerProofs,
         refusals: Refusals,
         own_address: str,
-        own_note: Callable[[], PeerNote],
         on_notes: Callable[[], None],
         outboxes: Outboxes,
         clock: Clock,
@@ -257,7 +253,6 @@ class PeerLinks:
         self.proofs = proofs
         self.refusals = refusals
         self.own_address = own_address
-        self.own_note = own_note
         self.on_notes = on_notes
         """Somebody's note has changed, came or went."""
         self.outboxes = outboxes
@@ -288,11 +283,6 @@ class PeerLinks:
                 link = self._links[member_id] = PeerLink(self, member_id, address)
                 if self._nursery is not None:
                     self._start(self._nursery, link)
-
-    def tell(self) -> None:
-        """Something about us is new: say it now."""
-        for link in self._links.values():
-            link.hurry()
 
     def hurry(self, member_id: str) -> None:
         """This one is there: it has just come to us."""

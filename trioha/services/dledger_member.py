@@ -171,6 +171,8 @@ class DLedgerMember:
             has_terms=bool(terms.rows),
             is_leader=self.is_serving,
             voters=voters if self.is_serving else (),
+            leader_id=self.leader_id,
+            leader_address=self.addresses().get(self.leader_id, ""),
         )
 
     # What happens to it.
@@ -337,7 +339,6 @@ class DLedgerMember:
             *(self._outboxes, self._clock, self._events),
         )
         self._run(_nothing)
-        self.peers.links.tell()
 
     def _run(self, action: Action) -> None:
         """HOT."""
@@ -409,6 +410,13 @@ class DLedgerMember:
         self.peers.set_members({member: addresses[member] for member in known})
 
     def _on_notes(self) -> None:
+        """Somebody's note has changed, came or went."""
+        if self.node is None:
+            notes = self.peers.notes().values()
+            leaders = {note.leader_id: note.leader_address for note in notes if note.leader_address}
+            known = {**leaders, **self.setup.founders}
+            known.pop(self.member_id, None)
+            self.peers.set_members(known)
         self.bootstrap.on_notes()
 
 

@@ -38,7 +38,7 @@ class Peers:
         self.refusals = Refusals(clock, events)
         proofs = PeerProofs(setup.secret)
         self.links = PeerLinks(
-            *(setup.door, proofs, self.refusals, setup.address, own_note, on_notes),
+            *(setup.door, proofs, self.refusals, setup.address, on_notes),
             *(outboxes, clock, events),
             connect_to=connect_to,
         )
@@ -47,7 +47,6 @@ class Peers:
             *(self._on_visitors, step),
         )
         self.send = self.links.send
-        self._on_notes = on_notes
         self._members: Mapping[str, str] = {}
 
     def set_members(self, addresses: Mapping[str, str]) -> None:
@@ -56,25 +55,19 @@ class Peers:
         self._follow()
 
     def notes(self) -> Mapping[str, PeerNote]:
-        """What they say of themselves, of those that are connected to us, or we to them."""
-        notes = {
-            visitor.hello.source: visitor.note
-            for visitor in self.door.visitors.values()
-            if visitor.note is not None
-        }
-        return {**notes, **self.links.notes()}
+        """What those say of themselves whom we are connected to: a second old, as a rule."""
+        return self.links.notes()
 
     def _on_visitors(self) -> None:
         self._follow()
         for visitor in self.door.visitors.values():
-            if visitor.note is not None:
+            if visitor.is_in:
                 self.links.hurry(visitor.hello.source)
-        self._on_notes()
 
     def _follow(self) -> None:
         strangers: dict[str, str] = {}
         for visitor in self.door.visitors.values():
             source = visitor.hello.source
-            if visitor.note is not None and len(strangers) < MEMBERS_MAX:
+            if visitor.is_in and len(strangers) < MEMBERS_MAX:
                 strangers[source] = visitor.hello.address
         self.links.set_peers({**strangers, **self._members})

@@ -282,7 +282,7 @@ def test_damage_in_old_bytes_is_not_sent_on(leader: RaftLog, where: int, size_ma
     with path.open("r+b") as file:
         file.seek(ends[0] + where)
         file.write(bytes(8))
-    with pytest.raises(CommitLogCorrupted, match=rf"damaged behind offset {ends[0]}.*raft repair"):
+    with pytest.raises(CommitLogCorrupted, match=rf"damaged: .* {ends[0]}.*raft repair"):
         leader.read(ends[0], size_max)
 
 

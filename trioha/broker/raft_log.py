@@ -131,20 +131,19 @@ class RaftLog:
             data = bytes(store.read_log(phy_offset, size))
             whole = self._whole(phy_offset, data)
             if not whole:
-                raise self._damaged(phy_offset, f"a record of {size} bytes")
+                raise self._damaged(f"the record at {phy_offset} says it has {size} bytes")
         return data if whole == len(data) else memoryview(data)[:whole]
 
     def _whole(self, phy_offset: int, data: bytes) -> int:
         try:
-            return whole_records(data)
+            return whole_records(data, phy_offset)
         except RecordError as error:
-            raise self._damaged(phy_offset, str(error)) from None
+            raise self._damaged(str(error)) from None
 
-    def _damaged(self, phy_offset: int, what: str) -> CommitLogCorrupted:
+    def _damaged(self, what: str) -> CommitLogCorrupted:
         config = self.store.config
         return CommitLogCorrupted(
-            f"{config.commitlog_path} is damaged behind offset {phy_offset}: {what}; run `trioha "
-            f"raft repair {config.root}`"
+            f"{config.commitlog_path} is damaged: {what}; run `trioha raft repair {config.root}`"
         )
 
     def addresses(self) -> dict[str, str]:

@@ -21,8 +21,8 @@ _FIXED_SIZE: Final = FIXED_SIZE
 _BODY_AT: Final = SCAN_SIZE
 
 
-def whole_records(data: bytes) -> int:
-    """Bytes of the records and blanks that lie whole in `data`, which begins with one. HOT.
+def whole_records(data: bytes, phy_offset: int) -> int:
+    """Bytes of the records and blanks that lie whole in `data`, which begins with one, here. HOT.
 
     Errors: RecordError where something else lies, or where a body does not match its checksum.
     """
@@ -48,9 +48,9 @@ def whole_records(data: bytes) -> int:
                 or body_end > position + size
                 or crc32(data[body_at:body_end]) & 0x7FFFFFFF != crc
             ):
-                raise RecordError(f"the record {position} bytes further on has another checksum")
+                raise RecordError(f"the record at {phy_offset + position} has another checksum")
         elif magic != _BLANK_MAGIC or size < BLANK_SIZE:
-            raise RecordError(f"no record begins {position} bytes further on")
+            raise RecordError(f"no record begins at {phy_offset + position}")
         elif size > stop - position:
             break
         position += size

@@ -21,6 +21,19 @@ def test_a_broker_in_words() -> None:
     assert line == "trioha broker b id=1 role=SLAVE ready listen=h:1 ha=h:2 store=/store pid=7"
 
 
+def test_a_member_of_a_dledger_group_in_words() -> None:
+    config = BrokerConfig(
+        broker_name="b",
+        enable_d_leger_commit_log=True,
+        d_leger_self_id="n2",
+        store_path_root_dir="/store",
+    )
+    facts = {**broker_facts(config, listen="h:1", ha_listen="", vip_listen=""), "pid": 7}
+    assert ready_line(facts, as_json=False) == (
+        "trioha broker b id=n2 role=DLEDGER ready listen=h:1 store=/store pid=7"
+    )
+
+
 def test_blanks_are_quoted() -> None:
     assert 'store="/my store" pid' in ready_line(facts_of("/my store"), as_json=False)
 

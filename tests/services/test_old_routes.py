@@ -204,3 +204,14 @@ async def test_when_it_ends_an_answer_that_does_not_come_ends_the_connection() -
         routes.close()
         await client.wait_closed()
         assert client.sent == []
+
+
+async def test_whoever_ends_waits_until_what_was_passed_on_is_answered() -> None:
+    async with passing_on() as (routes, _):
+        await routes.wait_idle()
+        client = Client()
+        for opaque in (1, 2):
+            routes.pass_on(client, send(opaque), NOW)
+        assert client.sent == []
+        await routes.wait_idle()
+        assert len(client.sent) == 2

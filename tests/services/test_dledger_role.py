@@ -59,6 +59,7 @@ class Told:
 
     node: DLedgerBroker
     member: ToldMember
+    events: RecordedEvents
     channel: FakeChannel = attrs.Factory(FakeChannel)
 
     async def lead(self) -> None:
@@ -93,14 +94,15 @@ class Told:
 async def told(root: Path) -> AsyncIterator[Told]:
     config = member_config(root, "n0-127.0.0.1:1;n1-127.0.0.1:2", 0, 1)
     addresses = BrokerAddresses(listen="127.0.0.1:1", ha_listen="", vip_listen="")
-    node = await open_dledger_broker(config, addresses, Clock.virtual(), RecordedEvents())
+    events = RecordedEvents()
+    node = await open_dledger_broker(config, addresses, Clock.virtual(), events)
     member = ToldMember()
     node.member = cast("DLedgerMember", member)
     node.reads = CurrentReads(node.core.handlers, member.read, node.events)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(node.group_role.run)
         nursery.start_soon(node.parked_alarm.run)
-        yield Told(node, member)
+        yield Told(node, member, events)
         nursery.cancel_scope.cancel()
     await node.close()
 
@@ -214,6 +216,16 @@ async def test_a_node_that_is_to_end_does_not_begin_to_serve(
         await trio.testing.wait_all_tasks_blocked()
         assert not it.node.group_role.serving
         assert it.member.resigned == ["the broker is shutting down"]
+
+
+async def test_the_journal_has_every_role_from_the_start_on(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with told(tmp_path) as it:
+        await it.lead()
+        it.lose()
+        roles = [(row["role"], row["broker_id"]) for row in it.events.of("role")]
+        assert roles == [("SLAVE", 1), ("SYNC_MASTER", 0), ("SLAVE", 1)]
 
 
 async def test_name_servers_hear_of_a_new_role_with_its_term(

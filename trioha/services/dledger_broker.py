@@ -214,15 +214,19 @@ class DLedgerBroker(BrokerNode):
         self.role = role
         self.config = attrs.evolve(self.config, broker_role=role)
         self.core.become(role, self.broker_id)
-        self.events.event(
+        self.say_role(self.events)
+        self.registration.identity = identity_of(self.config, self.broker_id, self.member.term)
+        self.registration.topics_changed()
+
+    def say_role(self, events: EventSink) -> None:
+        """For the journal."""
+        events.event(
             "role",
-            role=role.value,
+            role=self.role.value,
             broker_id=self.broker_id,
             heartbeat_interval_ms=self.config.d_leger_heartbeat_interval,
             heartbeat_limit_ms=self.config.d_leger_election_timeout_min,
         )
-        self.registration.identity = identity_of(self.config, self.broker_id, self.member.term)
-        self.registration.topics_changed()
 
     # Its tasks, and its end.
 

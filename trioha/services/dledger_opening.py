@@ -48,6 +48,7 @@ async def open_dledger_broker(
     except BaseException:
         ledger.store.close()
         raise
+    node.say_role(events)
     return node
 
 

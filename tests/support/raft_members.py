@@ -19,6 +19,7 @@ from support.raft_network import RaftListener, RaftNetwork
 
 from trioha.dledger.membership import Configuration, ConfigurationTable
 from trioha.dledger.message_codec import GroupDoor
+from trioha.dledger.messages import Message, VoteRequest, VoteResponse
 from trioha.dledger.node import DLedgerNode
 from trioha.dledger.ready import Control, LogReset, LogTruncate, LogWrite, Role, SoftState
 from trioha.dledger.settings import RaftSettings
@@ -313,6 +314,13 @@ class Machine:
             connect_to=self._connect,
         )
         handlers.update(member.handlers())
+        send = member.peers.send
+
+        def send_promised(message: Message) -> None:
+            self._check_promise(message, setup.door)
+            send(message)
+
+        member.peers.send = send_promised
         rig.network.listeners[self.member_id] = listener
         self.is_up = True
         try:
@@ -337,6 +345,20 @@ class Machine:
             if rig.network.listeners.get(self.member_id) is listener:
                 del rig.network.listeners[self.member_id]
             rig.wake()
+
+    def _check_promise(self, message: Message, door: GroupDoor) -> None:
+        """What is said is on disk: the term, and the vote of a candidate or a voter."""
+        if isinstance(message, VoteRequest | VoteResponse) and message.is_pre:
+            return
+        assert self.slots.payload is not None
+        hard = decode_vote_record(self.slots.payload, door).hard
+        assert hard is not None
+        last_term = self.node.state.terms.last_term
+        assert max(hard.term, last_term) >= message.term, f"{message} before term {hard.term}"
+        if isinstance(message, VoteRequest):
+            assert (hard.term, hard.voted_for) == (message.term, self.member_id), hard
+        if isinstance(message, VoteResponse) and message.granted:
+            assert (hard.term, hard.voted_for) == (message.term, message.target), hard
 
     def _saved(self, payload: bytes, door: GroupDoor) -> None:
         hard = decode_vote_record(payload, door).hard

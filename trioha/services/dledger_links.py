@@ -152,10 +152,11 @@ class PeerLink:
             finally:
                 self._disconnected()
             nursery.cancel_scope.cancel()
-        self._tell_end(str(failure or link.close_reason or f"{self.member_id} has closed it"))
         if isinstance(failure, RemoteProtocolError):
-            links.refusals.add(self.member_id, str(failure))
+            self.last_error = str(failure)
+            links.refusals.add(self.member_id, self.last_error)
             return True
+        self._tell_end(str(failure or link.close_reason or f"{self.member_id} has closed it"))
         return False
 
     async def _converse(self, link: RemotingLink) -> None:

@@ -18,6 +18,7 @@ from trioha.dledger.message_codec import GroupDoor, code_of
 from trioha.dledger.messages import Append, Compare, Heartbeat, Message, VoteRequest
 from trioha.dledger.peer_hello import PeerHello, PeerProofs, pack, unpack
 from trioha.dledger.vote_record import decode_vote_record
+from trioha.errors import RemoteProtocolError
 from trioha.services.dledger_links import OUTBOX_BYTES_MAX
 from trioha.services.remoting_client import RemotingClient, open_remoting_client
 from trioha.services.transport import Transport
@@ -209,6 +210,23 @@ async def test_what_a_refused_message_has_begun_is_done_all_the_same() -> None:
         assert hard is not None
         assert hard.term == term
         assert rig[target].roles[-1].leader_id == source
+
+
+async def test_who_is_thrown_out_for_what_it_says_comes_back_ever_more_slowly() -> None:
+    async with elected(3) as rig:
+        leader = await rig.leader()
+        follower = next(one for one in rig.machines.values() if one is not leader)
+        assert follower.member is not None
+        door = follower.member.peers.door
+
+        def refuse(message: Message) -> None:
+            raise RemoteProtocolError("two leaders had one term")
+
+        door._step = refuse
+        before = rig.network.connects
+        await trio.sleep(20)
+        # Two or three members that come back every two seconds.
+        assert rig.network.connects - before < 60
 
 
 async def test_a_message_that_is_too_large_is_refused() -> None:

@@ -105,11 +105,15 @@ class PeerLink:
         pause_s = PAUSE_MIN_S
         with self._scope:
             while True:
-                connects = self._connects
-                was_refused = await self._attempt()
+                connects, began_s = self._connects, trio.current_time()
+                is_no_use = await self._attempt()
                 if self._connects != connects:
-                    pause_s = PAUSE_MIN_S
-                pause_s = min(pause_s * 2, REFUSED_PAUSE_MAX_S if was_refused else PAUSE_MAX_S)
+                    if trio.current_time() - began_s >= NOTE_INTERVAL_S:
+                        pause_s = PAUSE_MIN_S
+                    else:
+                        # Let in and thrown out again, for what we say: that will not be the last.
+                        is_no_use = True
+                pause_s = min(pause_s * 2, REFUSED_PAUSE_MAX_S if is_no_use else PAUSE_MAX_S)
                 await self._pause(pause_s)
 
     async def _pause(self, pause_s: float) -> None:

@@ -111,6 +111,8 @@ class RaftGroup:
     """Where the stores are, if not below the test's own folder."""
     slow_s: float = 0.4
     """How long an fsync takes while a member is slow."""
+    breakage: str = ""
+    """Put into every member: see `support.faults.set_failpoints`."""
     members: list[Member] = attrs.Factory(list)
     namesrv_node: Node | None = None
 
@@ -179,6 +181,7 @@ class RaftGroup:
             ),
             Failpoint(call="fdatasync", path="commitlog", armed_by=str(member.broken)),
             Failpoint(call="fsync", path="/raft.", armed_by=str(member.forgetful)),
+            breakage=self.breakage,
         )
         if self.net is not None:
             node.process.command = [*self.net.hosts[index].prefix, *node.process.command]

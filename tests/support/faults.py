@@ -83,6 +83,7 @@ def _wrap(name, plan):
 
 for _plan in _plans:
     _wrap(_plan["call"], _plan)
+exec(os.environ.get("BREAKAGE", ""))
 """
 
 
@@ -103,8 +104,11 @@ class Failpoint:
     """Counts and acts only while this file exists."""
 
 
-def set_failpoints(node: Node, home: Path, *failpoints: Failpoint) -> None:
-    """The next start of `node` has these; none of them takes the old ones away."""
+def set_failpoints(node: Node, home: Path, *failpoints: Failpoint, breakage: str = "") -> None:
+    """The next start of `node` has these; none of them takes the old ones away.
+
+    `breakage`: Python that runs first of all, to put a fault into the product itself.
+    """
     assert node.process.env is not None
     home.mkdir(parents=True, exist_ok=True)
     (home / "sitecustomize.py").write_text(_FAILPOINTS)
@@ -112,6 +116,7 @@ def set_failpoints(node: Node, home: Path, *failpoints: Failpoint) -> None:
     paths = [path for path in env["PYTHONPATH"].split(os.pathsep) if path != str(home)]
     env["PYTHONPATH"] = os.pathsep.join([str(home), *paths])
     env["FAILPOINTS"] = json.dumps([attrs.asdict(point) for point in failpoints])
+    env["BREAKAGE"] = breakage
     node.process.env = env
 
 

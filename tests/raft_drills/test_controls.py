@@ -1,0 +1,114 @@
+"""The rig on trial: a product that breaks its promises must be found out.
+
+The faults are put into the product's own processes, so that what is proved is the way from there to
+the verdict: senders, readers and keepers, the cuts, the log that is read in the end, the judge.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+
+import pytest
+from raft_drills.drill import QUEUES, TOPIC, cut_group
+from raft_drills.faults import isolate_leader_from_its_peers, net_of
+from raft_drills.load import RaftLoad
+from raft_drills.member_clients import Mix
+from raft_drills.raft_group import Member, RaftGroup
+from support.admin import create_topic
+from support.processes import Processes
+from support.status import wait_until
+
+pytestmark = pytest.mark.slow
+
+COUNTS_ALONE = """
+import trioha.dledger.leadership
+trioha.dledger.leadership.reached_by_majority = max
+"""
+SHOWS_EVERYTHING = """
+from trioha.broker.raft_visibility import RaftVisibility
+_release = RaftVisibility.release
+RaftVisibility.release = lambda self, committed_offset: _release(self, 1 << 60)
+"""
+KEEPS_PROGRESS_TO_ITSELF = """
+from trioha.broker.metadata_ops import OffsetsSet, decode_ops
+from trioha.broker.raft_metadata import RaftMetadata
+_append = RaftMetadata.append
+
+def append(self, position, body):
+    if self._leading and all(isinstance(op, OffsetsSet) for op in decode_ops(body)):
+        self._replicas.push2slave_max_metadata = position
+    else:
+        _append(self, position, body)
+
+RaftMetadata.append = append
+"""
+
+
+@pytest.fixture
+def broken(request: pytest.FixtureRequest, processes: Processes) -> Iterator[RaftGroup]:
+    with cut_group(processes, breakage=request.param) as group:
+        yield group
+
+
+def load_of(group: RaftGroup) -> RaftLoad:
+    create_topic(group.leader.address, group.namesrv, TOPIC, QUEUES)
+    return RaftLoad(group, TOPIC, mix=Mix(window=1, large_chance=0.0)).start()
+
+
+def cut_off_and_kill(group: RaftGroup, load: RaftLoad) -> Member:
+    """A leader without its peers for a while; its clients stay."""
+    old = group.leader
+    isolate_leader_from_its_peers(group, random.Random(1))
+    load.wait_for_progress(30.0, old)
+    old.kill()
+    net_of(group).heal()
+    old.node.start()
+    group.wait_whole()
+    return old
+
+
+def verdict(group: RaftGroup, load: RaftLoad) -> str:
+    """What the judge says, in one text."""
+    load.stop_senders()
+    end = group.wait_level()
+    load.stop_readers()
+    group.stop()
+    return "\n".join(load.history().findings(group.check_logs(TOPIC, end)))
+
+
+@pytest.mark.parametrize("broken", [COUNTS_ALONE], indirect=True, ids=[""])
+def test_a_leader_that_takes_itself_for_a_majority_is_found(broken: RaftGroup) -> None:
+    load = load_of(broken)
+    old = cut_off_and_kill(broken, load)
+    assert f"was acknowledged to put-{old.member_id}" in verdict(broken, load)
+
+
+@pytest.mark.parametrize("broken", [SHOWS_EVERYTHING], indirect=True, ids=[""])
+def test_a_member_that_shows_what_is_not_committed_is_found(broken: RaftGroup) -> None:
+    load = load_of(broken)
+    old = cut_off_and_kill(broken, load)
+    assert f"read-{old.member_id} read " in verdict(broken, load)
+
+
+@pytest.mark.parametrize("broken", [KEEPS_PROGRESS_TO_ITSELF], indirect=True, ids=[""])
+def test_a_leader_that_keeps_its_groups_progress_to_itself_is_found(broken: RaftGroup) -> None:
+    load = load_of(broken)
+    old = broken.leader
+    keeper = next(one for one in load.keepers if one.member == old.member_id)
+    wait_until("progress", lambda: any(one.acknowledged for one in keeper.commits))
+    old.kill()
+    killed_s = time.monotonic()
+
+    def looked() -> bool:
+        return any(
+            look.began_s > killed_s and look.key == old.member_id
+            for one in load.keepers
+            for look in one.looks
+        )
+
+    wait_until("looked at", looked)
+    old.node.start()
+    broken.wait_whole()
+    assert f"{old.member_id} was " in verdict(broken, load)

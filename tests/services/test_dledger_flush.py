@@ -39,7 +39,7 @@ class Disk:
 class Rig:
     """Listens, too."""
 
-    def __init__(self, queue_interval_ms: int = 3_600_000) -> None:
+    def __init__(self, queue_interval_ms: int = 3_600_000, delay_ms: int = 0) -> None:
         self.disk = Disk()
         self.cut_count = 0
         self.told: list[tuple[int, int]] = []
@@ -47,7 +47,11 @@ class Rig:
         self.news = trio.Event()
         self.raises: Exception | None = None
         self.events = RecordedEvents()
-        self.flush = GroupCommit(self.disk, queue_interval_ms, Clock(), self.events, lambda: self)
+        self.flush = GroupCommit(
+            *(self.disk, queue_interval_ms, Clock(), self.events),
+            lambda: self,
+            delay_ms=delay_ms,
+        )
 
     def flushed(self, end_offset: int, cut_count: int) -> None:
         self.told.append((end_offset, cut_count))
@@ -98,6 +102,33 @@ async def test_the_fsync_starts_in_the_pass_that_appends() -> None:
         assert rig.disk.started.acquire(timeout=10)
         rig.disk.go.release()
         await rig.wait_told(1)
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_may_wait_is_flushed_together_after_its_delay(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    rig = Rig(delay_ms=500)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.flush.run)
+        await trio.testing.wait_all_tasks_blocked()
+        rig.grow(100)
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.jump(0.4)
+        rig.grow(200)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not rig.disk.started.acquire(blocking=False)
+        mock_clock.jump(0.1)
+        await rig.fsync_started()
+        # What comes while it runs has a delay of its own.
+        rig.grow(300)
+        rig.disk.go.release(2)
+        await rig.wait_told(1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not rig.disk.started.acquire(blocking=False)
+        mock_clock.jump(0.5)
+        await rig.wait_told(2)
+        assert rig.told == [(200, 0), (300, 0)]
         nursery.cancel_scope.cancel()
 
 

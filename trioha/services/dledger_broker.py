@@ -139,8 +139,13 @@ class DLedgerBroker(BrokerNode):
     # What was put here.
 
     def make_flush(self) -> GroupCommit:
-        interval_ms = self.config.flush_interval_consume_queue
-        return GroupCommit(self.store, interval_ms, self.clock, self.events, lambda: self.member)
+        config = self.config
+        in_memory = config.d_leger_replicated_in_memory
+        return GroupCommit(
+            *(self.store, config.flush_interval_consume_queue, self.clock, self.events),
+            lambda: self.member,
+            delay_ms=config.flush_interval_commit_log if in_memory else 0,
+        )
 
     def log_grown(self) -> None:
         self.raft_metadata.on_log_grown()

@@ -6,6 +6,10 @@ which it ends tells the core (decision 6): around an fsync that costs nothing th
 of 90. What is appended while one runs is covered by the next, which starts before anything is done
 about the last.
 
+Where bytes count as held once appended (`replicated_in_memory`) nobody waits: then the log goes to
+disk `delay_ms` after the first append, as with asynchronous flushing. An fsync for every append
+would cost more than all the rest, and each makes the next write to its page fault.
+
 How often the log had been cut is taken when an fsync starts: one that began before a cut proves
 nothing of what was written in the place of the bytes that went.
 """
@@ -54,12 +58,17 @@ class GroupCommit:
         clock: Clock,
         events: EventSink,
         listener: Callable[[], FlushListener],
+        *,
+        delay_ms: int = 0,
     ) -> None:
         self._store = store
         self._queue_interval_s = queue_interval_ms / 1000
         self._clock = clock
         self._events = events
         self._listener = listener
+        self._delay_s = delay_ms / 1000
+        self._due_s = math.inf
+        """When to flush what may wait."""
         self._token: trio.lowlevel.TrioToken | None = None
         self._running = False
         self._grown = False
@@ -69,9 +78,11 @@ class GroupCommit:
 
     def grown_nowait(self, *, urgent: bool = True) -> None:
         """The log has grown. HOT."""
+        if self._grown and self._delay_s:
+            return
         self._grown = True
         if not self._running and self._token is not None:
-            self._start(self._token)
+            self._take_up(self._token)
 
     async def run(self) -> None:
         """Flush as the log grows.
@@ -82,11 +93,13 @@ class GroupCommit:
         token = self._token = trio.lowlevel.current_trio_token()
         try:
             if self._grown:
-                self._start(token)
+                self._take_up(token)
             while self._error is None:
-                with trio.move_on_at(self._queues_due_s):
+                with trio.move_on_at(min(self._due_s, self._queues_due_s)):
                     await self._news.wait()
                 self._news = trio.Event()
+                if trio.current_time() >= self._due_s:
+                    self._start(token)
                 if trio.current_time() >= self._queues_due_s:
                     self._queues_due_s = math.inf
                     await trio.to_thread.run_sync(self._store.flush_queues)
@@ -106,8 +119,17 @@ class GroupCommit:
         await trio.to_thread.run_sync(self._store.flush)
         await trio.to_thread.run_sync(self._store.flush_queues)
 
+    def _take_up(self, token: trio.lowlevel.TrioToken) -> None:
+        """The log has grown, and no fsync runs."""
+        if not self._delay_s:
+            self._start(token)
+            return
+        self._due_s = trio.current_time() + self._delay_s
+        self._news.set()
+
     def _start(self, token: trio.lowlevel.TrioToken) -> None:
         self._running, self._grown = True, False
+        self._due_s = math.inf
         flushed = partial(self._flushed, self._listener().cut_count, self._clock.now_ms())
 
         def deliver(result: outcome.Outcome[int]) -> None:
@@ -127,7 +149,7 @@ class GroupCommit:
                 self._listener().flush_failed(error)
                 raise
             if self._grown and self._token is not None:
-                self._start(self._token)
+                self._take_up(self._token)
             elapsed_ms = self._clock.now_ms() - started_ms
             if elapsed_ms >= _STALL_MS:
                 self._events.event("flush_stalled", elapsed_ms=elapsed_ms)

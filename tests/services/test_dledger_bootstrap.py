@@ -142,6 +142,24 @@ async def test_who_joins_finds_a_leader_that_is_no_founder() -> None:
         await rig.wait(lambda: rig["n4"].begun)
 
 
+async def test_who_replaces_a_founder_may_live_where_that_lived() -> None:
+    async with elected(3, extra=("n3",)) as rig:
+        leader = await rig.leader()
+        gone = next(one for one in rig.founders if one != leader.member_id)
+        await rig.stop(gone)
+        member, successor = leader.member, rig["n3"]
+        assert member is not None
+        await rig.wait(lambda: not member.change(ChangeKind.REMOVE, gone))
+        successor.overrides["address"] = f"{gone}:1"
+        await rig.start("n3")
+        rig.network.listeners[gone] = rig.network.listeners["n3"]
+        await rig.wait(lambda: successor.begun)
+        await rig.wait(lambda: not member.change(ChangeKind.ADD_LEARNER, "n3", f"{gone}:1"))
+        await rig.wait(lambda: not member.change(ChangeKind.PROMOTE, "n3"))
+        await rig.wait_level("n3", leader.member_id)
+        assert not successor.events.of("raft_refused")
+
+
 async def test_one_that_is_added_later_waits_copies_and_is_promoted() -> None:
     async with elected(3, extra=("n3",)) as rig:
         leader = await rig.leader()

@@ -47,6 +47,7 @@ class Peers:
             *(self._on_visitors, step),
         )
         self.send = self.links.send
+        self._address = setup.address
         self._members: Mapping[str, str] = {}
 
     def set_members(self, addresses: Mapping[str, str]) -> None:
@@ -70,4 +71,6 @@ class Peers:
             source = visitor.hello.source
             if visitor.is_in and len(strangers) < MEMBERS_MAX:
                 strangers[source] = visitor.hello.address
-        self.links.set_peers({**strangers, **self._members})
+        wanted = {**strangers, **self._members}
+        # Whoever replaces a founder may be reached where that was: there are only ourselves.
+        self.links.set_peers({one: at for one, at in wanted.items() if at != self._address})

@@ -192,7 +192,8 @@ class Invariants:
             if not other.is_up or other.node.state.role is not Role.LEADER:
                 continue
             until_ms = other.node.status().lease_until_ms
-            if other.node.state.term < term and until_ms > other.now_ms():
+            # -1 is never, also by a clock that has jumped to before its start.
+            if other.node.state.term < term and until_ms >= 0 and until_ms > other.now_ms():
                 raise Violation(
                     f"lease: {other.member_id} may serve reads for {until_ms - other.now_ms()} ms, "
                     f"and term {term} has a leader"

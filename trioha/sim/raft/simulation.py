@@ -103,9 +103,9 @@ class Simulation:
     def _demand_progress(self) -> None:
         """Everybody back, and a client of ours gets its write acknowledged."""
         scheduler = self.scheduler
-        # A patient one: where a batch is one record and an fsync takes long, the others offer more
-        # than the group can do, and whoever gives up after 300 ms is never told of its write.
-        client = self._make_client(len(self.clients), LIVENESS_MS)
+        # One with patience: where a batch is one record and an fsync takes long, the others offer
+        # more than the group can do, and who gives up after 300 ms is never told of its write.
+        client = self._make_client(len(self.clients), LIVENESS_MS // 8)
         self.clients.append(client)
         client.begin()
         deadline_ms = scheduler.now_ms + LIVENESS_MS

@@ -243,7 +243,7 @@ async def test_a_whole_vote_is_not_forgotten(tmp_path: Path) -> None:
         await broker.stop()
         refused = await run("repair", str(broker.root), "--new-id", "--yes")
         assert refused.exit_code == 1
-        assert "would let this disk vote twice" in refused.output
+        assert "lets this disk vote twice" in refused.output
         assert has_slots(broker.root, VOTE_STEM)
 
 

@@ -4,8 +4,8 @@ A log that is damaged before its durable end has forgotten what this member ackn
 record that cannot be read may have forgotten a promise. Neither may be guessed at. So all of it
 goes into a folder ``repair-<wall_ms>``, and what is left is an empty store whose vote record is
 *impaired*: it is filled from the leader, and never votes under that id again. To be a voter anew
-the member needs an id that has promised nothing: `forget_id` sets the vote record aside as well,
-once the group has removed the old one.
+the member needs an id that has promised nothing: with `forget` the vote record goes as well, which
+leaves the empty store that whoever joins a group begins with.
 """
 
 from __future__ import annotations
@@ -75,8 +75,9 @@ def examine(config: StoreConfig, progress: Progress | None = None) -> Findings:
     )
 
 
-def give_up_vote(config: StoreConfig, wall_ms: int) -> Path:
-    """Set the log and all that was made of it aside, and mark the vote record; returns the folder.
+def give_up_vote(config: StoreConfig, wall_ms: int, *, forget: bool) -> Path:
+    """Set the log and all that was made of it aside, and mark the vote record, or set that aside
+    as well; returns the folder.
 
     Errors: StoreError; what was not moved yet is where it was, and doing it again goes on.
     """
@@ -84,7 +85,7 @@ def give_up_vote(config: StoreConfig, wall_ms: int) -> Path:
     lock = StoreLock(config.lock_path)
     try:
         aside = root / f"repair-{wall_ms}"
-        impaired = _impaired_record(root)
+        impaired = None if forget else _impaired_record(root)
         aside.mkdir()
         # First of all: whatever happens now, it does not vote any more.
         if impaired is None:
@@ -104,26 +105,6 @@ def give_up_vote(config: StoreConfig, wall_ms: int) -> Path:
             fsync_directory(directory)
     except OSError as error:
         raise disk_error(error, f"cannot set the log in {root} aside") from error
-    finally:
-        lock.release()
-    return aside
-
-
-def forget_id(config: StoreConfig, wall_ms: int) -> Path:
-    """Set the vote record aside, so that this store can join under a new id; returns the folder.
-
-    Errors: StoreError.
-    """
-    root = config.root
-    lock = StoreLock(config.lock_path)
-    try:
-        aside = root / f"repair-{wall_ms}"
-        aside.mkdir()
-        _move(root, aside, VOTE_STEM)
-        for directory in (aside, root):
-            fsync_directory(directory)
-    except OSError as error:
-        raise disk_error(error, f"cannot set the vote record in {root} aside") from error
     finally:
         lock.release()
     return aside

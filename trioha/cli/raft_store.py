@@ -12,7 +12,7 @@ import attrs
 import click
 import trio
 
-from trioha.broker.raft_repair import Findings, examine, forget_id, give_up_vote
+from trioha.broker.raft_repair import Findings, examine, give_up_vote
 from trioha.cli.failures import ExitCode
 from trioha.cli.node_options import broker_from
 from trioha.cli.output import output_option, print_json, size_in_words
@@ -125,8 +125,8 @@ def repair_command(
 
     Everything goes into a folder repair-<time> in STORE and is yours to look at and to delete.
     Started again the member is a copy, filled from the leader: it may have forgotten what it
-    promised, and so never votes again under its id. With --new-id its vote record goes as well, and
-    the log stays: after `trioha raft remove` it can join as somebody else (`raft add`, `promote`).
+    promised, and so never votes again under its id. With --new-id its vote record goes as well:
+    after `trioha raft remove` it can join as somebody else (`raft add`, `promote`).
 
     \b
     Exit codes: 0 done (or it could be), 1 not confirmed by you, or nothing is damaged, or STORE is
@@ -152,7 +152,7 @@ def repair_command(
         ctx.exit(ExitCode.FAILED if refusal else ExitCode.OK)
     if not yes and not click.confirm("Go on?"):
         ctx.exit(ExitCode.FAILED)
-    aside = (forget_id if new_id else give_up_vote)(store_config, Clock().wall_ms())
+    aside = give_up_vote(store_config, Clock().wall_ms(), forget=new_id)
     if output == "json":
         print_json({**_plain(found), "result": "done", "set_aside": str(aside)})
     else:
@@ -223,8 +223,8 @@ def _refusal(found: Findings, new_id: bool, force: bool) -> str:
     if new_id:
         if not found.is_impaired and not force:
             return (
-                "its vote is whole: to forget it would let this disk vote twice; --force if the"
-                " group has removed this member"
+                "its vote is whole: to forget it lets this disk vote twice; `trioha raft remove"
+                f" {found.group} {found.member_id}` first, then --force"
             )
     elif found.is_impaired and not found.damage:
         return "it has given up its vote already, and nothing is damaged: start it, or --new-id"
@@ -247,7 +247,7 @@ def _finding_lines(found: Findings, new_id: bool) -> list[str]:
     ]
     if not found.damage:
         lines.append("  damaged  nothing")
-    what = "its vote record, and keep the log" if new_id else "the log, and give up the vote"
+    what = "the log and the vote record" if new_id else "the log, and give up the vote"
     return [*lines, f"  would    set aside {what}"]
 
 
@@ -255,7 +255,8 @@ def _after_repair(found: Findings, aside: Path, new_id: bool) -> list[str]:
     group, member = found.group or "GROUP", found.member_id or "MEMBER"
     if new_id:
         return [
-            f"Set aside in {aside}. It can join under an id that the group has never had:",
+            f"Set aside in {aside}.",
+            "The store is empty now, and can join under an id that the group has never had:",
             f"  trioha raft add {group} nX HOST:PORT",
             "  start it with dLegerSelfId=nX",
             f"  trioha raft promote {group} nX           once it is level",

@@ -12,6 +12,8 @@ from trioha.watch.replica import Replica
 from trioha.watch.rule import is_answering
 from trioha.watch.snapshot import ReplicaSet
 
+_REFUSALS_TOLD_S = 60.0
+
 
 def groups_in_words(groups: Sequence[ReplicaSet]) -> str:
     """Tables for people, and a sentence for each problem."""
@@ -82,6 +84,8 @@ def problems_of_group(one: ReplicaSet) -> Iterator[str]:
         if replica.raft is None or not is_answering(replica):
             continue
         for refusal in replica.raft.refusals:
+            if (refusal.age_s or 0.0) > _REFUSALS_TOLD_S:
+                continue  # who is still wrong comes again every second
             ago = age_in_words(refusal.age_s)
             yield f"{who}: refused {refusal.peer} {ago} ago: {refusal.reason}"
         if replica.raft.transfer_error:

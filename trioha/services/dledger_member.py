@@ -88,8 +88,7 @@ class DLedgerMember:
         self._role_watch = RoleWatch(events)
         self._changed = trio.Event()
         """Role, leader, or perhaps a transfer: for who awaits one."""
-        founders = setup.founders.items()
-        self.peers.set_members({one: at for one, at in founders if one != self.member_id})
+        self.peers.set_members(self._other_founders())
 
     # What the broker asks.
 
@@ -414,10 +413,18 @@ class DLedgerMember:
         if self.node is None:
             notes = self.peers.notes().values()
             leaders = {note.leader_id: note.leader_address for note in notes if note.leader_address}
-            known = {**leaders, **self.setup.founders}
-            known.pop(self.member_id, None)
-            self.peers.set_members(known)
+            leaders.pop(self.member_id, None)
+            self.peers.set_members({**leaders, **self._other_founders()})
         self.bootstrap.on_notes()
+
+    def _other_founders(self) -> dict[str, str]:
+        """One that was removed may have stood where we do: we do not call ourselves."""
+        setup = self.setup
+        return {
+            one: at
+            for one, at in setup.founders.items()
+            if one != self.member_id and at != setup.address
+        }
 
 
 def _nothing(node: DLedgerNode, now_ms: int) -> None:

@@ -19,6 +19,7 @@ from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.put_message import PutOutcome, PutPipeline
 from trioha.broker.raft_metadata import RaftMetadata, RaftReplicas
 from trioha.broker.raft_records import CHANGES, QUEUE_ID, Assembly, read_part
+from trioha.broker.raft_visibility import RaftVisibility
 from trioha.broker.topics import TopicTable
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.store.interface import PutMessage
@@ -58,7 +59,8 @@ class Member:
         self.core = BrokerCore(
             config, self.store, self.replicas, self.events, Random(7), at(), lambda instant: {}
         )
-        self.store.on_dispatch = self.core.on_dispatch
+        self.visibility = RaftVisibility(self.store, 0, self.core.on_dispatch)
+        self.store.on_dispatch = self.visibility.on_dispatch
         self.raft = self.make_tables()
 
     def make_tables(self) -> RaftMetadata:
@@ -100,6 +102,8 @@ class Member:
         self.core.give_up_waiting()
 
     def commit(self, offset: int) -> None:
+        if offset > self.store.readable_offset:
+            self.visibility.release(offset)
         self.raft.on_commit(offset)
         self.core.on_acked(offset)
 
@@ -113,7 +117,17 @@ class Member:
 
     def cut(self, offset: int) -> None:
         self.store.truncate_log(offset)
+        self.visibility.cut(offset)
         self.raft.truncated(offset)
+
+    def install(self, other: Member) -> None:
+        """Give up this log for what the leader's keeps from its retention on, all of it."""
+        floor = other.raft.retention_floor()
+        begin = floor - floor % self.config.mapped_file_size_commit_log
+        self.store.restart_log(begin, "installed")
+        self.visibility.cut(begin)
+        self.raft.reset()
+        self.copy(other)
 
     def batch(self) -> None:
         """The end of a batch of requests."""
@@ -155,12 +169,10 @@ class Member:
         }
 
     def queue(self, topic: str, queue_id: int = 0) -> dict[int, int]:
-        """Queue offset -> physical offset."""
-        low = self.store.min_offset_in_queue(topic, queue_id)
-        high = self.store.max_offset_in_queue(topic, queue_id)
-        found = {}
-        for index in range(low, high):
-            entry = self.store.consume_queue_entry(topic, queue_id, index)
+        """Queue offset -> physical offset, committed or not."""
+        queues, found = self.store.raft_queues(), {}
+        for index in range(*queues.bounds(topic, queue_id)):
+            entry = queues.entry(topic, queue_id, index)
             assert entry is not None
             found[index] = entry[0]
         return found

@@ -35,7 +35,7 @@ ANY_OP: list[MetadataOp] = [
     LocalOffsetsSet({"%RETRY%g@g": {0: 0}}),
     ProgressGone("g"),
     DelaySet({1: 5, 18: 7}, 4096),
-    QueueEnds({"T": {0: 5, 3: 1 << 40}}),
+    QueueEnds({"T": {0: 5, 3: 1 << 40}}, {"Old": 77}),
     Snapshot(
         DataVersion(1, 2),
         {"T": TopicConfig("T")},

@@ -607,6 +607,31 @@ def test_a_deleted_topic_is_not_brought_back_by_a_snapshot_between(pair: Pair) -
     assert list(leader.queue("T")) == list(other.queue("T")) == [0]
 
 
+def test_messages_between_a_deletion_and_a_snapshot_are_kept_by_whoever_begins_with_that(
+    pair: Pair,
+) -> None:
+    filled(pair)
+    leader, other = pair.leader, pair.other
+    leader.delete_topic("T")
+    new_topic(leader)
+    leader.put()
+    leader.raft._write_snapshot()
+    pair.level()
+    leader.put()
+    pair.level()
+    assert list(leader.queue("T")) == [3, 4]
+    for without_queues in (False, True):
+        other.restart(without_queues=without_queues)
+        other.commit(leader.end)
+        assert other.queue("T") == leader.queue("T")
+    # Also when the next leader's snapshot is the one that tells of it.
+    pair.fail_over()
+    other.commit(other.end)
+    other.restart(without_queues=True)
+    other.commit(other.end)
+    assert other.queue("T") == leader.queue("T")
+
+
 def test_status_says_where_the_tables_stand(pair: Pair) -> None:
     new_topic(pair.leader)
     status = pair.leader.raft.status()
@@ -624,16 +649,16 @@ def test_no_room_for_a_snapshots_queues_is_no_end_and_no_leader(tmp_path: Path) 
     leader, other = pair.leader, pair.other
     try:
         filled(pair)
-        leader.store.raft_queues().settle({"Expired": {0: 7}, "T": {0: 3}}, leader.end)
+        leader.store.raft_queues().settle({"Expired": {0: 7}, "T": {0: 3}}, {})
         leader.step_down()
         leader.lead()
         make, settle = other.raft._queues.settle, []
 
-        def full(ends: Mapping[str, Mapping[int, int]], phy_offset: int) -> None:
-            settle.append(phy_offset)
+        def full(ends: Mapping[str, Mapping[int, int]], gone: Mapping[str, int]) -> None:
+            settle.append(1)
             if len(settle) < 2:
                 raise DiskFull("no room")
-            make(ends, phy_offset)
+            make(ends, gone)
 
         other.raft._queues.settle = full  # type: ignore[method-assign]
         pair.level()
@@ -642,7 +667,7 @@ def test_no_room_for_a_snapshots_queues_is_no_end_and_no_leader(tmp_path: Path) 
         pair.level()
         assert other.raft.is_current
         assert other.tables() == leader.tables()
-        assert other.store.raft_queues().ends()["Expired"] == {0: 7}
+        assert other.store.raft_queues().ends({})["Expired"] == {0: 7}
     finally:
         pair.close()
 

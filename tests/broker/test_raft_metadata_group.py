@@ -11,15 +11,17 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import attrs
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.raft_tables import Member, fold_of
+from support.raft_tables import CONFIG, Member, fold_of
 from support.sending import WALL_MS, at
 
 from trioha.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from trioha.wire.names import RAFT_TOPICS
 
+SMALL = attrs.evolve(CONFIG, mapped_file_size_commit_log=8192)
 MEMBERS = st.integers(0, 2)
 TOPICS = st.sampled_from(["A", "T"])
 GROUPS = st.sampled_from(["g", "h"])
@@ -29,7 +31,8 @@ class Group(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.members = [Member(Path(self.folder.name) / f"n{index}") for index in range(3)]
+        folder = Path(self.folder.name)
+        self.members = [Member(folder / f"n{index}", SMALL) for index in range(3)]
         self.terms: list[list[tuple[int, int]]] = [[], [], []]  # of each log: (term, start)
         self.serving: list[bool] = [False] * 3  # deposed leaders included
         self.newest = 0
@@ -38,8 +41,7 @@ class Group(RuleBasedStateMachine):
         self.commit = 0
         self.stamp = WALL_MS
         self.folds: dict[int, dict[str, object]] = {}  # what is committed never changes
-        self.elect(0)
-        self.let_serve()
+        self.change_leader(0)
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
@@ -52,59 +54,74 @@ class Group(RuleBasedStateMachine):
 
     # What clients do, to whoever believes to lead.
 
+    def actor(self, who: int) -> Member | None:
+        """That member if it serves, deposed or not; else the leader, if that does."""
+        for one in (who, self.leader):
+            if one >= 0 and self.serving[one]:
+                return self.members[one]
+        return None
+
     @rule(who=MEMBERS, name=TOPICS, queues=st.integers(1, 3))
     def put_topic(self, who: int, name: str, queues: int) -> None:
-        if self.serving[who]:
+        if member := self.actor(who):
             self.stamp += 1
-            self.members[who].core.topics.put(TopicConfig(name, queues, queues), self.stamp)
+            member.core.topics.put(TopicConfig(name, queues, queues), self.stamp)
 
     @rule(who=MEMBERS, name=TOPICS)
     def delete_topic(self, who: int, name: str) -> None:
-        if self.serving[who]:
-            self.members[who].delete_topic(name)
+        if member := self.actor(who):
+            member.delete_topic(name)
+
+    @rule(who=MEMBERS, name=TOPICS, count=st.integers(0, 2))
+    def make_topic_anew(self, who: int, name: str, count: int) -> None:
+        self.delete_topic(who, name)
+        self.put_topic(who, name, 2)
+        self.put(who, name, count, 1)
 
     @rule(who=MEMBERS, name=GROUPS, retries=st.integers(0, 5))
     def put_group(self, who: int, name: str, retries: int) -> None:
-        if self.serving[who]:
+        if member := self.actor(who):
             group = SubscriptionGroupConfig(name, retry_max_times=retries)
-            self.members[who].core.groups.put(group, self.stamp)
+            member.core.groups.put(group, self.stamp)
 
     @rule(who=MEMBERS, name=GROUPS)
     def delete_group(self, who: int, name: str) -> None:
-        if self.serving[who]:
-            self.members[who].core.groups.delete(name, self.stamp)
-            self.members[who].core.offsets.delete_group(name)
+        if member := self.actor(who):
+            member.core.groups.delete(name, self.stamp)
+            member.core.offsets.delete_group(name)
 
     @rule(who=MEMBERS, group=GROUPS, topic=TOPICS, offset=st.integers(0, 99))
     def commit_offset(self, who: int, group: str, topic: str, offset: int) -> None:
-        if self.serving[who]:
-            self.members[who].core.offsets.commit(group, topic, offset % 2, offset)
+        if member := self.actor(who):
+            member.core.offsets.commit(group, topic, offset % 2, offset)
 
-    @rule(who=MEMBERS, topic=TOPICS, count=st.integers(1, 5), size=st.sampled_from([1, 4000]))
+    @rule(who=MEMBERS, topic=TOPICS, count=st.integers(1, 5), size=st.sampled_from([1, 1500]))
     def put(self, who: int, topic: str, count: int, size: int) -> None:
-        member = self.members[who]
-        if self.serving[who] and member.core.topics.get(topic) is not None:
+        member = self.actor(who)
+        if member is not None and member.core.topics.get(topic) is not None:
             for _ in range(count):
                 member.put(topic, body=bytes(size))
 
     @rule(who=MEMBERS)
     def put_delayed(self, who: int) -> None:
-        if self.serving[who]:
-            self.members[who].put_delayed()
+        if member := self.actor(who):
+            member.put_delayed()
 
     @rule(who=MEMBERS)
     def deliver(self, who: int) -> None:
-        self.members[who].core.deliver_delayed(at(1_000_000))
+        if member := self.actor(who):
+            member.core.deliver_delayed(at(1_000_000))
 
     @rule(who=MEMBERS)
     def end_of_batch(self, who: int) -> None:
-        self.members[who].batch()
+        if member := self.actor(who):
+            member.batch()
 
     @rule(who=MEMBERS)
     def snapshot(self, who: int) -> None:
-        if self.serving[who]:
-            self.members[who].core.metadata.flush()
-            self.members[who].raft._write_snapshot()
+        if member := self.actor(who):
+            member.core.metadata.flush()
+            member.raft._write_snapshot()
 
     # What the group does.
 
@@ -116,6 +133,10 @@ class Group(RuleBasedStateMachine):
         source, target = self.members[self.leader], self.members[who]
         self.depose(who)
         common = self.common(who)
+        if common < source.store.min_phy_offset:
+            assert who != 2, "it had all that was committed when the others were installed"
+            self.install(who)
+            return
         if common < target.end:
             assert common >= target.raft._commit, (common, target.raft._commit)
             target.cut(common)
@@ -153,6 +174,21 @@ class Group(RuleBasedStateMachine):
         self.terms[who].append((self.newest, member.end))
         self.noop_end = member.put_noop(self.newest)
 
+    @rule(who=MEMBERS)
+    def change_leader(self, who: int) -> None:
+        self.elect(who)
+        self.level()
+        self.let_serve()
+
+    @rule()
+    def level(self) -> None:
+        """All have all, but the last that is committed."""
+        for who in range(3):
+            self.replicate(who, 1.0)
+        self.advance()
+        for who in range(3):
+            self.tell(who)
+
     @rule()
     def let_serve(self) -> None:
         self.advance()
@@ -160,7 +196,6 @@ class Group(RuleBasedStateMachine):
             self.members[self.leader].lead()
             self.serving[self.leader] = True
 
-    @rule(who=MEMBERS)
     def depose(self, who: int) -> None:
         self.members[who].step_down()
         self.serving[who] = False
@@ -171,12 +206,15 @@ class Group(RuleBasedStateMachine):
     def install(self, who: int) -> None:
         """The leader no longer has what this one lacks; member 2 keeps all for the model."""
         if self.leader >= 0 and who != self.leader:
+            self.replicate(2, 1.0)
             self.depose(who)
             self.members[who].install(self.members[self.leader])
             self.terms[who] = list(self.terms[self.leader])
 
     @rule(who=MEMBERS, without_queues=st.booleans())
     def crash(self, who: int, without_queues: bool) -> None:
+        if who == self.leader and self.newest % 2:
+            return  # crashes of followers are the rule
         self.serving[who] = False
         if who == self.leader:
             self.leader = -1
@@ -236,7 +274,7 @@ class Group(RuleBasedStateMachine):
             self.tell(who)
             assert member.tables() == expected
             assert member.raft.is_current
-            assert member.store.raft_queues().ends() == leader.store.raft_queues().ends()
+            assert member.store.raft_queues().ends({}) == leader.store.raft_queues().ends({})
             begin = max(member.store.min_phy_offset, leader.store.min_phy_offset)
             for topic, queue_id in leader.store.queues():
                 if topic not in RAFT_TOPICS:

@@ -108,19 +108,38 @@ def test_queues_become_those_of_a_snapshot(store: FileMessageStore) -> None:
     queues = store.raft_queues()
     put(store, 3)
     put(store, 3, topic="Gone")
+    put(store, 3, topic="Mixed")
     place = store.max_phy_offset
+    put(store, 1, topic="Mixed")
     put(store, 1, topic="New")
-    queues.settle({"T": {0: 3, 7: 500}}, place)
-    assert queues.ends() == {"T": {0: 3, 7: 500}, "New": {0: 1}}
+    queues.settle({"T": {0: 3, 7: 500}, "Mixed": {0: 4}}, {"Gone": place, "Mixed": place})
+    assert queues.ends({}) == {"T": {0: 3, 7: 500}, "New": {0: 1}, "Mixed": {0: 4}}
+    assert queues.bounds("Mixed", 0) == (3, 4)
     assert store.min_offset_in_queue("T", 7) == store.max_offset_in_queue("T", 7) == 500
     assert store.put_message(message(queue_id=7), 1000).queue_offset == 500
 
 
+def test_an_empty_queue_that_a_snapshot_does_not_know_goes(store: FileMessageStore) -> None:
+    queues = store.raft_queues()
+    queues.settle({"Expired": {0: 500}}, {})
+    queues.settle({}, {})
+    assert queues.ends({}) == {}
+
+
 def test_a_queue_that_is_further_than_its_snapshot_stays(store: FileMessageStore) -> None:
-    place = put(store, 3)
-    store.raft_queues().settle({"T": {0: 2}}, place)
-    assert store.raft_queues().ends() == {"T": {0: 3}}
+    put(store, 3)
+    store.raft_queues().settle({"T": {0: 2}}, {})
+    assert store.raft_queues().ends({}) == {"T": {0: 3}}
     assert store.raft_queues().bounds("T", 0) == (0, 3)
+
+
+def test_a_queue_that_will_be_deleted_ends_nowhere(store: FileMessageStore) -> None:
+    put(store, 3)
+    put(store, 3, topic="Mixed")
+    place = store.max_phy_offset
+    put(store, 1, topic="Mixed")
+    ends = store.raft_queues().ends({"T": place, "Mixed": place})
+    assert ends == {"Mixed": {0: 4}}
 
 
 def test_an_index_is_found_by_its_offset(store: FileMessageStore) -> None:

@@ -124,6 +124,7 @@ class Member:
         """Give up this log for what the leader's keeps from its retention on, all of it."""
         floor = other.raft.retention_floor()
         begin = floor - floor % self.config.mapped_file_size_commit_log
+        begin = max(begin, other.store.min_phy_offset)
         self.store.restart_log(begin, "installed")
         self.visibility.cut(begin)
         self.raft.reset()

@@ -109,7 +109,7 @@ class DelaySchedule:
         self._pipeline = pipeline
         self._events = events
         self.changed: dict[int, int] = {}
-        """Level -> offset, of those moved by delivery since the owner last took them."""
+        """Level -> offset, of those moved by us since the owner last took them."""
         self.dirty = False
         """Offsets have moved since they were saved; whoever saves resets it."""
         # Progress whose deliveries are not in our log yet.
@@ -127,8 +127,7 @@ class DelaySchedule:
             maximum = self._store.max_offset_in_queue(SCHEDULE_TOPIC, level.queue_id)
             if level.offset > maximum:
                 # A crash took the queue's end, or the file is another store's.
-                level.offset = maximum
-                self.dirty = True
+                self._move(level, maximum)
             self._look(level)
 
     def cut_back(self, level_queue_id: int, offset: int) -> None:
@@ -263,8 +262,7 @@ class DelaySchedule:
             minimum = store.min_offset_in_queue(SCHEDULE_TOPIC, queue_id)
             if level.offset < minimum:
                 # Retention has deleted the head.
-                level.offset = minimum
-                self.dirty = True
+                self._move(level, minimum)
                 entry = store.consume_queue_entry(SCHEDULE_TOPIC, queue_id, minimum)
         level.head_ms = None if entry is None else entry[2]
 
@@ -274,11 +272,14 @@ class DelaySchedule:
             if entry is not None and not self._put_again(level, entry[0], instant):
                 level.paused_until_ms = instant.wall_ms + _RETRY_PAUSE_MS
                 return
-            level.offset += 1
-            self.changed[level.queue_id + 1] = level.offset
-            self.dirty = True
+            self._move(level, level.offset + 1)
             count -= 1
             self._look(level)
+
+    def _move(self, level: _Level, offset: int) -> None:
+        level.offset = offset
+        self.changed[level.queue_id + 1] = offset
+        self.dirty = True
 
     def _put_again(self, level: _Level, phy_offset: int, instant: Instant) -> bool:
         """Deliver the record at `phy_offset`, or give it up for good; False: try again later."""

@@ -115,6 +115,9 @@ class QueueEnds:
     a queue whose records have all expired is known by nothing else to whoever copies the log."""
 
     ends: Mapping[str, Mapping[int, int]]
+    gone: Mapping[str, int]
+    """Topic -> offset of the record that deleted it last; what its queues list before that is gone.
+    Of those that the log still holds."""
 
 
 MetadataOp = (
@@ -209,8 +212,8 @@ def _encode(op: MetadataOp) -> list[object]:
                 offsets,
                 [delay.offsets, delay.log_end],
             ]
-        case QueueEnds(ends):
-            return [_QUEUE_ENDS, ends]
+        case QueueEnds(ends, gone):
+            return [_QUEUE_ENDS, ends, gone]
 
 
 def _pair(version: DataVersion) -> tuple[int, int]:
@@ -275,12 +278,13 @@ def _snapshot(
     )
 
 
-def _queue_ends(ends: Any) -> QueueEnds:
+def _queue_ends(ends: Any, gone: Any) -> QueueEnds:
     return QueueEnds(
         {
             _name(topic): {_int(queue_id): _int(end) for queue_id, end in queues.items()}
             for topic, queues in ends.items()
-        }
+        },
+        {_name(topic): _int(phy_offset) for topic, phy_offset in gone.items()},
     )
 
 

@@ -58,6 +58,8 @@ class RaftStore(Protocol):
     """What is needed of a `FileMessageStore`."""
 
     @property
+    def min_phy_offset(self) -> int: ...
+    @property
     def max_phy_offset(self) -> int: ...
     @property
     def dispatched_offset(self) -> int: ...
@@ -132,6 +134,7 @@ class RaftMetadata:
         self._part_bytes = min(PART_BYTES_MAX, config.max_message_size, segment_bytes // 4)
         self._commit = 0
         self._next = -1  # index in our queue of the next record to apply; -1: none was looked for
+        self._deleted_at: dict[str, int] = {}  # topic -> offset of its newest deletion
         self._body_index = -1  # of the first record of the body that is being read
         self._assembly = Assembly()
         self._base = b""
@@ -270,12 +273,16 @@ class RaftMetadata:
 
     def _write_snapshot(self) -> None:
         metadata = self._metadata
-        ends = self._queues.ends()
-        for _, topic in self._gone:
-            # Deleted, only not yet for good: whoever applies the snapshot has applied that before.
-            ends.pop(topic, None)
+        first = self._store.min_phy_offset
+        gone = {topic: at for topic, at in self._deleted_at.items() if at >= first}
+        if self._gone:
+            # Not for good yet, but for whoever meets the snapshot.
+            places = {pending.position: pending.phy_offset for pending in self._pending}
+            gone.update((topic, places[position]) for position, topic in self._gone)
+        self._deleted_at = {topic: at for topic, at in self._deleted_at.items() if at >= first}
+        ends = QueueEnds(self._queues.ends(gone), gone)
         begin = self._store.max_phy_offset
-        self._put(metadata.position, SNAPSHOT, encode_ops([metadata.whole(), QueueEnds(ends)]))
+        self._put(metadata.position, SNAPSHOT, encode_ops([metadata.whole(), ends]))
         self._bodies_since = 0
         self._snapshot_due_offset = (begin // self._segment_bytes + 1) * self._segment_bytes
 
@@ -287,7 +294,11 @@ class RaftMetadata:
             return
         while self._gone and self._gone[0][0] <= appended.position:
             _, topic = self._gone.popleft()
-            self._queues.forget_before(topic, appended.phy_offset)
+            self._delete_queues(topic, appended.phy_offset)
+
+    def _delete_queues(self, topic: str, phy_offset: int) -> None:
+        self._deleted_at[topic] = phy_offset
+        self._queues.forget_before(topic, phy_offset)
 
     # As anybody.
 
@@ -329,6 +340,7 @@ class RaftMetadata:
         """Make the tables out of the committed records alone."""
         begin, _ = self._log.bounds()
         index = self._log.newest_snapshot(begin, self._log.end_below(self._commit, begin))
+        self._deleted_at.clear()
         if index >= 0:
             self._next = index
         else:
@@ -375,9 +387,10 @@ class RaftMetadata:
             raise unreadable(phy_offset, error) from error
         for op in ops:
             if isinstance(op, QueuesGone):
-                self._queues.forget_before(op.topic, assembly.phy_offset)
+                self._delete_queues(op.topic, assembly.phy_offset)
             elif isinstance(op, QueueEnds):
-                self._queues.settle(op.ends, assembly.phy_offset)
+                self._deleted_at = dict(op.gone)
+                self._queues.settle(op.ends, op.gone)
         self._replicas.push2slave_max_metadata = metadata.position
         if kind == SNAPSHOT:
             self.snapshot_offset = assembly.phy_offset

@@ -58,12 +58,20 @@ class RaftQueues:
         """
         return self._log.read(phy_offset, size)
 
-    def ends(self) -> dict[str, dict[int, int]]:
-        """Where the next message of every queue goes: topic -> queue id -> index. The group's own
-        two are numbered by each store for itself."""
+    def ends(self, gone: Mapping[str, int]) -> dict[str, dict[int, int]]:
+        """Where the next message of every queue goes: topic -> queue id -> index.
+
+        `gone`: topics that are deleted by the record at this offset, sooner or later; a queue that
+        lists nothing behind it begins anew then. The group's own two are numbered by each store
+        for itself.
+        """
         ends: dict[str, dict[int, int]] = {}
         for (topic, queue_id), queue in self._queues.table.items():
-            if queue.next_index and topic not in RAFT_TOPICS:
+            if (
+                queue.next_index
+                and topic not in RAFT_TOPICS
+                and queue.max_phy_offset > gone.get(topic, -2)
+            ):
                 ends.setdefault(topic, {})[queue_id] = queue.next_index
         return ends
 
@@ -75,21 +83,24 @@ class RaftQueues:
         for queue_id in [queue_id for name, queue_id in self._queues.table if name == topic]:
             self._queues.forget_before(topic, queue_id, phy_offset)
 
-    def settle(self, ends: Mapping[str, Mapping[int, int]], phy_offset: int) -> None:
-        """Have the queues that a snapshot at `phy_offset` tells of, and none that it does not.
+    def settle(self, ends: Mapping[str, Mapping[int, int]], gone: Mapping[str, int]) -> None:
+        """Have the queues that a snapshot tells of; for whoever did not read all that led to it.
 
         A queue whose records have all expired is told by nothing else: on a member that copied the
-        log it would begin at 0 again, and give offsets that were given before. A queue that the
-        snapshot lacks was deleted.
+        log it would begin at 0 again, and give offsets that were given before.
 
         Errors: StoreError; DiskFull.
         """
-        table = self._queues.table
+        queues, table = self._queues, self._queues.table
         for topic, queue_id in list(table):
-            if queue_id not in ends.get(topic, ()) and topic not in RAFT_TOPICS:
-                self._queues.forget_before(topic, queue_id, phy_offset)
-        for topic, queues in ends.items():
-            for queue_id, end in queues.items():
-                queue = table.get((topic, queue_id))
-                if (queue is None or not queue.next_index) and is_storable(topic, queue_id):
-                    self._queues.find_or_make(topic, queue_id).start_at(end)
+            queue = table[topic, queue_id]
+            if topic in gone:
+                queues.forget_before(topic, queue_id, gone[topic])
+            elif queue.min_index == queue.next_index and queue_id not in ends.get(topic, ()):
+                # It was deleted, and even that has expired.
+                queues.forget_before(topic, queue_id, queue.max_phy_offset)
+        for topic, queue_ids in ends.items():
+            for queue_id, end in queue_ids.items():
+                known = table.get((topic, queue_id))
+                if (known is None or not known.next_index) and is_storable(topic, queue_id):
+                    queues.find_or_make(topic, queue_id).start_at(end)

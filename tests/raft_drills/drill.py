@@ -108,6 +108,24 @@ class Drill:
         self.rounds.append(struck)
         return struck
 
+    def wipe_one(self) -> float:
+        """A follower loses its disk and is filled again, under load; how long that took.
+
+        It has no vote from then on, so this comes last.
+        """
+        self.group.wait_whole()
+        victim = self._rng.choice(self.group.others(self.group.leader))
+        victim.kill()
+        victim.wipe()
+        victim.node.start()
+        began_s = time.monotonic()
+        try:
+            self.group.wait_whole()
+        except AssertionError as error:
+            raise AssertionError(f"seed {self.seed}, {victim.member_id} wiped: {error}") from error
+        assert victim.raft()["impaired"], f"{victim.member_id} may have forgotten a vote"
+        return time.monotonic() - began_s
+
     def account(self) -> dict[str, Any]:
         """Stop sending, read all of it everywhere, stop the group, judge.
 
@@ -132,6 +150,9 @@ class Drill:
             "reads": len(history.reads),
             "commits_acknowledged": sum(one.acknowledged for one in history.commits),
             "looks": len(history.looks),
+            "topic_changes_acknowledged": sum(
+                change.acknowledged for change in history.topic_changes
+            ),
             "stock_acknowledged": {
                 sender.label: sum(one.is_ok for one in sender.attempts) for sender in load.routed
             },
@@ -189,6 +210,8 @@ def live(plan: Plan, root: Path, seed: int, rounds: int, say: Say = silent) -> d
     with running_processes(root) as processes, plan.open(processes, plan.size) as group:
         drill = Drill(group, seed, stock=plan.stock)
         drill.run(plan.faults, rounds, say)
+        refill_s = drill.wipe_one()
+        say(f"seed {seed}: a wiped follower is filled in {refill_s:.2f} s")
         return {"kind": plan.kind, **drill.account()}
 
 

@@ -11,6 +11,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import attrs
 from raft_drills.raft_group import Member, RaftGroup
@@ -219,7 +220,7 @@ def isolate_one_after_the_other(group: RaftGroup, rng: random.Random) -> Heal:
 def full_disk_of(group: RaftGroup, victim: Member) -> Heal:
     assert group.stores is not None, "this fault needs stores on small disks"
     filler = fill_disk(group.stores[victim.index])
-    return filler.unlink
+    return partial(filler.unlink, missing_ok=True)
 
 
 def leaders_disk_is_full(group: RaftGroup, rng: random.Random) -> Heal:
@@ -237,7 +238,7 @@ def fsync_fails(group: RaftGroup, victim: Member) -> Heal:
     def heal() -> None:
         code = victim.node.process.wait(ENDS_S)
         assert code in ENDED, f"{victim.member_id} should have ended by itself, not with {code}"
-        victim.broken.unlink()
+        victim.broken.unlink(missing_ok=True)
         group.start_all([victim])
 
     return heal
@@ -253,7 +254,7 @@ def followers_fsync_fails(group: RaftGroup, rng: random.Random) -> Heal:
 
 def slow_disk_of(victim: Member) -> Heal:
     victim.slow.touch()
-    return victim.slow.unlink
+    return partial(victim.slow.unlink, missing_ok=True)
 
 
 def leaders_disk_is_slow(group: RaftGroup, rng: random.Random) -> Heal:
@@ -272,7 +273,7 @@ def votes_cannot_be_saved(group: RaftGroup, rng: random.Random) -> Heal:
     leader.kill()
 
     def heal() -> None:
-        victim.forgetful.unlink()
+        victim.forgetful.unlink(missing_ok=True)
         if not victim.running:
             code = victim.node.process.returncode
             assert code in ENDED, f"{victim.member_id} should have ended by itself, not with {code}"

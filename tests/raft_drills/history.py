@@ -12,7 +12,8 @@ an answer that never came: such a put may be stored or not, at any moment after 
   saw what was taken back later, and all saw one order; a reader that goes on from where it was
   skips nothing and sees nothing twice;
 - what a group has committed never goes back: no leader tells less than was acknowledged, or told,
-  before it was asked, nor more than was ever asked for.
+  before it was asked, nor more than was ever asked for;
+- a topic that was made is there at every member, and one that was deleted is not.
 
 A client that tries again by itself may store a message more than once; of it is demanded that what
 it was told in the end is true.
@@ -84,6 +85,16 @@ class Look:
     member: str = ""
 
 
+@attrs.frozen(kw_only=True)
+class TopicChange:
+    """A topic made or deleted at a leader. Its name is used once, by one client."""
+
+    topic: str
+    made: bool
+    """Else deleted."""
+    acknowledged: bool = False
+
+
 @attrs.define(eq=False)
 class RaftHistory:
     """All that was asked of one group, in any order."""
@@ -93,6 +104,10 @@ class RaftHistory:
     """Each reader's in its own order."""
     commits: list[Commit] = attrs.Factory(list)
     looks: list[Look] = attrs.Factory(list)
+    topic_changes: list[TopicChange] = attrs.Factory(list)
+    """Those of one topic in the order of their client."""
+    topics: dict[str, set[str]] = attrs.Factory(dict)
+    """What each member says there is, when nothing happens any more."""
     strict_readers: set[str] = attrs.Factory(set)
     """Those that read every queue from its beginning, one message after the other."""
 
@@ -105,6 +120,7 @@ class RaftHistory:
             *_judge_reads(self.reads, log),
             *_judge_strict_readers(self.reads, self.strict_readers),
             *_judge_progress(self.commits, self.looks),
+            *_judge_topics(self.topic_changes, self.topics),
         ]
 
     def check(self, log: Sequence[Stored]) -> None:
@@ -241,3 +257,15 @@ def _judge_key(key: str, commits: Sequence[Commit], looks: Sequence[Look]) -> It
         most = asked[count - 1][1] if count else 0
         if commits and look.value > most:
             yield f"{key} is {look.value} at {look.member}, and {most} was the most asked for"
+
+
+def _judge_topics(changes: Sequence[TopicChange], topics: Mapping[str, set[str]]) -> Iterable[str]:
+    newest: dict[str, TopicChange] = {}
+    for change in changes:
+        # One whose outcome is unknown may happen, or not: it spoils what was known.
+        newest[change.topic] = change
+    for change in newest.values():
+        for member, names in topics.items():
+            if change.acknowledged and (change.topic in names) is not change.made:
+                what = "made, and is not there" if change.made else "deleted, and is there"
+                yield f"topic {change.topic} was {what} at {member}"

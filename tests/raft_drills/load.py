@@ -10,7 +10,13 @@ from functools import partial
 
 import attrs
 from raft_drills.history import Put, RaftHistory, Read
-from raft_drills.member_clients import MemberReader, MemberSender, Mix, ProgressKeeper
+from raft_drills.member_clients import (
+    MemberReader,
+    MemberSender,
+    Mix,
+    ProgressKeeper,
+    TopicKeeper,
+)
 from raft_drills.raft_group import Member, RaftGroup
 from support.clients import Clients, StockConsumer
 from support.history import Stored, stored_messages
@@ -51,6 +57,7 @@ class RaftLoad:
             ProgressKeeper(member.member_id, member.address, topic, keys)
             for member in group.members
         ]
+        self.makers = [TopicKeeper(member.member_id, member.address) for member in group.members]
         self.routed: list[Sender] = []
         self.consumers: dict[str, StockConsumer] = {}
         if stock is not None:
@@ -71,7 +78,7 @@ class RaftLoad:
         }
 
     def start(self) -> RaftLoad:
-        for client in (*self.senders, *self.readers, *self.keepers):
+        for client in (*self.senders, *self.readers, *self.keepers, *self.makers):
             client.start()
         for routed in self.routed:
             routed.start()
@@ -130,7 +137,7 @@ class RaftLoad:
             sender.ask_to_stop()
         for routed in self.routed:
             routed.stop()
-        for keeper in (*self.senders, *self.keepers):
+        for keeper in (*self.senders, *self.keepers, *self.makers):
             keeper.join()
 
     def stop_readers(self, log_ends: dict[int, int] | None = None, within_s: float = 30.0) -> None:
@@ -167,9 +174,11 @@ class RaftLoad:
         live = stored_messages(group.leader.node.commitlog, self.topic)
         self.stop_readers(_queue_ends(live, self.queues))
         self.wait_for_stock_consumers()
+        topics = {member.member_id: group.topics_of(member) for member in group.members}
         group.stop()
         log = group.check_logs(self.topic, end)
         history = self.history()
+        history.topics = topics
         history.check(log)
         strange = sum((sender.strange for sender in self.senders), Counter())
         assert not strange, f"answers of another mode: {strange}"
@@ -190,6 +199,8 @@ class RaftLoad:
         for keeper in self.keepers:
             history.commits += keeper.commits
             history.looks += keeper.looks
+        for maker in self.makers:
+            history.topic_changes += maker.changes
         return history
 
 

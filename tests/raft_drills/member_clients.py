@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 import msgpack
-from raft_drills.history import Commit, Look, Put, Read
+from raft_drills.history import Commit, Look, Put, Read, TopicChange
 from support.admin import Fields, receive_frame
 from support.load import Place, make_body, name_of
 
@@ -35,6 +35,7 @@ JOIN_S = 20.0
 RECENT = 4000
 """Puts to look through for one of the last seconds."""
 GROUP = "drill"
+TOPICS_KEPT = 5
 REFUSALS = {
     ResponseCode.SERVICE_NOT_AVAILABLE,
     ResponseCode.SYSTEM_BUSY,
@@ -253,12 +254,25 @@ class MemberReader(MemberClient):
         return True
 
 
-class ProgressKeeper(MemberClient):
-    """While its member leads: commits ever more under a key of its own, and looks at all keys.
+class LeaderClient(MemberClient):
+    """One that asks while its member leads.
 
     Only what was answered between two statuses of one leadership is a leader's word: a follower's
     progress may be a moment behind, and what is committed to it promises nothing.
     """
+
+    def _leading(self, connection: socket.socket) -> int:
+        """The term in which the member leads and serves; 0 if it does not."""
+        answer = self._ask(connection, RemotingCommand(RequestCode.TRIOHA_NODE_STATUS))
+        if answer.code != ResponseCode.SUCCESS:
+            return 0
+        status: dict[str, Any] = msgpack.unpackb(answer.body_bytes())
+        raft = status.get("raft") or {}
+        return int(raft["term"]) if raft.get("is_serving") else 0
+
+
+class ProgressKeeper(LeaderClient):
+    """Commits ever more under a key of its own, and looks at all keys."""
 
     def __init__(
         self, member: str, address: str, topic: str, keys: Sequence[str], period_s: float = 0.1
@@ -279,15 +293,6 @@ class ProgressKeeper(MemberClient):
         self._commit(connection, term)
         for key in self._keys:
             self._look(connection, key, term)
-
-    def _leading(self, connection: socket.socket) -> int:
-        """The term in which the member leads and serves; 0 if it does not."""
-        answer = self._ask(connection, RemotingCommand(RequestCode.TRIOHA_NODE_STATUS))
-        if answer.code != ResponseCode.SUCCESS:
-            return 0
-        status: dict[str, Any] = msgpack.unpackb(answer.body_bytes())
-        raft = status.get("raft") or {}
-        return int(raft["term"]) if raft.get("is_serving") else 0
 
     def _commit(self, connection: socket.socket, term: int) -> None:
         self._value += 1
@@ -327,3 +332,49 @@ class ProgressKeeper(MemberClient):
 
     def _fields(self, key: str) -> Fields:
         return {"consumerGroup": f"keeper-{key}", "topic": self._topic, "queueId": 0}
+
+
+class TopicKeeper(LeaderClient):
+    """Makes topics, and deletes each some time later."""
+
+    def __init__(self, member: str, address: str, period_s: float = 0.15) -> None:
+        super().__init__(member, address, "made")
+        self.changes: list[TopicChange] = []
+        self._period_s = period_s
+        self._number = 0
+
+    def _talk(self, connection: socket.socket) -> None:
+        self._stopping.wait(self._period_s)
+        term = self._leading(connection)
+        if not term:
+            return
+        self._number += 1
+        made: Fields = {
+            "topic": self._topic_of(self._number),
+            "defaultTopic": "TBW102",
+            "readQueueNums": 2,
+            "writeQueueNums": 2,
+            "perm": 6,
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": 0,
+            "order": False,
+        }
+        self._change(connection, term, True, RequestCode.UPDATE_AND_CREATE_TOPIC, made)
+        if self._number > TOPICS_KEPT:
+            gone: Fields = {"topic": self._topic_of(self._number - TOPICS_KEPT)}
+            self._change(connection, term, False, RequestCode.DELETE_TOPIC_IN_BROKER, gone)
+
+    def _topic_of(self, number: int) -> str:
+        return f"{self.name}-{number}"
+
+    def _change(
+        self, connection: socket.socket, term: int, made: bool, code: RequestCode, fields: Fields
+    ) -> None:
+        change = TopicChange(topic=str(fields["topic"]), made=made)
+        done = False
+        try:
+            answer = self._ask(connection, RemotingCommand(code, fields))
+            told = answer.code == ResponseCode.SUCCESS and not answer.remark
+            done = told and self._leading(connection) == term
+        finally:
+            self.changes.append(attrs.evolve(change, acknowledged=done))

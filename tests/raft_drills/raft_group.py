@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import signal
 import time
@@ -269,6 +270,11 @@ class RaftGroup:
         }
         gone = [member.member_id for member in self.members if not member.running]
         return f"{told}, not running: {gone}"
+
+    def topics_of(self, member: Member) -> set[str]:
+        answer = request(member.address, RemotingCommand(RequestCode.GET_ALL_TOPIC_CONFIG))
+        assert answer.code == ResponseCode.SUCCESS, f"{answer.code} {answer.remark}"
+        return set(json.loads(answer.body_bytes())["topicConfigTable"])
 
     # What an operator asks.
 

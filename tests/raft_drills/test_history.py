@@ -6,7 +6,7 @@ import math
 
 import attrs
 import pytest
-from raft_drills.history import Commit, Look, Put, RaftHistory, Read
+from raft_drills.history import Commit, Look, Put, RaftHistory, Read, TopicChange
 from support.history import Stored
 from support.load import Place
 
@@ -188,3 +188,42 @@ def test_progress_that_is_true_is_good(looks: list[Look]) -> None:
 def test_progress_that_goes_back_is_found(looks: list[Look], finding: str) -> None:
     with pytest.raises(AssertionError, match=finding):
         RaftHistory(commits=list(COMMITS), looks=looks).check([])
+
+
+MADE = TopicChange(topic="t", made=True, acknowledged=True)
+GONE = TopicChange(topic="t", made=False, acknowledged=True)
+LOST = TopicChange(topic="t", made=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "there"),
+    [
+        ([MADE], True),
+        ([MADE, GONE], False),
+        ([MADE, LOST], True),
+        ([MADE, LOST], False),
+        ([LOST, GONE], False),
+    ],
+    ids=["made", "deleted", "perhaps not deleted", "perhaps deleted", "deleted after all"],
+)
+def test_topics_that_are_as_they_were_told_are_good(
+    changes: list[TopicChange], there: bool
+) -> None:
+    topics = {"n0": {"t"} if there else set()}
+    RaftHistory(topic_changes=changes, topics=topics).check([])
+
+
+@pytest.mark.parametrize(
+    ("changes", "finding"),
+    [
+        ([MADE], "topic t was made, and is not there at n1"),
+        ([MADE, GONE], "topic t was deleted, and is there at n0"),
+    ],
+    ids=["made", "deleted"],
+)
+def test_a_topic_that_one_member_has_otherwise_is_found(
+    changes: list[TopicChange], finding: str
+) -> None:
+    topics = {"n0": {"t"}, "n1": set[str]()}
+    with pytest.raises(AssertionError, match=finding):
+        RaftHistory(topic_changes=changes, topics=topics).check([])

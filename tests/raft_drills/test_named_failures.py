@@ -4,6 +4,7 @@ through by real groups."""
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import socket
 import time
@@ -25,6 +26,7 @@ from raft_drills.load import RaftLoad
 from raft_drills.member_clients import GROUP, Mix
 from raft_drills.raft_group import SETTINGS, Member, RaftGroup
 from support.admin import Fields, create_topic, put_topic, request
+from support.commitlog import segments
 from support.history import stored_messages
 from support.load import make_body
 from support.processes import Processes
@@ -352,6 +354,52 @@ def test_b8_one_way_cuts_of_every_link_change_the_leader_twice_at_most(cut: Raft
     print(changes)
     assert max(changes.values()) <= 2, changes
     load.finish()
+
+
+def test_b9_a_follower_that_is_behind_what_retention_left_begins_anew(
+    processes: Processes,
+) -> None:
+    """dledger#87: it was pushed an entry that nobody had any more, without end."""
+    settings = {**SETTINGS, "fileReservedTime": 1, "cleanResourceInterval": 200}
+    group = RaftGroup(processes, settings=settings).start()
+    load = load_of(group, Mix(large_chance=1.0, large_bytes_max=100_000))
+    victim = group.others(group.leader)[0]
+    held = victim.raft()["held_offset"]
+    victim.kill()
+    wait_until("eight segments", lambda: group.leader.raft()["end_offset"] > held + 8 * MIB)
+    for member in group.others(victim):
+        for segment in segments(member.node.commitlog):
+            os.utime(segment, (0, 0))
+        expire = RemotingCommand(RequestCode.DELETE_EXPIRED_COMMITLOG)
+        assert request(member.address, expire).code == ResponseCode.SUCCESS
+    leader = group.leader
+    wait_until("deleted", lambda: leader.raft()["begin_offset"] > held + MIB)
+    victim.node.start()
+    group.wait_whole()
+    group.transfer(victim)
+    load.wait_for_progress(30.0, *group.others(victim))
+    group.wait_whole()
+    load.stop_senders()
+    end = group.wait_level()
+    begin = max(raft["begin_offset"] for raft in group.rafts().values())
+    assert victim.raft()["begin_offset"] > held
+    load.stop_readers()
+    group.stop()
+    kept = [bytes_between(member, begin, end) for member in group.members]
+    assert kept[0] == kept[1] == kept[2]
+    stored = {one.name for one in stored_messages(victim.node.commitlog, TOPIC)}
+    newest = [put for sender in load.senders for put in sender.puts[-20:]]
+    missing = [put for put in newest if put.outcome == "acknowledged" and put.name not in stored]
+    assert not missing, missing[:3]
+
+
+def bytes_between(member: Member, begin: int, end: int) -> bytes:
+    data = b"".join(
+        segment.read_bytes()
+        for segment in segments(member.node.commitlog)
+        if int(segment.name) >= begin
+    )
+    return data[: end - begin]
 
 
 def test_d1_d6_a_topic_and_an_offset_that_were_acknowledged_survive_their_leader(

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from support.cluster import Cluster
-from support.processes import REPO, Node, Process, Processes
+from support.cluster import SMALL_FILES, Cluster
+from support.processes import REPO, Node, Process, Processes, free_ports, raft_member
+from support.status import node_status, wait_until
 from support.toolchain import unavailable
 
 WITHIN_S = 30.0
@@ -101,6 +102,25 @@ def test_pages_are_clean_and_a_real_prometheus_scrapes_them(
     }
 
 
+def a_group_of_one(processes: Processes, namesrv: str) -> Node:
+    """A member that leads, so that it tells of all that members tell of."""
+    address = f"127.0.0.1:{free_ports()}"
+    member = raft_member(
+        processes,
+        namesrv,
+        name="broker-raft",
+        member_id="n0",
+        peers=f"n0-{address}",
+        address=address,
+        settings=SMALL_FILES,
+    )
+    member.start()
+    wait_until("leading", lambda: bool(node_status(member)["raft"]["is_serving"]))
+    page = get(f"http://{http_address(member)}/metrics")
+    subprocess.run(["promtool", "check", "metrics"], input=page, check=True)
+    return member
+
+
 def test_shipped_rules_and_board_speak_of_series_that_exist(
     processes: Processes, tools: str
 ) -> None:
@@ -109,7 +129,8 @@ def test_shipped_rules_and_board_speak_of_series_that_exist(
     cluster = Cluster(processes).start("SYNC_MASTER", slave=True)
     assert cluster.namesrv_node is not None
     told: set[str] = set()
-    for node in (cluster.namesrv_node, cluster.master, cluster.slave):
+    member = a_group_of_one(processes, cluster.namesrv)
+    for node in (cluster.namesrv_node, cluster.master, cluster.slave, member):
         page = get(f"http://{http_address(node)}/metrics").decode()
         told |= set(re.findall(r"^# TYPE (\S+)", page, re.MULTILINE))
     for path in (rules, _MONITORING / "grafana-board.json"):

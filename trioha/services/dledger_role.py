@@ -126,7 +126,9 @@ class GroupRole:
             await trio.lowlevel.checkpoint()
             if member.term != term or not member.is_serving:
                 break
-        return ""
+        metadata = self._node.raft_metadata
+        metadata.on_dispatched()
+        return "" if metadata.is_current else "there is no room for what the tables need"
 
     def _serve(self) -> None:
         """From this pass on clients write here."""

@@ -24,6 +24,7 @@ from raft_drills.faults import (
     DISK_FAULTS,
     FIVE_FAULTS,
     NET_FAULTS,
+    POWER_FAULTS,
     PROCESS_FAULTS,
     Heal,
     Strike,
@@ -185,6 +186,15 @@ def small_disk_group(processes: Processes, size: int = 3, **more: Any) -> Iterat
             processes.close()
 
 
+@contextlib.contextmanager
+def power_group(processes: Processes, size: int = 3, **more: Any) -> Iterator[RaftGroup]:
+    """A group whose power can be cut."""
+    try:
+        yield RaftGroup(processes, size, keeps_synced=True, **more).start()
+    finally:
+        processes.close()
+
+
 @attrs.frozen
 class Plan:
     """One group's share of a run."""
@@ -199,8 +209,9 @@ class Plan:
 
 
 PLANS = (
-    Plan("cut", 3, cut_group, {**PROCESS_FAULTS, **NET_FAULTS}, 60),
-    Plan("disk", 3, small_disk_group, {**PROCESS_FAULTS, **DISK_FAULTS}, 25, stock=False),
+    Plan("cut", 3, cut_group, {**PROCESS_FAULTS, **NET_FAULTS}, 50),
+    Plan("disk", 3, small_disk_group, {**PROCESS_FAULTS, **DISK_FAULTS}, 20, stock=False),
+    Plan("power", 3, power_group, POWER_FAULTS, 15, stock=False),
     Plan("five", 5, cut_group, {**PROCESS_FAULTS, **NET_FAULTS, **FIVE_FAULTS}, 15, stock=False),
 )
 

@@ -110,6 +110,33 @@ def leader_stutters(group: RaftGroup, rng: random.Random) -> Heal:
     return nothing
 
 
+# Power. What was not brought to disk is gone, in part or in whole.
+
+
+def cut_power(group: RaftGroup, rng: random.Random, *victims: Member) -> Heal:
+    """In the middle of an fsync that takes its time: there is something to lose."""
+    heals = [slow_disk_of(victim) for victim in victims]
+    time.sleep(rng.uniform(0.0, 0.5))
+    for victim in victims:
+        victim.kill()
+    for victim, heal in zip(victims, heals, strict=True):
+        victim.lose_power(rng)
+        heal()
+    return lambda: group.start_all(victims)
+
+
+def leader_loses_power(group: RaftGroup, rng: random.Random) -> Heal:
+    return cut_power(group, rng, leader_of(group, rng))
+
+
+def two_lose_power(group: RaftGroup, rng: random.Random) -> Heal:
+    return cut_power(group, rng, *rng.sample(group.members, 2))
+
+
+def all_lose_power(group: RaftGroup, rng: random.Random) -> Heal:
+    return cut_power(group, rng, *rng.sample(group.members, group.size))
+
+
 # Networks. Clients reach a member unless it is isolated.
 
 
@@ -328,6 +355,17 @@ DISK_FAULTS: Mapping[str, Strike] = {
     "the leader's disk is slow": leaders_disk_is_slow,
     "a follower's disk is slow": followers_disk_is_slow,
     "a vote cannot be saved": votes_cannot_be_saved,
+}
+
+POWER_FAULTS: Mapping[str, Strike] = {
+    "the leader loses power": leader_loses_power,
+    "two lose power": two_lose_power,
+    "all lose power": all_lose_power,
+    "kill the leader": kill_leader,
+    "the leader stands still": leader_stands_still,
+    "hand over": hand_over,
+    "a follower's disk is slow": followers_disk_is_slow,
+    "the leader's disk is slow": leaders_disk_is_slow,
 }
 
 

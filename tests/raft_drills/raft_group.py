@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import shutil
 import signal
 import time
@@ -15,7 +16,7 @@ import attrs
 import msgpack
 from support.admin import request
 from support.commitlog import end_of_log, first_difference
-from support.faults import TINY_FILES, Failpoint, set_failpoints
+from support.faults import TINY_FILES, Failpoint, lose_power, set_failpoints
 from support.history import Stored, stored_messages
 from support.namespaces import Net, listen_at
 from support.processes import (
@@ -68,6 +69,8 @@ class Member:
     """While this file exists they take long."""
     forgetful: Path
     """While this file exists votes cannot be saved."""
+    synced: Path
+    """What is on its disk for certain, where a group's power can be cut."""
 
     @property
     def address(self) -> str:
@@ -92,6 +95,12 @@ class Member:
     def go_on(self) -> None:
         self.node.process.signal(signal.SIGCONT)
 
+    def lose_power(self, rng: random.Random) -> int:
+        """How many pages of its files went back."""
+        self.kill()
+        assert self.node.store is not None
+        return lose_power(self.node.store, self.synced, rng)
+
     def wipe(self) -> None:
         assert self.node.store is not None
         assert not self.running, f"{self.member_id} runs"
@@ -112,6 +121,8 @@ class RaftGroup:
     """Where the stores are, if not below the test's own folder."""
     slow_s: float = 0.4
     """How long an fsync takes while a member is slow."""
+    keeps_synced: bool = False
+    """Power can be cut: see `support.faults.lose_power`."""
     breakage: str = ""
     """Put into every member: see `support.faults.set_failpoints`."""
     members: list[Member] = attrs.Factory(list)
@@ -168,7 +179,13 @@ class RaftGroup:
         home = self.processes.root / "faults" / f"n{index}"
         home.mkdir(parents=True, exist_ok=True)
         member = Member(
-            f"n{index}", node, index, home / "broken", home / "slow", home / "forgetful"
+            f"n{index}",
+            node,
+            index,
+            home / "broken",
+            home / "slow",
+            home / "forgetful",
+            home / "synced",
         )
         set_failpoints(
             node,
@@ -183,6 +200,7 @@ class RaftGroup:
             Failpoint(call="fdatasync", path="commitlog", armed_by=str(member.broken)),
             Failpoint(call="fsync", path="/raft.", armed_by=str(member.forgetful)),
             breakage=self.breakage,
+            synced=member.synced if self.keeps_synced else None,
         )
         if self.net is not None:
             node.process.command = [*self.net.hosts[index].prefix, *node.process.command]

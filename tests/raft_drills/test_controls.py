@@ -15,7 +15,7 @@ from raft_drills.drill import QUEUES, TOPIC, cut_group
 from raft_drills.faults import isolate_leader_from_its_peers, net_of
 from raft_drills.load import RaftLoad
 from raft_drills.member_clients import Mix
-from raft_drills.raft_group import Member, RaftGroup
+from raft_drills.raft_group import SETTINGS, Member, RaftGroup
 from support.admin import create_topic
 from support.processes import Processes
 from support.status import wait_until
@@ -55,6 +55,26 @@ def broken(request: pytest.FixtureRequest, processes: Processes) -> Iterator[Raf
 def load_of(group: RaftGroup) -> RaftLoad:
     create_topic(group.leader.address, group.namesrv, TOPIC, QUEUES)
     return RaftLoad(group, TOPIC, mix=Mix(window=1, large_chance=0.0)).start()
+
+
+def test_a_group_that_acknowledges_before_it_is_on_disk_is_found(processes: Processes) -> None:
+    """The setting says so itself: a power cut of a majority loses messages."""
+    settings = {**SETTINGS, "dLegerReplicatedInMemory": True}
+    group = RaftGroup(processes, settings=settings, keeps_synced=True, slow_s=3.0).start()
+    load = load_of(group)
+    for member in group.members:
+        member.slow.touch()
+    load.wait_for_progress()
+    load.wait_for_progress()
+    for member in group.members:
+        member.kill()
+    rng = random.Random(1)
+    assert sum(member.lose_power(rng) for member in group.members) > 0
+    for member in group.members:
+        member.slow.unlink()
+    group.start_all(group.members)
+    group.wait_whole()
+    assert "was acknowledged to put-" in verdict(group, load)
 
 
 def cut_off_and_kill(group: RaftGroup, load: RaftLoad) -> Member:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -30,13 +31,16 @@ TINY_FILES: dict[str, object] = {
 }
 
 CLOSE_S = 20.0
+PAGE_BYTES = 4096
+PAGE_LOST = 0.7
+_FDATASYNCED = {"commitlog", "consumequeue", "index", "checkpoint"}
 _PIECE = bytes(1 << 16)
 
 # Loaded by every Python that has its directory on PYTHONPATH. A call that a plan names fails, or
 # kills the process before, after or in the middle of it. Plain Python instead of LD_PRELOAD: it
 # needs no compiler, and the product makes these calls from Python.
 _FAILPOINTS = """
-import errno, json, os, signal, time
+import errno, json, os, signal, threading, time
 _plans = json.loads(os.environ.get("FAILPOINTS", "[]"))
 
 def _path_of(subject):
@@ -81,6 +85,22 @@ def _wrap(name, plan):
 
     setattr(os, name, call)
 
+def _keep_synced(folder):
+    sync = os.fdatasync
+
+    def fdatasync(fd):
+        data = os.pread(fd, os.fstat(fd).st_size, 0)
+        sync(fd)
+        path = os.path.join(folder, str(os.fstat(fd).st_ino))
+        part = "%s.%d" % (path, threading.get_ident())
+        with open(part, "wb") as file:
+            file.write(data)
+        os.replace(part, path)
+
+    os.fdatasync = fdatasync
+
+if "SYNCED" in os.environ:
+    _keep_synced(os.environ["SYNCED"])
 for _plan in _plans:
     _wrap(_plan["call"], _plan)
 exec(os.environ.get("BREAKAGE", ""))
@@ -104,10 +124,17 @@ class Failpoint:
     """Counts and acts only while this file exists."""
 
 
-def set_failpoints(node: Node, home: Path, *failpoints: Failpoint, breakage: str = "") -> None:
+def set_failpoints(
+    node: Node,
+    home: Path,
+    *failpoints: Failpoint,
+    breakage: str = "",
+    synced: Path | None = None,
+) -> None:
     """The next start of `node` has these; none of them takes the old ones away.
 
     `breakage`: Python that runs first of all, to put a fault into the product itself.
+    `synced`: where to keep what is on disk for certain, for `lose_power`.
     """
     assert node.process.env is not None
     home.mkdir(parents=True, exist_ok=True)
@@ -117,7 +144,33 @@ def set_failpoints(node: Node, home: Path, *failpoints: Failpoint, breakage: str
     env["PYTHONPATH"] = os.pathsep.join([str(home), *paths])
     env["FAILPOINTS"] = json.dumps([attrs.asdict(point) for point in failpoints])
     env["BREAKAGE"] = breakage
+    if synced is not None:
+        synced.mkdir(exist_ok=True)
+        env["SYNCED"] = str(synced)
     node.process.env = env
+
+
+def lose_power(store: Path, synced: Path, rng: random.Random) -> int:
+    """What a power cut leaves of files that are brought to disk by fdatasync: each page as it was
+    at its last fdatasync, or as it is now. The process is dead. Returns how many pages went back.
+    """
+    lost = 0
+    for path in sorted(store.rglob("*")):
+        if path.suffix or not path.is_file() or not _FDATASYNCED & set(path.parts):
+            continue
+        kept = synced / str(path.stat().st_ino)
+        now = path.read_bytes()
+        durable = (kept.read_bytes() if kept.exists() else b"").ljust(len(now), b"\0")
+        if durable == now:
+            continue
+        with open(path, "r+b") as file:
+            for begin in range(0, len(now), PAGE_BYTES):
+                page = durable[begin : begin + PAGE_BYTES]
+                if page != now[begin : begin + PAGE_BYTES] and rng.random() < PAGE_LOST:
+                    file.seek(begin)
+                    file.write(page)
+                    lost += 1
+    return lost
 
 
 @contextlib.contextmanager

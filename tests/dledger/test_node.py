@@ -131,6 +131,86 @@ def test_bytes_are_acknowledged_when_they_are_on_the_disk() -> None:
     assert (answer.matched_offset, answer.held_offset) == (3, 3)
 
 
+def _commits(done: list[Ready]) -> list[tuple[str, int]]:
+    """Pushes without bytes: to whom, and how much is committed."""
+    return [
+        (message.target, message.committed_offset)
+        for message in _said(done)
+        if isinstance(message, say.Append) and not message.body
+    ]
+
+
+def _level_leader(settings: RaftSettings) -> tuple[DLedgerNode, _Log]:
+    """Leads n1 and n2, which hold all that it does, and has told them so."""
+    node, log = _node("n0", "n1", "n2", settings=settings)
+    node.on_time(5000)
+    _drain(node, log, 5000)
+    for is_pre in (True, False):
+        node.step(say.VoteResponse("n1", "n0", 1, is_pre, True), 5001)
+        _drain(node, log, 5001)
+    node.flushed(1, 0, 5001)
+    for member in ("n1", "n2"):
+        _answer(node, member, 1, 0, 0, 5002, say.PushType.COMPARE)
+        _drain(node, log, 5002)
+        _answer(node, member, 0, 1, 1, 5003)
+        _drain(node, log, 5003)
+    return node, log
+
+
+def _answer(
+    node: DLedgerNode,
+    member: str,
+    sequence: int,
+    matched: int,
+    held: int,
+    now_ms: int,
+    kind: say.PushType = say.PushType.APPEND,
+) -> None:
+    node.step(
+        say.PushResponse(*(member, "n0", 1, kind, sequence, say.PushStatus.SUCCESS, matched, held)),
+        now_ms,
+    )
+
+
+def test_a_commit_goes_along_with_the_next_bytes_or_by_itself_after_its_delay() -> None:
+    node, log = _level_leader(RaftSettings(commit_delay_ms=10))
+    node.on_time(node.next_deadline_ms)
+    _drain(node, log, 5020)
+
+    def put(data: bytes, now_ms: int) -> list[Ready]:
+        log.data += data
+        node.appended(len(log.data), now_ms)
+        node.flushed(len(log.data), 0, now_ms)
+        return _drain(node, log, now_ms)
+
+    put(b"ab", 5021)
+    _answer(node, "n1", 0, 3, 3, 5022)
+    done = _drain(node, log, 5022)
+    assert done[-1].committed_offset == 3
+    assert _commits(done) == []
+    assert node.next_deadline_ms == 5032
+    # n1 hears of it with the next bytes; n2 has not answered the first ones yet.
+    done = put(b"cd", 5024)
+    appends = [one for one in _said(done) if isinstance(one, say.Append)]
+    assert ("n1", 3, 3) in [(one.target, one.prev_offset, one.committed_offset) for one in appends]
+    for member in ("n1", "n2"):
+        _answer(node, member, 0, 5, 5, 5026)
+        assert _commits(_drain(node, log, 5026)) == []
+    node.on_time(5032)
+    assert _commits(_drain(node, log, 5032)) == [("n1", 5), ("n2", 5)]
+    assert node.next_deadline_ms > 5042
+
+
+def test_without_a_delay_a_commit_is_told_at_once() -> None:
+    node, log = _level_leader(RaftSettings())
+    log.data += b"ab"
+    node.appended(3, 5021)
+    node.flushed(3, 0, 5021)
+    _drain(node, log, 5021)
+    _answer(node, "n1", 0, 3, 3, 5022)
+    assert _commits(_drain(node, log, 5022)) == [("n1", 3)]
+
+
 def test_replicated_in_memory_acknowledges_at_once() -> None:
     settings = RaftSettings(replicated_in_memory=True)
     node, log = _node("n0", "n1", "n2", settings=settings)

@@ -70,6 +70,21 @@ class EntryDispatcher:
     def inflight_bytes(self) -> int:
         return self.next_offset - self.matched_offset if self._inflight else 0
 
+    @property
+    def owes_commit(self) -> bool:
+        """It has all bytes, but has not been told how much of them is committed."""
+        return (
+            self.phase is PushType.APPEND
+            and not self._inflight
+            and self._told_commit < self._state.committed_offset
+        )
+
+    def tell_commit(self) -> None:
+        """Push a commit that has waited for bytes to go along with."""
+        self.dispatch()
+        if self.owes_commit:
+            self._append(self.next_offset)
+
     def dispatch(self) -> None:
         """Push what may be pushed now."""
         if self.phase is PushType.APPEND:
@@ -201,7 +216,7 @@ class EntryDispatcher:
             )
         ):
             self._append(state.end_offset)
-        if not self._inflight and self._told_commit < state.committed_offset:
+        if self.owes_commit and not settings.commit_delay_ms:
             self._append(self.next_offset)
 
     def _append(self, end_offset: int) -> None:

@@ -35,6 +35,7 @@ from trioha.errors import RemoteProtocolError
 READS_MAX = 10_000
 """Waiting for a majority at once; DLedger's limit of pending appends."""
 
+_NEVER = 1 << 62
 _HELD_OFFSET = attrgetter("held_offset")
 _HEARD_MS = attrgetter("heard_ms")
 _ECHOED_MS = attrgetter("echoed_ms")
@@ -51,6 +52,8 @@ class Leadership:
         self.lease_void = False
         """A transfer was begun in this term: no lease any more."""
         self.next_heartbeat_ms = state.now_ms
+        self._commit_due_ms = _NEVER
+        """When to tell followers of a commit that no bytes have taken along."""
         self._state = state
         self._ledger = ledger
         self._read_round = 0
@@ -72,9 +75,16 @@ class Leadership:
             state.configurations.latest_offset > state.committed_offset
         )
 
+    @property
+    def next_deadline_ms(self) -> int:
+        """When to call `on_time`."""
+        return min(self.next_heartbeat_ms, self._commit_due_ms)
+
     def on_time(self) -> bool:
         """Heartbeats and what has to be asked again; False when a majority was not heard."""
         state = self._state
+        if state.now_ms >= self._commit_due_ms:
+            self._tell_commit()
         if state.now_ms < self.next_heartbeat_ms:
             return True
         if state.now_ms - self._heard_by_majority_ms() >= state.settings.election_timeout_min_ms:
@@ -164,6 +174,7 @@ class Leadership:
             return
         self._check(response)
         dispatcher.on_heartbeat_response(response)
+        self._commit_waits(dispatcher)
         self.try_commit()
         self._answer_reads()
 
@@ -173,6 +184,7 @@ class Leadership:
             return
         self._check(response)
         dispatcher.on_push_response(response)
+        self._commit_waits(dispatcher)
         self.try_commit()
 
     def try_commit(self) -> None:
@@ -181,10 +193,15 @@ class Leadership:
         held = reached_by_majority(self._of_voters(state.held_offset, _HELD_OFFSET))
         if held <= max(state.committed_offset, self.term_start_offset):
             return
+        before = state.committed_offset
         state.commit(held)
         self._dispatch_all()
-        if state.configurations.latest_offset <= held:
+        if before < state.configurations.latest_offset <= held:
+            # Who is removed by it is told before it is forgotten.
+            self._tell_commit()
             self._follow_configuration()
+        for dispatcher in self.dispatchers.values():
+            self._commit_waits(dispatcher)
 
     def end(self) -> None:
         """Whoever waits for a read asks the next leader."""
@@ -205,6 +222,17 @@ class Leadership:
         if self.may_push:
             for dispatcher in self.dispatchers.values():
                 dispatcher.dispatch()
+
+    def _commit_waits(self, dispatcher: EntryDispatcher) -> None:
+        """Bytes or a heartbeat may take the commit along; if none come, it goes by itself."""
+        if self._commit_due_ms == _NEVER and dispatcher.owes_commit:
+            self._commit_due_ms = self._state.now_ms + self._state.settings.commit_delay_ms
+
+    def _tell_commit(self) -> None:
+        self._commit_due_ms = _NEVER
+        if self.may_push:
+            for dispatcher in self.dispatchers.values():
+                dispatcher.tell_commit()
 
     def _follow_configuration(self) -> None:
         """One dispatcher per member; one that is removed is told so first, by the commit."""

@@ -86,8 +86,8 @@ class DLedgerNode:
         if self._leadership is None:
             return self.state.election_deadline_ms
         if self._transfer is not None and self._transfer.target:
-            return min(self._leadership.next_heartbeat_ms, self._transfer.deadline_ms)
-        return self._leadership.next_heartbeat_ms
+            return min(self._leadership.next_deadline_ms, self._transfer.deadline_ms)
+        return self._leadership.next_deadline_ms
 
     def status(self) -> RaftStatus:
         return status_of(self.state, self._leadership, self._transfer)

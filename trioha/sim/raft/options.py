@@ -89,6 +89,8 @@ def draw_options(seed: int) -> Options:
         inflight_count_max=rng.choice((1, 2, 16)),
         caught_up_bytes=2000,
         preferred_leader_ids=("n1",) if rng.random() < 0.2 else (),
+        # Of a chance of its own, so that what else is drawn stays as it was.
+        commit_delay_ms=Random(f"commit delay {seed}").choice((0, 0, 10, 40)),
     )
     forgetful = rng.random() < 0.3
     return Options(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from raft_drills.raft_group import BROKER, CLUSTER, SECRET, Member, RaftGroup
 from support.admin import receive_frame
 
-from trioha.dledger.bootstrap import NONCE_BYTES, Birth, PeerNote
+from trioha.dledger.bootstrap import NONCE_BYTES
 from trioha.dledger.message_codec import GroupDoor, code_of
 from trioha.dledger.messages import Message
 from trioha.dledger.peer_hello import PROOF, PeerHello, PeerProofs, pack, unpack
@@ -28,7 +28,11 @@ class Ghost:
         host, port = target.address.rsplit(":", 1)
         self._socket = socket.create_connection((host, int(port)), ANSWER_S)
         self._socket.settimeout(ANSWER_S)
-        self._greet(source, target)
+        try:
+            self._greet(source, target)
+        except BaseException:
+            self._socket.close()
+            raise
 
     def __enter__(self) -> Ghost:
         return self
@@ -52,10 +56,7 @@ class Ghost:
         answer = self._exchange(hello.plain())
         nonce = answer[1]
         assert isinstance(nonce, bytes)
-        note = PeerNote(
-            begun=True, birth=Birth(os.urandom(NONCE_BYTES)), log_bytes=0, has_terms=True
-        )
-        self._exchange([PROOF, PeerProofs(SECRET).of_caller(hello, nonce), note.plain()])
+        self._exchange([PROOF, PeerProofs(SECRET).of_caller(hello, nonce)])
 
     def _exchange(self, fields: Sequence[object]) -> list[object]:
         command = RemotingCommand(RequestCode.TRIOHA_RAFT_HELLO, {}, pack(list(fields)))

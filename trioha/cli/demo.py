@@ -13,10 +13,10 @@ import click
 import trio
 
 from trioha.cli.cluster import Member, broker_arguments
-from trioha.cli.demo_load import PRODUCER, SENDERS, TOPIC, Ledger
+from trioha.cli.demo_load import PRODUCER, SENDERS, TOPIC
 from trioha.cli.demo_telling import (
     STEP_PATIENCE_S,
-    environment,
+    Demonstration,
     indented,
     interrupt_on,
     say_death,
@@ -28,7 +28,6 @@ from trioha.cli.output import size_in_words
 from trioha.client import Producer, open_admin, open_producer
 from trioha.client.cluster import open_cluster
 from trioha.client.failover import new_order, plan_failover, run_failover
-from trioha.errors import TriohaError
 from trioha.failover.outcome import Result
 from trioha.services.signals import watch_signals
 from trioha.store.inspect import diff_logs
@@ -84,18 +83,10 @@ def command(ctx: click.Context, raft: bool, keep: bool, count: int) -> None:
 
 
 @attrs.define(eq=False)
-class Demo:
+class Demo(Demonstration):
     """The steps, in the order they are told."""
 
-    directory: Path
-    count: int
-    keep: bool
-    namesrv: str = ""
-    ledger: Ledger = attrs.Factory(Ledger)
-    checks_held: int = 0
-    all_held: bool = False
     killed_s: float = 0.0
-    began: float = attrs.field(factory=time.monotonic)
 
     async def run(self) -> None:
         """Errors: TriohaError of the first step that did not hold; all processes are stopped."""
@@ -222,17 +213,6 @@ class Demo:
         )
         return await self._start(supervisor, member.label, arguments)
 
-    async def _start(self, supervisor: Supervisor, name: str, arguments: list[str]) -> Node:
-        node = await supervisor.start(
-            name,
-            arguments,
-            log=self.directory / f"{name}.log",
-            environment=environment(),
-            detached=self.keep,
-        )
-        click.echo(f"   {name:<12} {node.address:<21} pid {node.pid}")
-        return node
-
     async def _wait_in_sync(self) -> None:
         """Not ideal: nobody tells a client when a slave is in sync, so this asks again."""
         async with open_admin(self.namesrv) as admin:
@@ -251,21 +231,6 @@ class Demo:
                     ):
                         return
                 await trio.sleep(0.02)
-
-    async def _send(self, producer: Producer) -> None:
-        elapsed = await self.ledger.send(self.namesrv, producer, self.count)
-        count = len(self.ledger.acknowledged)
-        self._held(
-            f"{count} acknowledged in {elapsed:.1f} s, {count / elapsed:.0f}/s",
-            count == self.count,
-            f"{self.count} were sent",
-        )
-
-    def _held(self, what: str, ok: bool = True, details: str = "") -> None:
-        if not ok:
-            raise TriohaError(f"this did not hold: {what}{f' ({details})' if details else ''}")
-        self.checks_held += 1
-        click.echo(f"   ok: {what}")
 
     def _say_what_happened(self, nodes: list[Node]) -> None:
         elapsed = time.monotonic() - self.began

@@ -13,9 +13,9 @@ import click
 import trio
 
 from trioha.cli.cluster import RaftGroup, free_ports
-from trioha.cli.demo_load import PRODUCER, SENDERS, Ledger
+from trioha.cli.demo_load import PRODUCER, SENDERS
 from trioha.cli.demo_telling import (
-    environment,
+    Demonstration,
     indented,
     interrupt_on,
     say_death,
@@ -25,7 +25,6 @@ from trioha.cli.output import size_in_words
 from trioha.cli.raft_words import groups_in_words
 from trioha.client import Producer, open_producer
 from trioha.client.raft import look_at_groups, run_change
-from trioha.errors import TriohaError
 from trioha.services.signals import watch_signals
 from trioha.services.transport import format_address
 from trioha.store.inspect import diff_logs
@@ -49,19 +48,11 @@ _SETTINGS = (
 
 
 @attrs.define(eq=False)
-class RaftDemo:
+class RaftDemo(Demonstration):
     """The steps, in the order they are told."""
 
-    directory: Path
-    count: int
-    keep: bool
-    namesrv: str = ""
-    ledger: Ledger = attrs.Factory(Ledger)
-    checks_held: int = 0
-    all_held: bool = False
     election_s: float = 0.0
     outage_s: float = 0.0
-    began: float = attrs.field(factory=time.monotonic)
     group: RaftGroup = attrs.field(init=False)
     nodes: dict[str, Node] = attrs.Factory(dict)
 
@@ -192,17 +183,6 @@ class RaftDemo:
                 if numbers:
                     click.echo(f"   and {len(numbers)} {what}")
 
-    async def _start(self, supervisor: Supervisor, name: str, arguments: list[str]) -> Node:
-        node = await supervisor.start(
-            name,
-            arguments,
-            log=self.directory / f"{name}.log",
-            environment=environment(),
-            detached=self.keep,
-        )
-        click.echo(f"   {name:<12} {node.address:<21} pid {node.pid}")
-        return node
-
     async def _look(self) -> ReplicaSet:
         """The group as it is once it is registered."""
         while True:
@@ -236,21 +216,6 @@ class RaftDemo:
             ):
                 return one
             await trio.sleep(_LOOK_AGAIN_S)
-
-    async def _send(self, producer: Producer) -> None:
-        elapsed = await self.ledger.send(self.namesrv, producer, self.count)
-        count = len(self.ledger.acknowledged)
-        self._held(
-            f"{count} acknowledged in {elapsed:.1f} s, {count / elapsed:.0f}/s",
-            count == self.count,
-            f"{self.count} were sent",
-        )
-
-    def _held(self, what: str, ok: bool = True, details: str = "") -> None:
-        if not ok:
-            raise TriohaError(f"this did not hold: {what}{f' ({details})' if details else ''}")
-        self.checks_held += 1
-        click.echo(f"   ok: {what}")
 
     def _say_what_happened(self, nodes: list[Node]) -> None:
         elapsed = time.monotonic() - self.began

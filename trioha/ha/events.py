@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 import attrs
 
@@ -13,7 +14,7 @@ class NeedData(Enum):
     NEED_DATA = "NEED_DATA"
 
 
-NEED_DATA = NeedData.NEED_DATA
+NEED_DATA: Final = NeedData.NEED_DATA
 """Nothing more to find until more bytes arrive."""
 
 
@@ -25,23 +26,49 @@ class Term:
     nonce: bytes
 
 
-@attrs.frozen
 class SlaveReported:
     """A slave holds the log up to `offset`."""
 
-    offset: int
-    first: bool
-    """Its first report on this link: where it wants to be served from."""
-    metadata_position: int = -1
-    """Of the last metadata frame that it took; -1 for none, and on a classic link."""
+    def __init__(self, offset: int, first: bool, metadata_position: int = -1) -> None:
+        self.offset: Final = offset
+        self.first: Final = first
+        """Its first report on this link: where it wants to be served from."""
+        self.metadata_position: Final = metadata_position
+        """Of the last metadata frame that it took; -1 for none, and on a classic link."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SlaveReported):
+            return NotImplemented
+        return (
+            self.offset == other.offset
+            and self.first == other.first
+            and self.metadata_position == other.metadata_position
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.offset, self.first, self.metadata_position))
+
+    def __repr__(self) -> str:
+        return f"SlaveReported({self.offset}, {self.first}, {self.metadata_position})"
 
 
-@attrs.frozen
 class LogTransferred:
     """Bytes of the master's log to append at `phy_offset`: a frame, or the part that has come."""
 
-    phy_offset: int
-    body: memoryview
+    def __init__(self, phy_offset: int, body: memoryview) -> None:
+        self.phy_offset: Final = phy_offset
+        self.body: Final = body
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LogTransferred):
+            return NotImplemented
+        return self.phy_offset == other.phy_offset and self.body == other.body
+
+    def __hash__(self) -> int:
+        return hash((self.phy_offset, bytes(self.body)))
+
+    def __repr__(self) -> str:
+        return f"LogTransferred({self.phy_offset}, {len(self.body)} bytes)"
 
 
 @attrs.frozen

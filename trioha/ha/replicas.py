@@ -24,19 +24,20 @@ Nothing ticks while links are idle: there is one deadline for what must be said 
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 import attrs
 
 from trioha.journal import EventSink
 
-PROGRESS_INTERVAL_MS = 1000
-LEVEL_BYTES = 1 << 20
-STALL_MIN_MS = 900  # a put that meets a stopped slave is answered within a second
-STALL_PATIENCE = 8
-SLOWNESS_REMEMBERED_MS = 60_000  # and at most twice that
-_FOREVER_MS = 1 << 62
-REFUSALS_KEPT = 8  # shown by `ha status`; the journal has them all
-HOSTS_KEPT = 64  # as many as there may be slaves; whoever was here last stays
+PROGRESS_INTERVAL_MS: Final = 1000
+LEVEL_BYTES: Final = 1 << 20
+STALL_MIN_MS: Final = 900  # a put that meets a stopped slave is answered within a second
+STALL_PATIENCE: Final = 8
+SLOWNESS_REMEMBERED_MS: Final = 60_000  # and at most twice that
+_FOREVER_MS: Final = 1 << 62
+REFUSALS_KEPT: Final = 8  # shown by `ha status`; the journal has them all
+HOSTS_KEPT: Final = 64  # as many as there may be slaves; whoever was here last stays
 
 
 @attrs.frozen
@@ -95,38 +96,38 @@ class _Host:
     last_error_ms: int | None = None
 
 
-@attrs.define(eq=False)
 class Replica:
     """One link. Changed by `Replicas` only."""
 
-    peer: str
-    connected_ms: int
-    last_ack_ms: int
-    slave_ack_offset: int = -1
-    next_transfer_offset: int = -1
-    in_sync: bool = False
-    stalled: bool = False
-    late: bool = False
-    waiting_since_ms: int | None = None
-    """Since when bytes have been on their way without any ack."""
-    stall_ms: int = 0
-    """How long that may go on until it counts as stalled."""
-    slowest_ms: int = 0
-    """The longest it took since `slowest_since_ms`; `slowest_before_ms` in the time before."""
-    slowest_before_ms: int = 0
-    slowest_since_ms: int = 0
-    told_ms: int = 0
-    told_offsets: tuple[int, int] = (-1, -1)
-    """(slave_ack_offset, max_phy_offset) of the last ha_progress."""
-    rate_since_ms: int = 0
-    rate_bytes: int = 0
-    rate_before: int = 0
-    links_before: int = 0
-    doubt: str = ""
-    epoch: int = 0
-    home_id: int | None = None
-    metadata_ack_position: int = -1
-    """-1 until the slave has taken the snapshot that an extended link begins with."""
+    def __init__(self, peer: str, now_ms: int, stall_ms: int) -> None:
+        self.peer: Final = peer
+        self.connected_ms: Final = now_ms
+        self.last_ack_ms = now_ms
+        self.slave_ack_offset = -1
+        self.next_transfer_offset = -1
+        self.in_sync = False
+        self.stalled = False
+        self.late = False
+        self.waiting_since_ms: int | None = None
+        """Since when bytes have been on their way without any ack."""
+        self.stall_ms = stall_ms
+        """How long that may go on until it counts as stalled."""
+        self.slowest_ms = 0
+        """The longest it took since `slowest_since_ms`; `slowest_before_ms` in the time before."""
+        self.slowest_before_ms = 0
+        self.slowest_since_ms = now_ms
+        self.told_ms = now_ms
+        self.told_offsets = (-1, -1)
+        """(slave_ack_offset, max_phy_offset) of the last ha_progress."""
+        self.rate_since_ms = now_ms
+        self.rate_bytes = 0
+        self.rate_before = 0
+        self.links_before = 0
+        self.doubt = ""
+        self.epoch = 0
+        self.home_id: int | None = None
+        self.metadata_ack_position = -1
+        """-1 until the slave has taken the snapshot that an extended link begins with."""
 
 
 class Replicas:
@@ -191,9 +192,7 @@ class Replicas:
         return False
 
     def connect(self, peer: str, now_ms: int) -> Replica:
-        replica = Replica(peer, connected_ms=now_ms, last_ack_ms=now_ms, told_ms=now_ms)
-        replica.rate_since_ms = replica.slowest_since_ms = now_ms
-        replica.stall_ms = self._stall_ms_min
+        replica = Replica(peer, now_ms, self._stall_ms_min)
         self._replicas.append(replica)
         return replica
 

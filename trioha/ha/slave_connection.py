@@ -24,6 +24,7 @@ else meets the master's in the middle of a record, and is refused before a byte 
 from __future__ import annotations
 
 import struct
+from typing import Final
 
 from trioha.errors import RemoteProtocolError
 from trioha.ha import auth
@@ -49,11 +50,11 @@ from trioha.wire.ha_frames import (
     TRANSFER_HEADER,
 )
 
-FRAME_BYTES_MAX = 16 * 1024 * 1024  # as for remoting frames; RocketMQ's slave takes 4 MiB at most
-UNREPORTED_BYTES_MAX = 4 * 1024 * 1024
-CHALLENGE_PATIENCE_MS = 1000  # a master that has a challenge speaks at once
-_EMPTY = memoryview(b"")
-_RECORD_HEAD = struct.Struct(">iI")  # total size, magic
+FRAME_BYTES_MAX: Final = 16 << 20  # as for remoting frames; RocketMQ's slave takes 4 MiB at most
+UNREPORTED_BYTES_MAX: Final = 4 << 20
+CHALLENGE_PATIENCE_MS: Final = 1000  # a master that has a challenge speaks at once
+_EMPTY: Final = memoryview(b"")
+_RECORD_HEAD: Final = struct.Struct(">iI")  # total size, magic
 
 
 class SlaveConnection:

@@ -36,6 +36,16 @@ def _node(
     return DLedgerNode("n0", settings or RaftSettings(), recovered, log, Random(1), 0), log
 
 
+def _of_term_one(end_offset: int, *, committed_offset: int = 0) -> Recovered:
+    """A member of three, all of whose bytes are of term 1."""
+    return Recovered(
+        hard_state=HardState(term=1, committed_offset=committed_offset),
+        terms=TermTable(((1, 0),)),
+        configurations=ConfigurationTable(((0, Configuration.of("n0", "n1", "n2")),)),
+        end_offset=end_offset,
+    )
+
+
 def _drain(node: DLedgerNode, log: _Log, now_ms: int) -> list[Ready]:
     """Do what the node wants; returns it."""
     done = []
@@ -222,13 +232,7 @@ def test_replicated_in_memory_acknowledges_at_once() -> None:
 
 def test_a_commit_beyond_what_was_compared_is_not_believed() -> None:
     """A6, dledger#278: our log is longer, and of another term."""
-    recovered = Recovered(
-        hard_state=HardState(1),
-        terms=TermTable(((1, 0),)),
-        configurations=ConfigurationTable(((0, Configuration.of("n0", "n1", "n2")),)),
-        end_offset=100,
-    )
-    node, log = _node(recovered=recovered)
+    node, log = _node(recovered=_of_term_one(100))
     node.step(say.Heartbeat("n1", "n0", 2, 100, 0, 0), 5000)
     _drain(node, log, 5000)
     assert node.state.committed_offset == 0
@@ -247,13 +251,7 @@ def test_a_deposed_leader_cuts_nothing() -> None:
 
 def test_a_truncate_that_comes_twice_cuts_once() -> None:
     """A2: what has been written since is the leader's own."""
-    recovered = Recovered(
-        hard_state=HardState(1),
-        terms=TermTable(((1, 0),)),
-        configurations=ConfigurationTable(((0, Configuration.of("n0", "n1", "n2")),)),
-        end_offset=10,
-    )
-    node, log = _node(recovered=recovered)
+    node, log = _node(recovered=_of_term_one(10))
     truncate = say.Truncate("n1", "n0", 2, 1, 4, 1, 2)
     node.step(truncate, 5000)
     _drain(node, log, 5000)
@@ -284,11 +282,45 @@ def test_a_strangers_answer_counts_for_nothing() -> None:
     assert node.state.committed_offset == 0
 
 
-def test_two_leaders_of_one_term_stop_the_node() -> None:
+def test_a_second_leader_of_our_term_is_refused() -> None:
     node, log = _leader_of_three()
-    with pytest.raises(AssertionError, match="n1 and n0 both lead term 1"):
+    with pytest.raises(RemoteProtocolError, match="n1 and n0 both lead term 1"):
         node.step(say.Heartbeat("n1", "n0", 1, 0, 0, 0), 5004)
+    assert node.state.role is Role.LEADER
     assert log.data
+
+
+def test_a_second_leader_of_the_term_we_follow_in_is_refused() -> None:
+    node, log = _node("n0", "n1", "n2")
+    node.step(say.Append("n1", "n0", 2, 1, 0, 0, 1, 0, b"abc"), 5000)
+    _drain(node, log, 5000)
+    with pytest.raises(RemoteProtocolError, match="n2 and n1 both lead term 2"):
+        node.step(say.Heartbeat("n2", "n0", 2, 0, 0, 0), 5001)
+    assert node.state.leader_id == "n1"
+
+
+def _follower_of_committed() -> tuple[DLedgerNode, _Log]:
+    """n1 leads term 2; of the ten bytes of term 1 here six are committed."""
+    node, log = _node(recovered=_of_term_one(10, committed_offset=6))
+    node.step(say.Heartbeat("n1", "n0", 2, 100, 0, 0), 5000)
+    _drain(node, log, 5000)
+    return node, log
+
+
+def test_a_leader_that_wants_committed_bytes_cut_is_refused() -> None:
+    node, log = _follower_of_committed()
+    with pytest.raises(RemoteProtocolError, match=r"wants our log cut at 4, .* committed up to 6"):
+        node.step(say.Truncate("n1", "n0", 2, 1, 4, 1, 2), 5001)
+    _drain(node, log, 5001)
+    assert (node.state.end_offset, node.state.cut_count) == (10, 0)
+
+
+def test_a_leader_whose_log_parts_from_what_is_committed_is_refused() -> None:
+    node, log = _follower_of_committed()
+    with pytest.raises(RemoteProtocolError, match="parts from ours at 4, committed 6"):
+        node.step(say.Compare("n1", "n0", 2, 1, 0, 20, ((1, 0), (2, 4))), 5001)
+    _drain(node, log, 5001)
+    assert node.state.end_offset == 10
 
 
 def test_a_leader_that_hears_of_a_newer_term_follows_at_once() -> None:

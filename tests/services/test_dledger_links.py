@@ -174,6 +174,22 @@ async def test_whoever_is_let_in_speaks_for_itself_only() -> None:
         assert rig[target].node.state.term == term
 
 
+async def test_whoever_claims_to_lead_a_term_that_has_a_leader_is_hung_up_on() -> None:
+    """Without a secret anybody may say so; nobody's task fails over it."""
+    async with elected(3) as rig:
+        leader = await rig.leader()
+        source, target = (one for one in rig.founders if one != leader.member_id)
+        for claimed in (target, leader.member_id):
+            term = leader.node.state.term
+            async with stranger(rig, claimed) as client:
+                door = await let_in(rig, client, source, claimed)
+                oneway(client, door, Heartbeat(source, claimed, term, 0, 0, 0))
+                await closed(client)
+        assert leader.is_leader
+        put = leader.put()
+        await rig.wait(lambda: put.safe)
+
+
 async def test_a_message_of_an_older_term_is_answered_and_does_nothing() -> None:
     async with elected(3) as rig:
         first = await rig.leader()

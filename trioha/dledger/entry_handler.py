@@ -54,7 +54,8 @@ class EntryHandler:
         )
 
     def on_compare(self, compare: Compare) -> None:
-        """Errors: RemoteProtocolError when both logs have one term with two beginnings."""
+        """Errors: RemoteProtocolError when both logs have one term with two beginnings, or part
+        where ours is committed."""
         state = self._state
         common = self._common(compare.rows, compare.begin_offset, compare.end_offset)
         if common < compare.begin_offset:
@@ -65,6 +66,7 @@ class EntryHandler:
         self._answer(compare, PushType.COMPARE, PushStatus.SUCCESS, common, conflict=conflict)
 
     def on_truncate(self, truncate: Truncate) -> None:
+        """Errors: RemoteProtocolError when what is to be cut was proved to be the leader's."""
         state = self._state
         offset = truncate.phy_offset
         if not self._builds_on(offset, truncate.prev_term):
@@ -72,6 +74,11 @@ class EntryHandler:
             return
         self._matched(offset)
         if offset < state.end_offset and state.terms.term_of(offset) != truncate.conflict_term:
+            if offset < state.matched_offset:
+                raise RemoteProtocolError(
+                    f"{truncate.source} wants our log cut at {offset}, and it was its own up to "
+                    f"{state.matched_offset}, committed up to {state.committed_offset}"
+                )
             state.truncate(offset)
         self._answer(truncate, PushType.TRUNCATE, PushStatus.SUCCESS)
 
@@ -134,16 +141,20 @@ class EntryHandler:
             )
 
     def _common(self, rows: tuple[Row, ...], their_begin: int, their_end: int) -> int:
-        """Up to where our log is the leader's."""
+        """Up to where our log is the leader's.
+
+        Errors: RemoteProtocolError when that is less than what a majority has: no leader's is.
+        """
         state = self._state
         common = state.terms.meet(state.end_offset, TermTable(rows), their_end)
         if common < 0:
             # Nothing that they still have is ours; what was before it, only our commit tells.
             common = min(state.committed_offset, their_begin)
         # An old copy may tell of a time when their log was shorter than our commit is now.
-        assert common >= min(state.committed_offset, their_end), (
-            f"the leader's log parts from ours at {common}, committed {state.committed_offset}"
-        )
+        if common < min(state.committed_offset, their_end):
+            raise RemoteProtocolError(
+                f"the leader's log parts from ours at {common}, committed {state.committed_offset}"
+            )
         return common
 
     def _builds_on(self, prev_offset: int, prev_term: int) -> bool:

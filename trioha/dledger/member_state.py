@@ -33,6 +33,7 @@ from trioha.dledger.ready import (
 )
 from trioha.dledger.settings import TERMS_MAX, RaftSettings
 from trioha.dledger.term_table import TermTable
+from trioha.errors import RemoteProtocolError
 from trioha.wire.remoting_command import Buffer
 
 if TYPE_CHECKING:
@@ -174,13 +175,15 @@ class MemberState:
         self._become(Role.LEADER, self.member_id, reason)
 
     def hear_leader(self, leader_id: str) -> None:
-        """A message came that only the leader of our term sends."""
-        assert self.role is not Role.LEADER, (
-            f"{leader_id} and {self.member_id} both lead term {self.term}"
-        )
-        assert self.leader_id in ("", leader_id), (
-            f"{leader_id} and {self.leader_id} both lead term {self.term}"
-        )
+        """A message came that only the leader of our term sends.
+
+        Errors: RemoteProtocolError when there is one already: a term has one leader, so this is
+        somebody else who says so.
+        """
+        if self.leader_id not in ("", leader_id):
+            raise RemoteProtocolError(
+                f"{leader_id} and {self.leader_id} both lead term {self.term}"
+            )
         if self.role is not Role.FOLLOWER or self.leader_id != leader_id:
             self.become_follower(self.term, leader_id, f"hears {leader_id}")
         self.heard_ms = self.now_ms

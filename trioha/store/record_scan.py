@@ -3,6 +3,9 @@
 A record counts as sound when magic, size and inner lengths fit together, PHYSICALOFFSET is where
 it stands (a stale record in a recycled page has another), topic and properties are text, and the
 body matches its checksum. Checksum 0 is a checksum like any other.
+
+The checksum covers the body alone. Power that fails may leave zeros where topic or properties were,
+in a page that never reached the disk, and every length still fits: so no zero may be in them.
 """
 
 from __future__ import annotations
@@ -91,6 +94,8 @@ def walk(
             (body_size,) = _BODY_SIZE.unpack_from(buffer, body_at - 4)
             if crc32(buffer[body_at : body_at + body_size]) & 0x7FFFFFFF != crc:
                 return Walk(position, records, "body does not match its checksum", last)
+        if "\0" in fields.topic:
+            return Walk(position, records, "topic is damaged", last)
         if not _is_text(fields.properties) and not _is_plausible(
             buffer, position + size, limit, base
         ):

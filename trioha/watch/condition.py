@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from trioha.watch.level import Condition as Condition
 from trioha.watch.level import Level as Level
-from trioha.watch.raft_condition import Seen, condition_of_group, condition_of_member
+from trioha.watch.raft_condition import (
+    Seen,
+    condition_of_group,
+    condition_of_member,
+    is_removed,
+)
 from trioha.watch.replica import Replica
 from trioha.watch.snapshot import ReplicaSet
 from trioha.words import age_in_words, size_in_words
@@ -61,18 +66,12 @@ def _of_silent(replica: Replica) -> Condition | None:
         return None
     since = age_in_words(answer.error_age_s)
     why = f"no answer for {since}: {answer.error}"
-    if _is_removed(replica):
+    leader = replica.master.raft if replica.master is not None else None
+    if is_removed(leader, replica.address, registered=replica.registered):
         return Condition(Level.UNKNOWN, "removed", "the group goes on without it")
     if not replica.registered:
         return Condition(Level.BAD, "absent", f"no longer registered; {why}")
     return Condition(Level.BAD, "silent", why)
-
-
-def _is_removed(replica: Replica) -> bool:
-    leader = replica.master.raft if replica.master is not None else None
-    if leader is None or replica.registered or not leader.addresses:
-        return False
-    return replica.address not in {leader.addresses.get(name) for name in leader.members}
 
 
 def _of_member(replica: Replica) -> Condition:

@@ -119,6 +119,13 @@ def leader_of(members: Sequence[RaftState]) -> RaftState | None:
     return leader
 
 
+def is_removed(leader: RaftState | None, address: str, *, registered: bool) -> bool:
+    """Was a member once, and the group has been told to go on without it?"""
+    if leader is None or registered or not leader.addresses:
+        return False
+    return address not in {leader.addresses.get(name) for name in leader.members}
+
+
 def _why_no_leader(members: Sequence[RaftState]) -> str:
     voters = max((one.voters for one in members), key=len, default=())
     answering = {one.member_id for one in members if not one.impaired and not one.failed}

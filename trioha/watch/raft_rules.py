@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trioha.watch.raft_condition import CURE_OF_IMPAIRED, leader_of
-from trioha.watch.replica import Replica
 from trioha.watch.rule import Reading, is_answering, who
-from trioha.watch.snapshot import ClusterSnapshot, ReplicaSet
+from trioha.watch.snapshot import ClusterSnapshot
 from trioha.words import age_in_words
-
-
-def is_removed(one: ReplicaSet, replica: Replica) -> bool:
-    """It was a member once, and the group has been told to go on without it."""
-    leader = leader_of(one.raft_states)
-    if leader is None or replica.registered or not leader.addresses:
-        return False
-    return replica.address not in {leader.addresses.get(name) for name in leader.members}
 
 
 def read_impaired(snapshot: ClusterSnapshot) -> Iterator[Reading]:

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from trioha.watch.queues import largest_lag_s
-from trioha.watch.raft_condition import condition_of_group
+from trioha.watch.raft_condition import condition_of_group, is_removed, leader_of
 from trioha.watch.raft_rules import (
-    is_removed,
     read_commit_stalled,
     read_impaired,
     read_no_spare,
@@ -121,8 +120,9 @@ def _no_slave_in_sync(snapshot: ClusterSnapshot) -> Iterator[Reading]:
 def _replica_absent(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for one in snapshot.sets:
         hosts = set()
+        leader = leader_of(one.raft_states)
         for replica in one.replicas:
-            if is_removed(one, replica):
+            if is_removed(leader, replica.address, registered=replica.registered):
                 continue
             if not replica.is_master:
                 hosts.add(replica.address.rpartition(":")[0])

@@ -14,6 +14,7 @@ from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Static
 
 from trioha.contexts import Contexts
@@ -178,6 +179,14 @@ class ConsoleApp(CommandActions, App[None]):
         """The table that `/`, `:sort` and `:export` mean."""
         if isinstance(self.screen, DetailScreen):
             return self.screen.grid
+        return self.view.grid if self.screen is self.main else None
+
+    @property
+    def front(self) -> Widget | None:
+        """What the keys are for while no prompt is open; None for the screen itself."""
+        if isinstance(self.screen, DetailScreen):
+            front = self.screen.front
+            return front if front.focusable else None
         return self.view.grid if self.screen is self.main else None
 
     @property

@@ -63,9 +63,8 @@ class CommandActions(ReplayActions):
 
     @on(Prompt.Closed)
     def _prompt_closed(self) -> None:
-        grid = self._console().front_grid
-        if grid is not None:
-            grid.focus()
+        # At once: `focus()` would come some messages later, and a key before it.
+        self.screen.set_focus(self._console().front)
 
     @on(Prompt.Commanded)
     async def _commanded(self, event: Prompt.Commanded) -> None:

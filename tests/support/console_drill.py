@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +20,14 @@ import attrs
 from failover_drills.replica_set import BROKER, SETTINGS, ReplicaSet
 from support.admin import create_topic
 from support.processes import REPO, Process, Processes, trioha_command
-from support.status import run_trioha
+from support.status import run_trioha, wait_until
 from support.terminal import Terminal
+
+from trioha.watch.recording import open_recording
 
 TOPIC = "orders"
 HEARTBEAT_S, LIMIT_S = 1, 12
+ROUND_MS = 1000  # of `trioha record`
 _AGE = re.compile(rf"(\d+(?:\.\d)?)/{LIMIT_S}s")
 
 Scene = Callable[[str], None]
@@ -149,6 +153,9 @@ def live_through(drill: Drill) -> None:
     terminal.wait_for(rf"{master.address} +in sync +SLAVE +2")
     drill.scene("rejoined")
     drill.leave_console()
+    # It asks on its own account, and may not have seen yet what the console has shown.
+    seen_ms = time.time() * 1000 + ROUND_MS
+    wait_until("recorded", lambda: open_recording(drill.recording).end_wall_ms > seen_ms)
     drill.recorder.stop()
 
 

@@ -65,6 +65,12 @@ class DetailScreen(Screen[None]):
         found = self.query_one(f"#{self.tab}")
         return found if isinstance(found, Grid) else next(iter(found.query(Grid)), None)
 
+    @property
+    def front(self) -> Widget:
+        """What the keys are for: the tab in front, or the first in it that takes any."""
+        front = self.query_one(f"#{self.tab}")
+        return front if front.can_focus else next(iter(front.query("*:can-focus")), front)
+
     def show(self, frame: Frame) -> None:
         """Draw this moment."""
         raise NotImplementedError
@@ -87,9 +93,7 @@ class DetailScreen(Screen[None]):
                 Content.from_markup(f"[@click=screen.go('{tab}')][{style}] {title} [/][/]")
             )
         self.query_one("#detail-tabs", Static).update(Content("").join(parts))
-        front = self.query_one(f"#{name}")
-        target = front if front.can_focus else next(iter(front.query("*:can-focus")), front)
-        target.focus()
+        self.front.focus()
         self.tab_opened(name)
 
     def tab_opened(self, name: str) -> None:

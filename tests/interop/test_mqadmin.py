@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -16,7 +15,7 @@ import pytest
 from support.admin import wait_for_progress
 from support.clients import Clients, Sent, StockConsumer, StockProducer
 from support.cluster import Make
-from support.java_tools import QUICK_CONSUMER, MqAdmin
+from support.java_tools import QUICK_CONSUMER, MqAdmin, eventually, fields, table
 from support.meeting import BOTH, NAMES, Meeting
 
 TOPIC = "mqadmin"
@@ -65,28 +64,6 @@ def scene(meeting: Meeting, producers: dict[Make, StockProducer], shared_clients
 def namesrv(request: pytest.FixtureRequest, meeting: Meeting) -> str:
     make: Make = request.param
     return meeting.namesrvs[make].address
-
-
-def table(printed: str) -> list[list[str]]:
-    """The lines of a table as words, without its head."""
-    assert "Exception" not in printed, printed
-    lines = [line.split() for line in printed.splitlines()]
-    return [words for words in lines if words and not words[0].startswith(("#", "---"))]
-
-
-def fields(printed: str, separator: str = ":") -> dict[str, str]:
-    """Lines of `name: value`."""
-    assert "Exception" not in printed, printed
-    pairs = (line.split(separator, 1) for line in printed.splitlines() if separator in line)
-    return {name.strip(): value.strip() for name, value in pairs}
-
-
-def eventually(ask: Callable[[], object], wanted: object) -> None:
-    """What is told every few seconds is there in the end."""
-    deadline = time.monotonic() + PROGRESS_S
-    while (found := ask()) != wanted:
-        assert time.monotonic() < deadline, f"{found}, not {wanted}"
-        time.sleep(0.5)
 
 
 def address(meeting: Meeting, make: Make) -> str:
@@ -154,10 +131,10 @@ def test_consumer_progress(admin: MqAdmin, scene: Scene, namesrv: str) -> None:
     ]
     assert fields(printed)["Diff Total"] == str(UNSEEN * 2 * QUEUES)
 
-    def live() -> str:
-        return fields(admin.run("consumerProgress", "-n", namesrv, "-g", "live"))["Diff Total"]
+    def live() -> str | None:
+        return fields(admin.consumer_progress(namesrv, "live")).get("Diff Total")
 
-    eventually(live, "0")
+    eventually(live, "0", PROGRESS_S)
     groups = {row[0]: row for row in table(admin.run("consumerProgress", "-n", namesrv))}
     assert groups["late"][1:3] == ["0", "OFFLINE"]
     assert groups["live"][1:5] == ["1", "V4_9_8", "PUSH", "CLUSTERING"]
@@ -298,17 +275,20 @@ def test_topics_are_made_changed_and_deleted(
         "updateTopic", "-n", namesrv, "-b", broker, "-t", topic, "-r", "3", "-w", "2"
     )
     assert f"create topic to {broker} success." in printed
-    eventually(perm, [NAMES[make], f"{{0={broker}}}", "3", "2", "6"])
+    eventually(perm, [NAMES[make], f"{{0={broker}}}", "3", "2", "6"], PROGRESS_S)
     printed = admin.run("updateTopicPerm", "-n", namesrv, "-b", broker, "-t", topic, "-p", "4")
     assert "from 6 to 4" in printed
-    eventually(perm, [NAMES[make], f"{{0={broker}}}", "3", "2", "4"])
+    eventually(perm, [NAMES[make], f"{{0={broker}}}", "3", "2", "4"], PROGRESS_S)
 
     printed = admin.run(
         "updateTopic", "-n", namesrv, "-c", CLUSTER, "-t", topic, "-r", "5", "-w", "5"
     )
     assert printed.count("success") == 2
-    eventually(lambda: table(admin.run("topicRoute", "-n", namesrv, "-t", topic, "-l"))[-1],
-               ["Total:", "2", "10", "10"])  # fmt: skip
+
+    def total() -> list[str]:
+        return table(admin.run("topicRoute", "-n", namesrv, "-t", topic, "-l"))[-1]
+
+    eventually(total, ["Total:", "2", "10", "10"], PROGRESS_S)
     assert "success" in admin.run("deleteTopic", "-n", everywhere, "-c", CLUSTER, "-t", topic)
     assert "No topic route info" in admin.run("topicRoute", "-n", namesrv, "-t", topic)
 

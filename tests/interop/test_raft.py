@@ -7,7 +7,7 @@ client is restarted when the leader dies.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -16,7 +16,7 @@ from support.admin import put_topic, wait_for_progress
 from support.clients import Clients, Kind, SendFailed, StockConsumer, StockProducer
 from support.cluster import SMALL_FILES, Make
 from support.java import java_namesrv
-from support.java_tools import QUICK_CONSUMER, MqAdmin, mq_admin
+from support.java_tools import QUICK_CONSUMER, MqAdmin, eventually, fields, mq_admin, table
 from support.meeting import wait_for_brokers
 from support.processes import Node, Processes, trioha_broker, trioha_namesrv
 from support.raft_group import RaftGroup, raft_group
@@ -128,28 +128,6 @@ def admin(clients: Clients) -> MqAdmin:
     return mq_admin(clients)
 
 
-def table(printed: str) -> list[list[str]]:
-    """The lines of a table as words, without its head."""
-    assert "Exception" not in printed, printed
-    lines = [line.split() for line in printed.splitlines()]
-    return [words for words in lines if words and not words[0].startswith(("#", "---"))]
-
-
-def fields(printed: str) -> dict[str, str]:
-    """Lines of `name: value`."""
-    assert "Exception" not in printed, printed
-    pairs = (line.split(":", 1) for line in printed.splitlines() if ":" in line)
-    return {name.strip(): value.strip() for name, value in pairs}
-
-
-def eventually(ask: Callable[[], object], wanted: object) -> None:
-    """What is told every few seconds is there in the end."""
-    deadline = time.monotonic() + PROGRESS_S
-    while (found := ask()) != wanted:
-        assert time.monotonic() < deadline, f"{found}, not {wanted}"
-        time.sleep(PROBE_PERIOD_S)
-
-
 @pytest.mark.parametrize("make", ["trioha", "java"])
 def test_mqadmin_sees_a_sane_cluster(
     processes: Processes, clients: Clients, admin: MqAdmin, make: Make
@@ -206,10 +184,10 @@ def _check_cluster(admin: MqAdmin, group: RaftGroup, talk: Talk) -> None:
     assert len(talk.stored) <= total <= talk.count
 
     def left() -> list[str]:
-        printed = admin.run("consumerProgress", "-n", namesrv, "-g", "readers")
+        printed = admin.consumer_progress(namesrv, "readers")
         return [row[5] for row in table(printed) if row[:2] == [TOPIC, GROUP]]
 
-    eventually(left, ["0"] * QUEUES)
+    eventually(left, ["0"] * QUEUES, PROGRESS_S)
 
 
 @pytest.mark.parametrize("make", ["trioha", "java"])

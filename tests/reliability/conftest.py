@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from pathlib import Path
-
 import pytest
 from support.cluster import Cluster
 from support.faults import TINY_FILES
-from support.processes import Processes, running_processes
+from support.process_fixtures import processes, pytest_runtest_makereport
+from support.processes import Processes
 
-REGISTRY = pytest.StashKey[Processes]()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    processes = item.stash.get(REGISTRY, None)
-    if report.failed and processes is not None:
-        report.sections.append(("processes", processes.report()))
-    return report
+__all__ = ["processes", "pytest_runtest_makereport"]
 
 
 @pytest.fixture
-def processes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Processes]:
-    with running_processes(tmp_path) as processes:
-        request.node.stash[REGISTRY] = processes
-        yield processes
-    for log in sorted((tmp_path / "logs").glob("*.log")):
-        text = log.read_text(errors="replace")
-        at = text.find("Traceback")
-        assert at < 0, f"{log.name} shows a traceback:\n{text[at : at + 3000]}"
+def clean_logs() -> str:
+    return "*.log"
 
 
 @pytest.fixture

@@ -1,17 +1,19 @@
-"""Two more faces of the Java driver: a reader that looks messages up, and mqadmin."""
+"""Two more faces of the Java driver: a reader that looks messages up, and mqadmin's words."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
 from support.clients import Client, Clients, Received, SendFailed
 
 ANSWER_S = 60.0
+ASK_PERIOD_S = 0.2
+_NOTHING_COMMITTED = "return offset table is empty"
 # Asks for routes every second, not every thirty, and shares the queues as often (else 20 s).
 QUICK_CONSUMER: dict[str, Any] = {
     "poll_ms": 1000,
@@ -78,6 +80,11 @@ class MqAdmin(_Asked):
         """What the command printed, an exception's trace included."""
         return str(self.ask("run", arguments=arguments)["printed"])
 
+    def consumer_progress(self, namesrv: str, group: str) -> str:
+        """A group's progress; "" before its first commit, which mqadmin tells by an exception."""
+        printed = self.run("consumerProgress", "-n", namesrv, "-g", group)
+        return "" if _NOTHING_COMMITTED in printed else printed
+
 
 def java_reader(clients: Clients, namesrv: str, group: str = "readers") -> JavaReader:
     reader = clients.start(JavaReader, "java", "read", [namesrv, group])
@@ -89,3 +96,25 @@ def mq_admin(clients: Clients) -> MqAdmin:
     admin = clients.start(MqAdmin, "java", "admin", [])
     admin.wait_until_ready()
     return admin
+
+
+def table(printed: str) -> list[list[str]]:
+    """The lines of a table as words, without its head. Errors: AssertionError for an exception."""
+    assert "Exception" not in printed, printed
+    lines = [line.split() for line in printed.splitlines()]
+    return [words for words in lines if words and not words[0].startswith(("#", "---"))]
+
+
+def fields(printed: str, separator: str = ":") -> dict[str, str]:
+    """Lines of `name: value`. Errors: AssertionError for an exception."""
+    assert "Exception" not in printed, printed
+    pairs = (line.split(separator, 1) for line in printed.splitlines() if separator in line)
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def eventually(ask: Callable[[], object], wanted: object, within_s: float) -> None:
+    """What is told every few seconds is there in the end. Errors: AssertionError if it is not."""
+    deadline = time.monotonic() + within_s
+    while (found := ask()) != wanted:
+        assert time.monotonic() < deadline, f"{found}, not {wanted}"
+        time.sleep(ASK_PERIOD_S)

@@ -49,8 +49,10 @@ class RaftGroup:
         return self.wait_for_leader(within_s)
 
     def addresses(self) -> Mapping[int, str]:
-        """By broker id, as the name server tells: the leader's is 0."""
+        """By broker id, as the name server tells: the leader's is 0. Empty while it does not."""
         answer = request(self.namesrv, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO))
+        if answer.remark and "ConcurrentModificationException" in answer.remark:
+            return {}  # Java's tables changed while it wrote them out
         assert answer.code == ResponseCode.SUCCESS, f"{answer.code} {answer.remark}"
         info = ClusterInfo.decode(answer.body_bytes())
         broker = info.broker_addr_table.get(self.name)

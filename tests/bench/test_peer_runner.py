@@ -97,3 +97,16 @@ def test_a_line_says_what_strangers_took(make_row: MakeRow) -> None:
     assert describe(make_row(), sample) == "10 messages/s"
     noisy = attrs.evolve(sample, other_cpu_s=0.5)
     assert describe(make_row(), noisy).endswith("disturbed: strangers took 0.5 CPU s")
+
+
+def test_a_checkout_elsewhere_speaks_for_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for the one that the comparison is started in."""
+    for tree, build in ((tmp_path / "here", "compiled"), (tmp_path / "there", "plain")):
+        package = tree / "trioha"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package / "__main__.py").write_text(f'print(\'{{"build": "{build}"}}\')')
+    monkeypatch.chdir(tmp_path / "here")
+    assert Runtime(tree=tmp_path / "there").version() == {"build": "plain"}

@@ -67,7 +67,7 @@ def chart_parts(
     for name, title, clients in (
         ("java", "the Java client's rows", {"java"}),
         ("cpp", "the C++ client's rows", {"cpp"}),
-        ("nodes", "replication, start, memory", {"ha", "start", "memory"}),
+        ("nodes", "replication, start, memory, a socket", {"ha", "start", "memory", "socket"}),
     ):
         part = [summary for summary in summaries if summary.row.client in clients]
         if part:

@@ -1,16 +1,22 @@
-"""Rows whose figures a load client tells: against a replica set that runs and is warm.
+"""Rows under load: of a client that tells the figures, or of one socket of our own.
+
+All are measured against a replica set that runs and is warm.
 
 Whatever goes wrong is raised; the runner keeps it as the row's failure.
 """
 
 from __future__ import annotations
 
+import statistics
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 
 import attrs
-from bench.peer.load_clients import Outcome
+from bench.peer.load_clients import HERE, Outcome
+from bench.peer.probe import Probe
 from bench.peer.results import Measured
-from bench.peer.rows import Row
+from bench.peer.rows import Row, Topology
 from bench.peer.stage import LOAD_SLACK_S, TOPIC, Stage, client_of
 
 
@@ -40,6 +46,25 @@ def _drain(stage: Stage, row: Row) -> Measured:
     kind, header = client_of(row)
     options = {**row.options, "topic": topic, "messages": stored}
     return _of_outcome(stage.run_load(kind, "drain", options, LOAD_SLACK_S + stored / 1000, header))
+
+
+def _frames(stage: Stage, row: Row) -> Measured:
+    """Beside it what the machine alone takes: frames that nobody looks into (`bare_relay`)."""
+    size, count = row.options["bytes"], stage.scale.frames
+    assert isinstance(size, int)
+    with Probe(stage.replicas.master.address) as probe:
+        probe.timed_sends(TOPIC, size, count // 10)
+        took_ms = probe.timed_sends(TOPIC, size, count)
+    # Whom nobody waits for is in nobody's way.
+    processes = 2 if row.topology is Topology.SYNC else 1
+    command = [sys.executable, str(HERE / "bare_relay.py"), str(processes), "500", str(count)]
+    bare = subprocess.run(command, check=True, capture_output=True, text=True, timeout=LOAD_SLACK_S)
+    figures = {
+        "p50_ms": statistics.median(took_ms),
+        "p99_ms": statistics.quantiles(took_ms, n=100)[98],
+        "bare_p50_ms": float(bare.stdout),
+    }
+    return Measured(figures=figures, count=count)
 
 
 def _run(stage: Stage, row: Row, topic: str, seconds: float) -> Outcome:
@@ -76,4 +101,5 @@ LOADS: Mapping[str, Callable[[Stage, Row], Measured]] = {
     "async": _send,
     "drain": _drain,
     "e2e": _end_to_end,
+    "frames": _frames,
 }

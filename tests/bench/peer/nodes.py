@@ -75,7 +75,8 @@ class Runtime:
         Errors: OSError, subprocess.CalledProcessError when there is no trioha.
         """
         run = subprocess.run(
-            [self.python, "-m", "trioha", "version", "-o", "json"],
+            # -P: not what lies in the directory that the comparison is started from.
+            [self.python, "-P", "-m", "trioha", "version", "-o", "json"],
             env=self.environment(os.environ),
             check=True,
             capture_output=True,

@@ -54,6 +54,23 @@ class Probe:
         unique_id = uuid.uuid4().hex.upper()
         return self.request(send_command("bench_probe", message, unique_id, queue, wall_ms)).code
 
+    def timed_sends(self, topic: str, size: int, count: int) -> list[float]:
+        """Milliseconds of each of `count` sends, one after the other, of a frame made before.
+
+        Errors: AssertionError when the broker does not store one.
+        """
+        message, queue = Message(topic, bytes(size)), MessageQueue(topic, "", 0)
+        frame = encode(send_command("bench", message, uuid.uuid4().hex.upper(), queue, 0))
+        took_ms = []
+        for _ in range(count):
+            began_ns = time.perf_counter_ns()
+            self._connection.sendall(frame)
+            answer = receive_frame(self._connection)
+            took_ms.append((time.perf_counter_ns() - began_ns) / 1e6)
+            code = decode_frame(answer).code
+            assert code == ResponseCode.SUCCESS, f"answer {code}"
+        return took_ms
+
     def max_phy_offset(self) -> int:
         """Where the broker's log ends by its own word; -1 while it cannot tell.
 

@@ -67,7 +67,7 @@ class Row:
 
     @property
     def client(self) -> str:
-        """java, cpp, or what is measured without a client's figures."""
+        """java, cpp, socket, or what is measured without a client's figures."""
         return self.name.partition("/")[0]
 
 
@@ -75,9 +75,11 @@ PER_S = Metric("per_s", "messages/s", higher_is_better=True, digits=0)
 P50 = Metric("p50_ms", "p50 ms")
 P99 = Metric("p99_ms", "p99 ms")
 CPU = Metric("master_cpu_s_per_million", "master CPU s/million", digits=1)
+BARE_P50 = Metric("bare_p50_ms", "bare relay p50 ms")
 FIRST = Metric("first_ms", "start to first message ms", digits=0)
 
 SEND_METRICS = (PER_S, P50, P99, CPU)
+FRAME_METRICS = (P50, P99, BARE_P50)
 HA_RATE = Metric("mib_per_s", "MiB/s from the first byte", higher_is_better=True, digits=0)
 HA_OF_BARE = Metric("of_bare_copy", "of a bare copy", higher_is_better=True, digits=2)
 HA_FIRST = Metric("first_byte_s", "exec to first byte s", digits=2)
@@ -150,6 +152,15 @@ def _rows_of_topology(topology: Topology) -> Iterator[Row]:
     # The C++ client knows JSON headers only.
     yield from _send_rows("cpp", "send", "sync send, JSON headers", "JSON", topology)
     yield from _other_client_rows("cpp", topology)
+    yield Row(
+        name=f"socket/send/{topology.value}/128/1",
+        group="A blocking socket: one frame after the other, made before",
+        block=topology.value,
+        scenario="frames",
+        topology=topology,
+        metrics=FRAME_METRICS,
+        options={"bytes": 128, "header": "JSON"},
+    )
 
 
 def _send_rows(

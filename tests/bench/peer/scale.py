@@ -27,6 +27,8 @@ class Scale:
     """The same with a slave in sync, and with each further kind of header."""
     e2e_seconds: float = 10.5
     """At a hundred messages a second a p99 needs a thousand."""
+    frames: int = 5_000
+    """Of the blocking socket and of the bare relay beside it."""
     backlog: int = 500_000
     """Two to three seconds of draining at the speed of the faster broker."""
     log_bytes: int = 1024 * MIB
@@ -45,6 +47,7 @@ QUICK = Scale(
     broker_warm_up_s=1.0,
     header_warm_up_s=1.0,
     e2e_seconds=2.0,
+    frames=1000,
     backlog=32 * 1000,
     log_bytes=64 * MIB,
     calm_s=1.0,

@@ -306,9 +306,19 @@ async def test_nobody_listening_is_unreachable() -> None:
     listener = open_listener("127.0.0.1", 0)
     port = listener.port
     listener.close()
-    with pytest.RaisesGroup(Unreachable, flatten_subgroups=True, allow_unwrapped=True):
+    with pytest.raises(Unreachable):
         async with open_remoting_client("127.0.0.1", port, Clock()):
             pass
+
+
+async def test_a_server_that_hangs_up_is_unreachable_outside_the_block_too() -> None:
+    ours, theirs = memory_stream_pair()
+    with pytest.raises(Unreachable):
+        async with open_remoting_client(
+            "127.0.0.1", 1, Clock.virtual(), transport=StreamTransport(ours)
+        ) as client:
+            await theirs.aclose()
+            await client.request(RemotingCommand(ECHO))
 
 
 def test_a_missing_field_is_a_remote_protocol_error() -> None:

@@ -301,6 +301,57 @@ async def test_who_handed_over_and_hears_nothing_more_asks_the_target_and_goes_o
         assert (await status_of(target.listen))["standing"] == "SLAVE"
 
 
+async def test_a_target_that_hangs_up_when_it_is_asked_is_asked_again(tmp_path: Path) -> None:
+    asked = 0
+
+    async def hang_up_once(stream: trio.SocketStream) -> None:
+        nonlocal asked
+        asked += 1
+        async with stream:
+            if asked == 1:
+                await stream.receive_some(1)
+                return
+            async with await trio.open_tcp_stream(*parse_address(target.listen)) as onward:
+                await pipe(stream, onward)
+
+    async with running_pair(tmp_path) as pair, trio.open_nursery() as nursery:
+        master, target = pair.addresses[0], pair.addresses[1]
+        serve = partial(trio.serve_tcp, hang_up_once, 0, host="127.0.0.1")
+        (between,) = await nursery.start(serve)
+        async with (
+            open_remoting_client(*parse_address(master.listen), Clock()) as operator,
+            open_remoting_client(*parse_address(master.listen), Clock()) as client,
+        ):
+            await take_ticket(operator, ttl_ms=500)
+            await step(operator, RequestCode.PAUSE_WRITES, pause_ms=400)
+            await step(
+                operator,
+                RequestCode.HAND_OVER,
+                epoch=2,
+                home_id=1,
+                address=f"127.0.0.1:{between.socket.getsockname()[1]}",
+                ha_address=target.ha_listen,
+            )
+            answer = await client.request(send())
+            assert answer.ext_int("queueOffset") == 0, "parked, and stored when it went on"
+        assert asked == 2
+        assert (await status_of(master.listen))["standing"] == "MASTER"
+        nursery.cancel_scope.cancel()
+
+
+async def pipe(one: trio.SocketStream, other: trio.SocketStream) -> None:
+    """Both ways, until either ends."""
+    async with trio.open_nursery() as nursery:
+
+        async def copy(source: trio.SocketStream, sink: trio.SocketStream) -> None:
+            async for piece in source:
+                await sink.send_all(piece)
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(copy, one, other)
+        nursery.start_soon(copy, other, one)
+
+
 async def test_a_client_with_an_old_route_is_passed_on_to_the_new_master(tmp_path: Path) -> None:
     async with running_pair(tmp_path) as pair:
         old = pair.addresses[0].listen

@@ -18,9 +18,9 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
-from trioha.client.background import open_background_nursery
 from trioha.errors import CommandError, Unreachable
 from trioha.remoting.channel import Handler
+from trioha.services.background import open_background_nursery
 from trioha.services.clock import Clock
 from trioha.services.remoting_client import RemotingClient, open_remoting_client, parse_address
 from trioha.services.transport import Transport, connect

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from trioha.client.background import open_background_nursery
 from trioha.client.cluster import ClusterConfig, open_cluster
 from trioha.client.delivery import Handler
 from trioha.client.message import MessageModel
@@ -13,6 +12,7 @@ from trioha.client.push_consumer import PushConsumer
 from trioha.client.queue_task import PushConsumerConfig
 from trioha.client.subscription import ALL, Subscription, subscriptions_of
 from trioha.errors import TriohaError
+from trioha.services.background import open_background_nursery
 from trioha.wire.names import retry_topic
 
 

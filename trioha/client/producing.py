@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from trioha.client.background import open_background_nursery
 from trioha.client.cluster import ClusterConfig, open_cluster
 from trioha.client.heartbeat import Heartbeat
 from trioha.client.producer import Producer, ProducerConfig
 from trioha.client.route_table import RouteTable
+from trioha.services.background import open_background_nursery
 from trioha.wire.heartbeat import HeartbeatData, ProducerData
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from trioha.client.background import open_background_nursery
 from trioha.client.cluster import ClusterConfig, open_cluster
 from trioha.client.message import MessageQueue, PullResult
 from trioha.client.queue_requests import QueueRequests
 from trioha.client.route_table import RouteTable
 from trioha.client.subscription import ALL, Subscription
+from trioha.services.background import open_background_nursery
 
 
 class PullConsumer:

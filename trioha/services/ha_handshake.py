@@ -136,7 +136,6 @@ class Handshake:
 
     async def _talk(self, address: str) -> tuple[HelloAnswer, int] | None:
         """The master's answer and the common offset; None if it does not know the question."""
-        failure: Exception = Unreachable(f"{address}: no answer to our hello in {PATIENCE_S:g} s")
         with trio.move_on_after(PATIENCE_S):
             try:
                 transport = await self._connect_to(*parse_address(address))
@@ -145,11 +144,8 @@ class Handshake:
             async with open_remoting_client(
                 *parse_address(address), self._clock, transport=transport
             ) as client:
-                try:
-                    return await self._converse(client)
-                except TriohaError as error:
-                    failure = error  # a nursery would wrap it
-        raise failure
+                return await self._converse(client)
+        raise Unreachable(f"{address}: no answer to our hello in {PATIENCE_S:g} s")
 
     async def _converse(self, client: RemotingClient) -> tuple[HelloAnswer, int] | None:
         ours = self._hello()

@@ -10,6 +10,7 @@ import trio
 from trioha.errors import Unreachable
 from trioha.journal import EventSink, NullSink
 from trioha.remoting.channel import Handler
+from trioha.services.background import open_background_nursery
 from trioha.services.clock import Clock
 from trioha.services.remoting_link import LinkLimits, RemotingLink
 from trioha.services.transport import Transport, connect, format_address, parse_address
@@ -77,7 +78,7 @@ async def open_remoting_client(
 
     `handlers` answer what the server asks or tells us (codes 40, 220, 307…). An idle connection of
     ours never closes by itself unless `limits` say so.
-    Errors: Unreachable when nobody listens.
+    Errors: Unreachable when nobody listens. What the block raises comes out as it is.
     """
     if transport is None:
         try:
@@ -97,7 +98,7 @@ async def open_remoting_client(
         if on_closed is not None:
             on_closed()
 
-    async with trio.open_nursery() as nursery:
+    async with open_background_nursery() as nursery:
         nursery.start_soon(serve, name=f"remoting.client[{link.peer}]")
         try:
             yield RemotingClient(link)

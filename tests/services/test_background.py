@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from trioha.client.background import open_background_nursery
+from trioha.services.background import open_background_nursery
 
 
 async def test_the_blocks_own_exception_comes_out_as_it_is() -> None:

@@ -95,9 +95,9 @@ class Rename:
     def __call__(self, text: str) -> str:
         for old, new in self._pairs:
             text = text.replace(old, new)
-        # What is left are the slaves' own ends of their links.
-        text = text.replace("127.0.0.1:", "10.0.0.12:")
-        return re.sub(r"\w+@[\w.-]+, (\d+ ms)", r"anna@ops-1, \1", text)
+        # What is left is a slave's own end of its link, and only the last node's is ever shown.
+        text = text.replace("127.0.0.1:", "10.0.0.13:")
+        return re.sub(r"\w+@[\w.-]+,((?: |&#160;)\d+)", r"anna@ops-1,\1", text)
 
 
 def _with_transcript(page: str, rename: Rename, texts: dict[str, str]) -> str:

@@ -238,7 +238,7 @@ async def test_each_kind_of_node_is_listed_for_what_it_is() -> None:
     assert brokers[1]["error"] == "not a trioha node (role and offsets from runtime info)"
     assert (brokers[1]["role"], brokers[1]["max_phy_offset"]) == ("SLAVE", 77)
     assert (brokers[1]["version"], brokers[1]["gap_bytes"]) == ("RocketMQ V4_9_7", 923)
-    assert "undecodable status" in brokers[2]["error"]
+    assert "the status is not msgpack" in brokers[2]["error"]
     assert "Connection refused" in brokers[3]["error"]
     keys = set(brokers[0])
     assert all(keys <= set(entry) for entry in brokers)

@@ -20,13 +20,14 @@ from trioha.client.message import SendStatus
 from trioha.client.producer import Producer
 from trioha.config import BrokerConfig, BrokerRole, NamesrvConfig
 from trioha.failover.outcome import Outcome, Result
+from trioha.remoting.connection import NEED_DATA, RemotingConnection
 from trioha.services.broker import serve_broker
 from trioha.services.broker_listeners import BrokerAddresses
 from trioha.services.clock import Clock
 from trioha.services.namesrv import serve_namesrv
 from trioha.services.remoting_client import RemotingClient, open_remoting_client, parse_address
 from trioha.wire.codes import RequestCode, ResponseCode
-from trioha.wire.remoting_command import ExtValue, RemotingCommand
+from trioha.wire.remoting_command import ExtValue, RemotingCommand, encode
 
 BROKER = "broker-a"
 SEGMENT_BYTES = 1 << 20
@@ -301,22 +302,26 @@ async def test_who_handed_over_and_hears_nothing_more_asks_the_target_and_goes_o
         assert (await status_of(target.listen))["standing"] == "SLAVE"
 
 
-async def test_a_target_that_hangs_up_when_it_is_asked_is_asked_again(tmp_path: Path) -> None:
+async def test_a_target_that_hangs_up_or_answers_nonsense_is_asked_again(tmp_path: Path) -> None:
     asked = 0
 
-    async def hang_up_once(stream: trio.SocketStream) -> None:
+    async def serve_at_last(stream: trio.SocketStream) -> None:
         nonlocal asked
         asked += 1
         async with stream:
             if asked == 1:
                 await stream.receive_some(1)
-                return
-            async with await trio.open_tcp_stream(*parse_address(target.listen)) as onward:
-                await pipe(stream, onward)
+            elif asked == 2:
+                question = await receive(stream)
+                await stream.send_all(encode(question.response(body=b"\x81\x90\x01")))
+                await stream.receive_some(1)
+            else:
+                async with await trio.open_tcp_stream(*parse_address(target.listen)) as onward:
+                    await pipe(stream, onward)
 
     async with running_pair(tmp_path) as pair, trio.open_nursery() as nursery:
         master, target = pair.addresses[0], pair.addresses[1]
-        serve = partial(trio.serve_tcp, hang_up_once, 0, host="127.0.0.1")
+        serve = partial(trio.serve_tcp, serve_at_last, 0, host="127.0.0.1")
         (between,) = await nursery.start(serve)
         async with (
             open_remoting_client(*parse_address(master.listen), Clock()) as operator,
@@ -334,9 +339,16 @@ async def test_a_target_that_hangs_up_when_it_is_asked_is_asked_again(tmp_path: 
             )
             answer = await client.request(send())
             assert answer.ext_int("queueOffset") == 0, "parked, and stored when it went on"
-        assert asked == 2
+        assert asked == 3
         assert (await status_of(master.listen))["standing"] == "MASTER"
         nursery.cancel_scope.cancel()
+
+
+async def receive(stream: trio.SocketStream) -> RemotingCommand:
+    machine = RemotingConnection()
+    while (command := machine.next_command()) is NEED_DATA:
+        machine.receive_data(bytes(await stream.receive_some()))
+    return command
 
 
 async def pipe(one: trio.SocketStream, other: trio.SocketStream) -> None:

@@ -27,7 +27,7 @@ is still to be answered, and when the time of each is up.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import attrs
 import msgpack
@@ -37,6 +37,7 @@ from trioha.errors import CommandError, RemoteProtocolError
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.maps import decode_map
 from trioha.wire.remoting_command import RemotingCommand
 
 TICKET_ID_CHARS = 16
@@ -399,13 +400,7 @@ class _Body:
         data = request.body_bytes()
         if len(data) > _BODY_BYTES_MAX:
             raise RemoteProtocolError(f"a failover request of {len(data)} bytes")
-        try:
-            fields = msgpack.unpackb(data)
-        except (ValueError, msgpack.exceptions.UnpackException) as error:
-            raise RemoteProtocolError(f"the body is not msgpack: {error}") from error
-        if not isinstance(fields, dict):
-            raise RemoteProtocolError("the body is not a map")
-        self.fields: dict[Any, Any] = fields
+        self.fields = decode_map(data, "the body")
 
     def ticket_id(self) -> str:
         ticket_id = self.text("ticket_id")

@@ -12,7 +12,7 @@ known:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import attrs
 import msgpack
@@ -23,6 +23,7 @@ from trioha.errors import CommandError, RemoteProtocolError, TriohaError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.wire.address import parse_address
 from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.maps import decode_map
 from trioha.wire.remoting_command import RemotingCommand
 
 PATIENCE_MS = 5000
@@ -159,12 +160,7 @@ class RaftAdmin:
 
 
 def _read(request: RemotingCommand) -> tuple[str, str, str]:
-    try:
-        fields: Any = msgpack.unpackb(request.body_bytes())
-    except (ValueError, msgpack.UnpackException, RecursionError):
-        fields = None
-    if type(fields) is not dict:
-        raise RemoteProtocolError("a Raft request without a map of what to do")
+    fields = decode_map(request.body_bytes(), "what a Raft request wants done")
     do, member, address = (fields.get(name, "") for name in ("do", "member", "address"))
     if not all(type(one) is str for one in (do, member, address)) or not member:
         raise RemoteProtocolError("a Raft request must say what to do with which member")

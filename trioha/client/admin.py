@@ -17,11 +17,12 @@ from trioha.client.message import MessageQueue, ReceivedMessage
 from trioha.client.queue_requests import QueueRequests
 from trioha.client.route import TopicRoute
 from trioha.client.route_table import RouteTable
-from trioha.errors import CommandError, RemoteProtocolError, TriohaError
+from trioha.errors import CommandError, TriohaError
 from trioha.wire import fastjson
 from trioha.wire.bodies import decode_kv_table, decode_topic_list
 from trioha.wire.codes import Perm, RequestCode, ResponseCode
 from trioha.wire.json_fields import integer, object_of
+from trioha.wire.maps import decode_map
 from trioha.wire.message_id import decode_message_id
 from trioha.wire.names import AUTO_CREATE_TOPIC
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
@@ -139,14 +140,8 @@ class Admin:
         Errors: CommandError 3 from a node that is not trioha.
         """
         command = RemotingCommand(RequestCode.TRIOHA_NODE_STATUS)
-        body = success(await self._cluster.request(address, command)).body_bytes()
-        try:
-            status = msgpack.unpackb(body)
-        except (ValueError, msgpack.exceptions.UnpackException) as error:
-            raise RemoteProtocolError(f"{address}: undecodable status: {error}") from error
-        if not isinstance(status, dict):
-            raise RemoteProtocolError(f"{address}: status is not a map")
-        return status
+        response = success(await self._cluster.request(address, command))
+        return decode_map(response.body_bytes(), f"{address}: the status")
 
     async def resync(self, address: str, broker_name: str, *, dry_run: bool) -> Mapping[str, Any]:
         """Let a trioha slave set its log aside and copy its master's anew; what it gives up.
@@ -155,10 +150,8 @@ class Admin:
         """
         body = msgpack.packb({"broker_name": broker_name, "dry_run": dry_run})
         command = RemotingCommand(RequestCode.HA_RESYNC, {}, body)
-        told = msgpack.unpackb(success(await self._cluster.request(address, command)).body_bytes())
-        if not isinstance(told, dict):
-            raise RemoteProtocolError(f"{address}: the answer is not a map")
-        return told
+        response = success(await self._cluster.request(address, command))
+        return decode_map(response.body_bytes(), f"{address}: the answer")
 
     async def runtime_info(self, address: str) -> dict[str, str]:
         """A broker's own figures, as every RocketMQ broker tells them."""

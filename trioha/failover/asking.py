@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import attrs
 import msgpack
 
-from trioha.errors import RemoteProtocolError
 from trioha.wire.codes import ResponseCode
+from trioha.wire.maps import decode_map
 
 T = TypeVar("T")
 
@@ -51,13 +51,7 @@ class Answer:
 
         Errors: RemoteProtocolError when it is none.
         """
-        try:
-            fields = msgpack.unpackb(self.body, strict_map_key=False)
-        except (ValueError, msgpack.exceptions.UnpackException) as error:
-            raise RemoteProtocolError(f"undecodable answer: {error}") from error
-        if not isinstance(fields, dict):
-            raise RemoteProtocolError("the answer is not a map")
-        return fields
+        return decode_map(self.body)
 
 
 @attrs.frozen

@@ -7,14 +7,15 @@ when the link to the master has ended; the status tells how far it is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgpack
 
 from trioha.config import BrokerRole
-from trioha.errors import CommandError, RemoteProtocolError
+from trioha.errors import CommandError
 from trioha.remoting.channel import Channel, Instant
 from trioha.wire.codes import ResponseCode
+from trioha.wire.maps import decode_map
 from trioha.wire.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class HaResync:
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
         node = self._node
-        fields = _fields(request)
+        fields = decode_map(request.body_bytes(), "the body")
         if fields.get("broker_name") != node.config.broker_name:
             raise CommandError(
                 ResponseCode.SYSTEM_ERROR,
@@ -57,13 +58,3 @@ class HaResync:
         if fields.get("dry_run") is not True:
             client.resync()
         return request.response(body=msgpack.packb(answer))
-
-
-def _fields(request: RemotingCommand) -> dict[str, Any]:
-    try:
-        fields = msgpack.unpackb(request.body_bytes())
-    except (ValueError, msgpack.exceptions.UnpackException) as error:
-        raise RemoteProtocolError(f"the body is not msgpack: {error}") from error
-    if not isinstance(fields, dict):
-        raise RemoteProtocolError("the body is not a map")
-    return fields

@@ -29,7 +29,13 @@ from trioha.broker.failover import Facts, Peer, Promotion
 from trioha.broker.introductions import introductions
 from trioha.broker.parked_requests import CHANGES, ParkedRequests
 from trioha.config import BrokerRole
-from trioha.errors import CommandError, DiskFull, LocalProtocolError, Unreachable
+from trioha.errors import (
+    CommandError,
+    DiskFull,
+    LocalProtocolError,
+    RemoteProtocolError,
+    Unreachable,
+)
 from trioha.ha.mastership import Standing
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Instant
@@ -41,6 +47,7 @@ from trioha.services.old_routes import COPIED, PASSED_ON, refuse
 from trioha.services.open_mastership import config_of_role
 from trioha.services.remoting_client import open_remoting_client, parse_address
 from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.maps import decode_map
 from trioha.wire.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
@@ -325,11 +332,11 @@ class RoleControl:
             try:
                 async with open_remoting_client(host, port, self._node.clock) as client:
                     response = await client.request(RemotingCommand(RequestCode.RELEASE, body=body))
-            except Unreachable:
+                if response.code == ResponseCode.SUCCESS:
+                    used = decode_map(response.body_bytes()).get("used")
+                    return used if isinstance(used, bool) else None
+            except (Unreachable, RemoteProtocolError):
                 return None
-            if response.code == ResponseCode.SUCCESS:
-                used = msgpack.unpackb(response.body_bytes(), strict_map_key=False).get("used")
-                return used if isinstance(used, bool) else None
         return None
 
     # Time.

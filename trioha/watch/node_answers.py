@@ -12,11 +12,11 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import attrs
-import msgpack
 
 from trioha.errors import CommandError, RemoteProtocolError
 from trioha.journal_file import Event
 from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.maps import decode_map
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
 
@@ -65,10 +65,4 @@ def read_map(address: str, response: RemotingCommand) -> Mapping[str, Any]:
         )
     if response.code != ResponseCode.SUCCESS:
         raise CommandError(response.code, response.remark or "refused without a remark")
-    try:
-        body = msgpack.unpackb(response.body_bytes(), strict_map_key=False)
-    except (ValueError, msgpack.exceptions.UnpackException) as error:
-        raise RemoteProtocolError(f"{address}: undecodable answer: {error}") from error
-    if not isinstance(body, dict):
-        raise RemoteProtocolError(f"{address}: the answer is not a map")
-    return body
+    return decode_map(response.body_bytes(), f"{address}: the answer")

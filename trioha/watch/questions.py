@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import attrs
-import msgpack
 
-from trioha.errors import CommandError, RemoteProtocolError
+from trioha.errors import CommandError
 from trioha.wire import fastjson
 from trioha.wire.bodies import MessageQueue, decode_kv_table
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.json_fields import integer, list_of, object_of, text
+from trioha.wire.maps import decode_map
 from trioha.wire.remoting_command import RemotingCommand
 from trioha.wire.route import ClusterInfo
 
@@ -102,16 +102,6 @@ def _read_cluster(body: bytes) -> Plain:
         }
         for name, broker in info.broker_addr_table.items()
     }
-
-
-def _read_msgpack(body: bytes) -> Plain:
-    try:
-        told = msgpack.unpackb(body, strict_map_key=False)
-    except (ValueError, msgpack.exceptions.UnpackException) as error:
-        raise RemoteProtocolError(f"undecodable answer: {error}") from error
-    if not isinstance(told, dict):
-        raise RemoteProtocolError("the answer is not a map")
-    return told
 
 
 def _read_runtime(body: bytes) -> Plain:
@@ -214,7 +204,7 @@ _COMMANDS: dict[str, Callable[[str], RemotingCommand]] = {
 }
 _READERS: dict[str, Callable[[bytes], Plain]] = {
     "cluster": _read_cluster,
-    "status": _read_msgpack,
+    "status": decode_map,
     "runtime": _read_runtime,
     "topics": _read_topics,
     "groups": _read_groups,

@@ -12,11 +12,12 @@ from enum import Enum
 import attrs
 import msgpack
 
-from trioha.errors import CommandError, OutcomeUnknown, RemoteProtocolError
+from trioha.errors import CommandError, OutcomeUnknown
 from trioha.watch.raft import RaftFollower, RaftState
 from trioha.watch.raft_condition import condition_of_group
 from trioha.watch.snapshot import ReplicaSet
 from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.maps import decode_map
 from trioha.wire.names import OUTCOME_UNKNOWN
 from trioha.wire.remoting_command import RemotingCommand
 from trioha.words import age_in_words, size_in_words
@@ -121,11 +122,7 @@ def read_change(plan: ChangePlan, response: RemotingCommand) -> str:
             raise OutcomeUnknown(remark)
         raise CommandError(response.code, remark)
     body = response.body_bytes()
-    try:
-        told = msgpack.unpackb(body) if body else None
-    except (ValueError, msgpack.UnpackException) as error:
-        raise RemoteProtocolError(f"undecodable answer to a change: {error}") from error
-    term = told.get("term") if isinstance(told, dict) else None
+    term = decode_map(body).get("term") if body else None
     name = plan.broker_name
     if plan.do is Do.TRANSFER:
         since = f" since term {term}" if isinstance(term, int) else ""

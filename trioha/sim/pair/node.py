@@ -19,6 +19,7 @@ from trioha.sim.pair.messages import AskClaim, Hello, HelloAnswer, Put, Register
 from trioha.sim.pair.records import RecordLog
 from trioha.sim.pair.roles import Roles
 from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.maps import decode_map
 from trioha.wire.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
@@ -156,8 +157,7 @@ class SimNode:
         """The map in an answer; None if there is no such answer."""
         if not isinstance(answer, RemotingCommand) or answer.code != ResponseCode.SUCCESS:
             return None
-        fields: Mapping[str, Any] = msgpack.unpackb(answer.body_bytes(), strict_map_key=False)
-        return fields
+        return decode_map(answer.body_bytes())
 
     def tell(self, text: str) -> None:
         self.world.scheduler.tell(self.host, text)

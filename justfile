@@ -14,7 +14,7 @@ setup:
 
 # Everything that must hold before a push.
 check: fmt lint types imports
-    pytest -q -m "not slow and not interop"
+    pytest -q -n 2 --dist loadgroup -m "not slow and not interop"
 
 # Format, and sort imports.
 fmt:

@@ -21,7 +21,7 @@ from support.clients import Clients, Received
 from support.incident import QUEUES, TOPICS, Incident, live_through
 from support.processes import running_processes
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.xdist_group("incident")]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 SLACK_MS = 400
 """A journal is written in steps of 200 ms, and a dead process is noticed a moment later."""

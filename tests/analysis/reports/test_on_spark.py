@@ -30,7 +30,7 @@ from trioha.analysis.sqlite_engine import SqliteEngine
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 pytest.importorskip("pyspark")
 
 LOG_VIEWS = {"commitlog", "commitlog_full", "commitlog_corrupt", "consumequeue"}

@@ -18,7 +18,7 @@ import pytest
 from support.big_store import write_big_store
 from support.spark_cluster import spark_cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 pytest.importorskip("pyspark")
 
 LOG_BYTES = 2_000_000

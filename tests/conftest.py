@@ -2,6 +2,8 @@
 
 And keeps all drills in one process where pytest-xdist runs several: they measure how long things
 take, and two at once would measure each other.
+
+How fast a machine is fails no property: Hypothesis' time limits are off for all of them.
 """
 
 from __future__ import annotations
@@ -9,6 +11,10 @@ from __future__ import annotations
 import inspect
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 _DRILLS = {"failover_drills", "raft_drills", "reliability"}
 

@@ -23,8 +23,8 @@ from support.processes import running_processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-SLACK_MS = 400
-"""A journal is written in steps of 200 ms, and a dead process is noticed a moment later."""
+SLACK_MS = 1000
+"""A journal is written in steps of 200 ms, and others notice a dead process in their turn."""
 
 
 @pytest.fixture(scope="module")
@@ -183,12 +183,16 @@ def test_replication_gaps_and_waits(answers: Answers, incident: Incident) -> Non
 
 def test_replication_in_sync(answers: Answers, incident: Incident) -> None:
     row = answers.row("replication", "in_sync", broker="broker-a")
-    served = incident.killed_ms[0] - incident.serving_ms
-    served += incident.stopped_ms[0] - incident.served_again_ms[1]
-    assert served <= row["served_ms"] <= served + 3 * SLACK_MS + _span(incident.served_again_ms)
-    alone = incident.slave_back_ms - incident.served_again_ms[0]
-    assert row["served_ms"] - row["in_sync_ms"] <= alone + 2 * SLACK_MS
-    assert 0 < row["share"] < 1
+    least = incident.killed_ms[0] - incident.serving_ms
+    least += incident.stopped_ms[0] - incident.served_again_ms[1]
+    most = incident.killed_ms[1] + SLACK_MS - incident.starting_ms
+    most += incident.stopped_ms[1] - incident.served_again_ms[0]
+    assert least <= row["served_ms"] <= most
+    # Each master was alone until its slave was there, and may be for a moment at its end.
+    alone = incident.slave_there_ms - incident.starting_ms + SLACK_MS
+    alone += incident.slave_back_ms - incident.served_again_ms[0] + _span(incident.stopped_ms)
+    assert 0 < row["served_ms"] - row["in_sync_ms"] <= alone
+    assert row["share"] == pytest.approx(row["in_sync_ms"] / row["served_ms"])
 
 
 def test_failovers(answers: Answers, incident: Incident) -> None:

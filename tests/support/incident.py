@@ -62,6 +62,8 @@ class Incident:
     """(group, topic) -> queue -> the offset that the broker answers to a consumer of the group."""
     starting_ms: int = 0
     serving_ms: int = 0
+    slave_there_ms: int = 0
+    """By then the first master had its slave in sync."""
     killed_ms: tuple[int, int] = (0, 0)
     """Before and after the kill: it died in between."""
     switch: dict[str, Any] = attrs.field(factory=dict)
@@ -147,6 +149,7 @@ def live_through(processes: Processes, clients: Clients) -> Incident:
     )
     incident.starting_ms, incident.serving_ms = starting_ms, now_ms()
     wait_in_sync(master)
+    incident.slave_there_ms = now_ms()
     for topic, queues in QUEUES.items():
         create_topic(master.address, cluster.namesrv, topic, queues)
     readers = clients.consumer("cpp", cluster.namesrv, "readers", "orders", wait=False)

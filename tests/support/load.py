@@ -136,6 +136,12 @@ class Load:
         """The last messages that have an answer."""
         return [message for message in self.sent if message.code is not None][-count:]
 
+    def sent_from_now(self, count: int, within_s: float = PATIENCE_S) -> list[Sent]:
+        """Messages sent from now on that have an answer, once `count` more are acknowledged."""
+        already = len(self.sent)
+        self.wait_for_more(count, within_s)
+        return [message for message in self.sent[already:] if message.code is not None]
+
     @property
     def acked(self) -> int:
         return self._acked

@@ -83,8 +83,8 @@ def test_a_stopped_slave_holds_the_stop_up_no_longer_than_the_grace(cluster: Clu
     load.stop()
     started = time.monotonic()
     assert cluster.master.stop() == 0
-    elapsed_s = time.monotonic() - started
-    assert elapsed_s < 6.0
+    # Far less than the minute that a put may wait for its slave.
+    assert time.monotonic() - started < 15.0
     assert {sent.code for sent in load.sent} == {ResponseCode.SUCCESS}
     # Nothing is lost by it: the slave gets the rest at the next start.
     cluster.slave.process.signal(signal.SIGCONT)
@@ -134,7 +134,8 @@ def test_a_second_signal_stops_at_once_and_costs_only_a_recovery(cluster: Cluste
     started = time.monotonic()
     process.signal(signal.SIGTERM)
     assert process.wait() == 1
-    assert time.monotonic() - started < 2.0
+    # Far less than the ten minutes of grace.
+    assert time.monotonic() - started < 10.0
     process.wait_for_line("SIGTERM again: stopping at once")
     cluster.slave.process.signal(signal.SIGCONT)
     cluster.master.start()

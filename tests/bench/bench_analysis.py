@@ -217,10 +217,12 @@ def _scan(store: Path, cores: int) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as directory:
         scratch = Path(directory)
-        with open_session(master=f"local[{cores}]", scratch=scratch, log=scratch / "spark.log") as (
-            session,
-            _,
-        ):
+        with open_session(
+            master=f"local[{cores}]",
+            scratch=scratch,
+            log=scratch / "spark.log",
+            bytes_total=sum(file.stat().st_size for file in (store / "commitlog").iterdir()),
+        ) as (session, _):
             register(session)
             read = session.read.format("rocketmq_commitlog")
             warm = read.load(str(store)).where(f"phy_offset < {WARM_BYTES}")

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A user's own session: nothing of ours is set in it. Options a test sets it sets back."""
+    """A user's own session: nothing of ours is set in it. Options a test sets it sets back.
+
+    What is short is not worth compiling well, which takes half of the processor time.
+    """
     pytest.importorskip("pyspark", reason="needs the extra spark")
     from pyspark.sql import SparkSession
 
@@ -27,6 +30,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session = (
             SparkSession.builder.master("local[2]")
             .config("spark.ui.enabled", "false")
+            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.sql.shuffle.partitions", "4")
             .config("spark.sql.session.timeZone", "UTC")

@@ -1,4 +1,4 @@
-"""How large a JVM is made for a local master."""
+"""How a JVM is made for what it is to read, and how large for a local master."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from trioha.analysis.spark.session import local_memory
+from trioha.analysis.spark.session import java_options, local_memory
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -30,3 +30,12 @@ def test_the_heap_follows_the_cores_and_the_machine(
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
     monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 1}.get(name, machine))
     assert local_memory(master) == heap
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_only_what_takes_long_is_compiled_well(is_local: bool) -> None:
+    small = java_options(100 * MIB, is_local=is_local).split()
+    large = java_options(GIB, is_local=is_local).split()
+    assert set(small) - set(large) == {"-XX:TieredStopAtLevel=1"}
+    assert set(large) < set(small)
+    assert ("-XX:+UseSerialGC" in large) is is_local

@@ -23,7 +23,7 @@ from support.admin import consumer_offset, create_topic, max_offset
 from support.clients import Clients, Kind, Received, SendFailed, StockConsumer, StockProducer
 from support.cluster import Cluster
 from support.processes import Processes
-from support.status import run_trioha, wait_in_sync, wait_level, wait_until
+from support.status import journal, run_trioha, wait_in_sync, wait_level, wait_until
 
 TOPICS: dict[Kind, str] = {"cpp": "orders", "js": "events"}
 QUEUES = {"orders": 4, "events": 2}
@@ -174,7 +174,14 @@ def live_through(processes: Processes, clients: Clients) -> Incident:
     for load in loads:
         load.stop()
     _audit(clients, cluster, slave.address, incident, readers)
-    wait_level(slave, master)
+    end = wait_level(slave, master)
+
+    def told() -> object:
+        last = journal(slave, "ha_progress")[-1].fields
+        return last["ack_offset"] == end or str(last)
+
+    # A link's progress is written down once a second: what came after is in no journal.
+    wait_until("the end of the log in the new master's journal", told)
     before_ms = now_ms()
     for node in (master, slave, cluster.namesrv_node):
         assert node is not None

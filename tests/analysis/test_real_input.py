@@ -23,7 +23,7 @@ from support.processes import running_processes
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-SLACK_MS = 1000
+SLACK_MS = 400
 """A journal is written in steps of 200 ms, and others notice a dead process in their turn."""
 
 

@@ -84,7 +84,7 @@ def test_a_stopped_slave_holds_the_stop_up_no_longer_than_the_grace(cluster: Clu
     started = time.monotonic()
     assert cluster.master.stop() == 0
     # Far less than the minute that a put may wait for its slave.
-    assert time.monotonic() - started < 15.0
+    assert time.monotonic() - started < 6.0
     assert {sent.code for sent in load.sent} == {ResponseCode.SUCCESS}
     # Nothing is lost by it: the slave gets the rest at the next start.
     cluster.slave.process.signal(signal.SIGCONT)
@@ -135,7 +135,7 @@ def test_a_second_signal_stops_at_once_and_costs_only_a_recovery(cluster: Cluste
     process.signal(signal.SIGTERM)
     assert process.wait() == 1
     # Far less than the ten minutes of grace.
-    assert time.monotonic() - started < 10.0
+    assert time.monotonic() - started < 2.0
     process.wait_for_line("SIGTERM again: stopping at once")
     cluster.slave.process.signal(signal.SIGCONT)
     cluster.master.start()

@@ -173,7 +173,7 @@ def test_c8_a_slave_whose_disk_is_full_holds_up_no_sender_and_recovers(
 
         wait_until("refused for want of a slave", all_unavailable)
         # Nobody waits any more; who was waiting then was released with the same answer.
-        assert max(sent.elapsed_s for sent in load.sent_from_now(100)) < SLAVE_TIMEOUT_S
+        assert max(sent.elapsed_s for sent in load.sent_from_now(100)) < 0.5
         alarm = wait_for_event(cluster.slave, "ha_disconnected")
         assert "our own log takes no more" in alarm["reason"], alarm
         shown = {broker["id"]: broker for broker in ha_status(cluster)}[1]["slave"]
@@ -196,8 +196,7 @@ def test_c8_a_slave_whose_disk_is_full_holds_up_no_sender_and_recovers(
 
 
 def test_c8_a_slave_that_stops_answering_is_left_behind_and_taken_back(cluster: Cluster) -> None:
-    timeout_s = 2.0
-    cluster.start("SYNC_MASTER", slave=True, settings={"slaveTimeout": int(timeout_s * 1000)})
+    cluster.start("SYNC_MASTER", slave=True, settings={"slaveTimeout": 1000})
     create_topic(cluster.master.address, cluster.namesrv, "T")
     wait_in_sync(cluster.master)
     load = Load(cluster.master.address, "T", seed=9, senders=2, window=2, pace_s=0.002).start()
@@ -210,8 +209,8 @@ def test_c8_a_slave_that_stops_answering_is_left_behind_and_taken_back(cluster: 
 
     wait_until("refused for want of a slave", all_unavailable)
     # Nobody waits any more; who was waiting then was released with the same answer.
-    assert max(sent.elapsed_s for sent in load.sent_from_now(100)) < timeout_s
-    assert max(sent.elapsed_s for sent in load.sent) < timeout_s + 1.0
+    assert max(sent.elapsed_s for sent in load.sent_from_now(100)) < 0.5
+    assert max(sent.elapsed_s for sent in load.sent) < 2.0
 
     def told() -> object:
         events = journal(cluster.master, "ha_in_sync")

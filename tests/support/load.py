@@ -290,12 +290,9 @@ class Bystander:
 
 @contextlib.contextmanager
 def undisturbed(
-    address: str, topic: str, slowest_s: float = 3.0, ok: Callable[[int | None], bool] | None = None
+    address: str, topic: str, slowest_s: float = 2.0, ok: Callable[[int | None], bool] | None = None
 ) -> Iterator[Bystander]:
-    """While the block runs another connection sends, and every answer is good and in time.
-
-    Three seconds is what a stock client waits for an answer.
-    """
+    """While the block runs another connection sends, and every answer is good and in time."""
     bystander = Bystander(address, topic)
     bystander.load.start()
     bystander.wait_for_more()

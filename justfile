@@ -39,6 +39,18 @@ test package="" *options="":
 slow *options="":
     pytest -q -m slow {{ options }}
 
+# The campaigns at full size, before a tag; goes on where it was stopped: `just release --list`.
+release *options="":
+    .ci/run release {{ options }}
+
+# Keep the timings of the last runs as those that the next ones are compared with.
+timings:
+    .ci/run timings
+
+# Branches that the gate's tests take, and a release's, into docs/testing.md: `--only quick` is short.
+coverage *options="": pure
+    PYTHONPATH=tests python tests/coverage_figures.py {{ options }}
+
 # Screens of the console and transcripts of Raft, written anew: read the diff before you commit it.
 rewrite:
     TRIOHA_REWRITE=1 pytest -q tests/console tests/dledger/test_transcripts.py
@@ -98,6 +110,10 @@ bench-analysis *options="":
 # Tests with real Java or Go peers; the first run fetches them.
 interop *options="":
     pytest -q -m interop -n 2 --dist loadgroup {{ options }}
+
+# Small faults in the sources, one by one, in a copy: the tests beside each have to notice it.
+mutation-probe *options:
+    python tests/mutation_probe.py {{ options }}
 
 # Raft groups under drawn faults: `just sim-raft --from 0 --to 2000`, `just sim-raft --seed 616`.
 sim-raft *options="":

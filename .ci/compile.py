@@ -6,6 +6,10 @@
 
 `hatch_hook.py` beside it calls `compile_into` for a wheel. The list of modules is
 trioha/compiled.py's.
+
+Each module becomes a C file of its own, and the files are compiled on all processors. What was
+compiled is kept in build/compiled: a C file is compiled again when it, a header or the command has
+changed.
 """
 
 from __future__ import annotations
@@ -15,11 +19,16 @@ import os
 import shutil
 import sys
 import sysconfig
-import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+KEPT = ROOT / "build" / "compiled"
+"""Generated C, objects, and mypy's cache, from one build to the next."""
 
 
 def _settings() -> ModuleType:
@@ -48,24 +57,85 @@ def compile_into(out: Path) -> list[Path]:
     remove(ROOT)  # mypy must see sources, not what they were compiled to
     os.chdir(ROOT)
     sources = [str(settings.source_path(name).relative_to(ROOT)) for name in settings.HOT_MODULES]
-    with tempfile.TemporaryDirectory(prefix="trioha-compile-") as work:
-        group = settings.SHARED_LIBRARY.removesuffix("__mypyc")
-        extensions = mypycify(
-            ["--config-file=pyproject.toml", f"--cache-dir={work}/cache", *sources],
-            opt_level="3",
-            debug_level="0",
-            target_dir=f"{work}/c",
-            group_name=group,
-        )
-        command = build_ext(Distribution({"name": "trioha", "ext_modules": extensions}))
-        command.build_lib = str(out)
-        command.build_temp = f"{work}/o"
-        command.ensure_finalized()
-        command.run()
+    group = settings.SHARED_LIBRARY.removesuffix("__mypyc")
+    generated = KEPT / "c"
+    extensions = mypycify(
+        ["--config-file=pyproject.toml", f"--cache-dir={KEPT / 'cache'}", *sources],
+        opt_level="3",
+        debug_level="0",
+        target_dir=str(generated),
+        group_name=group,
+        multi_file=True,
+    )
+    for extension in extensions:
+        # Headers of the group lie in its package's folder.
+        extension.include_dirs.append(str(generated / group.rpartition(".")[0]))
+
+    class Build(build_ext):
+        """Compiles the C files that have changed, several at a time."""
+
+        def build_extensions(self) -> None:
+            changed = _ChangedFiles(self.compiler, generated)
+            self.compiler.compile = changed.compile  # type: ignore[method-assign]
+            super().build_extensions()
+
+    command = Build(Distribution({"name": "trioha", "ext_modules": extensions}))
+    command.build_lib = str(out)
+    command.build_temp = str(KEPT / "o")
+    command.parallel = os.cpu_count()
+    command.force = True  # links always; what is compiled again is up to _ChangedFiles
+    command.ensure_finalized()
+    command.run()
     made = [Path(path) for path in command.get_outputs()]
     stamp = out / "trioha" / "compiled_sources.json"
     stamp.write_text(json.dumps(settings.source_digests(), indent=1) + "\n")
     return [*made, stamp]
+
+
+class _ChangedFiles:
+    """A compiler that leaves an object alone whose inputs are as they were."""
+
+    def __init__(self, compiler: Any, generated: Path) -> None:
+        self._compiler = compiler
+        headers = sha256()
+        for path in sorted(generated.rglob("*.h")):
+            headers.update(path.read_bytes())
+        self._headers = headers.hexdigest()
+
+    def compile(
+        self,
+        sources: Sequence[str],
+        output_dir: str | None = None,
+        macros: Any = None,
+        include_dirs: Any = None,
+        debug: bool = False,
+        extra_preargs: Any = None,
+        extra_postargs: Any = None,
+        depends: Any = None,
+    ) -> list[str]:
+        """Compile like distutils, but several files at a time. The arguments are distutils'."""
+        compiler = self._compiler
+        _, objects, postargs, pp_opts, build = compiler._setup_compile(
+            output_dir, macros, include_dirs, sources, depends, extra_postargs
+        )
+        cc_args = compiler._get_cc_args(pp_opts, debug, extra_preargs)
+        command = [*compiler.compiler_so, *cc_args, *postargs, sys.version, self._headers]
+
+        def compile_one(made: str) -> None:
+            source, suffix = build[made]
+            stamp = Path(f"{made}.made-from")
+            wanted = sha256(
+                " ".join([*command, source, Path(source).read_text()]).encode()
+            ).hexdigest()
+            if Path(made).exists() and stamp.exists() and stamp.read_text() == wanted:
+                return
+            stamp.unlink(missing_ok=True)
+            compiler._compile(made, source, suffix, cc_args, postargs, pp_opts)
+            stamp.write_text(wanted)
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(compile_one, objects))
+        return list(objects)
 
 
 def remove(root: Path) -> None:

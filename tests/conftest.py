@@ -3,7 +3,12 @@
 And keeps all drills in one process where pytest-xdist runs several: they measure how long things
 take, and two at once would measure each other.
 
-How fast a machine is fails no property: Hypothesis' time limits are off for all of them.
+How fast a machine is fails no property: Hypothesis' time limits are off for all of them. What they
+draw is decided by the commit (`support.hypothesis_seed`).
+
+Deselects the tests marked `release` outside the release tier (`support.sizes`), lets no test skip
+in the gate (`support.skips`), and ends a test that hangs with a dump of its tasks
+(`support.timeouts`).
 """
 
 from __future__ import annotations
@@ -12,6 +17,30 @@ import inspect
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.hypothesis_seed import pytest_configure, pytest_terminal_summary
+from support.sizes import TIER
+from support.skips import (
+    pytest_addoption,
+    pytest_make_collect_report,
+    pytest_runtest_makereport,
+)
+from support.timeouts import (
+    pytest_pyfunc_call,
+    pytest_timeout_cancel_timer,
+    pytest_timeout_set_timer,
+)
+
+__all__ = [
+    "pytest_addoption",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_make_collect_report",
+    "pytest_pyfunc_call",
+    "pytest_runtest_makereport",
+    "pytest_terminal_summary",
+    "pytest_timeout_cancel_timer",
+    "pytest_timeout_set_timer",
+]
 
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
@@ -21,7 +50,11 @@ _DRILLS = {"failover_drills", "raft_drills", "reliability"}
 
 # First: pytest-xdist reads the groups in its own hook.
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if TIER != "release":
+        later = [item for item in items if item.get_closest_marker("release")]
+        config.hook.pytest_deselected(items=later)
+        items[:] = [item for item in items if item not in later]
     for item in items:
         if _DRILLS.intersection(item.path.parts):
             item.add_marker(pytest.mark.xdist_group("drills"))

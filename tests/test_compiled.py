@@ -10,7 +10,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from support.toolchain import unavailable
+from support.skips import importable, skip_unless, unavailable
 
 from trioha.compiled import HOT_MODULES, ROOT, source_path, this_build
 
@@ -55,7 +55,7 @@ def test_compiled_and_pure_builds_behave_alike(tmp_path: Path) -> None:
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(os.environ.get("CC", compiler)) is None:
         unavailable(f"no C compiler ({compiler})")
-    pytest.importorskip("mypyc", reason="mypyc is not installed")
+    skip_unless(importable("mypyc"), "mypyc is not installed")
     pure = copy_of_sources(tmp_path / "pure", "*.so", "compiled_sources.json")
     compiled = copy_of_sources(tmp_path / "compiled")
     compile_it = [sys.executable, str(compiled / ".ci" / "compile.py")]

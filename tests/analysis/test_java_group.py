@@ -16,6 +16,7 @@ from support.clients import Clients, SendFailed, Sent, require_client
 from support.java import java_namesrv
 from support.processes import running_processes
 from support.raft_group import RaftGroup, raft_group
+from support.skips import importable, skip_unless
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.xdist_group("java store")]
 
@@ -77,7 +78,15 @@ def wait_until_level(group: RaftGroup) -> None:
         time.sleep(ASK_PERIOD_S)
 
 
-@pytest.fixture(scope="module", params=["n0-local", "n1-local", "n2-local", "n0-spark"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "n0-local",
+        "n1-local",
+        "n2-local",
+        pytest.param("n0-spark", marks=pytest.mark.release),
+    ],
+)
 def answers(
     java_stores: JavaStores,
     tmp_path_factory: pytest.TempPathFactory,
@@ -86,7 +95,7 @@ def answers(
     member, engine = request.param.split("-")
     options = ["--engine", engine]
     if engine == "spark":
-        pytest.importorskip("pyspark")
+        skip_unless(importable("pyspark"), "needs the extra spark")
         options += ["--master", "local[2]"]
     out = tmp_path_factory.mktemp("answers") / request.param
     return analyze(out, [java_stores.paths[int(member[1:])], *options])

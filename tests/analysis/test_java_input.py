@@ -17,6 +17,7 @@ from support.clients import Clients, Sent, require_client
 from support.cluster import Cluster
 from support.java import dledger_settings
 from support.processes import running_processes
+from support.skips import importable, skip_unless
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.xdist_group("java store")]
 
@@ -59,13 +60,13 @@ def java_store(
         yield JavaStore(str(cluster.master.store), is_dledger, outcome.stored, sent)
 
 
-@pytest.fixture(scope="module", params=["local", "spark"])
+@pytest.fixture(scope="module", params=["local", pytest.param("spark", marks=pytest.mark.release)])
 def answers(
     java_store: JavaStore, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Answers:
     engine = ["--engine", request.param]
     if request.param == "spark":
-        pytest.importorskip("pyspark")
+        skip_unless(importable("pyspark"), "needs the extra spark")
         engine += ["--master", "local[2]"]
     out = tmp_path_factory.mktemp("answers") / request.param
     return analyze(out, [java_store.path, *engine])

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.skips import importable, skip_unless
 
 from trioha.analysis.inputs import Inputs
 from trioha.analysis.manifest import Manifest, NotOurs, ReportRecord
@@ -54,7 +55,7 @@ def finished(out: Path, *, overwrite: bool = False) -> OutputDirectory:
 
 
 def test_a_whole_result_has_its_name_and_no_scratch(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow", reason="Parquet needs the extra spark")
+    skip_unless(importable("pyarrow"), "Parquet needs the extra spark")
     finished(tmp_path / "out")
     names = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
     assert names == [
@@ -70,7 +71,9 @@ def test_a_whole_result_has_its_name_and_no_scratch(tmp_path: Path) -> None:
 
 
 def test_parquet_has_the_types_of_its_columns(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
+    skip_unless(importable("pyarrow"), "Parquet needs the extra spark")
+    from pyarrow import parquet
+
     finished(tmp_path / "out")
     table = parquet.read_table(tmp_path / "out" / "sample" / "rows.parquet")
     assert [str(field.type) for field in table.schema] == [

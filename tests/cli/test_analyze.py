@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.big_store import BEGIN_MS, write_big_store
+from support.big_store import BEGIN_MS, SMALL_QUEUE_FILE_BYTES, write_big_store
 from support.journals import Diary
+from support.skips import importable, skip_unless
 
 from trioha.analysis.results import Finding, Report
 from trioha.cli import run
@@ -26,7 +27,11 @@ SEGMENT_BYTES = 1 << 16
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("pristine") / "store"
-    write_big_store(root, LOG_BYTES, segment_bytes=SEGMENT_BYTES)
+    write_big_store(
+        root, LOG_BYTES, segment_bytes=SEGMENT_BYTES, queue_file_bytes=SMALL_QUEUE_FILE_BYTES
+    )
+    size = sum(path.stat().st_size for path in root.rglob("*"))
+    assert size < 2_000_000, "each test copies it, and a copy is not sparse"
     return root
 
 
@@ -78,7 +83,7 @@ def test_a_store_is_analysed_without_a_jvm(say: Say, store: Path, out: Path) -> 
     [described] = made["stores"]
     assert described["first_ms"] == BEGIN_MS
     assert not (out / ".scratch").exists()
-    pytest.importorskip("pyarrow", reason="Parquet needs the extra spark")
+    skip_unless(importable("pyarrow"), "Parquet needs the extra spark")
     assert (out / "throughput" / "topics.parquet").exists()
 
 
@@ -362,13 +367,33 @@ def test_no_pyspark_is_one_sentence(
 def test_no_java_is_one_sentence(
     say: Say, store: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("pyspark")
+    skip_unless(importable("pyspark"), "needs the extra spark")
     from trioha.analysis.spark import java
 
     monkeypatch.setattr(java, "_candidates", lambda *_: iter(()))
     code, _, errors = say(store, "--out", out, "--engine", "spark")
     assert code == ExitCode.FAILED
     assert one_line(errors).startswith("Spark needs Java, and there is none; install Java 17")
+
+
+def test_an_old_java_is_one_sentence(
+    say: Say, store: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other is found, whatever this machine has; `find_java` itself is in test_java.py."""
+    skip_unless(importable("pyspark"), "needs the extra spark")
+    from trioha.analysis.spark import java
+
+    home = tmp_path / "java8"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "java").write_text("#!/bin/sh\necho 'java version \"1.8.0_392\"' >&2\n")
+    (home / "bin" / "java").chmod(0o755)
+    monkeypatch.setattr(java, "_candidates", lambda *_: iter([(home, "JAVA_HOME")]))
+    code, _, errors = say(store, "--out", out, "--engine", "spark")
+    assert code == ExitCode.FAILED
+    assert one_line(errors).startswith(
+        f"Spark needs Java 17 or newer (JAVA_HOME has {home}: it is Java 8); install Java 17"
+    )
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(
@@ -382,7 +407,7 @@ def test_no_java_is_one_sentence(
 def test_a_wrong_master_is_told_before_a_jvm_starts(
     say: Say, store: Path, out: Path, master: str, code: ExitCode, sentence: str
 ) -> None:
-    pytest.importorskip("pyspark")
+    skip_unless(importable("pyspark"), "needs the extra spark")
     got, _, errors = say(store, "--out", out, "--master", master)
     assert got == code
     assert sentence in one_line(errors)

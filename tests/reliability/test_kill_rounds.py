@@ -5,7 +5,7 @@ projection of the log, and nothing else.
 
 The draw of a round comes from its seed alone, which a failure prints. Processes die here, not the
 machine: whatever a process had written is in the page cache, so an ASYNC_MASTER keeps all that it
-acknowledged, too. `HA_ROUNDS` asks for more rounds than the suite runs, `HA_SEED` for others.
+acknowledged, too. `HA_ROUNDS` asks for so many rounds with each cluster, `HA_SEED` for others.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from support.cluster import Cluster
 from support.history import History
 from support.load import Load
 from support.processes import Node
+from support.sizes import KILL_ROUNDS, drawn_seeds
 from support.status import check_sound, node_status, run_trioha, wait_in_sync, wait_level
 
 from trioha.store.inspect import diff_logs
 
-ROUNDS_PER_CLUSTER = int(os.environ.get("HA_ROUNDS", "5"))
-FIRST_SEED = int(os.environ.get("HA_SEED", "1000"))
+FIRST_SEED = int(os.environ.get("HA_SEED", drawn_seeds("kill rounds", 1000).start))
 ACKED_MAX = 600
 TOPIC = "T"
 FAULTS = ("master", "master", "slave", "both", "master twice", "slave twice")
@@ -124,6 +124,13 @@ class Rounds:
         assert report.end_a == end, f"{report}, but the master says {end}"
 
 
+def rounds_of(cluster_number: int) -> int:
+    """Return the share of one of the clusters: a role and a variant."""
+    if "HA_ROUNDS" in os.environ:
+        return int(os.environ["HA_ROUNDS"])
+    return len(range(cluster_number, KILL_ROUNDS, 2 * len(VARIANTS)))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(VARIANTS)))
 @pytest.mark.parametrize("role", ["ASYNC_MASTER", "SYNC_MASTER"])
@@ -132,14 +139,15 @@ def test_nothing_acknowledged_is_lost_when_processes_are_killed(
 ) -> None:
     rounds = Rounds(cluster, role, VARIANTS[number])
     first = FIRST_SEED + 100 * number + (50 if role == "SYNC_MASTER" else 0)
-    for seed in range(first, first + ROUNDS_PER_CLUSTER):
+    count = rounds_of(2 * number + (role == "SYNC_MASTER"))
+    for seed in range(first, first + count):
         try:
             rounds.run(seed)
         except BaseException:
             print(f"round with seed {seed} of {role} failed; faults so far {rounds.faults}")
             raise
     print(f"{role}: {rounds.faults}, {rounds.history.acknowledged} acknowledged")
-    assert rounds.history.acknowledged > ROUNDS_PER_CLUSTER
+    assert rounds.history.acknowledged > count
     status = node_status(cluster.master)
     assert status["puts_waiting"] == 0
     # After an orderly stop as well, by the word of the operator's own commands.

@@ -24,6 +24,13 @@ from trioha.wire.codes import ResponseCode
 
 pytestmark = pytest.mark.slow
 
+PATIENT: dict[str, object] = {
+    "shutdownGrace": 600_000,
+    "slaveTimeout": 600_000,
+    "haHousekeepingInterval": 600_000,
+}
+"""Nothing ends by a deadline within a test's patience."""
+
 
 @pytest.mark.parametrize("role", ["SYNC_MASTER", "ASYNC_MASTER"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -74,17 +81,16 @@ def test_a_stop_under_load_answers_what_it_stored_and_leaves_the_slave_level(
 
 
 def test_a_stopped_slave_holds_the_stop_up_no_longer_than_the_grace(cluster: Cluster) -> None:
-    cluster.start(slave=True, settings={"shutdownGrace": 1500, "slaveTimeout": 60_000})
+    """The grace to the millisecond is in tests/services/test_broker.py, on a clock of its own."""
+    cluster.start(slave=True, settings=PATIENT | {"shutdownGrace": 1500})
     create_topic(cluster.master.address, cluster.namesrv, "T")
     wait_in_sync(cluster.master)
     cluster.slave.process.signal(signal.SIGSTOP)
     load = Load(cluster.master.address, "T", seed=1).start()
     load.wait_for_acked(300)
     load.stop()
-    started = time.monotonic()
+    # Nothing but the grace lets it go before the minutes that all else would wait for the slave.
     assert cluster.master.stop() == 0
-    # Far less than the minute that a put may wait for its slave.
-    assert time.monotonic() - started < 6.0
     assert {sent.code for sent in load.sent} == {ResponseCode.SUCCESS}
     # Nothing is lost by it: the slave gets the rest at the next start.
     cluster.slave.process.signal(signal.SIGCONT)
@@ -120,7 +126,7 @@ def test_who_waits_for_a_stopped_slave_is_answered_by_the_stop(cluster: Cluster)
 
 
 def test_a_second_signal_stops_at_once_and_costs_only_a_recovery(cluster: Cluster) -> None:
-    cluster.start(slave=True, settings={"shutdownGrace": 600_000, "slaveTimeout": 60_000})
+    cluster.start(slave=True, settings=PATIENT)
     create_topic(cluster.master.address, cluster.namesrv, "T")
     wait_in_sync(cluster.master)
     cluster.slave.process.signal(signal.SIGSTOP)
@@ -131,11 +137,9 @@ def test_a_second_signal_stops_at_once_and_costs_only_a_recovery(cluster: Cluste
     process.signal(signal.SIGTERM)
     wait_for_event(cluster.master, "node_stopping")
     assert cluster.master.running, "it waits for its slave"
-    started = time.monotonic()
     process.signal(signal.SIGTERM)
+    # Without the second signal it would wait for ten minutes of grace, and end with 0.
     assert process.wait() == 1
-    # Far less than the ten minutes of grace.
-    assert time.monotonic() - started < 2.0
     process.wait_for_line("SIGTERM again: stopping at once")
     cluster.slave.process.signal(signal.SIGCONT)
     cluster.master.start()

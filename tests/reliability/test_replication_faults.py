@@ -15,7 +15,7 @@ import pytest
 from support.admin import create_topic, request
 from support.cluster import Cluster
 from support.faults import TINY_FILES, fill_disk, small_disk
-from support.history import History
+from support.history import History, stored_messages
 from support.load import Load, Mix
 from support.processes import Node, Processes, trioha_broker
 from support.status import (
@@ -37,8 +37,10 @@ from trioha.wire.codes import ResponseCode
 pytestmark = pytest.mark.slow
 
 MIB = 1 << 20
-SLAVE_TIMEOUT_S = 3.0
-OBSERVED_S = 5.0
+PATIENT: dict[str, object] = {"slaveTimeout": 600_000, "haHousekeepingInterval": 600_000}
+"""A put released within these tests' patience was released by what its master noticed."""
+RELEASED = {ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE}
+"""Never FLUSH_SLAVE_TIMEOUT: no put's own deadline came."""
 
 
 def ha_status(cluster: Cluster) -> list[dict[str, Any]]:
@@ -67,8 +69,12 @@ def test_c1_a_slave_with_one_message_more_is_master_by_its_newer_term_and_not_in
     given up, and nobody is refused for ever."""
     cluster.start(slave=True)
     create_topic(cluster.master.address, cluster.namesrv, "T")
-    Load(cluster.master.address, "T", seed=1).start().wait_for_acked(100)
     wait_in_sync(cluster.master)
+    load = Load(cluster.master.address, "T", seed=1).start()
+    load.wait_for_acked(100)
+    load.stop()
+    assert set(load.codes) == {ResponseCode.SUCCESS}, load
+    wait_level(cluster.master, cluster.slave)
     cluster.master.stop()
     cluster.slave.stop()
     # The slave's store has a life of its own for the length of one message.
@@ -93,6 +99,11 @@ def test_c1_a_slave_with_one_message_more_is_master_by_its_newer_term_and_not_in
     assert send_one(cluster.slave) == ResponseCode.SUCCESS
     wait_level(cluster.slave, cluster.master)
     assert diff_logs(cluster.master.commitlog, cluster.slave.commitlog).equal
+    held = {
+        message.name: message.place for message in stored_messages(cluster.slave.commitlog, "T")
+    }
+    lost = [sent for sent in load.sent if sent.stored and sent.name not in held]
+    assert not lost, lost[:3]
     assert len(journal(cluster.master, "ha_refused")) <= 3
 
 
@@ -141,9 +152,8 @@ def test_c6_messages_of_one_mebibyte_time_nobody_out(processes: Processes) -> No
     loads[1].wait_for_acked(5000)
     for load in loads:
         load.stop()
+        # A put that had waited for slaveTimeout would have been answered FLUSH_SLAVE_TIMEOUT.
         assert set(load.codes) == {ResponseCode.SUCCESS}, load
-        slowest_s = max(sent.elapsed_s for sent in load.sent)
-        assert slowest_s < SLAVE_TIMEOUT_S, slowest_s
     wait_level(cluster.master, cluster.slave)
     equal(cluster.master, cluster.slave)
 
@@ -152,7 +162,7 @@ def test_c8_a_slave_whose_disk_is_full_holds_up_no_sender_and_recovers(
     processes: Processes, tmp_path: Path
 ) -> None:
     with small_disk(tmp_path / "small", 24 * MIB) as disk:
-        cluster = Cluster(processes, settings=TINY_FILES).start("SYNC_MASTER")
+        cluster = Cluster(processes, settings=TINY_FILES | PATIENT).start("SYNC_MASTER")
         create_topic(cluster.master.address, cluster.namesrv, "T")
         cluster.slave_node = trioha_broker(
             processes,
@@ -172,20 +182,16 @@ def test_c8_a_slave_whose_disk_is_full_holds_up_no_sender_and_recovers(
             return last == {ResponseCode.SLAVE_NOT_AVAILABLE} or str(last)
 
         wait_until("refused for want of a slave", all_unavailable)
-        # Nobody waits any more; who was waiting then was released with the same answer.
-        assert max(sent.elapsed_s for sent in load.sent_from_now(100)) < 0.5
+        assert {sent.code for sent in load.sent_from_now(100)} <= RELEASED
         alarm = wait_for_event(cluster.slave, "ha_disconnected")
         assert "our own log takes no more" in alarm["reason"], alarm
         shown = {broker["id"]: broker for broker in ha_status(cluster)}[1]["slave"]
         assert "our own log takes no more" in shown["last_error"], shown
-        # Nobody ever waited beyond the deadline of his put.
-        assert max(sent.elapsed_s for sent in load.sent) < SLAVE_TIMEOUT_S + 1.0
-
         filler.unlink()
         wait_until("in sync again", lambda: load.latest(1)[0].code == ResponseCode.SUCCESS)
         load.wait_for_more(100)
         load.stop()
-        assert set(load.codes) <= {0, 11, 12}, load
+        assert set(load.codes) == RELEASED, load
         wait_level(cluster.master, cluster.slave)
         equal(cluster.master, cluster.slave)
         history = History("T")
@@ -196,7 +202,7 @@ def test_c8_a_slave_whose_disk_is_full_holds_up_no_sender_and_recovers(
 
 
 def test_c8_a_slave_that_stops_answering_is_left_behind_and_taken_back(cluster: Cluster) -> None:
-    cluster.start("SYNC_MASTER", slave=True, settings={"slaveTimeout": 1000})
+    cluster.start("SYNC_MASTER", slave=True, settings=PATIENT)
     create_topic(cluster.master.address, cluster.namesrv, "T")
     wait_in_sync(cluster.master)
     load = Load(cluster.master.address, "T", seed=9, senders=2, window=2, pace_s=0.002).start()
@@ -208,9 +214,8 @@ def test_c8_a_slave_that_stops_answering_is_left_behind_and_taken_back(cluster: 
         return last == {ResponseCode.SLAVE_NOT_AVAILABLE} or str(last)
 
     wait_until("refused for want of a slave", all_unavailable)
-    # Nobody waits any more; who was waiting then was released with the same answer.
-    assert max(sent.elapsed_s for sent in load.sent_from_now(100)) < 0.5
-    assert max(sent.elapsed_s for sent in load.sent) < 2.0
+    assert {s.code for s in load.sent_from_now(100)} == {ResponseCode.SLAVE_NOT_AVAILABLE}
+    assert node_status(cluster.master)["puts_waiting"] == 0
 
     def told() -> object:
         events = journal(cluster.master, "ha_in_sync")
@@ -220,6 +225,7 @@ def test_c8_a_slave_that_stops_answering_is_left_behind_and_taken_back(cluster: 
     cluster.slave.process.signal(signal.SIGCONT)
     wait_until("in sync again", lambda: load.latest(1)[0].code == ResponseCode.SUCCESS)
     load.stop()
+    assert set(load.codes) == RELEASED, load
     wait_level(cluster.master, cluster.slave)
     equal(cluster.master, cluster.slave)
     history = History("T")

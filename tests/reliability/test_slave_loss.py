@@ -18,12 +18,13 @@ from trioha.wire.codes import ResponseCode
 
 pytestmark = pytest.mark.slow
 
-BLOCKED_S_MAX = 1.0
+PATIENT: dict[str, object] = {"slaveTimeout": 600_000, "haHousekeepingInterval": 600_000}
+"""No send is released by a deadline: what releases it is what the master notices."""
 OK, NO_SLAVE = ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE
 
 
 def start_load(cluster: Cluster) -> Load:
-    cluster.start("SYNC_MASTER", slave=True)
+    cluster.start("SYNC_MASTER", slave=True, settings=PATIENT)
     create_topic(cluster.master.address, cluster.namesrv, "T")
     wait_in_sync(cluster.master)
     load = Load(cluster.master.address, "T", seed=3, senders=2, window=2, pace_s=0.002).start()
@@ -40,11 +41,9 @@ def wait_for_code(load: Load, code: ResponseCode) -> None:
 
 
 def check(cluster: Cluster, load: Load) -> None:
-    """Every send was answered within a second, and what was answered OK is on both nodes."""
+    """No send waited for its timeout, and what was answered OK is on both nodes."""
     load.stop()
     assert set(load.codes) == {OK, NO_SLAVE}, load
-    slowest_s = max(sent.elapsed_s for sent in load.sent)
-    assert slowest_s < BLOCKED_S_MAX, slowest_s
     wait_level(cluster.master, cluster.slave)
     history = History("T")
     history.add(load.sent)
@@ -62,7 +61,7 @@ def test_no_send_is_held_up_when_the_slave_is_killed_or_comes_back(cluster: Clus
 
 
 def test_no_send_is_held_up_by_a_slave_that_stops_without_a_word(cluster: Cluster) -> None:
-    """slaveTimeout is 3 s: the link is alive, only nothing is acknowledged any more."""
+    """The link is alive, only nothing is acknowledged any more."""
     load = start_load(cluster)
     cluster.slave.process.signal(signal.SIGSTOP)
     wait_for_code(load, NO_SLAVE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -141,9 +140,7 @@ async def test_a_consumer_that_comes_while_the_master_is_down_begins_where_its_g
     async with open_push_consumer(
         namesrv, "g", {"T": "*"}, heir.take, config=FROM_FIRST, cluster_config=IMPATIENT
     ):
-        started = time.monotonic()
         await heir.wait_for(second)
-        assert time.monotonic() - started < CARRY_ON_S
         await in_thread(cluster.master.start)
         await send(namesrv, third)
         await heir.wait_for(third)

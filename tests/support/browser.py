@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import attrs
-from support.toolchain import unavailable
+from support.skips import unavailable
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE_S = 120.0

@@ -27,7 +27,7 @@ import attrs
 from support.go import go_driver, require_go
 from support.java import compiled_classes, java_command, require_java
 from support.processes import REPO, Process, Processes, ProcessFailed
-from support.toolchain import unavailable
+from support.skips import unavailable
 
 CLIENTS = REPO / "tests" / "clients"
 JS = CLIENTS / "js"

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import attrs
-import pytest
 from support.processes import Node
+from support.skips import skip_unless, unavailable
 
 # Small enough that segments, queue files and index files roll in every test.
 TINY_FILES: dict[str, object] = {
@@ -89,7 +89,9 @@ def _keep_synced(folder):
     sync = os.fdatasync
 
     def fdatasync(fd):
-        data = os.pread(fd, os.fstat(fd).st_size, 0)
+        # By its name in /proc: it may have been opened for writing alone.
+        with open("/proc/self/fd/%d" % fd, "rb") as file:
+            data = file.read()
         sync(fd)
         path = os.path.join(folder, str(os.fstat(fd).st_ino))
         part = "%s.%d" % (path, threading.get_ident())
@@ -178,12 +180,11 @@ def small_disk(path: Path, size_bytes: int) -> Iterator[Path]:
     """A file system of its own of limited size, mounted at `path`; the test is skipped without."""
     mount = shutil.which("mount")
     if os.geteuid() != 0 or mount is None:
-        pytest.skip("a file system of limited size needs root and mount(8)")
+        unavailable("a file system of limited size needs root and mount(8)")
     path.mkdir(parents=True)
     command = [mount, "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"tmpfs cannot be mounted here: {done.stderr.strip()}")
+    skip_unless(done.returncode == 0, f"tmpfs cannot be mounted here: {done.stderr.strip()}")
     try:
         yield path
     finally:

@@ -7,7 +7,8 @@ import shutil
 import subprocess
 
 from support.processes import REPO
-from support.toolchain import exclusively, unavailable
+from support.skips import unavailable
+from support.toolchain import exclusively
 
 SOURCES = REPO / "tests" / "interop" / "go"
 TARGET = REPO / "tests" / "interop" / "target"

@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from support.processes import REPO, Node, Process, Processes, free_ports
-from support.toolchain import exclusively, unavailable
+from support.skips import unavailable
+from support.toolchain import exclusively
 
 INTEROP = REPO / "tests" / "interop"
 # Which pom of tests/interop a release comes from.

@@ -79,3 +79,9 @@ class SteeredTransport:
 
     def close(self) -> None:
         self.closed = True
+
+    def peer_has_gone(self) -> bool:
+        return False
+
+    def abort(self) -> None:
+        self.close()

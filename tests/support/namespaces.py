@@ -14,8 +14,8 @@ import subprocess
 from collections.abc import Iterator
 
 import attrs
-import pytest
 from support.processes import Node
+from support.skips import unavailable
 
 PREFIX = "drill"
 
@@ -106,7 +106,7 @@ def listen_at(node: Node, address: str) -> None:
 def open_net(count: int) -> Iterator[Net]:
     """`count` hosts; the test is skipped where namespaces cannot be made."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("networks that can be cut need root and iproute2")
+        unavailable("networks that can be cut need root and iproute2")
     serial = os.getpid() % 250
     network, bridge = f"10.77.{serial}", f"{PREFIX}-{serial}"
     hosts = [
@@ -116,7 +116,7 @@ def open_net(count: int) -> Iterator[Net]:
     try:
         _ip("link", "add", bridge, "type", "bridge")
     except AssertionError as error:
-        pytest.skip(f"no bridge can be made here: {error}")
+        unavailable(f"no bridge can be made here: {error}")
     try:
         _ip("addr", "add", f"{network}.1/24", "dev", bridge)
         _ip("link", "set", bridge, "up")

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -127,11 +127,19 @@ class Outcome:
     err: str
 
 
-def run_trioha(*arguments: str, within_s: float = COMMAND_S, **environment: str) -> Outcome:
-    """Run a `trioha` command to its end. No user ever sees a traceback."""
+def run_trioha(
+    *arguments: str,
+    within_s: float = COMMAND_S,
+    prefix: Sequence[str] = (),
+    **environment: str,
+) -> Outcome:
+    """Run a `trioha` command to its end. No user ever sees a traceback.
+
+    `prefix` comes before the command: see `support.namespaces.Host.prefix`.
+    """
     env = {key: value for key, value in os.environ.items() if not key.startswith("TRIOHA_")}
     done = subprocess.run(
-        [sys.executable, "-m", "trioha", *arguments],
+        [*prefix, sys.executable, "-m", "trioha", *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

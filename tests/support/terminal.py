@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
-from support.toolchain import unavailable
+from support.skips import unavailable
 
 _serials = itertools.count(1)
 PATIENCE_S = 60.0

@@ -1,22 +1,11 @@
-"""What peers of other languages need: a reason where it is missing, one builder at a time."""
+"""Builds peers of other languages, one builder at a time."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
-
-import pytest
-
-
-def unavailable(reason: str) -> NoReturn:
-    """Skip the test, saying why; in CI fail instead."""
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @contextlib.contextmanager

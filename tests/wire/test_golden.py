@@ -32,7 +32,7 @@ from trioha.wire.bodies import (
     topic_table_from_dict,
     topic_table_to_dict,
 )
-from trioha.wire.codes import VERSION_V4_9_4, SerializeType
+from trioha.wire.codes import VERSION_V4_9_4, ResponseCode, SerializeType
 from trioha.wire.ha_frames import REPORT, TRANSFER_HEADER
 from trioha.wire.heartbeat import ConsumerData, HeartbeatData
 from trioha.wire.message_id import decode_message_id
@@ -220,23 +220,38 @@ def test_pulled_records_are_encoded_to_the_byte_as_java_stored_them(name: str) -
     assert encode_again(records) == body
 
 
-@pytest.mark.parametrize("name", names("*/11-PULL_MESSAGE*.response.bin"))
+REFUSED_PULLS = names("*/11-PULL_MESSAGE-25.response.bin")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in names("*/11-PULL_MESSAGE*.response.bin") if name not in REFUSED_PULLS]
+)
 def test_a_pull_answer_carries_all_four_offsets(name: str) -> None:
     command = recorded(name)
+    assert command.code in (0, 19, 20)
     fields = ("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset")
-    if command.code in (0, 19, 20, 21):
-        assert all(command.ext_int(field) >= 0 for field in fields)
+    assert all(command.ext_int(field) >= 0 for field in fields)
+
+
+@pytest.mark.parametrize("name", REFUSED_PULLS)
+def test_a_pull_that_the_broker_could_not_judge_carries_no_offset(name: str) -> None:
+    command = recorded(name)
+    assert command.code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+    assert not command.ext_fields
 
 
 @pytest.mark.parametrize("name", names("*/*0-SEND_*.response.bin"))
-def test_a_send_answer_names_the_place_of_the_record(name: str) -> None:
+def test_a_send_answer_names_the_place_of_every_record(name: str) -> None:
     command = recorded(name)
-    first = command.ext_str("msgId").split(",")[0]
-    if command.code == 0 and first:
-        host, port, offset = decode_message_id(first)
-        assert (host, command.ext_int("queueOffset") >= 0) == ("127.0.0.1", True)
-        assert port > 0
-        assert offset >= 0
+    assert command.code == ResponseCode.SUCCESS
+    assert command.ext_int("queueOffset") >= 0
+    places = [decode_message_id(one) for one in command.ext_str("msgId").split(",")]
+    # A batch under the code of a single send is answered with one id.
+    assert len(places) == (3 if "SEND_BATCH" in name else 1)
+    assert all(host == "127.0.0.1" and port > 0 for host, port, _ in places)
+    offsets = [offset for _, _, offset in places]
+    assert offsets == sorted(set(offsets))
+    assert offsets[0] >= 0
 
 
 def test_the_masters_stream_is_gapless_and_made_of_records() -> None:

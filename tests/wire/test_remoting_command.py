@@ -264,6 +264,14 @@ def test_lying_lengths_are_refused(frame: bytes) -> None:
         decode_frame(frame)
 
 
+def test_a_frame_with_a_byte_more_or_less_than_it_says_is_refused() -> None:
+    frame = json_frame(b'{"code":1}', b"body")
+    assert decode_frame(frame).body_bytes() == b"body"
+    for lying in (frame + b"!", frame[:-1]):
+        with pytest.raises(RemoteProtocolError, match="lengths lie"):
+            decode_frame(lying)
+
+
 @given(commands(), st.lists(st.tuples(st.integers(0, 400), st.integers(1, 255)), max_size=4))
 def test_a_damaged_frame_is_read_or_refused_and_can_be_answered(
     command: RemotingCommand, damages: list[tuple[int, int]]

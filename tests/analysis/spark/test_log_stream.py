@@ -1,14 +1,16 @@
 """The streaming reader on logs that grow: first alone, then under a running query."""
 
+# ruff: noqa: E402 (what is imported below the skip needs the extra)
+
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.skips import importable, skip_unless
 
-pytest.importorskip("pyspark", reason="needs the extra spark")
-pytest.importorskip("pyarrow", reason="needs the extra spark")
+skip_unless(importable("pyarrow", "pyspark"), "needs the extra spark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from pyspark.sql.types import LongType, StructField, StructType

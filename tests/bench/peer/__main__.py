@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import pytest
 from bench.peer.chart import bars_of, chart_parts, make_chart
 from bench.peer.nodes import BROKER_HEAP, Runtime
 from bench.peer.report import make_section, replace_section
@@ -39,6 +38,7 @@ from bench.peer.shortfalls import load_shortfalls
 from bench.peer.summary import summarize
 from support.java import INTEROP, require_java
 from support.processes import REPO
+from support.skips import Unavailable
 
 PAGE = REPO / "docs" / "benchmarks.md"
 OUT = REPO / "target" / "bench-peer" / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
@@ -250,7 +250,7 @@ def check_tools() -> None:
     """Errors: SystemExit that names what is missing."""
     try:
         require_java()
-    except (pytest.skip.Exception, pytest.fail.Exception) as error:
+    except Unavailable as error:
         raise SystemExit(str(error)) from None
     if shutil.which("javac") is None:
         raise SystemExit("javac is not installed")

@@ -1,0 +1,160 @@
+"""The gate, and the campaigns before a release.
+
+.ci/run                     everything that must hold, from an empty checkout, in half an hour
+.ci/run STEP ...            some of its steps
+.ci/run release             the campaigns at full size; a run that was stopped goes on where it was
+.ci/run release PART ...    some of its parts, once more
+.ci/run release --list      what there is, and how long each took when it was timed
+.ci/run timings             keep the last run's timings as those that the next is compared with
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+from gate import plan, prepare, timings
+from gate.passed import PassedParts, state_of_checkout
+from gate.running import OUT, ROOT, kill_all
+from gate.steps import Steps, say
+
+KEPT = ROOT / ".ci" / "timings"
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog=".ci/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("words", nargs="*", metavar="STEP")
+    parser.add_argument("--list", action="store_true", help="only say what there is")
+    parser.add_argument("--again", action="store_true", help="forget which parts have passed")
+    options = parser.parse_args(words)
+    tier, names = "gate", list(options.words)
+    if names[:1] == ["release"]:
+        tier, names = "release", names[1:]
+    if names == ["timings"]:
+        return keep_timings()
+    try:
+        steps = plan.named(plan.RELEASE if tier == "release" else plan.GATE, names)
+    except ValueError as error:
+        parser.error(str(error))
+    if options.list:
+        print("\n".join(listing(steps if names else plan.TIERS[tier], timings.load(kept(tier)))))
+        return 0
+    if tier == "release":
+        return run_release(steps if names else plan.RELEASE, again=options.again or bool(names))
+    return run_gate(steps if names else plan.GATE)
+
+
+def run_gate(steps: tuple[plan.Step, ...]) -> int:
+    """Run all of them, whatever fails on the way; only without packages nothing can be judged."""
+    run = Steps("gate")
+    for step in steps:
+        run.carry_out(step)
+        if step != plan.STATIC:
+            run.join()
+        if step == plan.SETUP and not prepare.STAMP.exists():
+            break
+    run.join()
+    return account(run, "gate")
+
+
+def run_release(steps: tuple[plan.Step, ...], *, again: bool) -> int:
+    """Run the parts that have not passed for the sources as they are."""
+    passed = PassedParts(OUT / "passed", state_of_checkout())
+    if again:
+        for step in steps:
+            passed.forget(step.name)
+    run = Steps("release")
+    for step in steps:
+        if step.name in passed:
+            say(f"{step.name}: has passed for these sources")
+            continue
+        held = run.carry_out(step)
+        save_times(run, "release")
+        if step == plan.SETUP:
+            if held:
+                continue
+            break  # a release needs everything
+        if step == plan.STATIC:
+            held = run.join()
+        if held:
+            passed.add(step.name)
+    return account(run, "release")
+
+
+def account(run: Steps, tier: str) -> int:
+    """Print tables and totals; return the exit code."""
+    outcome = run.outcome
+    last = timings.load(kept(tier))
+    save_times(run, tier)
+    say("timings, beside those that were kept")
+    for table in (timings.slowest_table, timings.folder_table, timings.step_table):
+        print("\n".join(table(outcome.times, last)), end="\n\n")
+    print("\n".join(["skipped:", *outcome.skips] if outcome.skips else ["skipped: nothing"]))
+    if outcome.failures:
+        say("FAILED")
+        print("\n".join(outcome.failures))
+    else:
+        say("all held")
+    print(outcome.line, flush=True)
+    return 1 if outcome.failures else 0
+
+
+def save_times(run: Steps, tier: str) -> None:
+    """Save the times of steps that held, beside those of runs before it."""
+    now = {name: run.outcome.times[name] for name in run.outcome.held}
+    timings.save(last_run(tier), timings.merged(timings.load(last_run(tier)), now))
+
+
+def listing(steps: tuple[plan.Step, ...], times: timings.Run) -> list[str]:
+    """Return a line for each step, with how long it took when it was timed."""
+    lines = [f"{'part':<14}{'tests':>7}{'minutes':>11}{'of CPU':>8}  what"]
+    wall_s = cpu_s = 0.0
+    for step in steps:
+        known = times.get(step.name)
+        if known is None:
+            lines.append(f"{step.name:<14}{'-':>7}{'not timed':>11}{'':>8}  {step.what}")
+            continue
+        wall_s += known.wall_s
+        cpu_s += known.cpu_s
+        lines.append(
+            f"{step.name:<14}{known.passed or '-':>7}{known.wall_s / 60:>11.1f}"
+            f"{known.cpu_s / 60:>8.1f}  {step.what}"
+        )
+    lines.append(f"{'':<14}{'':>7}{wall_s / 60:>11.1f}{cpu_s / 60:>8.1f}  of those timed")
+    return lines
+
+
+def keep_timings() -> int:
+    """Take over the steps that the last runs timed; the others stay as they were."""
+    for tier in plan.TIERS:
+        now = timings.load(last_run(tier))
+        if now:
+            timings.save(kept(tier), timings.merged(timings.load(kept(tier)), now))
+            print(f"{kept(tier)}: {', '.join(now)}")
+    return 0
+
+
+def kept(tier: str) -> Path:
+    """Return the path of the timings that a run is compared with."""
+    return KEPT / f"{tier}.json"
+
+
+def last_run(tier: str) -> Path:
+    return OUT / f"timings-{tier}.json"
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        sys.exit(main(sys.argv[1:]))
+    finally:
+        kill_all()

@@ -1,0 +1,175 @@
+"""The plans of the gate and of a release: steps, paths, limits, allowed skips. No I/O.
+
+A step is a pytest run, a command, or one of the jobs in `__main__`. The limits of the gate's steps
+add up to less than its own, so that a step that hangs does not cost the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Build = Literal["pure", "compiled"]
+
+GATE_LIMIT_S = 90 * 60
+GRACE_S = 30
+"""Time for a step that is over its limit to write its report, before it is killed."""
+
+COMPILED_PATHS = (
+    "tests/wire",
+    "tests/remoting",
+    "tests/ha",
+    "tests/store",
+    "tests/broker",
+    "tests/services",
+    "tests/client",
+    "tests/namesrv",
+    "tests/dledger",
+    "tests/test_compiled.py",
+)
+"""Tests of packages that hold compiled modules, or are built on them."""
+
+REAL_PATHS = (
+    "tests/failover_drills",
+    "tests/raft_drills",
+    "tests/reliability",
+    "tests/analysis",
+    "tests/client",
+    "tests/clients",
+    "tests/console",
+    "tests/interop",
+    "tests/peers",
+    "tests/services",
+    "tests/test_compiled.py",
+    "tests/ci",
+    "tests/test_mutation_probe.py",
+)
+"""Tests of real processes: the folders with tests marked `slow` or `interop`."""
+
+SIMULATION_PATHS = ("tests/sim",)
+
+QUICK = "not slow and not interop"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One part of a run. Without a subclass: the job of that name in `__main__`."""
+
+    name: str
+    what: str
+    limit_s: int
+
+
+@dataclass(frozen=True)
+class Tests(Step):
+    """One pytest run."""
+
+    marker: str = ""
+    paths: tuple[str, ...] = ("tests",)
+    build: Build = "compiled"
+    test_limit_s: int = 300
+    allowed_skips: tuple[str, ...] = ()
+    """Node ids of tests that may be skipped even where CI is set."""
+
+
+@dataclass(frozen=True)
+class Script(Step):
+    """One command in the repository's root, with the virtual environment's programs first."""
+
+    command: tuple[str, ...] = ()
+
+
+SETUP = Step("setup", "the virtual environment, programs, rights", 420)
+STATIC = Step("static", "style, types, direction of imports", 540)
+BUILD = Step("build", "the wheel and a demo from it, stock clients, compiled modules", 540)
+SAME_FILES = Step("files", "the checkout is as it was", 60)
+
+GATE: tuple[Step, ...] = (
+    SETUP,
+    STATIC,
+    BUILD,
+    Tests("quick", "tests without real clusters, plain Python", 780, QUICK, build="pure"),
+    Tests("compiled", "the same where compiled modules are", 540, QUICK, COMPILED_PATHS),
+    Tests("simulations", "drawn seeds, known faults", 420, "slow", SIMULATION_PATHS),
+    Tests(
+        "real", "real processes, stock clients, Java, Spark", 2280, "slow or interop", REAL_PATHS
+    ),
+    SAME_FILES,
+)
+
+_HOUR_S = 3600
+_RELEASE_TEST_S = 50 * 60
+
+
+def _real(name: str, what: str, hours: float, *folders: str) -> Tests:
+    paths = tuple(f"tests/{folder}" for folder in folders)
+    limit_s = int(hours * _HOUR_S)
+    return Tests(name, what, limit_s, "slow or interop", paths, test_limit_s=_RELEASE_TEST_S)
+
+
+RELEASE: tuple[Step, ...] = (
+    SETUP,
+    STATIC,
+    BUILD,
+    Tests(
+        *("quick", "tests without real clusters, plain Python", _HOUR_S, QUICK),
+        build="pure",
+        test_limit_s=_RELEASE_TEST_S,
+    ),
+    Tests(
+        *("compiled", "all of them again, compiled", _HOUR_S, QUICK),
+        test_limit_s=_RELEASE_TEST_S,
+    ),
+    Tests(
+        *("simulations", "all seeds of replica sets and Raft groups, known faults", 6 * _HOUR_S),
+        *("slow", SIMULATION_PATHS),
+        test_limit_s=5 * _HOUR_S,
+    ),
+    _real("members", "whole Raft members on virtual time", 1, "services"),
+    _real("switches", "switches under load, a fault at every step", 2, "failover_drills"),
+    _real("groups", "a hundred faults in real Raft groups, controls of the rig", 2, "raft_drills"),
+    _real("reliability", "kill rounds, damage, failing disks, bad clients", 2, "reliability"),
+    _real("analysis", "every report on both engines, Spark clusters", 2, "analysis"),
+    _real(
+        *("clients", "stock clients, the console in a terminal, hostile peers", 1),
+        *("client", "clients", "console", "peers", "test_compiled.py"),
+        *("ci", "test_mutation_probe.py"),
+    ),
+    _real("interop", "Java brokers, Java and Go clients, Prometheus", 2, "interop"),
+    Script(
+        *("100-switches", "100 switches of each kind", 2 * _HOUR_S),
+        ("just", "drill", "--rounds", "100"),
+    ),
+    Script(
+        *("1000-faults", "1,000 faults in real Raft groups", 6 * _HOUR_S),
+        ("just", "raft-drill", "--rounds", "1000"),
+    ),
+    Script(
+        *("mutations", "small faults put into the product are noticed", 6 * _HOUR_S),
+        ("python", "tests/mutation_probe.py"),
+    ),
+    Script(
+        *("coverage", "branch coverage of the gate's tests, into docs/testing.md", 4 * _HOUR_S),
+        ("just", "coverage"),
+    ),
+    SAME_FILES,
+)
+
+TIERS = {"gate": GATE, "release": RELEASE}
+
+
+def named(steps: tuple[Step, ...], names: list[str]) -> tuple[Step, ...]:
+    """Return these steps in the plan's order. Errors: ValueError for an unknown name."""
+    known = [step.name for step in steps]
+    for name in names:
+        if name not in known:
+            raise ValueError(f"unknown step {name!r}; there are {', '.join(known)}")
+    return tuple(step for step in steps if step.name in names)
+
+
+def limit_of(steps: tuple[Step, ...]) -> int:
+    """Return the seconds that the steps may take together, with the grace of each.
+
+    `static` runs beside `build`, which may take as long.
+    """
+    return sum(step.limit_s + GRACE_S for step in steps if step != STATIC)

@@ -1,0 +1,110 @@
+"""The gate and a release from the first line to the last, with plans of a few small commands."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from gate import __main__ as program
+from gate import plan, prepare, steps
+from gate.plan import Script, Step
+from gate.running import CommandFailed, environment
+from support.processes import REPO
+
+
+@pytest.fixture(autouse=True)
+def _out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (program, steps):
+        monkeypatch.setattr(module, "OUT", tmp_path / "out")
+    monkeypatch.setattr(program, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(program, "state_of_checkout", lambda: "abc")
+    monkeypatch.setattr(prepare, "set_up", lambda budget: None)
+
+
+def script(name: str, text: str) -> Script:
+    return Script(name, f"tries {name}", 60, (sys.executable, "-c", text))
+
+
+def plan_of(monkeypatch: pytest.MonkeyPatch, tier: str, *chosen: Step) -> None:
+    monkeypatch.setattr(plan, tier.upper(), chosen)
+    monkeypatch.setitem(plan.TIERS, tier, chosen)
+
+
+def test_the_last_line_of_a_gate_that_holds(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plan_of(monkeypatch, "gate", script("one", "print('fine')"))
+    assert program.main([]) == 0
+    out = capfd.readouterr().out
+    assert "\n== one: tries one\nfine\n" in out
+    assert out.endswith("skipped: nothing\n\n== all held\n0 passed, 0 failed, 0 skipped\n")
+
+
+def test_a_gate_goes_on_after_a_step_that_failed_and_fails(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plan_of(monkeypatch, "gate", script("one", "raise SystemExit(4)"), script("two", "print(2)"))
+    assert program.main([]) == 1
+    out = capfd.readouterr().out
+    assert "== two: tries two\n2\n" in out
+    assert "== FAILED\none: exit code 4: " in out
+    assert out.endswith("\n0 passed, 1 failed, 0 skipped\n")
+
+
+def test_a_test_that_fails_fails_the_gate_and_is_counted_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "test_it.py").write_text("def test_a(): pass\n\ndef test_b(): assert not 'true'\n")
+    (tmp_path / "pytest.ini").touch()
+    monkeypatch.setattr(prepare, "compile_modules", lambda budget: None)
+    plan_of(
+        monkeypatch,
+        "gate",
+        plan.Tests("real", "two tests", 60, "not slow", (f"{tmp_path}", "-p", "support.skips")),
+    )
+    monkeypatch.setattr(steps, "environment", with_tests_on_the_path)
+    assert program.main([]) == 1
+    out = capfd.readouterr().out
+    assert "real: 1 passed, 1 failed, 0 skipped" in out
+    assert "real: pytest's exit code 1: " in out
+    assert out.endswith("\n1 passed, 1 failed, 0 skipped\n")
+
+
+def with_tests_on_the_path(**changes: str) -> dict[str, str]:
+    return environment(PYTHONPATH=str(REPO / "tests"), **changes)
+
+
+def test_a_release_goes_on_with_the_parts_that_have_not_passed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    good = script("good", "print('ran good')")
+    bad = script("bad", f"import os, sys; sys.exit(not os.path.exists({str(tmp_path / 'ok')!r}))")
+    plan_of(monkeypatch, "release", plan.SETUP, good, bad)
+    assert program.main(["release"]) == 1
+    assert "ran good" in capfd.readouterr().out
+    (tmp_path / "ok").touch()
+    assert program.main(["release"]) == 0
+    out = capfd.readouterr().out
+    assert "ran good" not in out
+    assert "== good: has passed for these sources" in out
+    assert program.main(["release", "good"]) == 0
+    assert "ran good" in capfd.readouterr().out
+    # The list knows how long each took, once the timings are kept.
+    assert program.main(["timings"]) == 0
+    assert program.main(["release", "--list"]) == 0
+    assert "0.0     0.0  tries good" in capfd.readouterr().out
+
+
+def test_a_release_ends_where_the_set_up_fails(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def lacks_everything(budget: object) -> None:
+        raise CommandFailed("no tmux")
+
+    monkeypatch.setattr(prepare, "set_up", lacks_everything)
+    plan_of(monkeypatch, "release", plan.SETUP, script("one", "print('ran')"))
+    assert program.main(["release"]) == 1
+    out = capfd.readouterr().out
+    assert "ran" not in out.splitlines()
+    assert "setup: no tmux" in out

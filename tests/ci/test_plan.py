@@ -1,0 +1,76 @@
+"""The plan of the gate: limits, and that no test lies where no step looks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from gate import plan
+from support.processes import REPO
+
+TESTS = REPO / "tests"
+_REAL = re.compile(r"mark\.(slow|interop)\b")
+
+
+def files_with_real_tests() -> list[Path]:
+    """Files with tests that the quick steps leave out; a conftest marks its whole folder."""
+    found = []
+    for path in TESTS.rglob("*.py"):
+        if path.name.startswith(("test_", "conftest")) and _REAL.search(path.read_text()):
+            found.append(path.parent if path.name == "conftest.py" else path)
+    assert len(found) > 20
+    return found
+
+
+def steps_that_run(path: Path, steps: tuple[plan.Step, ...]) -> list[str]:
+    """Names of the steps that run the slow tests of a file."""
+    name = str(path.relative_to(REPO))
+    return [
+        step.name
+        for step in steps
+        if isinstance(step, plan.Tests)
+        and step.marker != plan.QUICK
+        and any(name == each or name.startswith(f"{each}/") for each in step.paths)
+    ]
+
+
+@pytest.mark.parametrize("tier", plan.TIERS)
+def test_every_file_with_real_tests_is_in_one_step(tier: str) -> None:
+    steps = plan.TIERS[tier]
+    lost = {path: steps_that_run(path, steps) for path in files_with_real_tests()}
+    assert {path: names for path, names in lost.items() if len(names) != 1} == {}
+
+
+@pytest.mark.parametrize("tier", plan.TIERS)
+def test_every_path_of_a_step_is_there(tier: str) -> None:
+    for step in plan.TIERS[tier]:
+        if isinstance(step, plan.Tests):
+            assert [path for path in step.paths if not (REPO / path).exists()] == []
+
+
+def test_the_limits_of_the_gates_steps_add_up_to_less_than_its_own() -> None:
+    assert plan.limit_of(plan.GATE) < plan.GATE_LIMIT_S
+    assert plan.STATIC.limit_s <= plan.BUILD.limit_s
+
+
+@pytest.mark.parametrize("tier", plan.TIERS)
+def test_a_test_is_over_its_limit_before_its_step_is(tier: str) -> None:
+    steps = [step for step in plan.TIERS[tier] if isinstance(step, plan.Tests)]
+    assert all(step.test_limit_s < step.limit_s for step in steps)
+
+
+def test_allowed_skips_name_tests_that_exist() -> None:
+    for steps in plan.TIERS.values():
+        for step in steps:
+            for nodeid in step.allowed_skips if isinstance(step, plan.Tests) else ():
+                path, _, name = nodeid.partition("::")
+                assert f"def {name.partition('[')[0]}(" in (REPO / path).read_text(), nodeid
+
+
+def test_steps_are_chosen_by_name_in_the_order_of_the_plan() -> None:
+    chosen = plan.named(plan.GATE, ["files", "quick"])
+    assert [step.name for step in chosen] == ["quick", "files"]
+    assert plan.named(plan.GATE, []) == ()
+    with pytest.raises(ValueError, match="unknown step 'slow'; there are setup, static"):
+        plan.named(plan.GATE, ["slow"])

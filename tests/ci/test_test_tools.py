@@ -1,0 +1,193 @@
+"""Skips, sizes and time limits of the tests, each seen from a pytest of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from support import sizes
+from support.processes import REPO
+
+pytest_plugins = ["pytester"]
+
+Say = Callable[..., str]
+
+SKIPS = """
+import pytest
+from support.skips import skip_unless
+
+def test_asks():
+    skip_unless(False, "no moon here")
+
+@pytest.fixture
+def moon():
+    skip_unless(False, "no moon here")
+
+def test_asks_in_a_fixture(moon):
+    pass
+
+def test_skips_by_itself():
+    pytest.skip("not today")
+
+@pytest.mark.skipif(True, reason="not today")
+def test_is_marked():
+    pass
+
+@pytest.mark.xfail
+def test_may_fail():
+    assert False
+
+def test_needs_a_module():
+    pytest.importorskip("no_such_module")
+"""
+
+
+@pytest.fixture
+def say(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Say:
+    """Run a file of tests with one of our plugins; returns what pytest printed."""
+
+    def run(text: str, *options: str, plugin: str = "support.skips", is_ci: bool = False) -> str:
+        monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+        monkeypatch.setenv("CI", "1" if is_ci else "")
+        monkeypatch.setenv("PYTHONPATH", str(REPO / "tests"))
+        pytester.makepyfile(test_it=text)
+        words = ("-q", "-ra", "-p", plugin, "-p", "no:warnings", *options, "test_it.py")
+        # A time limit within a time limit: in a process of its own.
+        apart = plugin == "support.timeouts"
+        runner = pytester.runpytest_subprocess if apart else pytester.runpytest_inprocess
+        return str(runner(*words).stdout)
+
+    return run
+
+
+def test_on_a_laptop_skips_are_listed(say: Say) -> None:
+    said = say(SKIPS)
+    assert "5 skipped, 1 xfailed" in said
+    assert "test_it.py:4: support.skips.Unavailable: no moon here" in said
+
+
+def test_in_the_gate_every_skip_is_a_failure(say: Say) -> None:
+    said = say(SKIPS, is_ci=True)
+    assert "4 failed, 2 errors" in said
+    assert said.count("the gate allows no skip here (see support.skips): no moon here") >= 2
+    assert "skipped by another way than support.skips.skip_unless: " in said
+
+
+def test_an_allowed_skip_is_one(say: Say) -> None:
+    said = say(SKIPS, "--allow-skip=test_it.py::test_asks", "-k", "test_asks", is_ci=True)
+    assert "1 skipped, 4 deselected, 1 error" in said
+
+
+def test_an_allowed_skip_has_to_be_ours(say: Say) -> None:
+    allowed = "--allow-skip=test_it.py::test_skips_by_itself"
+    said = say(SKIPS, allowed, "-k", "test_skips_by_itself", is_ci=True)
+    assert "1 failed" in said
+
+
+def test_a_module_that_skips_itself_fails_in_the_gate(say: Say) -> None:
+    text = 'from support.skips import skip_unless\nskip_unless(False, "no moon")\n'
+    assert "1 skipped" in say(text)
+    said = say(text, is_ci=True)
+    assert "1 error" in said
+    assert "no moon" in said
+
+
+TRIO_HANGS = """
+import trio
+
+def test_hangs():
+    async def nap(task_status):
+        task_status.started()
+        try:
+            await trio.sleep_forever()
+        finally:
+            print("unwound")
+
+    async def main():
+        async with trio.open_nursery() as nursery:
+            await nursery.start(nap, name="ha.read[10.0.0.2]")
+
+    trio.run(main)
+
+def test_after():
+    trio.run(trio.sleep, 0)
+"""
+ASYNCIO_HANGS = """
+import asyncio
+
+async def nap():
+    await asyncio.Event().wait()
+
+def test_hangs():
+    async def main():
+        await asyncio.gather(asyncio.create_task(nap(), name="screen"))
+
+    asyncio.run(main())
+"""
+
+
+def test_a_test_that_hangs_shows_the_tree_of_its_tasks(say: Say) -> None:
+    said = say(TRIO_HANGS, "--timeout=1", plugin="support.timeouts")
+    assert "1 failed, 1 passed" in said
+    assert "FAILED test_it.py::test_hangs - Failed: no end within 1 s (pytest-timeout)" in said
+    assert "unwound" in said
+    assert "-- thread MainThread" in said
+    assert "ha.read[10.0.0.2]" in said
+    assert "in test_hangs.<locals>.nap" in said
+    assert "trio/_timeouts.py" in said
+
+
+def test_a_test_that_hangs_on_asyncio_shows_its_tasks_too(say: Say) -> None:
+    said = say(ASYNCIO_HANGS, "--timeout=1", plugin="support.timeouts")
+    assert "1 failed" in said
+    assert "-- asyncio's tasks" in said
+    assert "in nap" in said
+
+
+def test_the_tier_is_the_gate_unless_a_release_is_asked_for() -> None:
+    assert sizes.tier_of({}) == "gate"
+    assert sizes.tier_of({"TEST_TIER": ""}) == "gate"
+    assert sizes.tier_of({"TEST_TIER": "release"}) == "release"
+    with pytest.raises(ValueError, match="'relase', and must be gate or release"):
+        sizes.tier_of({"TEST_TIER": "relase"})
+
+
+def test_the_gates_sizes_are_those_that_fit_its_time() -> None:
+    program = "from support.sizes import *; print(RAFT_SEEDS, MEMBER_SEEDS, len(PLANNED_STEPS))"
+    found = {}
+    for tier in ("gate", "release"):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "TEST_TIER": tier, "PYTHONPATH": str(REPO / "tests")},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found[tier] = done.stdout.split()
+    assert found == {"gate": ["200", "12", "2"], "release": ["2000", "60", "7"]}
+
+
+def test_seeds_come_from_the_commit_and_differ_from_kind_to_kind() -> None:
+    first = sizes.drawn_seeds("raft", 200, "0123abc")
+    assert first == sizes.drawn_seeds("raft", 200, "0123abc")
+    assert len(first) == 200
+    assert first.start % 200 == 0
+    others = [sizes.drawn_seeds("pair", 200, "0123abc"), sizes.drawn_seeds("raft", 200, "0123abd")]
+    assert first not in others
+
+
+def test_a_test_for_releases_is_deselected_otherwise() -> None:
+    path = "tests/raft_drills/test_controls.py"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:xdist", path],
+        cwd=REPO,
+        env={**os.environ, "TEST_TIER": "gate"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert re.search(r"no tests collected \(\d+ deselected\)", done.stdout), done.stdout

@@ -66,6 +66,7 @@ EVENTS: Mapping[str, EventKind] = {
     "role": _info("role", "broker_id", "version", "heartbeat_interval_ms", "heartbeat_limit_ms"),
     "epoch_began": _info("epoch", "start_offset", "sync"),
     "confirmed": _info("epoch", "reason"),
+    "promised": _info("epoch"),
     "fenced": _warning("epoch", "reason"),
     "failover_ticket": _info("ticket", "operator", "origin"),
     "failover_ticket_ended": _info("ticket", "phase", "reason"),
@@ -80,6 +81,9 @@ EVENTS: Mapping[str, EventKind] = {
     # The store.
     "recovery_started": _info("clean"),
     "recovery_finished": _info("clean", "cut_bytes", "records", "elapsed_ms", "max_phy_offset"),
+    "checkpoint_garbled": _warning("file"),
+    "queues_rebuilt": _warning("count", "first", "reason", "elapsed_ms"),
+    "index_rebuilt": _warning("reason"),
     "log_truncated": _warning("from_offset", "to_offset", "reason"),
     "log_cut": _warning("from_offset", "to_offset", "epoch", "kept"),
     "segment_deleted": _info("file", "reason"),

@@ -24,6 +24,7 @@ class SlowControl:
     def __init__(self) -> None:
         self.done: Callable[[str], None] | None = None
         self.left = 0
+        self.suspended = ""
 
     def target_holds(self, log_offset: int, metadata_position: int) -> None:
         pass
@@ -43,14 +44,18 @@ class SlowControl:
 
     def hand_over(self, target: Peer, epoch: int, ticket_id: str) -> None: ...
 
+    def promise(self, epoch: int, nonce: bytes) -> None: ...
+
     def promote(self, promotion: Promotion, done: Callable[[str], None]) -> None:
         self.done = done
 
     def follow(self, master: Peer, epoch: int, nonce: bytes) -> None: ...
 
-    def suspend_following(self, reason: str) -> None: ...
+    def suspend_following(self, reason: str) -> None:
+        self.suspended = reason
 
-    def follow_again(self) -> None: ...
+    def follow_again(self) -> None:
+        self.suspended = ""
 
     def left_alone(self) -> None:
         self.left += 1
@@ -99,3 +104,18 @@ def test_a_ticket_whose_time_passed_during_the_promotion_ends_after_it() -> None
     processor.on_time(at(5001))
     assert held() is None
     assert control.left == 1
+
+
+def test_a_forced_ticket_suspends_a_node_until_the_master_it_promised_names_itself() -> None:
+    control = SlowControl()
+    processor = FailoverProcessor("broker-a", control, RecordedEvents(), lambda: None)
+    body = {"ticket_id": TICKET, "broker_name": "broker-a", "operator": "anna", "ttl_ms": 1000}
+    command = RemotingCommand(
+        RequestCode.FAILOVER_TICKET, body=msgpack.packb({**body, "forced": True})
+    )
+    processor.handlers()[RequestCode.FAILOVER_TICKET](FakeChannel(), command, at(0))
+    for nonce in (b"", b"another!"):
+        processor.master_announced(nonce)
+        assert control.suspended == "anna fails this broker over"
+    processor.master_announced(bytes.fromhex(TICKET))
+    assert not control.suspended

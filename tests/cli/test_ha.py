@@ -81,6 +81,10 @@ def test_nobody_registered_is_said() -> None:
     assert "No broker is registered" in status_in_words([])
 
 
+def stuck(**changes: Any) -> dict[str, Any]:
+    return {**SLAVE, "slave": {"state": "PAUSED", "needs_resync": True}, "home_id": 1, **changes}
+
+
 @pytest.mark.parametrize(
     ("brokers", "says"),
     [
@@ -122,6 +126,10 @@ def test_nobody_registered_is_said() -> None:
             "its log ends at 1000, its master's begins at 2000: what lies between is gone",
         ),
         (
+            [broker(log_epoch=1), stuck(log_epoch=1)],
+            "needs `trioha ha resync broker-a --id 1`",
+        ),
+        (
             [broker(absent=[{"host": "10.0.0.9", "last_error": "reset", "last_error_age_s": 3.0}])],
             "the slave at 10.0.0.9 is gone since 3.0 s: reset",
         ),
@@ -135,6 +143,26 @@ def test_problems_are_told_in_plain_words(brokers: list[dict[str, Any]], says: s
     text = status_in_words(brokers)
     assert says in text
     assert "All is well." not in text
+
+
+@pytest.mark.parametrize(
+    "brokers",
+    [
+        [broker(max_phy_offset=0, log_epoch=1), stuck(log_epoch=1)],
+        [broker(log_epoch=1), stuck(log_epoch=2)],
+        [broker(log_epoch=1), stuck(log_epoch=1, max_phy_offset=1001)],
+        [
+            broker(log_epoch=1, max_phy_offset=9000),
+            stuck(slave={"state": "PAUSED", "needs_resync": True, "holds_more": True}),
+        ],
+        [broker(min_phy_offset=2000, max_phy_offset=9000, log_epoch=1), stuck(log_epoch=2)],
+    ],
+)
+def test_no_advice_sets_the_longer_log_aside(brokers: list[dict[str, Any]]) -> None:
+    text = status_in_words(brokers)
+    assert "resync" not in text
+    assert "may be the only copy" in text
+    assert "`trioha failover broker-a --to 1`" in text
 
 
 def columns(text: str, head: str) -> dict[str, str]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
+import pytest
 import trio
 from click.testing import CliRunner, Result
 from support.live_set import SUCCESS, level, live_set
 
 from trioha.cli import cli
+from trioha.client import open_admin
 from trioha.config import BrokerRole
+from trioha.errors import CommandError
 
 
 async def run(*arguments: str) -> Result:
@@ -83,3 +87,40 @@ async def test_a_slave_copies_its_masters_log_anew_when_an_operator_says_so(
             refused = await run(*arguments, broker_id, "--yes")
             assert refused.exit_code == 1
             assert words in str(refused.exception)
+
+
+async def test_the_only_copy_is_not_set_aside_for_a_master_that_lost_its_disk(
+    tmp_path: Path,
+) -> None:
+    async with live_set(tmp_path) as set_:
+        a = await set_.add(BrokerRole.ASYNC_MASTER)
+        b = await set_.add()
+        for number in range(20):
+            assert await a.send(b"acknowledged %d" % number) == SUCCESS
+        await a.wait(level)
+        end = (await b.status())["max_phy_offset"]
+        await a.stop()
+        shutil.rmtree(a.root)
+        await a.start()
+        assert await a.send(b"of another log") == SUCCESS
+        status = await b.wait(lambda it: bool(it["slave"]["needs_resync"]))
+        assert status["slave"]["holds_more"]
+        assert "trioha ha resync" not in status["slave"]["last_error"]
+        shown = await run("status", "-n", set_.namesrv)
+        assert "trioha ha resync" not in shown.output
+        assert "make it master with `trioha failover broker-a --to 1`" in shown.output
+        arguments = ("resync", "broker-a", "-n", set_.namesrv, "--id", "1")
+        planned = await run(*arguments, "--dry-run")
+        assert (planned.exit_code, "only copy" in planned.output) == (0, True)
+        refused = await run(*arguments, "--yes")
+        assert refused.exit_code != 0
+        assert "trioha failover broker-a --to 1" in str(refused.exception)
+        async with open_admin(set_.namesrv) as admin:
+            with pytest.raises(CommandError, match="only copy"):
+                await admin.resync(b.address, "broker-a", dry_run=False)
+        status = await b.status()
+        assert (status["max_phy_offset"], status["cuts"]) == (end, [])
+
+        forced = await run(*arguments, "--yes", "--force")
+        assert forced.exit_code == 0, forced.output
+        assert len((await b.status())["cuts"]) == 1

@@ -221,6 +221,49 @@ def test_without_a_delay_a_commit_is_told_at_once() -> None:
     assert _commits(_drain(node, log, 5022)) == [("n1", 3)]
 
 
+def _heartbeat_answer(member: str, sent_ms: int) -> say.HeartbeatResponse:
+    return say.HeartbeatResponse(
+        member, "n0", 1, read_round=0, sent_ms=sent_ms, matched_offset=0, held_offset=0
+    )
+
+
+@pytest.mark.parametrize("heard_ms", [5003, 5950])
+def test_a_leader_steps_down_once_the_shortest_timeout_has_passed_without_a_majority(
+    heard_ms: int,
+) -> None:
+    """Check-quorum's deadline to the millisecond."""
+    for elapsed_ms, role in ((999, Role.LEADER), (1000, Role.FOLLOWER)):
+        node, log = _level_leader(RaftSettings(election_timeout_min_ms=1000))
+        if heard_ms > 5003:
+            # With the leader itself, n2 alone makes a majority of three.
+            node.step(_heartbeat_answer("n2", 5900), heard_ms)
+            _drain(node, log, heard_ms)
+        node.on_time(heard_ms + elapsed_ms)
+        _drain(node, log, heard_ms + elapsed_ms)
+        assert node.state.role is role, elapsed_ms
+
+
+def test_a_leader_of_five_steps_down_at_its_own_deadlines_though_one_follower_answers() -> None:
+    """Two of five are no majority. Nothing but `next_deadline_ms` drives the leader."""
+    settings = RaftSettings()
+    node, log = _node("n0", "n1", "n2", "n3", "n4", settings=settings)
+    node.on_time(5000)
+    _drain(node, log, 5000)
+    for is_pre in (True, False):
+        for member in ("n1", "n2"):
+            node.step(say.VoteResponse(member, "n0", 1, is_pre, True), 5001)
+        _drain(node, log, 5001)
+    elected_ms = now_ms = 5001
+    while node.state.role is Role.LEADER:
+        assert now_ms < node.next_deadline_ms < elected_ms + 10_000, now_ms
+        now_ms = node.next_deadline_ms
+        node.step(_heartbeat_answer("n1", now_ms - 1), now_ms)
+        node.on_time(now_ms)
+        _drain(node, log, now_ms)
+    late_ms = now_ms - elected_ms - settings.election_timeout_min_ms
+    assert 0 <= late_ms < settings.heartbeat_interval_ms, late_ms
+
+
 def test_replicated_in_memory_acknowledges_at_once() -> None:
     settings = RaftSettings(replicated_in_memory=True)
     node, log = _node("n0", "n1", "n2", settings=settings)

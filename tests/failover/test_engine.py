@@ -12,6 +12,7 @@ from support.failover_set import FakeSet, Fault
 from trioha.failover.engine import TICKET_MS, dry_run
 from trioha.failover.outcome import Result, Step
 from trioha.ha.mastership import Standing
+from trioha.ha.quorum import EPOCH_ROOM
 from trioha.wire.codes import RequestCode
 
 TICKET, PAUSE, HAND_OVER = (
@@ -19,7 +20,8 @@ TICKET, PAUSE, HAND_OVER = (
     RequestCode.PAUSE_WRITES,
     RequestCode.HAND_OVER,
 )
-PROMOTE, FOLLOW, RELEASE = RequestCode.PROMOTE, RequestCode.FOLLOW, RequestCode.RELEASE
+PROMISE, PROMOTE = RequestCode.PROMISE, RequestCode.PROMOTE
+FOLLOW, RELEASE = RequestCode.FOLLOW, RequestCode.RELEASE
 
 PLANNED_STEPS = [
     (1, TICKET, 0),
@@ -32,7 +34,14 @@ PLANNED_STEPS = [
     (1, RELEASE, 0),
     (0, RELEASE, 0),
 ]
-FORCED_STEPS = [(1, TICKET, 0), (2, TICKET, 0), (1, PROMOTE, 0), (2, FOLLOW, 0), (1, RELEASE, 0)]
+FORCED_STEPS = [
+    (1, TICKET, 0),
+    (2, TICKET, 0),
+    (2, PROMISE, 0),
+    (1, PROMOTE, 0),
+    (2, FOLLOW, 0),
+    (1, RELEASE, 0),
+]
 KINDS = ["request lost", "answer lost", "refused", "dies before", "dies after"]
 
 
@@ -71,7 +80,7 @@ def test_a_dead_master_is_replaced_and_follows_when_it_returns() -> None:
     nodes.node(0).alive = False
     outcome = nodes.failover()
     assert outcome.result is Result.DONE, outcome.message
-    assert names(outcome.steps)[:4] == ["ticket 1", "ticket 2", "promote 1", "follow 2"]
+    assert names(outcome.steps)[:4] == ["ticket 1", "ticket 2", "promise 2", "promote 1"]
     assert not any(node.suspended for node in nodes.nodes.values())
     nodes.revive(0)
     assert nodes.masters == [1]
@@ -125,7 +134,7 @@ def test_whatever_fails_in_a_forced_switch_the_end_is_known_or_said_to_be_unknow
     nodes.settle()
     assert len(nodes.masters) <= 1
     if outcome.result is Result.DONE:
-        assert nodes.node(1).mastership.epoch == 2
+        assert nodes.node(1).mastership.epoch == 1 + EPOCH_ROOM
     elif outcome.result in (Result.REFUSED, Result.UNREACHABLE):
         assert nodes.masters == []
         assert nodes.node(1).mastership.epoch == 1

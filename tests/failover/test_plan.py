@@ -184,3 +184,49 @@ def test_a_group_that_elects_its_master_is_not_failed_over(force: bool) -> None:
         "broker-a is a DLEDGER group: it elects its master itself; "
         "`trioha raft transfer broker-a` hands over to another member"
     )
+
+
+FENCED = attrs.evolve(MASTER, standing=Standing.FENCED, max_phy_offset=950)
+
+
+def test_an_old_master_that_answers_tells_exactly_how_far_it_was() -> None:
+    plan = make_plan(facts(FENCED, SLAVE), to=1)
+    assert plan.loss == LossWindow(50, exact=True, acknowledged=True)
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        attrs.evolve(FENCED, level_since_start=False),
+        attrs.evolve(FENCED, log_epoch=2),
+    ],
+    ids=["lost power", "older term"],
+)
+def test_an_old_master_of_an_older_term_or_that_lost_power_tells_nothing_of_the_loss(
+    old: ReplicaFacts,
+) -> None:
+    """What it lacks may have been acknowledged by a master that is silent now."""
+    dead = attrs.evolve(DEAD, home_id=2, address="10.0.0.3:10911")
+    slave = attrs.evolve(SLAVE, sync=False, follows=dead.address)
+    plan = make_plan(facts(old, slave, dead), to=1)
+    assert plan.loss is not None
+    assert not plan.loss.exact
+    assert "would lose at least" in refusals(plan)
+
+
+def test_a_second_silent_member_wants_force_and_is_written_off_by_it() -> None:
+    silent = attrs.evolve(DEAD, home_id=2, address="10.0.0.3:10911")
+    plan = make_plan(facts(DEAD, SLAVE, silent))
+    assert "2 (10.0.0.3:10911) does not answer and may hold more" in refusals(plan)
+    assert plan.written_off == ()
+    plan = make_plan(facts(DEAD, SLAVE, silent), force=True)
+    assert plan.may_run
+    assert plan.written_off == (0, 2)
+    assert plan.epoch == 4, "a term without a quorum leaves no room"
+
+
+def test_a_slave_that_lost_power_is_missing_like_a_silent_one() -> None:
+    weak = attrs.evolve(SECOND, level_since_start=False)
+    plan = make_plan(facts(DEAD, SLAVE, weak))
+    assert "2 (10.0.0.3:10911) lost power since it was last up to date" in refusals(plan)
+    assert make_plan(facts(DEAD, SLAVE, SECOND)).may_run

@@ -1,6 +1,7 @@
 """A set under load that is failed over again and again, and the account of it.
 
-`python -m failover_drills.drill --rounds 100` from tests/ is the release run (`just drill`).
+`python -m failover_drills.drill --rounds 100` from tests/ is the release run (`just drill`); with
+`--members 3 --rounds 300` it is that of `failover_drills.rounds`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from failover_drills.consumers import OffsetWatch
 from failover_drills.replica_set import ReplicaSet, Switch
 from support.admin import create_topic
 from support.clients import Clients, StockConsumer
+from support.drawn_seed import drawn_seed
 from support.history import stored_messages
 from support.load import Place
 from support.processes import Processes, running_processes
@@ -247,14 +249,26 @@ def main() -> int:
     parser.add_argument("--slaves", type=int, default=1, help="how many (default: 1)")
     parser.add_argument("--minutes", type=float, default=math.inf, help="no new rounds after")
     parser.add_argument("--output", type=Path, help="write the account there as JSON, too")
+    parser.add_argument(
+        "--members", type=int, choices=(2, 3), default=2, help="3: drawn faults inside promotions"
+    )
+    parser.add_argument("--seed", type=int, help="of the drawn faults (default: the commit's)")
+    parser.add_argument("--no-cuts", action="store_true", help="without network namespaces")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="trioha-drill-"))
     began_s = time.monotonic()
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+
     try:
-        with running_processes(root) as processes:
-            drill = Drill(processes, slave_count=options.slaves)
-            run_rounds(drill, options.rounds, options.rounds, lambda line: print(line, flush=True))
-            account = drill.account()
+        if options.members == 3:
+            account = _draw_many(root, options, say)
+        else:
+            with running_processes(root) as processes:
+                drill = Drill(processes, slave_count=options.slaves)
+                run_rounds(drill, options.rounds, options.rounds, say)
+                account = drill.account()
     except AssertionError:
         print(f"the stores and logs are in {root}", file=sys.stderr)
         raise
@@ -265,6 +279,15 @@ def main() -> int:
     if options.output:
         options.output.write_text(text + "\n")
     return 0
+
+
+def _draw_many(
+    root: Path, options: argparse.Namespace, say: Callable[[str], None]
+) -> dict[str, Any]:
+    from failover_drills import rounds  # which needs this module
+
+    seed = drawn_seed("rounds of three") if options.seed is None else options.seed
+    return rounds.run_many(root, seed, options.rounds, cuts=not options.no_cuts, say=say)
 
 
 if __name__ == "__main__":

@@ -25,8 +25,6 @@ from trioha.failover.outcome import Outcome, Result, Step
 
 PATIENCE_S = 0.5
 REPAIR_S = 40.0
-PLANNED_STEPS = ("ticket", "pause", "catch up", "hand over", "promote", "follow", "verify")
-FORCED_STEPS = ("ticket", "promote", "verify")
 
 Strike = Callable[[], None]
 
@@ -45,6 +43,7 @@ def fail_over(
     strike_after: str = "",
     strike: Strike | None = None,
     *,
+    to: int | None = None,
     force: bool = False,
 ) -> Outcome:
     """One attempt; `strike` happens once, after the step of that name."""
@@ -59,7 +58,9 @@ def fail_over(
     async def run() -> Outcome:
         config = ClusterConfig(connect_timeout_s=PATIENCE_S, request_timeout_s=PATIENCE_S)
         async with open_cluster(replica_set.namesrv, config) as cluster:
-            return await run_failover(cluster, new_order(cluster, BROKER, force=force), on_step)
+            return await run_failover(
+                cluster, new_order(cluster, BROKER, to=to, force=force), on_step
+            )
 
     outcome = trio.run(run)
     assert strike is None or struck, f"no step {strike_after}: {outcome.steps} {outcome.message}"

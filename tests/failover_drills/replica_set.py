@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
+from failover_drills.traps import make_strikable
 from support.namespaces import Net, listen_at
 from support.processes import Node, Processes, trioha_broker, trioha_namesrv
 from support.status import Outcome, node_status, run_trioha, wait_until
@@ -52,7 +53,9 @@ class ReplicaSet:
     settings: Mapping[str, object] = SETTINGS
     role: str = "SYNC_MASTER"
     net: Net | None = None
-    """Where the nodes live; None: all on loopback."""
+    """Where the nodes live; None: all on loopback. Hosts that no member needs are name servers'."""
+    strikable: bool = False
+    """Members can be killed or stopped between two steps (`traps`)."""
     namesrvs: list[Node] = attrs.Factory(list)
     nodes: list[Node] = attrs.Factory(list)
     """By their configured ids."""
@@ -64,7 +67,9 @@ class ReplicaSet:
     def start(self) -> ReplicaSet:
         for number in range(self.namesrv_count):
             namesrv = trioha_namesrv(self.processes, name=f"namesrv-{number}")
-            if self.net is not None:
+            if self.net is not None and len(self.net.hosts) > self.slave_count + 1 + number:
+                self.net.hosts[self.slave_count + 1 + number].place(namesrv)
+            elif self.net is not None:
                 listen_at(namesrv, self.net.gateway)
             self.namesrvs.append(namesrv.start())
         for home_id in range(self.slave_count + 1):
@@ -78,6 +83,8 @@ class ReplicaSet:
             )
             # What it comes up as follows its history.
             node.ready_pattern = rf"trioha broker {BROKER} id=\d+ role=(\S+) ready"
+            if self.strikable:
+                make_strikable(node)
             if self.net is not None:
                 self.net.hosts[home_id].place(node)
             self.nodes.append(node.start())
@@ -144,13 +151,16 @@ class ReplicaSet:
         }
         return str(told)
 
-    def fail_over(self, *arguments: str, within_s: float = COMMAND_S) -> Switch:
+    def fail_over(
+        self, *arguments: str, within_s: float = COMMAND_S, prefix: Sequence[str] = ()
+    ) -> Switch:
         """`trioha failover`, without a question."""
         began_s = time.monotonic()
         outcome = run_trioha(
             *("failover", BROKER, "--yes", "-o", "json", "-n", self.namesrv),
             *arguments,
             within_s=within_s,
+            prefix=prefix,
         )
         return _switch_of(outcome, began_s)
 

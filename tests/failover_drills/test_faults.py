@@ -1,5 +1,5 @@
-"""A fault after every step of both kinds of switch: what the engine says is true, and a second
-attempt repairs what a first one left."""
+"""A fault after every step of both kinds of switch (two of each in the gate): what the engine says
+is true, and a second attempt repairs what a first one left."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from functools import partial
 import pytest
 from failover_drills.drill import QUEUES, TOPIC
 from failover_drills.interrupted import (
-    FORCED_STEPS,
-    PLANNED_STEPS,
     Struck,
     continue_process,
     shorten,
@@ -20,6 +18,7 @@ from failover_drills.interrupted import (
 from failover_drills.replica_set import ReplicaSet
 from support.admin import create_topic
 from support.processes import Processes
+from support.sizes import FORCED_STEPS, PLANNED_STEPS
 
 from trioha.failover.outcome import Result
 
@@ -102,6 +101,7 @@ def test_the_old_master_comes_back_at_every_step_of_a_forced_switch(struck: Stru
     struck.account()
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("who", ["master", "target"])
 def test_a_node_stands_still_for_half_a_minute_with_nobody_s_patience_shortened(
     processes: Processes, who: str

@@ -1,7 +1,8 @@
 """Switches under load from C++, JavaScript and trioha's own client, and the account of each run.
 
 Zero acknowledged messages lost, queue offsets dense and given once, no consumer offset ever lower
-than before, equal logs; ten of each kind here, a hundred with `just drill`.
+than before, equal logs; three of each kind in the gate, ten in the release tier, a hundred with
+`just drill --rounds 100`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import pytest
 from failover_drills.drill import Drill, run_rounds
 from support.processes import Processes
+from support.sizes import SWITCHES, SWITCHES_OF_THREE
 
 pytestmark = pytest.mark.slow
 
@@ -23,9 +25,9 @@ def run(processes: Processes, planned: int, forced: int, slave_count: int = 1) -
     assert account["sends"]["SEND_OK"] > 1000, account
 
 
-def test_d1_d3_ten_switches_of_each_kind_lose_nothing(processes: Processes) -> None:
-    run(processes, planned=10, forced=10)
+def test_d1_d3_switches_of_each_kind_lose_nothing(processes: Processes) -> None:
+    run(processes, planned=SWITCHES, forced=SWITCHES)
 
 
 def test_a_set_of_three_lives_through_both_kinds(processes: Processes) -> None:
-    run(processes, planned=3, forced=3, slave_count=2)
+    run(processes, planned=SWITCHES_OF_THREE, forced=SWITCHES_OF_THREE, slave_count=2)

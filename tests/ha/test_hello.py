@@ -22,6 +22,7 @@ from trioha.ha.hello import (
     Proofs,
     Span,
     agree,
+    holds_more,
     meetings,
 )
 from trioha.ha.mastership import Standing
@@ -143,6 +144,40 @@ def test_a_master_without_a_byte_makes_nobody_cut() -> None:
 def test_a_gap_between_the_logs_needs_an_operator() -> None:
     with pytest.raises(NeedsResync, match="nothing in common"):
         meetings(slave(log(800, FIRST)), master(log(9000, FIRST, begin=1000)))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "is_kept"),
+    [
+        (log(8000, FIRST), log(7999, FIRST), True),
+        (log(8000, FIRST), log(8000, FIRST), False),
+        (log(5001, FIRST, SECOND), log(9000, FIRST), True),
+        (log(9000, FIRST), log(5001, FIRST, SECOND), False),
+        (log(8000, FIRST), log(0, FIRST), True),
+        (log(0, FIRST), log(0, FIRST), False),
+        # The master has lost its disk, and has written more since.
+        (log(8000, FIRST), log(9000, EpochRecord(1, 0, 0, b"another!", sync=True)), True),
+        (log(8000), log(9000, FIRST), False),
+    ],
+)
+def test_the_longer_log_is_kept(ours: Extent, theirs: Extent, is_kept: bool) -> None:
+    assert holds_more(ours, theirs) is is_kept
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        master(log(0, FIRST)),
+        master(log(700, EpochRecord(1, 0, 0, b"another!", sync=True)), checksums=(1, 1)),
+        master(log(4000, FIRST)),
+    ],
+)
+def test_no_advice_sets_the_longer_log_aside(answer: HelloAnswer) -> None:
+    ours = slave(log(8000, FIRST))
+    with pytest.raises(NeedsResync) as caught:
+        agree(meetings(ours, answer), ours, answer, [2, 2])
+    assert "resync" not in str(caught.value)
+    assert "trioha failover broker-a --to 1" in str(caught.value)
 
 
 def test_the_span_begins_where_both_logs_have_bytes() -> None:

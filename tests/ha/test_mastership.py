@@ -167,27 +167,107 @@ def test_a_term_must_be_newer_than_all_that_is_known() -> None:
 def test_the_number_that_was_handed_over_may_be_begun_by_whoever_gets_it() -> None:
     old, target = Node(), Node(1, master=False)
     target.it.adopt(old.it.history)
-    old.it.fence("handed over to 1", epoch=2)
-    assert (old.it.standing, old.it.known_epoch) == (FENCED, 2)
-    target.it.hear(2, b"", "the ticket")
+    old.it.hand_over(2, nonce(2), "handed over to 1")
+    assert (old.it.standing, old.it.promised) == (FENCED, (2, nonce(2)))
+    target.it.promise(2, nonce(2))
     promoted(target, 2)
     assert target.it.standing is MASTER
 
 
 def test_a_void_ticket_gives_mastership_back_and_a_real_successor_does_not() -> None:
     node = Node()
-    node.it.fence("handed over to 1", epoch=2)
-    assert node.it.resume()
+    node.it.hand_over(2, nonce(2), "handed over to 1")
+    assert node.it.resume(nonce(2))
     assert (node.it.standing, node.it.known_epoch, node.it.fenced_by) == (MASTER, 1, "")
-    node.it.fence("handed over to 1", epoch=2)
-    node.it.hear(2, nonce(2), "10.0.0.2:10911")
-    assert not node.it.resume()
+    node.it.hand_over(2, nonce(22), "handed over to 1")
+    node.it.hear(2, nonce(22), "10.0.0.2:10911")
+    assert not node.it.resume(nonce(22))
     assert node.it.standing is FENCED
+
+
+def test_a_void_ticket_leaves_a_node_in_doubt_that_promised_another_term_meanwhile() -> None:
+    node = Node()
+    node.it.hand_over(2, nonce(2), "handed over to 1")
+    node.it.promise(3, nonce(3))
+    assert not node.it.resume(nonce(2))
+    assert (node.it.standing, node.it.unconfirmed) == (FENCED, True)
+    assert node.it.promised == (3, nonce(3))
+
+
+def test_a_promise_outlives_a_restart_and_keeps_older_terms_away() -> None:
+    node = Node(1, master=False)
+    first = Node().it.history
+    node.it.adopt(first)
+    node.it.promise(4, nonce(4))
+    node.it.promise(4, nonce(4))
+    for epoch, other in ((4, 44), (3, 3)):
+        with pytest.raises(LocalProtocolError, match="not newer than 4"):
+            node.it.promise(epoch, nonce(other))
+    node.start(master=False)
+    assert node.it.promise_given == (4, nonce(4))
+    with pytest.raises(LocalProtocolError, match="epoch 4 is known or promised"):
+        node.it.adopt(first)
+    for epoch, other, follows in ((3, 3, False), (4, 44, False), (4, 4, True), (5, 5, True)):
+        assert node.it.follows_term(epoch, nonce(other)) is follows
+    with pytest.raises(LocalProtocolError, match="not newer than 4"):
+        node.it.begin_term(4, 100, nonce=nonce(44), sync=True, wall_ms=2000)
+    promoted(node, 5)
+    assert (node.it.promise_given, node.it.promised) == ((0, b""), (5, nonce(5)))
+
+
+def test_a_master_promises_nothing_it_hands_over() -> None:
+    node = Node()
+    with pytest.raises(LocalProtocolError, match="master of epoch 1"):
+        node.it.promise(2, nonce(2))
+    with pytest.raises(LocalProtocolError, match="not newer"):
+        node.it.hand_over(1, nonce(11), "handed over")
+    assert node.it.standing is MASTER
+
+
+def test_a_master_whose_slave_promised_another_term_is_in_doubt() -> None:
+    node = Node()
+    assert not node.it.is_deserted((1, node.it.nonce))
+    assert not node.it.is_deserted((0, b""))
+    assert node.it.is_deserted((1, nonce(11)))
+    assert node.it.is_deserted((2, nonce(2)))
+    assert node.it.doubt("1 has promised epoch 2")
+    assert not node.it.doubt("1 has promised epoch 2")
+    assert (node.it.standing, node.it.unconfirmed) == (FENCED, True)
+    assert node.it.fenced_by == "1 has promised epoch 2"
+    assert node.it.confirm()
+
+
+def test_only_its_own_terms_count_as_begun_by_a_node() -> None:
+    """PROMOTE answers SUCCESS where a term of the node's own has begun already."""
+    master, slave = Node(), Node(1, master=False)
+    slave.it.adopt(master.it.history)
+    assert master.it.has_begun(master.it.nonce)
+    assert not slave.it.has_begun(master.it.nonce)
+
+
+def test_what_an_operator_found_adds_members_and_changes_none() -> None:
+    node = Node()
+    node.it.meet_members({1: "b:1"})
+    node.it.learn_members({1: "elsewhere:1", 2: "c:1", 3: "b:1"})
+    assert node.it.members == {1: "b:1", 2: "c:1"}
+
+
+def test_a_term_needs_the_promises_of_all_members_but_one() -> None:
+    node = Node()
+    assert node.it.lacks_promises([]) == ""
+    node.it.meet_members({1: "b:1"})
+    assert node.it.lacks_promises([]) == "", "a pair's node begins a term alone"
+    node.it.meet_members({2: "c:1"})
+    assert "1 (b:1) and 2 (c:1) have not promised" in node.it.lacks_promises([])
+    assert node.it.lacks_promises([2]) == ""
+    node.it.meet_members({3: "d:1"})
+    assert "1 (b:1) and 3 (d:1)" in node.it.lacks_promises([2])
+    assert node.it.lacks_promises([2, 3]) == ""
 
 
 def test_a_hand_over_is_remembered_by_a_master_that_was_never_failed_over() -> None:
     node = Node()
-    node.it.fence("handed over to 1", epoch=2)
+    node.it.hand_over(2, nonce(2), "handed over to 1")
     node.start(master=True)
     assert (node.it.standing, node.it.fenced_by) == (FENCED, "handed over to 1")
 
@@ -195,7 +275,7 @@ def test_a_hand_over_is_remembered_by_a_master_that_was_never_failed_over() -> N
 def test_a_slave_refuses_a_history_older_than_what_it_knows() -> None:
     node = Node(1, master=False)
     node.it.hear(3, nonce(3), "somebody")
-    with pytest.raises(LocalProtocolError, match="while 3 is known"):
+    with pytest.raises(LocalProtocolError, match="while epoch 3 is known"):
         node.it.adopt(Node().it.history)
 
 
@@ -306,12 +386,25 @@ def test_a_slave_that_lost_power_is_in_doubt_until_it_was_level_again() -> None:
     assert not stands(node)[2]
 
 
+def test_an_orderly_stop_behind_a_loss_of_power_ends_no_doubt() -> None:
+    node = Machine(1, master=False)
+    node.it.adopt(Node().it.history)
+    node.boot = b"second boot"
+    node.start(master=False)
+    assert node.it.may_have_lost
+    node.start(master=False, clean=True)
+    assert node.it.may_have_lost
+    node.it.note_whole()
+    node.start(master=False, clean=True)
+    assert not node.it.may_have_lost
+
+
 def test_an_epoch_that_was_only_promised_is_told_to_nobody() -> None:
     node = Node()
     assert node.it.begun == (1, node.it.nonce)
-    node.it.fence("handed over to 1", epoch=2)
-    assert node.it.known_epoch == 2
+    node.it.hand_over(2, nonce(2), "handed over to 1")
+    assert node.it.promised == (2, nonce(2))
     assert node.it.begun == (1, node.it.nonce), "it may turn out to be void"
-    assert node.it.resume()
+    assert node.it.resume(nonce(2))
     node.it.hear(3, nonce(3), "somebody")
     assert node.it.begun == (3, nonce(3))

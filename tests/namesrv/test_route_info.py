@@ -180,6 +180,19 @@ def test_unregistering_removes_the_broker() -> None:
     assert not registry.routes.unregister(MASTER)
 
 
+def test_a_broker_unregisters_only_under_the_id_that_it_has_now() -> None:
+    """A goodbye that was sent before a role switch arrives after it."""
+    registry = Registry()
+    registry.register(MASTER)
+    for other in (
+        attrs.evolve(MASTER, broker_id=1),
+        attrs.evolve(MASTER, broker_name="broker-z"),
+        attrs.evolve(MASTER, address="10.0.0.9:10911"),
+    ):
+        assert not registry.routes.unregister(other)
+        assert registry.addresses("T") == {"broker-a": {0: MASTER.address}}
+
+
 def test_a_deposed_master_does_not_take_its_successor_with_it() -> None:
     """Row D4: two brokers as id 0; the one that came last stands."""
     registry = Registry()

@@ -76,7 +76,7 @@ class Commit:
 
 @attrs.frozen(kw_only=True)
 class Look:
-    """A group's progress as a leader told it."""
+    """A group's progress as a member told it."""
 
     key: str
     value: int

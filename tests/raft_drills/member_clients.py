@@ -255,10 +255,9 @@ class MemberReader(MemberClient):
 
 
 class LeaderClient(MemberClient):
-    """One that asks while its member leads.
+    """One that changes something while its member leads.
 
-    Only what was answered between two statuses of one leadership is a leader's word: a follower's
-    progress may be a moment behind, and what is committed to it promises nothing.
+    Only what was answered between two statuses of one leadership is a leader's word.
     """
 
     def _leading(self, connection: socket.socket) -> int:
@@ -272,7 +271,10 @@ class LeaderClient(MemberClient):
 
 
 class ProgressKeeper(LeaderClient):
-    """Commits ever more under a key of its own, and looks at all keys."""
+    """Commits ever more under a key of its own while its member leads, and looks at all keys.
+
+    It looks whatever the member is: no member may answer an older value than was known before.
+    """
 
     def __init__(
         self, member: str, address: str, topic: str, keys: Sequence[str], period_s: float = 0.1
@@ -288,11 +290,10 @@ class ProgressKeeper(LeaderClient):
     def _talk(self, connection: socket.socket) -> None:
         self._stopping.wait(self._period_s)
         term = self._leading(connection)
-        if not term:
-            return
-        self._commit(connection, term)
+        if term:
+            self._commit(connection, term)
         for key in self._keys:
-            self._look(connection, key, term)
+            self._look(connection, key)
 
     def _commit(self, connection: socket.socket, term: int) -> None:
         self._value += 1
@@ -313,7 +314,7 @@ class ProgressKeeper(LeaderClient):
                 attrs.evolve(commit, ended_s=ended_s, acknowledged=True) if done else commit
             )
 
-    def _look(self, connection: socket.socket, key: str, term: int) -> None:
+    def _look(self, connection: socket.socket, key: str) -> None:
         began_s = time.monotonic()
         fields = self._fields(key) | {"setZeroIfNotFound": False}
         answer = self._ask(connection, RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, fields))
@@ -324,11 +325,9 @@ class ProgressKeeper(LeaderClient):
             value = -1
         else:
             return
-        if self._leading(connection) == term:
-            member = f"{self.member} in term {term}"
-            self.looks.append(
-                Look(key=key, value=value, began_s=began_s, ended_s=ended_s, member=member)
-            )
+        self.looks.append(
+            Look(key=key, value=value, began_s=began_s, ended_s=ended_s, member=self.member)
+        )
 
     def _fields(self, key: str) -> Fields:
         return {"consumerGroup": f"keeper-{key}", "topic": self._topic, "queueId": 0}

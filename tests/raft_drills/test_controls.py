@@ -20,7 +20,7 @@ from support.admin import create_topic
 from support.processes import Processes
 from support.status import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.release]
 
 COUNTS_ALONE = """
 import trioha.dledger.leadership
@@ -43,6 +43,12 @@ def append(self, position, body):
         _append(self, position, body)
 
 RaftMetadata.append = append
+"""
+
+ANSWERS_FROM_ITS_TABLES = """
+from trioha.dledger import answering
+from trioha.dledger.answering import Kind, Place, Way
+answering.WAYS = {**answering.WAYS, Kind.PRESENT: dict.fromkeys(Place, Way.OWN)}
 """
 
 
@@ -132,3 +138,23 @@ def test_a_leader_that_keeps_its_groups_progress_to_itself_is_found(broken: Raft
     old.node.start()
     broken.wait_whole()
     assert f"{old.member_id} was " in verdict(broken, load)
+
+
+@pytest.mark.parametrize("broken", [ANSWERS_FROM_ITS_TABLES], indirect=True, ids=[""])
+def test_a_member_that_answers_the_past_as_the_present_is_found(broken: RaftGroup) -> None:
+    load = load_of(broken)
+    wait_until("looked at", lambda: all(keeper.looks for keeper in load.keepers))
+    old = broken.leader
+    isolate_leader_from_its_peers(broken, random.Random(1))
+    load.wait_for_progress(30.0, old)
+    looks = {keeper.member: keeper.looks for keeper in load.keepers}
+    new = broken.leader
+    count = len(looks[new.member_id])
+    wait_until("progress at the new one", lambda: len(looks[new.member_id]) > count + 30)
+    count = len(looks[old.member_id])
+    wait_until("the old one was asked", lambda: len(looks[old.member_id]) > count + 30)
+    net_of(broken).heal()
+    broken.wait_whole()
+    found = verdict(broken, load)
+    stale = [line for line in found.splitlines() if line.endswith(f" at {old.member_id}")]
+    assert any(", then " in line for line in stale), found

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from raft_drills.drill import Drill
 from raft_drills.raft_group import RaftGroup
+from support.admin import Fields, consumer_offset, create_topic, request
+from support.clients import Clients
 from support.processes import Processes
+from support.status import wait_until
+
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
 
 pytestmark = pytest.mark.slow
 CPP_ROUTE_S = 90.0
@@ -38,3 +44,37 @@ def test_c_plus_plus_and_javascript_send_and_consume_on_after_elections(
     account = drill.account()
     print(account, {sender.label: sender.gaps_over(1.0) for sender in drill.load.routed})
     assert min(account["stock_acknowledged"].values()) > 60, account
+
+
+def test_a_consumer_that_starts_while_no_leader_is_known_goes_on_where_it_was(
+    processes: Processes,
+) -> None:
+    """The C++ client takes any failure for a group without an offset: had it come to asking for
+    one, it would go on from the end, and miss what was sent while it was away."""
+    group = RaftGroup(processes, timers={}).start()
+    clients = Clients(processes)
+    create_topic(group.leader.address, group.namesrv, "T", 1)
+    producer = clients.producer("js", group.namesrv)
+    consumer = clients.consumer("cpp", group.namesrv, "keen", "T")
+    old = [f"old-{number}" for number in range(40)]
+    producer.send_all("T", old)
+    consumer.wait_for_bodies(old)
+    leader = group.leader
+    wait_until("committed", lambda: consumer_offset(leader.address, "keen", "T", 0) == len(old))
+    consumer.stop()
+    missed = [f"missed-{number}" for number in range(10)]
+    producer.send_all("T", missed)
+    others = group.others(leader)
+    for member in others:
+        member.kill()
+    wait_until("no leader", lambda: leader.raft()["role"] != "LEADER")
+    again = clients.consumer("cpp", group.namesrv, "keen", "T")
+    fields: Fields = {"consumerGroup": "keen"}
+    connected = RemotingCommand(RequestCode.GET_CONSUMER_CONNECTION_LIST, fields)
+    wait_until(
+        "it is there", lambda: request(leader.address, connected).code == ResponseCode.SUCCESS
+    )
+    group.start_all(others)
+    group.wait_whole()
+    again.wait_for_bodies(missed, CPP_ROUTE_S)
+    assert not set(old) & set(again.bodies), again.bodies

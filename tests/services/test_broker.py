@@ -26,6 +26,7 @@ from trioha.services.remoting_client import open_remoting_client, parse_address
 from trioha.services.transport import open_listener
 from trioha.store.two_slot_file import TwoSlotFile
 from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.ha_frames import REPORT
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
 
@@ -110,6 +111,40 @@ async def test_a_broker_that_stops_refuses_writes_with_a_retriable_code(tmp_path
         response = await client.request(send())
         assert response.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "node_stopping" in broker.events.names()[-2:]
+
+
+async def test_a_silent_slave_holds_up_a_stop_for_the_grace_and_no_longer(
+    tmp_path: Path, mock_clock: trio.testing.MockClock
+) -> None:
+    # Shorter than the 900 ms after which a slave counts as stalled and is not waited for.
+    config = config_in(tmp_path, shutdown_grace=800, ha_housekeeping_interval=600_000)
+    ended = trio.Event()
+
+    async def live(task_status: trio.TaskStatus[Running]) -> None:
+        async with running(config) as broker:
+            task_status.started(broker)
+            await broker.shutdown.wait()
+        ended.set()
+
+    async with trio.open_nursery() as nursery:
+        broker: Running = await nursery.start(live)
+        slave = await trio.open_tcp_stream(*parse_address(broker.addresses.ha_listen))
+        async with (
+            slave,
+            open_remoting_client(*parse_address(broker.addresses.listen), Clock()) as client,
+        ):
+            await slave.send_all(REPORT.pack(0))
+            assert (await client.request(send())).code == ResponseCode.SUCCESS
+            # It is sent the message and acknowledges nothing from here on.
+            assert await slave.receive_some()
+            broker.shutdown.set()
+            while "node_stopping" not in broker.events.names():
+                await trio.testing.wait_all_tasks_blocked(0.01)
+            mock_clock.jump(0.799)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert not ended.is_set()
+            mock_clock.jump(0.001)
+            await ended.wait()
 
 
 async def test_a_sync_master_without_slave_stores_and_says_so_at_once(tmp_path: Path) -> None:

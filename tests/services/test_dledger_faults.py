@@ -15,6 +15,7 @@ import pytest
 import trio
 import trio._core._run as _run
 from support.raft_members import Machine, Put, Rig, raft_group
+from support.sizes import MEMBER_SEEDS, drawn_seeds, sized
 from support.virtual_time import run_on_virtual_time
 
 from trioha.dledger.settings import RaftSettings
@@ -22,9 +23,8 @@ from trioha.errors import StoreError
 
 pytestmark = pytest.mark.trio(run=run_on_virtual_time)
 
-_FIRST, _LAST = (int(one) for one in os.environ.get("RAFT_MEMBER_SEEDS", "0:60").split(":"))
 _QUICK = 6
-"""Seeds of the quick tests; the others are slow ones."""
+"""Seeds of the quick tests. The others are slow ones, and the gate draws them from the commit."""
 _FAULTS_S = 60
 # A few records wide, so that everything is in the middle of something.
 _NARROW = RaftSettings(batch_bytes_max=200, inflight_bytes_max=600, inflight_count_max=4)
@@ -136,11 +136,18 @@ async def _known(rig: Rig, put: Put) -> None:
 
 
 def _seeds() -> list[Any]:
-    wanted = range(_FIRST, _LAST)
-    slow = "RAFT_MEMBER_SEEDS" not in os.environ
+    if wanted := os.environ.get("RAFT_MEMBER_SEEDS"):
+        first, last = map(int, wanted.split(":"))
+        return list(range(first, last))
+    slow = sized(
+        gate=drawn_seeds("members", MEMBER_SEEDS - _QUICK), release=range(_QUICK, MEMBER_SEEDS)
+    )
     return [
-        pytest.param(seed, marks=pytest.mark.slow) if slow and seed >= _QUICK else seed
-        for seed in wanted
+        *range(_QUICK),
+        *(
+            pytest.param(seed, id=f"slow-{i}", marks=pytest.mark.slow)
+            for i, seed in enumerate(slow)
+        ),
     ]
 
 

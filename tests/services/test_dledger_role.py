@@ -15,6 +15,7 @@ from support.live_group import member_config
 from support.live_set import send_request
 from support.sending import FakeChannel
 
+from trioha.broker.raft_answers import ANSWERS, PRESENT
 from trioha.dledger.ready import Role, SoftState
 from trioha.services.broker_listeners import BrokerAddresses
 from trioha.services.clock import Clock
@@ -23,9 +24,9 @@ from trioha.services.dledger_member import DLedgerMember
 from trioha.services.dledger_opening import open_dledger_broker
 from trioha.services.dledger_reads import CurrentReads
 from trioha.services.dledger_role import PARKED_MS_MAX
-from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.codes import ONEWAY_FLAG, PullSysFlag, RequestCode, ResponseCode
 from trioha.wire.names import OUTCOME_UNKNOWN
-from trioha.wire.remoting_command import RemotingCommand
+from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
 NOTIFIED = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 
@@ -81,7 +82,7 @@ class Told:
         node = self.node
         with node.server.outboxes.batch():
             response = node.core.handlers[request.code](self.channel, request, node.clock.instant())
-            if response is not None:
+            if response is not None and not request.is_oneway:
                 self.channel.send_nowait(response)
             node.after_batch()
 
@@ -98,7 +99,14 @@ async def told(root: Path) -> AsyncIterator[Told]:
     node = await open_dledger_broker(config, addresses, Clock.virtual(), events)
     member = ToldMember()
     node.member = cast("DLedgerMember", member)
-    node.reads = CurrentReads(node.core.handlers, member.read, node.events)
+    node.reads = CurrentReads(
+        node.core.own_handlers,
+        member.read,
+        node.raft_metadata.uncommitted_end,
+        node.group_role.not_read,
+        node.events,
+    )
+    node.core.confirm_pulls(node.reads.confirm)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(node.group_role.run)
         nursery.start_soon(node.parked_alarm.run)
@@ -239,3 +247,113 @@ async def test_name_servers_hear_of_a_new_role_with_its_term(
         assert (registration.identity.broker_id, registration.identity.epoch) == (0, 7)
         it.lose("n1")
         assert (registration.identity.broker_id, registration.identity.epoch) == (1, 0)
+
+
+QUERY: dict[str, ExtValue] = {"consumerGroup": "g", "topic": "T", "queueId": 0}
+
+
+def query() -> RemotingCommand:
+    return RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, dict(QUERY))
+
+
+def commit_of(offset: int) -> RemotingCommand:
+    return RemotingCommand(
+        RequestCode.UPDATE_CONSUMER_OFFSET, {**QUERY, "commitOffset": offset}, flag=ONEWAY_FLAG
+    )
+
+
+async def test_every_request_of_a_member_has_its_decision(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with told(tmp_path) as it:
+        assert it.node.core.handlers.keys() == ANSWERS.keys()
+
+
+async def test_no_request_about_the_present_is_answered_before_a_leader_is_known(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with told(tmp_path) as it:
+        core = it.node.core
+        for code in PRESENT:
+            assert core.handlers[code] != core.own_handlers[code]
+        await it.lead()
+        it.lose()
+        for code in PRESENT:
+            assert core.handlers[code] != core.own_handlers[code]
+        await trio.sleep(PARKED_MS_MAX / 1000 + 1)
+        for code in PRESENT:
+            assert core.handlers[code] != core.own_handlers[code]
+
+
+async def test_a_consumer_that_cannot_be_told_its_offset_loses_its_connection(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Any error code makes stock consumers begin where a new group begins."""
+    async with told(tmp_path) as it:
+        await trio.testing.wait_all_tasks_blocked()
+        it.ask(query())
+        await trio.sleep(PARKED_MS_MAX / 1000 - 0.1)
+        parked = not it.channel.closed
+        assert parked
+        await trio.sleep(0.2)
+        assert it.channel.closed
+        assert it.answers == []
+
+
+async def test_an_answer_waits_until_what_it_shows_is_committed(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with told(tmp_path) as it:
+        await it.lead()
+        it.ask(send_request())
+        it.ask(commit_of(7))
+        it.ask(query())
+        assert it.answers == []
+        it.node.on_commit(it.node.store.max_phy_offset)
+        assert [answer.ext_int("offset", -1) for answer in it.channel.sent] == [-1, 7]
+
+
+async def test_an_answer_that_shows_what_may_be_cut_is_not_given_by_a_deposed_leader(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with told(tmp_path) as it:
+        await it.lead()
+        it.ask(send_request())
+        it.node.on_commit(it.node.store.max_phy_offset)
+        it.ask(commit_of(9))
+        it.ask(query())
+        it.lose()
+        assert len(it.answers) == 1
+        it.node.on_commit(it.node.store.max_phy_offset)
+        assert len(it.answers) == 1
+        await it.lead()
+        it.node.on_commit(it.node.store.max_phy_offset)
+        assert [answer.ext_int("offset", -1) for answer in it.channel.sent] == [-1, 9]
+
+
+async def test_a_leader_that_is_not_sure_moves_no_consumer_back(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    request = RemotingCommand(
+        RequestCode.PULL_MESSAGE,
+        {
+            **QUERY,
+            "queueOffset": 40,
+            "maxMsgNums": 1,
+            "sysFlag": PullSysFlag.SUBSCRIPTION,
+            "subscription": "*",
+        },
+    )
+    async with told(tmp_path) as it:
+        await it.lead()
+        it.ask(send_request())
+        it.node.on_commit(it.node.store.max_phy_offset)
+        it.member.has_lease = False
+        it.ask(request)
+        it.member.has_lease = True
+        it.ask(request)
+        answers = [(one.code, one.ext_int("nextBeginOffset")) for one in it.channel.sent[1:]]
+        assert answers == [
+            (ResponseCode.PULL_RETRY_IMMEDIATELY, 40),
+            (ResponseCode.PULL_OFFSET_MOVED, 1),
+        ]

@@ -403,3 +403,17 @@ async def test_a_suspended_slave_acknowledges_nothing_and_follows_nobody(
         node.client.resume()
         master = await node.accept(within_s=1)
         assert await master.receive_some() == REPORT.pack(7)
+
+
+async def test_a_hurry_during_an_attempt_leads_to_the_next_one_at_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A master may name itself while it answers an earlier question as a node that was none."""
+    async with following(b"abc") as node:
+        attempt = await node.accept()
+        node.client.hurry()
+        attempt.close()
+        (await node.accept(within_s=0.1)).close()
+        began_s = trio.current_time()
+        (await node.accept()).close()
+        assert trio.current_time() - began_s == pytest.approx(5, abs=0.1)

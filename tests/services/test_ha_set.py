@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import attrs
+import pytest
 import trio
 import trio.testing
 from support.live_set import SUCCESS, Broker, LiveSet, follows, level, live_set, send_request
 
 from trioha.client import open_admin
 from trioha.config import BrokerRole
-from trioha.errors import Unreachable
+from trioha.errors import CommitLogCorrupted, Unreachable
 from trioha.failover.outcome import Result
+from trioha.journal import NullSink
+from trioha.services.open_mastership import is_of_a_set
+from trioha.store.accept_loss import accept_loss, is_noted
 from trioha.store.inspect import diff_logs
+from trioha.store.message_store import FileMessageStore, StoreConfig
 
 MASTER, SLAVE = BrokerRole.ASYNC_MASTER, BrokerRole.SLAVE
 
 
-async def pair(set_: LiveSet) -> tuple[Broker, Broker]:
-    a = await set_.add(MASTER)
+async def pair(set_: LiveSet, role: BrokerRole = MASTER) -> tuple[Broker, Broker]:
+    a = await set_.add(role)
     b = await set_.add()
+    await a.wait(lambda status: bool(status["connections"]))
     assert await a.send(b"first") == SUCCESS
     await a.wait(level)
     return a, b
@@ -37,7 +44,7 @@ async def test_a_slave_of_our_kind_follows_on_an_extended_link(tmp_path: Path) -
         assert (link["home_id"], link["epoch"]) == (1, 1)
         status = await b.wait(follows)
         assert (status["epoch"], status["follows"]) == (1, a.address)
-        assert status["slave"]["level_since_start"] is True
+        assert status["level_since_start"] is True
 
 
 async def test_d4_the_old_master_of_the_first_failover_acknowledges_nothing_when_it_returns(
@@ -137,7 +144,7 @@ async def test_a_whole_set_that_was_stopped_comes_back_without_hand_work(tmp_pat
 
 async def test_a_restarted_master_is_confirmed_by_the_name_servers_memory(tmp_path: Path) -> None:
     async with live_set(tmp_path) as set_:
-        a, b = await pair(set_)
+        a, b = await pair(set_, BrokerRole.SYNC_MASTER)
         assert (await set_.fail_over()).result is Result.DONE
         await b.wait(level)
         await a.stop()
@@ -182,3 +189,65 @@ async def test_a_slave_that_fell_behind_waits_until_an_operator_says_resync(
         status = await b.status()
         assert status["min_phy_offset"] == 1 << 20
         assert len(status["cuts"]) == 1
+
+
+async def test_a_node_whose_log_is_gone_does_not_start(tmp_path: Path) -> None:
+    async with live_set(tmp_path) as set_:
+        a, b = await pair(set_)
+        assert await a.send(b"acknowledged") == SUCCESS
+        await a.wait(level)
+        await a.stop()
+        await b.stop()
+        for node in (a, b):
+            (node.root / "commitlog").rename(node.root.parent / f"unmounted-{node.root.name}")
+        for node in (a, b):
+            with pytest.raises(CommitLogCorrupted, match="mount its disk or put its files back"):
+                FileMessageStore.open(StoreConfig.of(node.config), NullSink(), wall_ms=7)
+
+
+@pytest.mark.parametrize("home_id", [0, 1])
+async def test_a_node_whose_loss_was_accepted_is_filled_and_does_not_lead_before(
+    tmp_path: Path, home_id: int
+) -> None:
+    async with live_set(tmp_path, ha_restart_patience=50) as set_:
+        a, b = await pair(set_)
+        for number in range(20):
+            assert await a.send(b"acknowledged %d" % number) == SUCCESS
+        await a.wait(level)
+        end = (await b.status())["max_phy_offset"]
+        await b.stop()
+        await a.stop()
+        lost, other = (a, b) if home_id == 0 else (b, a)
+        shutil.rmtree(lost.root / "commitlog")
+        config = StoreConfig.of(lost.config)
+        assert is_of_a_set(config.root)
+        assert accept_loss(config, 7, in_set=True) is not None
+        for _ in range(2):  # an orderly stop does not make it whole
+            await lost.start()
+            status = await lost.status()
+            assert status["standing"] == ("FENCED" if home_id == 0 else "SLAVE")
+            assert status["max_phy_offset"] == 0
+            await lost.stop()
+        await other.start()
+        await lost.start()
+        if home_id == 0:
+            await lost.wait(lambda it: "trioha failover broker-a --to 1" in it["fenced_by"])
+            assert (await set_.fail_over(to=1, force=True)).result.value == "done"
+        await other.wait(level)
+        assert (await other.status())["standing"] == "MASTER"
+        assert (await lost.status())["max_phy_offset"] >= end
+        assert not is_noted(config)
+
+
+async def test_a_slave_of_a_set_that_was_failed_over_asks_nobody_for_tables(tmp_path: Path) -> None:
+    """Whoever it asked before its link is there may have been deposed, and tell older offsets."""
+    async with live_set(tmp_path) as set_:
+        a, b = await pair(set_)
+        assert b.events.of("slave_synchronized"), "of a first master, which may be RocketMQ's"
+        assert (await set_.fail_over()).result is Result.DONE
+        await b.wait(level)
+        assert not a.events.of("slave_synchronized")
+        await a.stop()
+        await a.start()
+        await b.wait(level)
+        assert not a.events.of("slave_synchronized")

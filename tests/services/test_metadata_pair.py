@@ -168,6 +168,12 @@ class InPieces:
     def close(self) -> None:
         self._inner.close()
 
+    def peer_has_gone(self) -> bool:
+        return self._inner.peer_has_gone()
+
+    def abort(self) -> None:
+        self._inner.abort()
+
 
 @attrs.define(eq=False)
 class Link:

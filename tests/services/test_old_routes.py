@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import attrs
+import pytest
 import trio
 import trio.testing
 from support.events import RecordedEvents
@@ -13,13 +14,14 @@ from support.sending import FakeChannel
 
 from trioha.remoting.channel import Channel, Instant
 from trioha.services.clock import Clock
-from trioha.services.old_routes import PASS_ON_MS, WAITING_MAX, OldRoutes
+from trioha.services.old_routes import ANSWER_S, LEAVE_S, PASS_ON_MS, WAITING_MAX, OldRoutes
 from trioha.services.remoting_server import RemotingServer
-from trioha.services.transport import open_listener
+from trioha.services.transport import Connect, StreamTransport, Transport, connect, open_listener
 from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
 NOW = Instant(0, 0)
+MemoryEnd = trio.StapledStream[trio.testing.MemorySendStream, trio.testing.MemoryReceiveStream]
 
 
 @attrs.define(eq=False)
@@ -76,13 +78,13 @@ class Client(FakeChannel):
 
 
 @asynccontextmanager
-async def passing_on() -> AsyncIterator[tuple[OldRoutes, Master]]:
+async def passing_on(connect_to: Connect = connect) -> AsyncIterator[tuple[OldRoutes, Master]]:
     master = Master()
     codes = (*RequestCode,)
     server = RemotingServer(dict.fromkeys(codes, master.handle), Clock(), RecordedEvents())
     listener = open_listener("127.0.0.1", 0)
     master.address = f"127.0.0.1:{listener.port}"
-    routes = OldRoutes(Clock(), RecordedEvents())
+    routes = OldRoutes(Clock(), RecordedEvents(), connect_to=connect_to)
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.accept, listener, nursery)
@@ -215,3 +217,110 @@ async def test_whoever_ends_waits_until_what_was_passed_on_is_answered() -> None
         assert client.sent == []
         await routes.wait_idle()
         assert len(client.sent) == 2
+
+
+@attrs.define(eq=False)
+class SlowConnect:
+    """A network in which connections come about when the test says so."""
+
+    open: trio.Event = attrs.Factory(trio.Event)
+    asked: trio.Event = attrs.Factory(trio.Event)
+
+    async def connect(self, host: str, port: int) -> Transport:
+        self.asked.set()
+        await self.open.wait()
+        return await connect(host, port)
+
+
+async def test_what_has_not_left_is_dropped_when_its_client_goes() -> None:
+    network = SlowConnect()
+    async with passing_on(network.connect) as (routes, master):
+        gone, there = Client(), Client()
+        routes.pass_on(gone, send(1, b"gone"), NOW)
+        routes.pass_on(there, send(1, b"there"), NOW)
+        await network.asked.wait()
+        gone.closed = True
+        routes.channel_closed(gone)
+        network.open.set()
+        await there.wait_sent(1)
+        assert [request.body_bytes() for request in master.heard] == [b"there"]
+
+
+async def test_it_is_dropped_even_if_forwarding_has_ended_meanwhile() -> None:
+    network = SlowConnect()
+    async with passing_on(network.connect) as (routes, master):
+        gone, there = Client(), Client()
+        routes.pass_on(gone, send(1, b"gone"), NOW)
+        routes.pass_on(there, send(1, b"there"), NOW)
+        await network.asked.wait()
+        routes.close()
+        gone.closed = True
+        routes.channel_closed(gone)
+        network.open.set()
+        await there.wait_sent(1)
+        assert [request.body_bytes() for request in master.heard] == [b"there"]
+
+
+async def test_what_does_not_leave_in_time_is_rejected_and_never_leaves(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    network = SlowConnect()
+    routes = OldRoutes(Clock.virtual(), RecordedEvents(), connect_to=network.connect)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(routes.run)
+        await trio.testing.wait_all_tasks_blocked()
+        routes.open("127.0.0.1:1", 0)
+        client = Client()
+        routes.pass_on(client, send(1), NOW)
+        await trio.sleep(LEAVE_S - 0.1)
+        assert client.sent == []
+        await trio.sleep(0.2)
+        (answer,) = client.sent
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert routes.statistics(0).clients == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_bytes_that_are_still_in_the_kernel_go_with_their_client() -> None:
+    """A connection that is closed delivers what was written to it, if it takes a minute."""
+    async with passing_on() as (routes, _):
+        listener = open_listener("127.0.0.1", 0)
+        routes.open(listener.address, 0)
+        client = Client()
+        routes.pass_on(client, send(1), NOW)
+        transport = await listener.accept()
+        assert await transport.receive_some()
+        client.closed = True
+        routes.channel_closed(client)
+        with pytest.raises(trio.BrokenResourceError):
+            await transport.receive_some()
+        transport.close()
+        listener.close()
+
+
+async def test_an_answer_that_never_comes_ends_both_connections(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    pair: list[MemoryEnd] = []
+
+    async def connect_to(host: str, port: int) -> Transport:
+        here, there = trio.testing.memory_stream_pair()
+        pair.append(there)
+        return StreamTransport(here)
+
+    routes = OldRoutes(Clock.virtual(), RecordedEvents(), connect_to=connect_to)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(routes.run)
+        await trio.testing.wait_all_tasks_blocked()
+        routes.open("127.0.0.1:1", 0)
+        client = Client()
+        routes.pass_on(client, send(1), NOW)
+        await trio.sleep(ANSWER_S - 0.1)
+        assert routes.statistics(0).clients == 1
+        await trio.sleep(0.2)
+        assert routes.statistics(0).clients == 0
+        assert client.closed
+        assert client.sent == []
+        assert await pair[0].receive_some()
+        assert not await pair[0].receive_some()
+        nursery.cancel_scope.cancel()

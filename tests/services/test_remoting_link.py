@@ -15,8 +15,8 @@ from trioha.services.clock import Clock
 from trioha.services.remoting_client import open_remoting_client
 from trioha.services.remoting_link import LinkLimits
 from trioha.services.remoting_server import RemotingServer
-from trioha.services.transport import StreamTransport, open_listener
-from trioha.wire.codes import ONEWAY_FLAG, RESPONSE_FLAG, ResponseCode
+from trioha.services.transport import StreamTransport, connect, open_listener
+from trioha.wire.codes import ONEWAY_FLAG, RESPONSE_FLAG, RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand, encode
 
 ECHO = 901
@@ -69,6 +69,8 @@ class Node:
             REFUSE: self.refuse,
             BREAK: self.missing_field,
             PARK: self.park,
+            RequestCode.SEND_MESSAGE_V2: self.park,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.park,
             BUG: self.bug,
         }
 
@@ -319,6 +321,28 @@ async def test_a_server_that_hangs_up_is_unreachable_outside_the_block_too() -> 
         ) as client:
             await theirs.aclose()
             await client.request(RemotingCommand(ECHO))
+
+
+async def test_sends_whose_sender_has_gone_by_the_time_they_are_read_are_not_carried_out() -> None:
+    """The process stood still: a client has sent, waited, given up and closed.
+
+    A consumer's last commit is carried out: Go's client closes without waiting for the answer.
+    """
+    node = Node(LinkLimits())
+    listener = open_listener("127.0.0.1", 0)
+    client = await connect("127.0.0.1", listener.port)
+    send = RequestCode.SEND_MESSAGE_V2
+    await client.send_all(
+        [
+            encode(RemotingCommand(send, body=b"two-way")),
+            encode(RemotingCommand(send, body=b"oneway", flag=ONEWAY_FLAG)),
+            encode(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, body=b"commit")),
+        ]
+    )
+    client.close()
+    await node.server.serve_connection(await listener.accept())
+    listener.close()
+    assert [request.body_bytes() for _, request in node.parked] == [b"oneway", b"commit"]
 
 
 def test_a_missing_field_is_a_remote_protocol_error() -> None:

@@ -406,7 +406,7 @@ async def test_a_master_that_was_replaced_while_it_was_away_comes_back_as_a_slav
         await pair.start_broker(0)
         await in_sync(pair)
         told = await status_of(pair.addresses[0].listen)
-        assert (told["standing"], told["epoch"], told["id"]) == ("SLAVE", 2, 1)
+        assert (told["standing"], told["epoch"], told["id"]) == ("SLAVE", 3, 1)
         assert told["follows"] == pair.addresses[1].listen
         assert (await status_of(pair.addresses[1].listen))["id"] == 0
     assert pair.log_of(0) == pair.log_of(1)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 import pytest
-from support.stores import QUEUE_ENTRIES, bodies, dispatch_all, message, open_store
+from support.stores import QUEUE_ENTRIES, bodies, dispatch_all, message, open_store, small_config
 
 from trioha.store.interface import GetResult, GetStatus
 from trioha.store.message_store import FileMessageStore, StoreConfig
@@ -105,6 +107,24 @@ def test_limits_of_one_pull(config: StoreConfig) -> None:
     assert result.message_count == 1000 // size
     assert result.next_begin_offset == result.message_count
     store.close()
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_records_that_sum_exactly_to_the_limit_all_come(config: StoreConfig, where: str) -> None:
+    """With a filter, and without one; one byte less and the last record stays."""
+    size = len(encode_record(message(bytes(150), tags="A"), 0, 0, 0))
+    for limit, count in ((3 * size, 3), (3 * size - 1, 2)):
+        changes: dict[str, Any] = {f"{where}_transfer_bytes_max": limit}
+        if where == "disk":
+            changes["memory_window_bytes"] = 0
+        store = open_store(small_config(config.root / str(limit), **changes))
+        fill(store, 5, size=150)
+        for tag_filter in (None, lambda code: True):
+            result = store.get_message("T", 0, 0, 32, tag_filter)
+            assert (result.message_count, result.size) == (count, count * size)
+            assert result.next_begin_offset == count
+            assert sum(len(buffer) for buffer in result.buffers) == count * size
+        store.close()
 
 
 def test_at_most_32_messages_from_memory_and_8_from_disk(config: StoreConfig) -> None:

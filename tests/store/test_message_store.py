@@ -16,6 +16,7 @@ import pytest
 from support.events import RecordedEvents
 from support.stores import (
     HOST,
+    QUEUE_ENTRIES,
     SEGMENT_BYTES,
     batch_of,
     bodies,
@@ -33,6 +34,7 @@ from trioha.config import BrokerConfig
 from trioha.errors import (
     CommitLogCorrupted,
     ConfigError,
+    DiskFull,
     LocalProtocolError,
     OffsetOutOfRange,
     StoreError,
@@ -41,6 +43,7 @@ from trioha.store import message_store, retention
 from trioha.store.interface import MessageStore, PutMessage, PutStatus
 from trioha.store.message_store import FileMessageStore, StoreConfig
 from trioha.store.retention import DiskUsage
+from trioha.wire.names import RAFT_TOPIC
 from trioha.wire.record import decode_record, encode_record
 
 HOUR_MS = 3_600_000
@@ -360,6 +363,49 @@ def test_a_full_disk_refuses_writes_and_reads_go_on(
     store = open_store(config)
     assert queues_of(store) == projection_of(records_of(config))
     store.close()
+
+
+@pytest.mark.parametrize("topic", ["T", RAFT_TOPIC])
+def test_a_disk_full_between_two_queues_leaves_each_record_one_entry(
+    config: StoreConfig, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    """The dispatcher's retry meets entries that the first try has filed.
+
+    Raft's queues count by themselves, so nothing but the record's place says that its entry exists.
+    """
+    told: list[tuple[str, int, int]] = []
+    store = open_store(config, on_dispatch=lambda *args: told.append(args[:3]))
+
+    def receive(topic: str, queue_offset: int) -> int:
+        end = store.max_phy_offset
+        put = message(b"small", topic=topic)
+        store.append_log(end, encode_record(put, queue_offset, end, 1000))
+        return end
+
+    places = {topic: [receive(topic, 0)], "Full": []}
+    for index in range(QUEUE_ENTRIES):
+        places["Full"].append(receive("Full", index))
+    dispatch_all(store)
+    begin = store.dispatched_offset
+    told.clear()
+    # One piece of log: the first queue has room, the second needs a new file.
+    places[topic] += [receive(topic, 1), receive(topic, 2)]
+    places["Full"].append(receive("Full", QUEUE_ENTRIES))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", no_space)
+        with pytest.raises(DiskFull):
+            dispatch_all(store)
+    assert store.dispatched_offset == begin
+    assert told == [(topic, 0, 3)], "the first queue was not filed before the second"
+    dispatch_all(store)
+    assert store.dispatched_offset == store.max_phy_offset
+    assert told == [(topic, 0, 3), ("Full", 0, QUEUE_ENTRIES + 1)]
+    filed = {
+        queue: [entry[0] for entry in entries.values()]
+        for (queue, _), entries in queues_of(store).items()
+    }
+    assert filed == places
+    crash(store)
 
 
 def test_the_regular_look_at_the_disk_resumes_writing_too(

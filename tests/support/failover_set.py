@@ -10,7 +10,7 @@ import msgpack
 from support.sending import FakeChannel
 
 from trioha.broker.failover import FailoverProcessor, Peer, Promotion
-from trioha.errors import CommandError, RemoteProtocolError
+from trioha.errors import CommandError, LocalProtocolError, RemoteProtocolError
 from trioha.failover.asking import Answer, Ask, Failed, Flow, Reply, Wait
 from trioha.failover.engine import FailoverEngine, Order
 from trioha.failover.outcome import Outcome, Step
@@ -78,13 +78,14 @@ class FakeNode:
             "home_id": self.home_id,
             "standing": mastership.standing.value,
             "epoch": mastership.known_epoch,
+            "promised_epoch": mastership.promise_given[0],
             "log_epoch": mastership.history.epoch_at(self.log_end),
             "max_phy_offset": self.log_end,
             "sync": True,
         }
 
     def has_begun(self, nonce: bytes) -> bool:
-        return any(record.nonce == nonce for record in self.mastership.history)
+        return self.mastership.has_begun(nonce)
 
     def pause(self) -> None:
         if self.mastership.standing is not Standing.MASTER:
@@ -98,12 +99,19 @@ class FakeNode:
         pass
 
     def hand_over(self, target: Peer, epoch: int, ticket_id: str) -> None:
-        self.mastership.fence(f"handed over to {target}", epoch=epoch)
+        self.mastership.hand_over(epoch, bytes.fromhex(ticket_id), f"handed over to {target}")
         self.handed_over = (target, ticket_id)
 
     def take_back(self) -> bool:
+        void = bytes.fromhex(self.handed_over[1]) if self.handed_over is not None else b""
         self.paused, self.handed_over = False, None
-        return self.mastership.resume()
+        return self.mastership.resume(void)
+
+    def promise(self, epoch: int, nonce: bytes) -> None:
+        try:
+            self.mastership.promise(epoch, nonce)
+        except LocalProtocolError as error:
+            raise CommandError(16, str(error)) from error
 
     def promote(self, promotion: Promotion, done: Callable[[str], None]) -> None:
         if self.mastership.standing is Standing.MASTER:
@@ -111,6 +119,10 @@ class FakeNode:
         if self.log_end < promotion.log_offset:
             done(f"the log ends at {self.log_end}, the old master's at {promotion.log_offset}")
             return
+        self.mastership.learn_members(promotion.members)
+        absent = self.mastership.lacks_promises(promotion.promised, promotion.written_off)
+        if absent:
+            raise CommandError(16, absent)
         self.mastership.begin_term(
             promotion.epoch, self.log_end, nonce=promotion.nonce, sync=True, wall_ms=0
         )
@@ -288,7 +300,7 @@ class FakeSet:
             and not node.suspended
             and node.mastership.standing is Standing.SLAVE
             and master.mastership.standing is Standing.MASTER
-            and master.mastership.epoch >= node.mastership.known_epoch
+            and node.mastership.follows_term(master.mastership.epoch, master.mastership.nonce)
         ):
             node.mastership.adopt(master.mastership.history)
 

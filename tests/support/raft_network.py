@@ -42,6 +42,11 @@ class Pipe:
         self._closed = True
         self.wake()
 
+    def drop(self) -> None:
+        """Forget what has not arrived."""
+        self._chunks.clear()
+        self._size = 0
+
     def wake(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
@@ -111,6 +116,17 @@ class PipeTransport:
             self._outgoing.close()
             self._incoming.close()
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def peer_has_gone(self) -> bool:
+        return self._incoming.closed
+
+    def abort(self) -> None:
+        self._outgoing.drop()
+        self.close()
+
 
 class RaftListener:
     """Where one member accepts."""
@@ -123,7 +139,10 @@ class RaftListener:
 
 
 class RaftNetwork:
-    """Addresses are `name:port`; who is not there refuses."""
+    """Addresses are `name:port`; one without a listener refuses.
+
+    Listeners are kept by name, or by `name:port` for machines that listen on several ports.
+    """
 
     def __init__(self, rng: Random, latency_ms_max: float = 1.0) -> None:
         self.listeners: dict[str, RaftListener] = {}
@@ -132,6 +151,7 @@ class RaftNetwork:
         self._rng = rng
         self._cuts: set[tuple[str, str]] = set()
         self._pipes: list[Pipe] = []
+        self._ends: list[tuple[str, PipeTransport]] = []
 
     def latency_s(self) -> float:
         return self._rng.uniform(0, self.latency_ms_max) / 1000
@@ -149,15 +169,30 @@ class RaftNetwork:
         others = self.listeners.keys() - {name}
         self.set_cuts(*((name, other) for other in others), *((other, name) for other in others))
 
-    async def connect(self, source: str, target: str) -> Transport:
+    def end_process(self, name: str) -> None:
+        """Close whatever a machine has open, as its kernel does when the process is killed."""
+        for address in [one for one in self.listeners if one.partition(":")[0] == name]:
+            del self.listeners[address]
+        ends, self._ends = self._ends, []
+        for owner, transport in ends:
+            if owner == name:
+                transport.close()
+            else:
+                self._ends.append((owner, transport))
+
+    async def connect(self, source: str, target: str, port: int | None = None) -> Transport:
         self.connects += 1
         await trio.lowlevel.checkpoint()
         if self.is_cut(source, target) or self.is_cut(target, source):
             await trio.sleep_forever()
-        listener = self.listeners.get(target)
+        listener = self.listeners.get(target if port is None else f"{target}:{port}")
         if listener is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens")
         there, back = Pipe(self, source, target), Pipe(self, target, source)
         self._pipes += [there, back]
-        listener.send.send_nowait(PipeTransport(f"{source}:{40000 + self.connects}", there, back))
-        return PipeTransport(f"{target}:1", back, there)
+        accepted = PipeTransport(f"{source}:{40000 + self.connects}", there, back)
+        connected = PipeTransport(f"{target}:{port or 1}", back, there)
+        self._ends = [end for end in self._ends if not end[1].is_closed]
+        self._ends += [(target, accepted), (source, connected)]
+        listener.send.send_nowait(accepted)
+        return connected

@@ -15,6 +15,7 @@ from support.stores import SEGMENT_BYTES, crash, dispatch_all, message, open_sto
 
 from trioha.config import BrokerConfig
 from trioha.ha.events import Term
+from trioha.ha.greeting import Greeting
 from trioha.ha.mastership import Mastership, Standing
 from trioha.remoting.channel import Handler
 from trioha.services.clock import Clock
@@ -28,6 +29,34 @@ from trioha.store.inspect import iter_records
 from trioha.store.two_slot_file import TwoSlotFile
 from trioha.wire.codes import RequestCode
 from trioha.wire.record import Record
+
+
+@attrs.frozen
+class GreetedNode:
+    """What hellos mean to a member: it remembers them."""
+
+    member: Member
+
+    def fenced(self, reason: str) -> None:
+        self.member.fenced.append(reason)
+
+    def doubted(self, reason: str) -> None:
+        self.member.fenced.append(reason)
+
+    def promised(self) -> None:
+        pass
+
+    def announced(self, home_id: int, address: str, ha_address: str) -> None:
+        self.member.announced.append(address)
+
+    def member_met(self) -> None:
+        pass
+
+    @property
+    def follows(self) -> str:
+        return self.member.master.value
+
+    ticket_holder = ""
 
 
 class Member:
@@ -47,6 +76,7 @@ class Member:
         self.master = MasterAddress()
         self.events = RecordedEvents()
         self.fenced: list[str] = []
+        self.announced: list[str] = []
         self.cuts: list[Cut] = []
         self.knows_hello = True
         self.start()
@@ -62,11 +92,10 @@ class Member:
             sync=True,
             wall_ms=0,
         )
-        self.greeting = HaGreeting(
-            *(self.mastership, self.store, self.config, self.address),
-            self.fenced.append,
-            lambda: self.master.value,
+        greeting = Greeting(
+            self.config.broker_name, self.address, self.mastership, self.store, GreetedNode(self)
         )
+        self.greeting = HaGreeting(greeting, self.config)
         self.handshake = Handshake(
             *(self.mastership, self.store, self.config, self.address, self.master, self.events),
             *(self.set.clock, self.cuts.append),

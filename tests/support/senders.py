@@ -42,6 +42,7 @@ class Attempt:
     """SEND_OK, another status, "refused" (surely not stored), or "unknown"."""
     detail: str = ""
     queue_offset: int | None = None
+    queue_id: int | None = None
 
     @property
     def is_ok(self) -> bool:
@@ -65,6 +66,8 @@ class Sender:
         self.attempts: list[Attempt] = []
         self._changed = threading.Condition()
         self._stopping = False
+        self._paused = False
+        self._resting = False
         self._failure: BaseException | None = None
         self._ok_count = 0
         self._stored_count = 0
@@ -82,6 +85,31 @@ class Sender:
         assert not self._thread.is_alive(), f"{self.label} hangs"
         if self._failure is not None:
             raise self._failure
+
+    @property
+    def ok_count(self) -> int:
+        """How many sends were answered with SEND_OK."""
+        return self._ok_count
+
+    def pause(self) -> None:
+        """Send nothing more for now; returns when what is under way has its answer."""
+        with self._changed:
+            self._paused = True
+            done = self._changed.wait_for(
+                lambda: self._resting or not self._thread.is_alive(), WAIT_S
+            )
+        assert done, f"{self.label} hangs"
+
+    def resume(self) -> None:
+        with self._changed:
+            self._paused = self._resting = False
+
+    def _rests(self) -> bool:
+        """Is the sender to wait before its next message?"""
+        with self._changed:
+            self._resting = self._paused and not self._stopping
+            self._changed.notify_all()
+            return self._resting
 
     def wait_for_more(self, count: int = 20, within_s: float = WAIT_S) -> None:
         """Wait for `count` SEND_OK from now on."""
@@ -153,6 +181,9 @@ class StockSender(Sender):
     def _send(self) -> None:
         number = 0
         while not self._stopping:
+            time.sleep(PAUSE_S)
+            if self._rests():
+                continue
             name = f"{self.label}-{number}"
             number += 1
             began_s = time.monotonic()
@@ -164,7 +195,6 @@ class StockSender(Sender):
                 # Neither client says whether the message was stored.
                 status, detail = "unknown", str(error)
             self._note(Attempt(name, began_s, time.monotonic(), status, detail, queue_offset))
-            time.sleep(PAUSE_S)
 
 
 class OwnSender(Sender):
@@ -183,18 +213,21 @@ class OwnSender(Sender):
         async with open_producer(self._namesrv, group=self.label, config=config) as producer:
             number = 0
             while not self._stopping:
+                await trio.sleep(PAUSE_S)
+                if self._rests():
+                    continue
                 self._note(await self._send_one(producer, f"{self.label}-{number}"))
                 number += 1
-                await trio.sleep(PAUSE_S)
 
     async def _send_one(self, producer: Producer, name: str) -> Attempt:
         began_s = time.monotonic()
-        queue_offset, detail = None, ""
+        queue_offset, queue_id, detail = None, None, ""
         try:
             result = await producer.send(Message(self._topic, body_of(name)))
             status, queue_offset = result.status.name, result.queue_offset
+            queue_id = result.queue.queue_id
         except SendRefused as error:
             status, detail = "refused", str(error)
         except TriohaError as error:
             status, detail = "unknown", str(error)
-        return Attempt(name, began_s, time.monotonic(), status, detail, queue_offset)
+        return Attempt(name, began_s, time.monotonic(), status, detail, queue_offset, queue_id)

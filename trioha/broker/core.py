@@ -140,7 +140,8 @@ class BrokerCore:
             self.handlers.update(processor.handlers())
         for code in _METADATA_CHANGES:
             self.handlers[code] = self.metadata_waits.guard(self.handlers[code])
-        self._own_handlers = dict(self.handlers)
+        self.own_handlers: Mapping[int, Handler] = dict(self.handlers)
+        """Handlers of this broker itself, whatever `divert` puts in their place."""
 
     @property
     def config(self) -> BrokerConfig:
@@ -256,6 +257,10 @@ class BrokerCore:
         """Take no puts, and deliver nothing delayed, until `become`."""
         self.pipeline.role = BrokerRole.SLAVE
 
+    def confirm_pulls(self, confirm: Callable[[Callable[[bool], None]], None]) -> None:
+        """Correct clients' offsets only when `confirm` says that this broker is the master."""
+        self._pull.confirm = confirm
+
     def divert(self, codes: Iterable[int], handler: Handler) -> None:
         """Let somebody else answer these requests."""
         for code in codes:
@@ -263,7 +268,7 @@ class BrokerCore:
 
     def restore(self) -> None:
         """Answer everything ourselves again."""
-        self.handlers.update(self._own_handlers)
+        self.handlers.update(self.own_handlers)
 
     def stop_writes(self, reason: str) -> None:
         """From now on sends are refused with a code that sends clients to another broker."""

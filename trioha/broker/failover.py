@@ -1,4 +1,4 @@
-"""Requests 30020-30026: what a failover asks of a node, step by step (docs/decisions/0012).
+"""Requests 30020-30027: what a failover asks of a node, step by step (docs/decisions/0012).
 
 Theory of operation. Whoever carries out a failover (`trioha.failover.engine`) drives the nodes with
 these requests, all under one ticket (`trioha.broker.failover_ticket`). Bodies are msgpack maps,
@@ -13,11 +13,16 @@ its ticket, since an answer may be lost: the second time it only answers.
 30021  PAUSE_WRITES      master: writes wait from now on; the answer tells where the log ends
 30022  HAND_OVER         master: fenced for ``epoch``, for good unless the target never begins it;
                          ``log_offset`` and ``metadata_position`` are what the target confirmed
-30023  PROMOTE           target: begin ``epoch``; answered when it is master
+30023  PROMOTE           target: begin ``epoch``; answered when it is master. ``promised``: home
+                         ids of the members that have promised it; ``written_off``: of those
+                         that the operator gave up by force; ``members``: addresses of the whole
+                         set by home id
 30024  FOLLOW            anybody else: this is the new master
 30025  FAILOVER_AUDIT    the records of past failovers; needs no ticket
 30026  RELEASE           the ticket ends; ``audit`` is kept; tells whether the ticket was used;
                          ``resume``: the target says that it was not, so be master again
+30027  PROMISE           anybody but the target: follow and acknowledge nothing older than
+                         ``epoch`` from now on, durably (`trioha.ha.quorum`)
 =====  ================  ===========================================================================
 
 What a step does to the node is the business of `RoleControl`; this module knows who may ask, what
@@ -27,6 +32,7 @@ is still to be answered, and when the time of each is up.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 import attrs
@@ -34,6 +40,7 @@ import msgpack
 
 from trioha.broker.failover_ticket import Phase, Ticket, TicketDesk
 from trioha.errors import CommandError, RemoteProtocolError
+from trioha.ha.mastership import MEMBERS_MAX
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.wire.codes import RequestCode, ResponseCode
@@ -74,6 +81,12 @@ class Promotion:
     operator: str
     planned: bool = False
     """The old master has handed over and is about to follow."""
+    promised: tuple[int, ...] = ()
+    """Home ids of the other members that have promised the term."""
+    written_off: tuple[int, ...] = ()
+    """Home ids of silent members that the operator gave up by force."""
+    members: Mapping[int, str] = MappingProxyType({})
+    """Addresses of the other members of the set by home id, as far as the operator found them."""
 
 
 class RoleControl(Protocol):
@@ -109,6 +122,9 @@ class RoleControl(Protocol):
 
     def hand_over(self, target: Peer, epoch: int, ticket_id: str) -> None:
         """Stop being master; what is parked stays so until it is known who is."""
+
+    def promise(self, epoch: int, nonce: bytes) -> None:
+        """Follow and acknowledge nothing older than this term from this pass on; durable."""
 
     def promote(self, promotion: Promotion, done: Callable[[str], None]) -> None:
         """Become master; `done` gets "" or why not, later."""
@@ -175,6 +191,7 @@ class FailoverProcessor:
             RequestCode.FOLLOW: self.follow,
             RequestCode.FAILOVER_AUDIT: self.audit,
             RequestCode.RELEASE: self.release,
+            RequestCode.PROMISE: self.promise,
         }
 
     # Time and the log.
@@ -205,6 +222,21 @@ class FailoverProcessor:
         ticket = self.desk.ticket
         if ticket is not None and ticket.phase is Phase.PAUSED:
             self.desk.use(ticket)
+
+    def master_announced(self, promised_nonce: bytes) -> None:
+        """Follow again if this node has promised the ticket's term; a master named itself to it.
+
+        The promise alone keeps the node from acknowledging to an older master. Suspended until the
+        ticket ends, it would not follow the new one if the operator vanished after the promotion.
+        """
+        ticket = self.desk.ticket
+        if (
+            ticket is not None
+            and ticket.forced
+            and bytes.fromhex(ticket.ticket_id) == promised_nonce
+        ):
+            ticket.forced = False
+            self._control.follow_again()
 
     # Steps.
 
@@ -306,6 +338,9 @@ class FailoverProcessor:
             log_offset=body.integer("log_offset", 0),
             operator=ticket.operator,
             planned=bool(body.boolean_or_none("planned")),
+            promised=body.home_ids("promised"),
+            written_off=body.home_ids("written_off"),
+            members=body.members(),
         )
         self._promoting = [(channel, request)]
         try:
@@ -314,6 +349,15 @@ class FailoverProcessor:
             self._promoting = None
             raise
         return None
+
+    def promise(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        body = _Body(request)
+        ticket_id = body.ticket_id()
+        self.desk.shown(ticket_id)
+        self._control.promise(body.integer("epoch"), bytes.fromhex(ticket_id))
+        return self._answer(request)
 
     def follow(
         self, channel: Channel, request: RemotingCommand, instant: Instant
@@ -434,6 +478,26 @@ class _Body:
         if not isinstance(value, bytes):
             raise RemoteProtocolError(f"{name} is not bytes: {value!r:.60}")
         return value
+
+    def home_ids(self, name: str) -> tuple[int, ...]:
+        values = self.fields.get(name, [])
+        if not isinstance(values, list) or len(values) > MEMBERS_MAX:
+            raise RemoteProtocolError(f"{name} is no list of home ids: {values!r:.60}")
+        if not all(type(value) is int and value >= 0 for value in values):
+            raise RemoteProtocolError(f"{name} is no list of home ids: {values!r:.60}")
+        return tuple(values)
+
+    def members(self) -> dict[int, str]:
+        """Addresses by home id; the keys are texts, as in the status."""
+        table = self.fields.get("members", {})
+        if not isinstance(table, dict) or len(table) > MEMBERS_MAX:
+            raise RemoteProtocolError(f"members is no table of addresses: {table!r:.60}")
+        if not all(
+            isinstance(key, str) and key.isdecimal() and isinstance(value, str)
+            for key, value in table.items()
+        ):
+            raise RemoteProtocolError(f"members is no table of addresses: {table!r:.60}")
+        return {int(key): value for key, value in table.items()}
 
     def peer(self) -> Peer:
         return Peer(

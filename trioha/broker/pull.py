@@ -19,6 +19,9 @@ OFFSET_OVERFLOW_BADLY  21   the maximum
 
 On 21 a client drops the queue and jumps, so a slave, which may merely lag, says 20 with the
 client's own offset and the group's preferred broker instead, unless `offsetCheckInSlave` is set.
+In a DLEDGER group every follower does, whatever is set, and the leader corrects an offset only when
+it is certain that no other member leads (`confirm`): one that was deposed and does not know may lag
+too.
 
 Code 19 is parked when the client allows it, once: the second look, after a message or at the
 deadline, is answered whatever it finds. The group's progress that rides on a pull is taken on the
@@ -37,6 +40,7 @@ rule) to `whichBrokerWhenConsumeSlowly` and others to `brokerId`, if `slaveReadE
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 from trioha.broker.clients import ConsumerManager
 from trioha.broker.filter import header_filter, heartbeat_filter
@@ -95,6 +99,9 @@ _CORRECTIONS = {
 }
 
 
+Confirm = Callable[[Callable[[bool], None]], None]
+
+
 class PullProcessor:
     """Answers pulls, or parks them in `hold`."""
 
@@ -111,6 +118,8 @@ class PullProcessor:
         self.config = config
         self.role = config.broker_role
         self.hold = hold
+        self.confirm: Confirm | None = None
+        """In a DLEDGER group: calls back with True once it is certain that this broker leads."""
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -136,19 +145,33 @@ class PullProcessor:
         """
         self.hold.expire(instant.now_ms)
         for parked in self.hold.take_due():
-            request = parked.request
-            try:
-                response = self._pull(parked.channel, request, instant, False)
-            except CommandError as error:
-                response = request.response(error.code, error.remark)
-            except RemoteProtocolError as error:
-                response = request.response(ResponseCode.SYSTEM_ERROR, str(error))
-            assert response is not None, "a pull is parked once"
-            parked.channel.send_nowait(response)
+            self._pull_again(parked.channel, parked.request, instant, None)
+
+    def _pull_again(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        instant: Instant,
+        may_correct: bool | None,
+    ) -> None:
+        try:
+            response = self._pull(channel, request, instant, False, may_correct)
+        except CommandError as error:
+            response = request.response(error.code, error.remark)
+        except RemoteProtocolError as error:
+            response = request.response(ResponseCode.SYSTEM_ERROR, str(error))
+        if response is not None:
+            channel.send_nowait(response)
 
     def _pull(
-        self, channel: Channel, request: RemotingCommand, instant: Instant, is_first: bool
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        instant: Instant,
+        is_first: bool,
+        may_correct: bool | None = None,
     ) -> RemotingCommand | None:
+        """`may_correct`: is it certain that this broker is the master? None: not asked yet."""
         ext_int = request.ext_int
         group = request.ext_str("consumerGroup")
         topic = request.ext_str("topic")
@@ -199,7 +222,16 @@ class PullProcessor:
         code = _CODES[status]
         if status is GetStatus.NO_MESSAGE_IN_QUEUE and offset != 0:
             code = ResponseCode.PULL_OFFSET_MOVED
-        if is_slave and not config.offset_check_in_slave:
+        if self.confirm is not None:
+            if status in _CORRECTIONS and next_offset != offset and not is_slave:
+                if may_correct is None:
+                    request.body = b""
+                    self.confirm(lambda sure: self._pull_again(channel, request, instant, sure))
+                    return None
+                is_slave = not may_correct
+        elif config.offset_check_in_slave:
+            is_slave = False
+        if is_slave:
             if status in _CORRECTIONS:
                 next_offset = offset
             if code is ResponseCode.PULL_OFFSET_MOVED:

@@ -51,6 +51,7 @@ from trioha.store.raft_queues import RaftQueues
 BODIES_MAX = 5_000
 """Between two snapshots: a quarter of a second of folding for whoever ceases to lead, or starts. A
 snapshot of 100,000 offsets takes 30 ms and 600 kB."""
+_NOWHERE = 1 << 62  # an offset that is never committed
 _JUMP_MIN = 64  # bodies to apply from which on a snapshot among them is looked for
 
 
@@ -168,6 +169,19 @@ class RaftMetadata:
         """What begins here, or later, must stay in the log; 0 when nothing may go."""
         return max(0, min(self._commit, self.snapshot_offset))
 
+    def uncommitted_end(self) -> int:
+        """Return the offset up to which the log must be committed before the tables may be shown.
+
+        0 if everything that they show is committed; -1 if a change has no place in the log yet,
+        because it is held back while the leadership is handed over.
+        """
+        if not self._leading:
+            return 0
+        self._metadata.flush()
+        if self._held:
+            return -1
+        return self._pending[-1].end_offset if self._pending else 0
+
     def status(self) -> dict[str, object]:
         """For people: where this member's tables stand."""
         return {
@@ -261,7 +275,7 @@ class RaftMetadata:
             if result.status is not PutStatus.PUT_OK:
                 # The tables are ahead of the log now, and answers must not say otherwise.
                 self._leading = False
-                self._pending.append(_Appended(1 << 62, position, phy_offset, kind))
+                self._pending.append(_Appended(_NOWHERE, position, phy_offset, kind))
                 self._on_failed(f"no room for metadata: {result.reason}")
                 return
             if phy_offset < 0:

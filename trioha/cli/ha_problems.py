@@ -66,7 +66,14 @@ def _problems_of_master(broker: Status, who: str) -> Iterator[str]:
 def _problems_of_slave(broker: Status, who: str, master: Status | None) -> Iterator[str]:
     slave = broker["slave"]
     if slave and slave.get("needs_resync"):
-        yield f"{who}: needs `trioha ha resync {broker['name']} --id {broker['id']}`"
+        if slave.get("holds_more") or (master is not None and _goes_further(broker, master)):
+            yield (
+                f"{who}: its log goes further than its master's and may be the only copy of what "
+                "was acknowledged; compare them with `trioha log diff`, and make it master with "
+                f"`trioha failover {broker['name']} --to {broker.get('home_id', broker['id'])}`"
+            )
+        else:
+            yield f"{who}: needs `trioha ha resync {broker['name']} --id {broker['id']}`"
     if slave and slave.get("state") not in (None, "TRANSFER"):
         state, error = slave["state"], slave.get("last_error")
         age = slave.get("last_error_age_s")
@@ -75,9 +82,18 @@ def _problems_of_slave(broker: Status, who: str, master: Status | None) -> Itera
     if not broker["id"] or master is None:
         return
     begins, ends = master["min_phy_offset"], broker["max_phy_offset"]
-    if begins and ends and ends < begins:
+    if begins and ends and ends < begins and not _goes_further(broker, master):
         yield (
             f"{who}: its log ends at {ends}, its master's begins at {begins}: what lies between is "
             "gone from the master, and a Java master sends nothing and says nothing; let "
             f"`trioha ha resync {broker['name']} --id {broker['id']}` copy anew"
         )
+
+
+def _goes_further(broker: Status, master: Status) -> bool:
+    """By the epochs in which their logs end, then by their ends; of Java brokers by ends alone."""
+    epoch, masters_epoch = broker.get("log_epoch"), master.get("log_epoch")
+    ends = broker["max_phy_offset"] or 0, master["max_phy_offset"] or 0
+    if epoch is None or masters_epoch is None:
+        return ends[0] > ends[1]
+    return bool((epoch, ends[0]) > (masters_epoch, ends[1]))

@@ -27,6 +27,7 @@ _SILENT_MAX = 10
     "--id", "broker_id", type=click.IntRange(0), required=True, help="brokerId of the slave."
 )
 @click.option("--dry-run", is_flag=True, help="Say what would go and change nothing.")
+@click.option("--force", is_flag=True, help="Also if its log goes further than the master's.")
 @click.option("--yes", is_flag=True, help="Do not ask for the broker's name to be typed.")
 @namesrv_option
 @timeout_option
@@ -37,6 +38,7 @@ def resync_command(
     broker: str,
     broker_id: int,
     dry_run: bool,
+    force: bool,
     yes: bool,
     namesrv: str,
     timeout_s: float,
@@ -54,27 +56,33 @@ def resync_command(
     again. Until the copy is level the slave protects nothing. The command waits for that; ending it
     stops nothing.
 
+    A log that goes further than the master's may be the only copy of what was acknowledged: make
+    that node master instead (`trioha failover`), or say --force.
+
     \b
     Exit codes: 0 the slave follows again (or --dry-run), 1 not confirmed by you or it does not
-    follow, 2 usage, 4 the slave does not answer, 5 it refuses: it is a master.
+    follow, 2 usage, 4 the slave does not answer, 5 it refuses: it is a master, or its log goes
+    further than the master's.
     """
     if output == "json" and not (yes or dry_run):
         raise click.UsageError("-o json asks no questions: give --yes or --dry-run")
     if not (yes or dry_run or sys.stdin.isatty()):
         raise click.UsageError("nobody is here to type the broker's name: give --yes or --dry-run")
-    told = trio.run(_in_cluster, namesrv, timeout_s, broker, broker_id, True)
+    told = trio.run(_plan, namesrv, timeout_s, broker, broker_id)
     if output == "table":
         click.echo(plan_in_words(broker, broker_id, told))
     if dry_run:
         if output == "json":
             print_json({**told, "result": "dry-run"})
         ctx.exit(ExitCode.OK)
+    if told["holds_more"] and not force:
+        raise CommandError(ResponseCode.NO_PERMISSION, _only_copy(broker, told))
     if not yes:
         typed = click.prompt(f"Type {broker} to go on", default="", show_default=False)
         if typed.strip() != broker:
             click.echo("That is another name; nothing has been done.", err=True)
             ctx.exit(ExitCode.FAILED)
-    slave = trio.run(_in_cluster, namesrv, timeout_s, broker, broker_id, False)
+    slave = trio.run(_resync, namesrv, timeout_s, broker, told["address"], force)
     follows = slave.get("state") == "TRANSFER"
     if output == "json":
         print_json({**told, "slave": slave, "result": "done" if follows else "failed"})
@@ -85,20 +93,43 @@ def resync_command(
     ctx.exit(ExitCode.OK if follows else ExitCode.FAILED)
 
 
-async def _in_cluster(
-    namesrv: str, timeout_s: float, broker: str, broker_id: int, dry_run: bool
-) -> dict[str, Any]:
+async def _plan(namesrv: str, timeout_s: float, broker: str, broker_id: int) -> dict[str, Any]:
+    """Ask the slave which part of its log would be set aside."""
     config = ClusterConfig(connect_timeout_s=timeout_s, request_timeout_s=timeout_s)
     async with open_admin(namesrv, cluster_config=config) as admin:
-        address = await _address_of(admin, broker, broker_id)
+        address, master = await _addresses_of(admin, broker, broker_id)
+        told = dict(await admin.resync(address, broker, dry_run=True))
+        held = told["max_phy_offset"] > told["min_phy_offset"]
+        if not told.get("holds_more") and held:
+            told["holds_more"] = await _lacks(admin, master, told["max_phy_offset"])
+        return {"address": address, **told}
+
+
+async def _lacks(admin: Admin, master: str | None, end: int) -> bool:
+    """Is there no master, or a classic one whose log ends before `end`? A node of ours compares
+    itself."""
+    if master is None:
+        return True
+    try:
+        await admin.node_status(master)
+    except CommandError:
+        return int((await admin.runtime_info(master)).get("commitLogMaxOffset", "0")) < end
+    return False
+
+
+async def _resync(
+    namesrv: str, timeout_s: float, broker: str, address: str, force: bool
+) -> dict[str, Any]:
+    """Begin it, and wait for its end."""
+    config = ClusterConfig(connect_timeout_s=timeout_s, request_timeout_s=timeout_s)
+    async with open_admin(namesrv, cluster_config=config) as admin:
         before = await admin.node_status(address)
-        told = await admin.resync(address, broker, dry_run=dry_run)
-        if dry_run:
-            return {"address": address, **told}
+        await admin.resync(address, broker, dry_run=False, force=force)
         return await _wait_level(admin, address, _attempts(before))
 
 
-async def _address_of(admin: Admin, broker: str, broker_id: int) -> str:
+async def _addresses_of(admin: Admin, broker: str, broker_id: int) -> tuple[str, str | None]:
+    """The slave's address and the master's."""
     info = await admin.cluster_info()
     data = info.broker_addr_table.get(broker)
     if data is None:
@@ -113,7 +144,8 @@ async def _address_of(admin: Admin, broker: str, broker_id: int) -> str:
             ResponseCode.NO_PERMISSION,
             f"brokerId 0 is the master of {broker}: its log is the one that others copy",
         )
-    return str(address)
+    master = data.broker_addrs.get(0)
+    return str(address), None if master is None else str(master)
 
 
 async def _wait_level(admin: Admin, address: str, before: int) -> dict[str, Any]:
@@ -163,4 +195,15 @@ def plan_in_words(broker: str, broker_id: int, told: Mapping[str, Any]) -> str:
         lines.append(f"  it says: {told['reason']}")
     else:
         lines.append("  it does not ask for it: it can follow as it is, or has not tried yet")
+    if told["holds_more"]:
+        lines.append(f"  ! {_only_copy(broker, told)}")
     return "\n".join(lines)
+
+
+def _only_copy(broker: str, told: Mapping[str, Any]) -> str:
+    home_id = told.get("home_id", "ID")
+    return (
+        "its log goes further than its master's, or there is no master, so it may be the only copy "
+        "of what was acknowledged: make it master with "
+        f"`trioha failover {broker} --to {home_id}`, or give --force"
+    )

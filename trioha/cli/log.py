@@ -1,4 +1,4 @@
-"""`trioha log dump|verify|diff`: commitlogs on disk, ours or a Java broker's, without a node."""
+"""`trioha log dump|verify|diff|accept-loss`: commitlogs on disk, without a node."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import attrs
 import click
 
 from trioha.cli.failures import ExitCode
+from trioha.cli.log_loss import accept_loss_command
 from trioha.cli.output import output_option, print_json, print_json_line, size_in_words
 from trioha.log_lines import rfc3339
 from trioha.store.inspect import (
@@ -33,8 +34,12 @@ def command() -> None:
     """Read, verify and compare commitlogs without a running node.
 
     DIRECTORY is a store or its commitlog, written by trioha or by a Java broker. Nothing is
-    changed or locked; a running broker's log may be looked at too.
+    changed or locked; a running broker's log may be looked at too. Only `accept-loss` changes the
+    store of a stopped broker.
     """
+
+
+command.add_command(accept_loss_command)
 
 
 @command.command("dump")

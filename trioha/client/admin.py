@@ -143,12 +143,15 @@ class Admin:
         response = success(await self._cluster.request(address, command))
         return decode_map(response.body_bytes(), f"{address}: the status")
 
-    async def resync(self, address: str, broker_name: str, *, dry_run: bool) -> Mapping[str, Any]:
+    async def resync(
+        self, address: str, broker_name: str, *, dry_run: bool, force: bool = False
+    ) -> Mapping[str, Any]:
         """Let a trioha slave set its log aside and copy its master's anew; what it gives up.
 
-        Errors: CommandError from a master, or a node of another set.
+        Errors: CommandError from a master, from a node of another set, and without `force` from one
+        whose log goes further than its master's.
         """
-        body = msgpack.packb({"broker_name": broker_name, "dry_run": dry_run})
+        body = msgpack.packb({"broker_name": broker_name, "dry_run": dry_run, "force": force})
         command = RemotingCommand(RequestCode.HA_RESYNC, {}, body)
         response = success(await self._cluster.request(address, command))
         return decode_map(response.body_bytes(), f"{address}: the answer")

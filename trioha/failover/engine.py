@@ -1,7 +1,9 @@
 """Carries out a failover: facts, plan, facts again, the steps, and what to say of the end.
 
 Theory of operation (docs/decisions/0012). Every step is one request that can be repeated under the
-ticket; an answer that is lost is asked for again. The target is the point of decision:
+ticket; an answer that is lost is asked for again. Before the target may begin its term, all members
+but one have promised it (`trioha.ha.quorum`): no older term gathers acknowledgements after that,
+whichever node stops at whichever step. The target is the point of decision:
 
 * before the master hands over, whatever fails is given up: tickets go back, and where that cannot
   be said the pause and the ticket end by themselves. Nothing has changed;
@@ -28,6 +30,7 @@ from trioha.failover.gathering import brokers_listed, gather_facts
 from trioha.failover.outcome import Outcome, Result, Step, plan_as_dict
 from trioha.failover.plan import Kind, Plan, Refusal, make_plan
 from trioha.ha.mastership import Standing
+from trioha.ha.quorum import missing_promises
 from trioha.wire.codes import RequestCode, ResponseCode
 
 TICKET_MS = 30_000
@@ -178,7 +181,10 @@ class FailoverEngine:
             why = f"{master.name} did not say whether it handed over: {error}"
             return (yield from self._take_back(plan, master, target, why))
         end, sync = int(paused["max_phy_offset"]), paused.get("sync")
-        promoted = yield from self._promote(plan, target, end, sync)
+        promised = [master.home_id]
+        if missing_promises(plan.members, [target.home_id, *promised]):
+            promised += yield from self._promises_of(plan, others)
+        promoted = yield from self._promote(plan, target, end, sync, promised)
         if isinstance(promoted, str):
             return (yield from self._take_back(plan, master, target, promoted))
         yield from self._tell_followers(plan, promoted, [master, *others])
@@ -237,8 +243,27 @@ class FailoverEngine:
         body = {"epoch": plan.epoch, **held, **_peer(target)}
         yield from self._step("hand over", master, RequestCode.HAND_OVER, body)
 
+    def _promises_of(self, plan: Plan, replicas: Sequence[ReplicaFacts]) -> Flow[list[int]]:
+        """Ask members to promise the term; the home ids of those that did."""
+        promised = []
+        for replica in replicas:
+            try:
+                yield from self._step(
+                    "promise", replica, RequestCode.PROMISE, {"epoch": plan.epoch}
+                )
+            except (_Lost, _GivenUp) as error:
+                self._notes.append(f"{replica.name} did not promise epoch {plan.epoch}: {error}")
+                continue
+            promised.append(replica.home_id)
+        return promised
+
     def _promote(
-        self, plan: Plan, target: ReplicaFacts, log_offset: int, sync: object
+        self,
+        plan: Plan,
+        target: ReplicaFacts,
+        log_offset: int,
+        sync: object,
+        promised: Sequence[int],
     ) -> Flow[Fields | str]:
         """What the new master says of itself, or why it is not yet known to be one."""
         body = {
@@ -246,6 +271,13 @@ class FailoverEngine:
             "log_offset": log_offset,
             "sync": sync,
             "planned": plan.kind is Kind.PLANNED,
+            "promised": list(promised),
+            "written_off": list(plan.written_off),
+            "members": {
+                str(home_id): address
+                for home_id, address in plan.members.items()
+                if home_id != target.home_id
+            },
         }
         try:
             return (
@@ -321,7 +353,9 @@ class FailoverEngine:
             raise _GivenUp("; ".join(map(str, now.refusals)))
         plan = now
         assert plan.target is not None, "a plan that may run has a target"
-        promoted = yield from self._promote(plan, target, plan.target.max_phy_offset or 0, None)
+        promised = yield from self._promises_of(plan, others)
+        end = plan.target.max_phy_offset or 0
+        promoted = yield from self._promote(plan, target, end, None, promised)
         if isinstance(promoted, str):
             why = promoted
             try:
@@ -609,7 +643,7 @@ def _shift(before: Plan, now: Plan) -> str:
     """In what the two plans differ, in words; "" if it does not matter."""
     if before.kind is not now.kind:
         return f"it was to be {before.kind.value}, now it would be {now.kind.value}"
-    if before.epoch != now.epoch:
+    if before.newest_epoch != now.newest_epoch:
         return f"epoch {before.epoch} was to begin, now it would be {now.epoch}"
     first, second = before.target, now.target
     if first is not None and (second is None or first.home_id != second.home_id):

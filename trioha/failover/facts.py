@@ -47,6 +47,8 @@ class ReplicaFacts:
     standing: Standing | None = None
     epoch: int | None = None
     """Newest epoch it knows of."""
+    promised_epoch: int = 0
+    """Newest epoch that it promised to a candidate."""
     log_epoch: int | None = None
     """Newest epoch that its log has come to."""
     max_phy_offset: int | None = None
@@ -59,8 +61,8 @@ class ReplicaFacts:
     announced_offset: int | None = None
     """Of a slave: the furthest end its master ever told it."""
     level_since_start: bool | None = None
-    """Of a slave: has it held all that its master had, since it started? False after a loss of
-    power that took a tail which it had acknowledged, until it is level again."""
+    """Has it held all that it ever acknowledged, since it started? False after a loss of power that
+    took bytes which were not flushed, until it is level with its master again."""
     follows: str = ""
     """Address of the node it takes for its master."""
     ticket: Ticket | None = None
@@ -100,8 +102,13 @@ class SetFacts:
 
     @property
     def newest_epoch(self) -> int:
-        """The newest epoch that anybody knows of."""
-        return max((one.epoch or 0 for one in self.replicas), default=0)
+        """The newest epoch that any member knows of or has promised."""
+        return max((max(one.epoch or 0, one.promised_epoch) for one in self.replicas), default=0)
+
+    @property
+    def silent(self) -> tuple[ReplicaFacts, ...]:
+        """Members that do not answer."""
+        return tuple(one for one in self.replicas if not one.answers)
 
     def lost_master(self) -> ReplicaFacts | None:
         """The silent member that others follow or name servers route to; else silent id 0."""

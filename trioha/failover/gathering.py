@@ -39,6 +39,7 @@ def gather_facts(
     namesrv_facts, listed = yield from _ask_namesrvs(broker_name, namesrvs, patience_s)
     statuses: dict[str, Reply] = {}
     home_ids: dict[str, int] = dict(listed)
+    told: dict[str, int] = {}
     for _ in range(_ROUNDS_MAX):
         wanted = [address for address in home_ids if address not in statuses][:MEMBERS_MAX]
         if not wanted:
@@ -50,6 +51,9 @@ def gather_facts(
         for reply in replies:
             for address, home_id in _members_told(_status_of(reply), broker_name).items():
                 home_ids.setdefault(address, home_id)
+                told.setdefault(address, home_id)
+    # A name server lists ids that follow the role; members know the configured ones.
+    home_ids.update(told)
     java = [address for address, reply in statuses.items() if _is_java(reply)]
     runtime = yield from ask_all(
         *(Ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, None, patience_s) for address in java)
@@ -174,7 +178,7 @@ def _replica(
         announced = end + slave["gap_bytes"]
     standing = status.get("standing")
     sync = status.get("sync")
-    level = slave.get("level_since_start")
+    level = status.get("level_since_start")
     own_home_id = _integer(status.get("home_id"))
     return ReplicaFacts(
         home_id=home_id if own_home_id is None else own_home_id,
@@ -184,6 +188,7 @@ def _replica(
         is_raft=isinstance(status.get("raft"), dict),
         standing=Standing(standing) if standing in Standing.__members__ else None,
         epoch=_integer(status.get("epoch")),
+        promised_epoch=_integer(status.get("promised_epoch")) or 0,
         log_epoch=_integer(status.get("log_epoch")),
         max_phy_offset=end,
         metadata_position=_integer(slave.get("metadata_position")),

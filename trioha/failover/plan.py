@@ -7,6 +7,8 @@ facts are taken again right before acting, and a plan whose grounds have shifted
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import attrs
 
@@ -17,9 +19,11 @@ from trioha.failover.ranking import (
     best_of,
     is_ahead,
     loss_of,
+    missing_logs,
     rank_candidates,
 )
 from trioha.ha.mastership import Standing
+from trioha.ha.quorum import MISSING_MAX, next_epoch
 
 
 class Kind(enum.Enum):
@@ -50,12 +54,18 @@ class Plan:
     kind: Kind
     epoch: int
     """The term that it would begin."""
+    newest_epoch: int = 0
+    """The newest epoch that any member knew of or had promised."""
     master: ReplicaFacts | None
     """Who steps down; None when it does not answer."""
     target: ReplicaFacts | None
     candidates: tuple[Candidate, ...]
     loss: LossWindow | None
     refusals: tuple[Refusal, ...]
+    members: Mapping[int, str] = MappingProxyType({})
+    """Addresses of the whole set by home id."""
+    written_off: tuple[int, ...] = ()
+    """Home ids of the silent members that the operator gives up by force."""
     nobody_answers: bool = False
     """No name server told anything: what is refused may be a matter of the network."""
 
@@ -94,7 +104,7 @@ def make_plan(facts: SetFacts, *, to: int | None = None, force: bool = False) ->
     if target is not None and target.max_phy_offset is not None:
         if master is not None:
             loss = LossWindow(0, exact=True, acknowledged=False)
-            refusals += _unfit_for_planned(master, target)
+            refusals += _unfit_for_planned(facts, master, target)
         else:
             loss = loss_of(facts, target)
             refusals += _unfit_for_forced(facts, candidates, target, loss)
@@ -108,12 +118,15 @@ def make_plan(facts: SetFacts, *, to: int | None = None, force: bool = False) ->
     return Plan(
         broker_name=facts.broker_name,
         kind=kind,
-        epoch=facts.newest_epoch + 1,
+        epoch=_epoch_of(facts, target),
+        newest_epoch=facts.newest_epoch,
         master=master,
         target=target,
         candidates=candidates,
         loss=loss,
         refusals=tuple(refusals),
+        members={one.home_id: one.address for one in facts.replicas},
+        written_off=tuple(one.home_id for one in facts.silent) if force else (),
         nobody_answers=nobody_answers,
     )
 
@@ -147,6 +160,13 @@ def _target(
     return replica
 
 
+def _epoch_of(facts: SetFacts, target: ReplicaFacts | None) -> int:
+    if target is None:
+        return facts.newest_epoch + 1
+    others = [one.home_id for one in facts.replicas if one is not target]
+    return next_epoch(facts.newest_epoch, target.home_id, others, silent=len(facts.silent))
+
+
 def _held_elsewhere(facts: SetFacts) -> list[Refusal]:
     for replica in facts.replicas:
         ticket = replica.ticket
@@ -172,7 +192,9 @@ def _unheard_namesrvs(facts: SetFacts) -> list[Refusal]:
     ]
 
 
-def _unfit_for_planned(master: ReplicaFacts, target: ReplicaFacts) -> list[Refusal]:
+def _unfit_for_planned(
+    facts: SetFacts, master: ReplicaFacts, target: ReplicaFacts
+) -> list[Refusal]:
     if master.make is Make.JAVA:
         return [
             Refusal(
@@ -191,7 +213,24 @@ def _unfit_for_planned(master: ReplicaFacts, target: ReplicaFacts) -> list[Refus
         ]
     if not target.in_sync:
         return [Refusal(f"{target.name} is not in sync", "wait until `trioha ha status` says so")]
-    return []
+    return _missing(facts, target)
+
+
+def _missing(facts: SetFacts, target: ReplicaFacts) -> list[Refusal]:
+    """Members without which it is not known whether the target holds all that was acknowledged."""
+    return [
+        Refusal(
+            f"{one.name} does not answer and may hold more"
+            if not one.answers
+            else f"{one.name} lost power since it was last up to date, and may have held more",
+            "bring it back, or use --force"
+            if not one.answers
+            else "bring the old master back, or use --force",
+            by_force=True,
+        )
+        for one in missing_logs(facts)[MISSING_MAX:]
+        if one is not target
+    ]
 
 
 def _unfit_for_forced(
@@ -210,16 +249,7 @@ def _unfit_for_forced(
                 by_force=True,
             )
         )
-    lost_master = facts.lost_master()
-    for other in candidates:
-        if not other.replica.answers and other.replica is not lost_master:
-            refusals.append(
-                Refusal(
-                    f"{other.replica.name} does not answer and may hold more",
-                    "bring it back, or use --force",
-                    by_force=True,
-                )
-            )
+    refusals += _missing(facts, target)
     if not loss.is_none:
         refusals.append(Refusal(f"would lose {loss}", "use --force to accept that", by_force=True))
     return refusals

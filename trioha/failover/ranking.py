@@ -6,8 +6,9 @@ one is further that was told more of what changed beside it: a link carries both
 
 The loss window is what the old master had and the candidate has not. How far the old master was is
 known exactly while it answers; else the furthest end that it announced to any slave is the least it
-can have been. Under SYNC_MASTER nothing beyond the furthest slave was ever acknowledged, so with
-all slaves in view a promotion of the best of them loses no acknowledged message.
+can have been. Under SYNC_MASTER every acknowledged message is on two members. So if all
+members but one answer, and none of them lost power since it was last up to date, a promotion of the
+best of them loses no acknowledged message (`trioha.ha.quorum`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import attrs
 
 from trioha.failover.facts import Make, ReplicaFacts, SetFacts
 from trioha.ha.mastership import Standing
+from trioha.ha.quorum import MISSING_MAX
 
 
 @attrs.frozen
@@ -93,10 +95,16 @@ def loss_of(facts: SetFacts, target: ReplicaFacts) -> LossWindow:
     assert target.max_phy_offset is not None, f"{target.name} has told no offset"
     end = target.max_phy_offset
     slaves = [one for one in facts.replicas if one.standing is Standing.SLAVE]
+    # An old master tells where its log ended only if it was master of the newest term there is, and
+    # still holds all of it.
+    newest = max((one.epoch or 0 for one in facts.replicas), default=0)
     told = [
         one.max_phy_offset
         for one in facts.replicas
-        if one.standing is not Standing.SLAVE and one.max_phy_offset is not None
+        if one.standing is not Standing.SLAVE
+        and one.max_phy_offset is not None
+        and one.level_since_start is not False
+        and (one.log_epoch is None or one.log_epoch == newest)
     ]
     if told:
         lost = max(0, max(told) - end)
@@ -117,14 +125,16 @@ def _all_acks_are_here(facts: SetFacts, target: ReplicaFacts) -> bool:
     """Does the target hold whatever a SYNC_MASTER has answered for?"""
     if not target.sync or target.level_since_start is False:
         return False
+    if any(one.standing is Standing.SLAVE and is_ahead(one, target) for one in facts.replicas):
+        return False
+    return len(missing_logs(facts)) <= MISSING_MAX
+
+
+def missing_logs(facts: SetFacts) -> list[ReplicaFacts]:
+    """Members whose logs prove nothing of what they acknowledged; the lost master comes first."""
     lost_master = facts.lost_master()
-    for other in facts.replicas:
-        if other.standing is Standing.SLAVE and is_ahead(other, target):
-            return False
-        if not other.answers and other is not lost_master:
-            # A slave out of sight may have acknowledged more.
-            return False
-    return True
+    missing = [one for one in facts.replicas if not one.answers or one.level_since_start is False]
+    return sorted(missing, key=lambda one: one is not lost_master)
 
 
 def _obstacle(replica: ReplicaFacts) -> str:

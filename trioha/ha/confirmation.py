@@ -1,24 +1,42 @@
-"""May a node that was master go on being it? What others say decides.
+"""May a node that was master go on as master? The words of the other members decide.
 
-Theory of operation. A node that comes back as master of the newest term it knows lacks one of two
-certainties, or both.
+Theory of operation. A node that was master and came back, or whose slaves promised a term to
+another node, is *in doubt*. It takes no writes and asks every member. It lacks two certainties:
 
-* *Nothing newer*: while it was away somebody else may have been promoted. A new term begins on a
-  member of the set and is on that member's disk first. So if every member answers, that settles it.
-  A name server settles it too if it remembers this node's claim from before its start: whatever was
-  promoted since has registered there.
+* *Nothing newer*: while it was away another node may have been promoted. A term begins on a member
+  only after all members but one have promised it (`ha.quorum`), and a promoted node that stopped
+  before anybody followed it is as good as one that serves: it may come back.
 * *Nothing lost*: a machine that loses power loses what was not flushed, acknowledged by slaves
   though it may be. Then the term must not go on from a shorter log: other bytes would stand where
-  slaves hold the old ones. Only members can tell. Who holds more, by (epoch of its log, end of it),
-  is the better master, and an operator has to say so; if nobody does, what was lost was nobody's.
+  slaves hold the old ones.
 
-A set that was never failed over has only the first doubt in its first failover, and its master goes
-on, as RocketMQ's does, when nobody says a word within a moment.
+What the node may conclude:
 
-Members that stay silent may be gone for good. Where puts wait for slaves their logs may be the only
-ones with acknowledged messages: the node waits, and says for whom. Where they do not, the node
-begins, after a while, a term of its own at the end of what it has: then no two logs differ within
-one term.
+====================  ==============================================================================
+every member speaks   Nobody has begun or promised anything newer: the same term goes on. The words
+                      hold the number *and* the nonce of a term: the same number with another nonce
+                      is another term.
+one member is silent  The silent member may have begun a newer term, alone or with promises of
+                      members that speak. So the old term never goes on. The node asks those that
+                      speak to promise it a new term, and begins that: then whatever the silent one
+                      has begun gathers no acknowledgements and has the smaller number.
+more are silent       Nothing. The node waits and says for whom, because two silent members may
+                      have acknowledged messages to each other.
+a name server         In a pair the same term goes on: a promoted slave that serves has registered.
+remembers the claim   With a SYNC_MASTER nothing can be lost by that, because neither node
+                      acknowledges anything alone. In larger sets a name server's memory proves
+                      nothing: the promoted node may have stopped before it registered.
+all are silent        A pair that was never failed over goes on after a moment, as RocketMQ's does.
+====================  ==============================================================================
+
+Two terms of one number with different nonces began without knowing of each other: operators wrote
+members off by force. A node that serves in such a term stays master, and the returning one follows
+it. If neither serves, an operator decides.
+
+While an operator fails the broker over the node waits: the operator may have given it up already.
+
+After a loss of power (`may_have_lost`) the words have to prove as well that nobody holds more, by
+(epoch of the log, end of the log). The member that does is named, and an operator promotes it.
 """
 
 from __future__ import annotations
@@ -28,28 +46,64 @@ from collections.abc import Mapping
 
 import attrs
 
+from trioha.ha.epochs import EpochHistory, EpochRecord
+from trioha.ha.hello import HelloAnswer
+from trioha.ha.mastership import Standing
+from trioha.ha.quorum import MISSING_MAX, next_epoch
+
 UNCONTESTED_EPOCH_MAX = 1
-"""Of a set that was never failed over."""
+"""Epoch of a set that was never failed over."""
+
+TermId = tuple[int, bytes]
+"""Number and nonce of a term; the nonce is b"" where a peer did not tell it."""
 
 
 @attrs.frozen
 class MemberWord:
     """What a member says of itself."""
 
-    known_epoch: int
-    log_epoch: int
+    known: TermId
+    """Newest term that it knows to have begun."""
+    promised: TermId
+    """Newest term that it promised."""
+    log_term: EpochRecord | None
+    """Term that its log has come to; None for a log from before there were epochs."""
     end: int
+    standing: Standing = Standing.SLAVE
+    is_whole: bool = True
+    """False after a loss of power, until its log is again as long as its master's was."""
+    ticket_holder: str = ""
+    """Operator who is failing the broker over at this moment; "" for none."""
+
+    @classmethod
+    def told_by(cls, answer: HelloAnswer) -> MemberWord:
+        """The word in an answer to a hello."""
+        log = answer.log
+        return cls(
+            (answer.known_epoch, answer.known_nonce),
+            answer.promised,
+            log.history.cut(log.end).newest,
+            log.end,
+            answer.standing,
+            answer.is_whole,
+            answer.ticket_holder,
+        )
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """How far the log is: epoch and end."""
+        return (self.log_term.epoch if self.log_term is not None else 0, self.end)
 
 
 class Answer(enum.Enum):
     CONFIRMED = "CONFIRMED"
-    """Be master as before."""
+    """Go on in the same term."""
     ANEW = "ANEW"
-    """Be master of a new term."""
+    """Begin a new term, once enough members have promised it."""
     NEWER = "NEWER"
-    """Somebody holds a newer epoch."""
+    """A member holds a newer term."""
     AHEAD = "AHEAD"
-    """Somebody holds what this node lost."""
+    """A member holds messages that this node lost."""
     WAIT = "WAIT"
 
 
@@ -57,10 +111,13 @@ class Answer(enum.Enum):
 class Finding:
     answer: Answer
     words: str = ""
-    """For people: who stands against it, or who is waited for."""
+    """Reason for a reader: the member that stands against it, or the members that are silent."""
     member: int = -1
-    """Who it is, where it is one."""
-    known_epoch: int = 0
+    """Home id of the member that decided, where one did."""
+    known: TermId = (0, b"")
+    """With NEWER: the term that the member holds."""
+    epoch: int = 0
+    """With ANEW: the number of the new term."""
 
 
 @attrs.frozen(kw_only=True)
@@ -69,13 +126,27 @@ class Returning:
 
     broker_name: str
     home_id: int
-    epoch: int
-    log_epoch: int
+    history: EpochHistory
     end: int
+    promised: TermId
     may_have_lost: bool
     """The machine went down: bytes that were not flushed are gone."""
     sync: bool
     """Puts wait for a slave."""
+
+    @property
+    def epoch(self) -> int:
+        return self.history.epoch
+
+    @property
+    def nonce(self) -> bytes:
+        newest = self.history.newest
+        return newest.nonce if newest is not None else b""
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """How far the log is: epoch and end."""
+        return (self.history.epoch_at(self.end), self.end)
 
 
 def judge(
@@ -87,52 +158,156 @@ def judge(
     moment_over: bool,
     patience_over: bool,
 ) -> Finding:
-    """What `words`, by home id and None for who is silent, make of the node.
+    """Return what `words` say of the node: by home id, None for a member that is silent.
 
-    `remembered`: a name server knows our claim from before we started, and none knows a newer one.
+    `remembered`: a name server knows the node's claim from before its doubt, and none knows a newer
+    one. `moment_over`, `patience_over`: the node has waited for members that start beside it, and
+    for members that may hold what it lost.
     """
     heard = {home_id: word for home_id, word in words.items() if word is not None}
-    for home_id, word in sorted(heard.items()):
-        if word.known_epoch > node.epoch:
-            who = _name(home_id, addresses)
-            return Finding(
-                Answer.NEWER, f"{who}, as it says itself,", home_id, known_epoch=word.known_epoch
-            )
-    if node.may_have_lost:
-        ahead = max(heard, key=lambda one: (heard[one].log_epoch, heard[one].end), default=-1)
-        if ahead >= 0 and (heard[ahead].log_epoch, heard[ahead].end) > (node.log_epoch, node.end):
-            return Finding(Answer.AHEAD, _what_is_lost(node, ahead, heard[ahead], addresses), ahead)
-    silent = [home_id for home_id, word in words.items() if word is None]
-    if not silent or (remembered and not node.may_have_lost):
-        how = "every member says so" if not silent else "a name server remembers our claim"
-        return Finding(Answer.CONFIRMED, how)
-    if moment_over and node.epoch <= UNCONTESTED_EPOCH_MAX and not node.may_have_lost:
+    silent = sorted(home_id for home_id, word in words.items() if word is None)
+    against = _contradiction(node, heard, addresses)
+    if against is not None:
+        return against
+    ahead = max(heard, key=lambda one: heard[one].reach, default=-1)
+    if ahead >= 0 and heard[ahead].reach > node.reach:
+        return Finding(Answer.AHEAD, _what_is_lost(node, ahead, heard[ahead], addresses), ahead)
+    is_pair = len(words) == 1
+    is_promised = node.promised[0] > node.epoch or any(
+        _is_beyond(word.promised, node) for word in heard.values()
+    )
+    if not silent and not is_promised:
+        return Finding(Answer.CONFIRMED, "every member says so")
+    if is_pair and remembered and not is_promised:
+        if not node.may_have_lost:
+            return Finding(Answer.CONFIRMED, "a name server remembers our claim")
+        if patience_over and not node.sync:
+            epoch = next_epoch(_newest(node, heard), node.home_id, words, silent=1)
+            return Finding(Answer.ANEW, epoch=epoch)
+    if (
+        is_pair
+        and silent
+        and moment_over
+        and node.epoch <= UNCONTESTED_EPOCH_MAX
+        and not (node.may_have_lost or is_promised)
+    ):
         return Finding(Answer.CONFIRMED, "nobody says otherwise, and there was no failover yet")
-    if patience_over and node.may_have_lost and not node.sync and remembered:
-        return Finding(Answer.ANEW)
-    names = ", ".join(_name(home_id, addresses) for home_id in sorted(silent))
+    if _has_quorum(node, heard, silent, moment_over=moment_over):
+        epoch = next_epoch(_newest(node, heard), node.home_id, words, silent=len(silent))
+        return Finding(Answer.ANEW, epoch=epoch)
+    return Finding(Answer.WAIT, _why_wait(node, silent, addresses))
+
+
+def objection_to(
+    candidate: Returning,
+    *,
+    history: EpochHistory,
+    end: int,
+    standing: Standing,
+    ticket_holder: str = "",
+) -> str:
+    """Return why a member does not promise a term to a candidate; "" if it may.
+
+    `history`, `end` and `standing` are the member's own. `ticket_holder` is an operator who is
+    failing the broker over at this moment.
+    """
+    if ticket_holder:
+        return f"{ticket_holder} is failing this broker over"
+    if standing is Standing.MASTER:
+        return "this node is master"
+    log_term = history.cut(end).newest
+    reach = (log_term.epoch if log_term is not None else 0, end)
+    candidates_term = candidate.history.cut(candidate.end).newest
+    is_other = log_term != candidates_term and reach[0] == candidate.reach[0]
+    if reach > candidate.reach or is_other:
+        return (
+            f"this log ends in epoch {reach[0]} at {reach[1]}, which the candidate's, epoch "
+            f"{candidate.reach[0]} at {candidate.reach[1]}, does not hold"
+        )
+    return ""
+
+
+def _contradiction(
+    node: Returning, heard: Mapping[int, MemberWord], addresses: Mapping[int, str]
+) -> Finding | None:
+    """A newer term, or one that the node has never heard of."""
+    for home_id, word in sorted(heard.items()):
+        name = _name(home_id, addresses)
+        is_other = word.known[1] not in (b"", node.nonce)
+        serves = word.standing is Standing.MASTER
+        if word.known[0] > node.epoch or (word.known[0] == node.epoch and is_other and serves):
+            return Finding(Answer.NEWER, f"{name}, as it says itself,", home_id, known=word.known)
+    for home_id, word in sorted(heard.items()):
+        if word.known[0] == node.epoch and word.known[1] not in (b"", node.nonce):
+            return Finding(
+                Answer.WAIT,
+                f"{_name(home_id, addresses)} knows another epoch {node.epoch} than this node: two "
+                "nodes were promoted without knowing of each other; compare them with `trioha ha "
+                f"status` and promote one: trioha failover {node.broker_name} --to {home_id}",
+                home_id,
+            )
+    for home_id, word in sorted(heard.items()):
+        if word.ticket_holder:
+            return Finding(
+                Answer.WAIT,
+                f"{word.ticket_holder} is failing this broker over, says "
+                f"{_name(home_id, addresses)}; the attempt ends within half a minute",
+                home_id,
+            )
+    return None
+
+
+def _has_quorum(
+    node: Returning,
+    heard: Mapping[int, MemberWord],
+    silent: list[int],
+    *,
+    moment_over: bool,
+) -> bool:
+    """Do so many members speak that a new term of this node lacks nothing acknowledged?"""
+    if not heard or len(silent) > MISSING_MAX:
+        return False
+    if not silent:
+        return True
+    # A log that lost its end in a power cut proves nothing of what it acknowledged before.
+    is_whole = not node.may_have_lost and all(word.is_whole for word in heard.values())
+    return moment_over and is_whole
+
+
+def _is_beyond(term: TermId, node: Returning) -> bool:
+    return term[0] > node.epoch or (term[0] == node.epoch and term[1] not in (b"", node.nonce))
+
+
+def _newest(node: Returning, heard: Mapping[int, MemberWord]) -> int:
+    """The newest number that anybody who speaks knows or has promised."""
+    told = [max(word.known[0], word.promised[0]) for word in heard.values()]
+    return max([node.epoch, node.promised[0], *told])
+
+
+def _why_wait(node: Returning, silent: list[int], addresses: Mapping[int, str]) -> str:
+    names = ", ".join(_name(home_id, addresses) for home_id in silent)
     why = (
         "this machine went down, and what it lost may be acknowledged and held by"
         if node.may_have_lost
-        else "no name server remembers who was master, and a newer epoch may be known to"
+        else "it is not known whether another node was promoted meanwhile; this may be known to"
     )
-    return Finding(
-        Answer.WAIT,
+    return (
         f"{why} {names}, silent so far; to go on without: "
-        f"trioha failover {node.broker_name} --to {node.home_id} --force",
+        f"trioha failover {node.broker_name} --to {node.home_id} --force"
     )
 
 
 def _what_is_lost(
     node: Returning, home_id: int, word: MemberWord, addresses: Mapping[int, str]
 ) -> str:
-    who = _name(home_id, addresses)
+    name = _name(home_id, addresses)
+    log_epoch, end = word.reach
     what = (
-        f"{word.end - node.end} bytes of epoch {word.log_epoch} that this node lost"
-        if word.log_epoch == node.log_epoch
-        else f"log of epoch {word.log_epoch}, and this node's ends in epoch {node.log_epoch}"
+        f"{end - node.end} bytes of epoch {log_epoch} that this node lost"
+        if log_epoch == node.reach[0]
+        else f"log of epoch {log_epoch}, and this node's ends in epoch {node.reach[0]}"
     )
-    return f"{who} holds {what}: trioha failover {node.broker_name} --to {home_id}"
+    return f"{name} holds {what}: trioha failover {node.broker_name} --to {home_id}"
 
 
 def _name(home_id: int, addresses: Mapping[int, str]) -> str:

@@ -13,8 +13,14 @@ the record it never heard of), then the first record's start.
 What may be cut without asking: what lies behind a shared record, or what a classic log holds beyond
 a master of a newer epoch. Never all of it, and never on a master's word whose epoch is not newer
 than ours and shares nothing with it: that is a master that lost its disk, or another set's. For
-those, and for logs between whose end and beginning something is missing, `trioha ha resync` asks
-an operator.
+those, and for logs between whose end and beginning something is missing, an operator is asked.
+`trioha ha resync` sets a log aside only where the master holds as much (`holds_more`): the longer
+log may be the only copy of what was acknowledged.
+
+The same question serves two more purposes, because it proves who asks. A master that begins a term,
+or goes on with one, *announces* itself to every member with the address of its HA port: members
+follow at once instead of at their next registration. A returning master asks members to *promise*
+it a new term (`ha.confirmation`); the answer's `promised` says whether they did.
 
 With a shared secret (`trioha.ha.auth`) either side proves that it knows it: the slave by an HMAC
 over a challenge of the master's and the whole request, the master by one over the slave's nonce and
@@ -49,7 +55,7 @@ T = TypeVar("T", bound="_Message")
 
 
 class NeedsResync(RemoteProtocolError):
-    """Following would cost what only an operator may give up: `trioha ha resync`."""
+    """Following would cost what only an operator may give up."""
 
 
 @attrs.frozen
@@ -82,7 +88,16 @@ class _Message:
     log: Extent
     known_epoch: int
     known_nonce: bytes = b""
+    promised_epoch: int = 0
+    promised_nonce: bytes = b""
+    """Newest term that the node promised; 0 for none."""
+    is_whole: bool = True
+    """False after a loss of power, until the log is again as long as its master's was."""
     members: Mapping[int, str] = MappingProxyType({})
+
+    @property
+    def promised(self) -> tuple[int, bytes]:
+        return self.promised_epoch, self.promised_nonce
 
     def encode(self) -> bytes:
         fields = {key: getattr(self, key) for key in _KEYS}
@@ -112,9 +127,20 @@ class Hello(_Message):
     """Fresh; what the master's proof goes over."""
     spans: tuple[Span, ...] = ()
     """Whose checksums are wanted."""
+    ha_address: str = ""
+    """HA port of a master that announces itself; "" in every other hello."""
+    wants_epoch: int = 0
+    wants_nonce: bytes = b""
+    """Term that the node asks the other to promise; 0 in every other hello."""
 
     def _more(self) -> dict[str, object]:
-        return {"nonce": self.nonce, "spans": [[span.begin, span.end] for span in self.spans]}
+        return {
+            "nonce": self.nonce,
+            "spans": [[span.begin, span.end] for span in self.spans],
+            "ha_address": self.ha_address,
+            "wants_epoch": self.wants_epoch,
+            "wants_nonce": self.wants_nonce,
+        }
 
     @classmethod
     def decode(cls, data: bytes) -> Hello:
@@ -126,7 +152,14 @@ class Hello(_Message):
         spans = tuple(Span(_offset(begin), _offset(end)) for begin, end in fields["spans"])
         if len(spans) > SPANS_MAX:
             raise ValueError(f"{len(spans)} spans")
-        return cls(**_common(fields), nonce=_bytes(fields["nonce"]), spans=spans)
+        return cls(
+            **_common(fields),
+            nonce=_bytes(fields["nonce"]),
+            spans=spans,
+            ha_address=_text(fields.get("ha_address", "")),
+            wants_epoch=_epoch(fields.get("wants_epoch", 0)),
+            wants_nonce=_term_nonce(fields.get("wants_nonce", b"")),
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -138,11 +171,17 @@ class HelloAnswer(_Message):
     """Remoting address of the master that the node follows itself."""
     checksums: tuple[int | None, ...] = ()
     """Of the spans asked for, in order; None for what is not held whole."""
+    objection: str = ""
+    """Why the node did not promise the term that the hello wanted."""
+    ticket_holder: str = ""
+    """Operator who is failing this broker over now; "" for none."""
 
     def _more(self) -> dict[str, object]:
         return {
             "standing": self.standing.value,
             "follows": self.follows,
+            "objection": self.objection,
+            "ticket_holder": self.ticket_holder,
             "checksums": list(self.checksums),
         }
 
@@ -159,6 +198,8 @@ class HelloAnswer(_Message):
             standing=Standing(fields["standing"]),
             follows=_text(fields["follows"]),
             checksums=checksums[:SPANS_MAX],
+            objection=_text(fields.get("objection", "")),
+            ticket_holder=_text(fields.get("ticket_holder", "")),
         )
 
     @property
@@ -175,6 +216,22 @@ class Meeting:
     common_offset: int
     span: Span
     is_classic: bool
+
+
+def holds_more(ours: Extent, theirs: Extent) -> bool:
+    """Is our log the one to keep: does it go further, or is the master's another log?
+
+    As candidates for mastership do, logs compare by the epoch in which they end and then by their
+    end. A master whose epoch is not newer than ours, and which shares no term with it, has lost its
+    disk.
+    """
+    if ours.is_empty:
+        return False
+    epoch, their_epoch = ours.history.epoch_at(ours.end), theirs.history.epoch_at(theirs.end)
+    if (epoch, ours.end) > (their_epoch, theirs.end):
+        return True
+    is_other = ours.history.meet(ours.end, theirs.history, theirs.end).is_classic
+    return is_other and theirs.history.epoch <= ours.history.epoch
 
 
 def meetings(ours: Hello, theirs: HelloAnswer) -> tuple[Meeting, ...]:
@@ -201,7 +258,7 @@ def meetings(ours: Hello, theirs: HelloAnswer) -> tuple[Meeting, ...]:
         raise NeedsResync(
             f"our log, {our_log.min_offset} to {our_log.end}, and the master's, "
             f"{their_log.min_offset} to {their_log.end}, have nothing in common that both still "
-            "hold; `trioha ha resync` keeps ours aside and copies the master's anew"
+            f"hold; {_cure(ours, theirs)}"
         )
     return tuple(found)
 
@@ -227,15 +284,23 @@ def agree(
             raise NeedsResync(
                 f"our log goes on from {meeting.common_offset} to {ours.log.end}, beyond the "
                 f"master's, whose epoch {theirs.log.history.epoch} is not newer than ours and "
-                "shares no term with it; compare with `trioha log diff`, then make this node "
-                "master, or let `trioha ha resync` keep our log aside and copy the master's"
+                f"shares no term with it; {_cure(ours, theirs)}"
             )
         return meeting.common_offset
     raise NeedsResync(
         f"our log and the master's differ in the {PROOF_SPAN_BYTES} bytes before offset "
-        f"{found[-1].common_offset}, where they should be the same; compare with `trioha log "
-        "diff`; `trioha ha resync` keeps ours aside and copies the master's anew"
+        f"{found[-1].common_offset}, where they should be the same; {_cure(ours, theirs)}"
     )
+
+
+def _cure(ours: Hello, theirs: HelloAnswer) -> str:
+    compare = "compare with `trioha log diff`"
+    if holds_more(ours.log, theirs.log):
+        return (
+            f"ours may be the only copy of what was acknowledged: {compare}, and make this node "
+            f"master with `trioha failover {ours.broker_name} --to {ours.home_id}`"
+        )
+    return f"{compare}; `trioha ha resync` keeps ours aside and copies the master's anew"
 
 
 def _check_master(ours: Hello, theirs: HelloAnswer) -> None:
@@ -257,6 +322,19 @@ def _check_master(ours: Hello, theirs: HelloAnswer) -> None:
             f"{who} is master of epoch {theirs.log.history.epoch}, but epoch {ours.known_epoch} "
             "has begun: it has been deposed"
         )
+    if not _is_followed(ours, theirs):
+        raise RemoteProtocolError(
+            f"{who} is master of epoch {theirs.log.history.epoch}, but this node has promised "
+            f"epoch {ours.promised_epoch} to another node"
+        )
+
+
+def _is_followed(ours: Hello, theirs: HelloAnswer) -> bool:
+    """As `Mastership.follows_term`, of what the hello says of this node."""
+    term = theirs.term
+    if term.epoch != ours.promised_epoch:
+        return term.epoch > ours.promised_epoch
+    return ours.promised_nonce in (b"", term.nonce)
 
 
 class Proofs:
@@ -291,7 +369,10 @@ class Proofs:
         return hmac.compare_digest(self.of_master(nonce, body), proof)
 
 
-_KEYS = ("broker_name", "home_id", "address", "known_epoch", "known_nonce")
+_KEYS = (
+    *("broker_name", "home_id", "address", "known_epoch", "known_nonce"),
+    *("promised_epoch", "promised_nonce", "is_whole"),
+)
 
 
 def _decode(data: bytes, of: Callable[[dict[str, Any]], T]) -> T:
@@ -311,20 +392,35 @@ def _common(fields: dict[str, Any]) -> dict[str, Any]:
         _offset(fields["end"]),
     )
     members = {_offset(home): _text(address) for home, address in fields["members"].items()}
-    known_nonce = _bytes(fields["known_nonce"])
-    if len(members) > MEMBERS_MAX or len(known_nonce) not in (0, NONCE_BYTES):
-        raise ValueError("too much of something")
-    if not 0 <= fields["known_epoch"] <= EPOCH_MAX:
-        raise ValueError(f"epoch {fields['known_epoch']}")
+    if len(members) > MEMBERS_MAX:
+        raise ValueError(f"{len(members)} members")
     return {
         "broker_name": _text(fields["broker_name"]),
         "home_id": _offset(fields["home_id"]),
         "address": _text(fields["address"]),
         "log": log,
-        "known_epoch": fields["known_epoch"],
-        "known_nonce": known_nonce,
+        "known_epoch": _epoch(fields["known_epoch"]),
+        "known_nonce": _term_nonce(fields["known_nonce"]),
+        # A node of a version before there were promises does not say these.
+        "promised_epoch": _epoch(fields.get("promised_epoch", 0)),
+        "promised_nonce": _term_nonce(fields.get("promised_nonce", b"")),
+        "is_whole": fields.get("is_whole") is not False,
         "members": members,
     }
+
+
+def _epoch(value: object) -> int:
+    epoch = _offset(value)
+    if epoch > EPOCH_MAX:
+        raise ValueError(f"epoch {epoch}")
+    return epoch
+
+
+def _term_nonce(value: object) -> bytes:
+    nonce = _bytes(value)
+    if len(nonce) not in (0, NONCE_BYTES):
+        raise ValueError(f"a nonce of {len(nonce)} bytes")
+    return nonce
 
 
 def _offset(value: object) -> int:

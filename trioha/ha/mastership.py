@@ -18,12 +18,18 @@ it ever shook hands with, and whom those knew; a newer term can have begun on on
 
 The number alone does not tell two terms apart that two operators began at once. Which of the two
 stands is the name server's word (`namesrv.masterships`), so only that fences for an equal number.
+
+Before a term begins, members *promise* it (`ha.quorum`). A promise is durable like everything else:
+from then on the node follows, acknowledges and adopts nothing older, also after a restart, whether
+or not the promised term ever begins. A master whose slaves promised somebody else can gather no
+acknowledgements any more; as soon as it hears of such a promise it is in *doubt*, as after a
+restart.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -32,6 +38,7 @@ import msgpack
 
 from trioha.errors import LocalProtocolError, RemoteProtocolError, StoreError
 from trioha.ha.epochs import NONCE_BYTES, EpochHistory, EpochRecord
+from trioha.ha.quorum import missing_promises
 
 FILE_NAME = "epochs"
 """Of the two-slot file, in the root of a store."""
@@ -67,11 +74,16 @@ class _Kept:
     known_epoch: int = 0
     known_nonce: bytes = b""
     """Of the newest epoch heard of, where that was told; tells two of one number apart."""
+    promised_epoch: int = 0
+    promised_nonce: bytes = b""
+    """Term that this node promised to a candidate, until it follows that or a newer one."""
     own_nonce: bytes = b""
     """Of the newest term that this node began itself."""
     fenced_by: str = ""
     boot: bytes = b""
     """In which boot of the machine the log was last known to hold all it had acknowledged."""
+    lost: bool = False
+    """The machine went down since, and the log has not been found to hold all of it again."""
     members: Mapping[int, str] = MappingProxyType({})
 
     def encode(self) -> bytes:
@@ -82,9 +94,12 @@ class _Kept:
                     "history": self.history.encode(),
                     "known_epoch": self.known_epoch,
                     "known_nonce": self.known_nonce,
+                    "promised_epoch": self.promised_epoch,
+                    "promised_nonce": self.promised_nonce,
                     "own_nonce": self.own_nonce,
                     "fenced_by": self.fenced_by,
                     "boot": self.boot,
+                    "lost": self.lost,
                     "members": dict(self.members),
                 }
             )
@@ -165,11 +180,23 @@ class Mastership:
         return self._known_nonce_of(self.known_epoch)
 
     @property
+    def promised(self) -> tuple[int, bytes]:
+        """Number and nonce of the newest term promised or known: nothing older is followed."""
+        kept = self._kept
+        if kept.promised_epoch > self.known_epoch:
+            return kept.promised_epoch, kept.promised_nonce
+        return self.known_epoch, self.known_nonce
+
+    @property
+    def promise_given(self) -> tuple[int, bytes]:
+        """Number and nonce of the term promised and not followed yet; (0, b"") for none."""
+        return self._kept.promised_epoch, self._kept.promised_nonce
+
+    @property
     def begun(self) -> tuple[int, bytes]:
         """Number and nonce of the newest epoch that is known to have begun: what others are told.
 
-        One that was only promised, at a hand-over, may be void: told of, it would fence whoever
-        takes over again under the epoch before.
+        A term that was only promised may never begin: told of, it would fence whoever is master.
         """
         if self._kept.known_nonce and self._kept.known_epoch >= self.epoch:
             return self._kept.known_epoch, self._kept.known_nonce
@@ -218,8 +245,11 @@ class Mastership:
         """
         kept = self._kept
         same_boot = self._boot == kept.boot and bool(self._boot)
-        self.may_have_lost = not clean and bool(kept.history) and not same_boot
-        if configured_master and not self._has_master():
+        # An orderly stop behind a loss of power brings nothing back.
+        self.may_have_lost = kept.lost or (not clean and bool(kept.history) and not same_boot)
+        if self.may_have_lost and not kept.lost:
+            self._keep(lost=True)
+        if configured_master and not self._has_master() and not self.may_have_lost:
             epoch = self.known_epoch + 1
             self.begin_term(epoch, log_end, nonce=nonce, sync=sync, wall_ms=wall_ms)
         elif not self.is_own or (
@@ -238,8 +268,13 @@ class Mastership:
     def note_whole(self) -> None:
         """The log holds all that this node ever acknowledged, or what it lacks is nobody's."""
         self.may_have_lost = False
-        if self._kept.history and self._kept.boot != self._boot:
-            self._keep(boot=self._boot)
+        if self._kept.history and (self._kept.boot != self._boot or self._kept.lost):
+            self._keep(boot=self._boot, lost=False)
+
+    def is_deserted(self, promise: tuple[int, bytes]) -> bool:
+        """Return whether a member's promise keeps it from following this node as master."""
+        epoch, nonce = promise
+        return epoch > self.epoch or (epoch == self.epoch and nonce not in (b"", self.nonce))
 
     def begin_term(
         self, epoch: int, log_end: int, *, nonce: bytes, sync: bool, wall_ms: int
@@ -251,38 +286,72 @@ class Mastership:
         if len(nonce) != NONCE_BYTES:
             raise LocalProtocolError(f"a nonce of {len(nonce)} bytes, not {NONCE_BYTES}")
         kept = self._kept
-        if epoch < kept.known_epoch or (
-            epoch == kept.known_epoch and kept.known_nonce not in (b"", nonce)
-        ):
-            raise LocalProtocolError(f"epoch {epoch} is not newer than {kept.known_epoch}")
+        known_epoch, known_nonce = self.promised
+        if epoch < known_epoch or (epoch == known_epoch and known_nonce not in (b"", nonce)):
+            raise LocalProtocolError(f"epoch {epoch} is not newer than {known_epoch}")
         record = EpochRecord(epoch, log_end, self.home_id, nonce, sync, wall_ms)
         history = kept.history.begin(record, log_end)
         self._keep(
             history=history,
             known_epoch=epoch,
             known_nonce=nonce,
+            promised_epoch=0,
+            promised_nonce=b"",
             own_nonce=nonce,
             fenced_by="",
             boot=self._boot,
+            lost=False,
         )
         self.standing, self.unconfirmed, self.may_have_lost = Standing.MASTER, False, False
         return record
+
+    def has_begun(self, nonce: bytes) -> bool:
+        """Return whether this node itself began the term with this nonce."""
+        return any(
+            record.nonce == nonce and record.home_id == self.home_id for record in self.history
+        )
+
+    def promise(self, epoch: int, nonce: bytes) -> None:
+        """Follow and acknowledge nothing older than this term from now on; repeatable.
+
+        Errors: LocalProtocolError when the term is not newer than all that is known or promised,
+        and on a master, which has to hand over first.
+        """
+        if (epoch, nonce) == self.promised:
+            return
+        if self.standing is Standing.MASTER:
+            raise LocalProtocolError(f"this node is master of epoch {self.epoch}")
+        if epoch <= self.promised[0]:
+            raise LocalProtocolError(
+                f"epoch {epoch} is not newer than {self.promised[0]}, promised or begun before"
+            )
+        self._keep(promised_epoch=epoch, promised_nonce=nonce)
+
+    def follows_term(self, epoch: int, nonce: bytes) -> bool:
+        """Return whether no promise and no newer term keeps this node from following that one."""
+        promised_epoch, promised_nonce = self.promised
+        if epoch != promised_epoch:
+            return epoch > promised_epoch
+        return self._kept.promised_epoch != epoch or nonce == promised_nonce
 
     def adopt(self, history: EpochHistory) -> None:
         """A slave takes over its master's history.
 
         Errors: LocalProtocolError when we know of a newer epoch.
         """
-        if history.epoch < self._kept.known_epoch:
+        newest = history.newest
+        if not self.follows_term(history.epoch, newest.nonce if newest is not None else b""):
             raise LocalProtocolError(
-                f"a history up to epoch {history.epoch}, while {self.known_epoch} is known"
+                f"a history up to epoch {history.epoch}, while epoch {self.promised[0]} is known "
+                "or promised"
             )
         if history != self._kept.history or self._kept.fenced_by:
-            newest = history.newest
             self._keep(
                 history=history,
                 known_epoch=history.epoch,
                 known_nonce=newest.nonce if newest is not None else b"",
+                promised_epoch=0,
+                promised_nonce=b"",
                 fenced_by="",
                 boot=self._kept.boot if self.may_have_lost else self._boot,
             )
@@ -305,13 +374,34 @@ class Mastership:
         if (self._kept.known_epoch, self._kept.known_nonce) != known or fences:
             fenced_by = words if self.standing is Standing.FENCED else self._kept.fenced_by
             self._keep(known_epoch=epoch, known_nonce=known[1], fenced_by=fenced_by)
+        if decided and self._kept.promised_epoch == epoch:
+            self._keep(promised_epoch=0, promised_nonce=b"")
         return fences
 
-    def fence(self, reason: str, *, epoch: int = 0) -> None:
-        """Take no more writes: mastership is handed over, for `epoch` if that is known."""
+    def fence(self, reason: str) -> None:
+        """Take no more writes."""
         self.standing, self.unconfirmed = Standing.FENCED, False
-        known = max(epoch, self.known_epoch)
-        self._keep(known_epoch=known, known_nonce=self._known_nonce_of(known), fenced_by=reason)
+        self._keep(fenced_by=reason)
+
+    def hand_over(self, epoch: int, nonce: bytes, reason: str) -> None:
+        """Promise a term to the node that becomes master, and take no more writes.
+
+        Errors: LocalProtocolError when the term is not newer than all that is known or promised.
+        """
+        if epoch <= self.promised[0]:
+            raise LocalProtocolError(f"epoch {epoch} is not newer than {self.promised[0]}")
+        self.standing, self.unconfirmed = Standing.FENCED, False
+        self._keep(promised_epoch=epoch, promised_nonce=nonce, fenced_by=reason)
+
+    def doubt(self, reason: str) -> bool:
+        """Another node may have begun a term. True if this node was master until now.
+
+        It takes no more writes until the members have said whether one did (`ha.confirmation`).
+        """
+        if self.standing is not Standing.MASTER:
+            return False
+        self.standing, self.unconfirmed, self._waited_for = Standing.FENCED, True, reason
+        return True
 
     def confirm(self) -> bool:
         """Nobody holds a newer epoch: True if this makes us MASTER again."""
@@ -325,29 +415,70 @@ class Mastership:
         """What is missing to the confirmation, for people."""
         self._waited_for = words
 
-    def resume(self) -> bool:
-        """What was handed over comes back, void: True if that makes us MASTER of our epoch again.
+    def resume(self, void: bytes) -> bool:
+        """Take back what was handed over under the nonce `void`, which can never begin any more.
 
-        Not when somebody is known to hold a newer one.
+        True if that makes this node MASTER of its epoch again. Not if a newer term has begun.
+        If another term was promised meanwhile, the node is unconfirmed.
         """
+        kept = self._kept
         if self.standing is not Standing.FENCED or self.unconfirmed or not self.is_own:
             return False
-        if self._kept.known_nonce not in (b"", self.nonce):
+        if kept.known_nonce not in (b"", self.nonce):
             return False
-        self._keep(known_epoch=self.epoch, known_nonce=self.nonce, fenced_by="")
-        self.standing, self.unconfirmed = Standing.MASTER, False
+        if kept.promised_epoch > self.epoch and kept.promised_nonce != void:
+            self._keep(fenced_by="")
+            self.unconfirmed, self._waited_for = True, ""
+            return False
+        self._keep(
+            known_epoch=self.epoch,
+            known_nonce=self.nonce,
+            promised_epoch=0,
+            promised_nonce=b"",
+            fenced_by="",
+        )
+        self.standing = Standing.MASTER
         return True
 
     def become_slave(self) -> None:
         """Follow from now on; what we know stays known."""
         self.standing, self.unconfirmed = Standing.SLAVE, False
 
-    def meet_members(self, members: Mapping[int, str]) -> None:
-        """Remember other nodes of the set."""
+    def lacks_promises(self, promised: Collection[int], written_off: Collection[int] = ()) -> str:
+        """Return why a term of this node may not begin yet; "" if it may.
+
+        `promised` are the home ids of the other members that have promised it, `written_off` those
+        that an operator gave up by force.
+        """
+        members = {self.home_id, *self.members}
+        absent = missing_promises(members, {self.home_id, *promised}, written_off)
+        if not absent:
+            return ""
+        names = " and ".join(f"{one} ({self.members.get(one, '')})" for one in absent)
+        return (
+            f"{names} have not promised this epoch, and only one member may be missing: messages "
+            "that two of them acknowledged could be lost; bring one back, or use --force"
+        )
+
+    def meet_members(self, members: Mapping[int, str]) -> bool:
+        """Remember other nodes of the set. True if one of them is new, or has moved."""
         merged = {**self._kept.members, **members}
         merged.pop(self.home_id, None)
-        if merged != self._kept.members and len(merged) <= MEMBERS_MAX:
-            self._keep(members=merged)
+        if merged == self._kept.members or len(merged) > MEMBERS_MAX:
+            return False
+        self._keep(members=merged)
+        return True
+
+    def learn_members(self, members: Mapping[int, str]) -> None:
+        """Remember nodes that an operator found; what this node knows of its members stands."""
+        known = set(self._kept.members.values())
+        self.meet_members(
+            {
+                home_id: address
+                for home_id, address in members.items()
+                if home_id not in self._kept.members and address not in known
+            }
+        )
 
     def _has_master(self) -> bool:
         """Has the set a master by the history, this node or another?

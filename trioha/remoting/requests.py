@@ -21,8 +21,20 @@ from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.connection import RemotingConnection
 from trioha.remoting.outbox import Outbox
-from trioha.wire.codes import ResponseCode
+from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
+
+_SENDS = frozenset(
+    {
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+    }
+)
+"""Requests that store a message once more each time that they are handled."""
 
 
 class Requests:
@@ -40,8 +52,12 @@ class Requests:
         self._handlers = handlers
         self._events = events
 
-    def handle_all(self, channel: Channel, instant: Instant) -> None:
+    def handle_all(self, channel: Channel, instant: Instant, *, is_over: bool = False) -> None:
         """Handle every whole frame that is there. HOT.
+
+        `is_over`: the peer has closed the connection behind them. Sends that want an answer are
+        dropped then: their sender counts their outcome as unknown, and may have gone on since. Last
+        words of a client that closes at once, its offset commits above all, are handled.
 
         Errors: RemoteProtocolError as `RemotingConnection.next_command`; what ends the node.
         """
@@ -53,6 +69,8 @@ class Requests:
                 return
             if command.flag & 1:
                 machine.response_received(command)
+                continue
+            if is_over and command.code in _SENDS and not command.flag & 2:
                 continue
             response = self.handle(channel, command, instant)
             if response is not None and not command.flag & 2:

@@ -73,18 +73,22 @@ async def serve_broker(
         )
         node: BrokerNode = await open_node(config, listeners.addresses, clock, events, process)
         try:
-            await _serve_store(node, listeners, shutdown, task_status)
+            await serve_node(node, listeners, shutdown, task_status)
         finally:
             with trio.move_on_after(_FINAL_FLUSH_S, shield=True):
                 await node.close()
 
 
-async def _serve_store(
+async def serve_node(
     node: BrokerNode,
     listeners: BrokerListeners,
     shutdown: trio.Event,
     task_status: trio.TaskStatus[BrokerAddresses],
 ) -> None:
+    """Run the tasks of an open node until `shutdown`; the caller closes the node.
+
+    Errors: StoreError when the disk fails under way.
+    """
     async with trio.open_nursery() as store:
         store.start_soon(node.flush.run, name="commitlog_flush")
         store.start_soon(node.reput.run, name="reput")

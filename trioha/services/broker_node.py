@@ -47,6 +47,7 @@ from trioha.services.old_routes import OldRoutes
 from trioha.services.remoting_link import LinkLimits
 from trioha.services.remoting_server import RemotingServer
 from trioha.services.reput import Reput
+from trioha.services.transport import Connect, connect
 from trioha.store.message_store import FileMessageStore
 
 if TYPE_CHECKING:
@@ -76,8 +77,13 @@ class BrokerNode(ABC):
         started_wall_ms: int,
         process: NodeProcess | None = None,
         tables: Mapping[str, Table] | None = None,
+        connect_to: Connect = connect,
+        on_late: Callable[[int], None] | None = None,
     ) -> None:
-        """`tables`: what is kept beside the four of every broker, by file name."""
+        """`tables`: what is kept beside the four of every broker, by file name.
+
+        `connect_to`: opens connections to the other nodes and to name servers.
+        """
         self.config = config
         self.addresses = addresses
         self.store = store
@@ -111,6 +117,7 @@ class BrokerNode(ABC):
             connections_max=config.connections_max,
             on_closed=self.channel_closed,
             on_batch=self.after_batch,
+            on_late=on_late,
         )
         # What was changed is on its way to disk and slaves before an answer says so.
         self.server.outboxes.before_answers = core.metadata.flush
@@ -140,9 +147,10 @@ class BrokerNode(ABC):
             events,
             on_master=self.on_master,
             on_refuted=self.on_refuted,
+            connect=connect_to,
         )
         core.topics.on_change = self.registration.topics_changed
-        self.old_routes = OldRoutes(clock, events)
+        self.old_routes = OldRoutes(clock, events, connect_to=connect_to)
         self.metadata_files = MetadataFiles(
             config, core, events, self._on_metadata_synced, tables or {}
         )

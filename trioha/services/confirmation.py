@@ -1,4 +1,4 @@
-"""Asks the members of the set whether this node may be master again (see `ha.confirmation`)."""
+"""Asks the members of the set whether this node may be master (see `ha.confirmation`)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from trioha.config import BrokerRole
+from trioha.errors import LocalProtocolError
 from trioha.ha.confirmation import Answer, Finding, MemberWord, Returning, judge
 from trioha.ha.epochs import NONCE_BYTES
+from trioha.ha.events import Term
 
 if TYPE_CHECKING:
+    from trioha.ha.hello import HelloAnswer
     from trioha.services.master_slave_node import MasterSlaveNode
 
 PATIENCE_S = 2.0  # of each question: a node that lives answers in milliseconds
@@ -21,11 +24,21 @@ AGAIN_MIN_S, AGAIN_MAX_S = 0.02, 0.5  # members started together come up one aft
 async def confirm_mastership(
     node: MasterSlaveNode, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Ask until it is known whether the node may be master; at once done if there is no doubt.
+    """Whenever it is not known whether the node may be master: ask until it is. Runs as long as it.
 
-    It has started when that is settled, or after `haRestartPatience`: so a node is ready as what
-    it is, if that can be found out soon.
+    It has started when the doubt that the node started with is settled, or after
+    `haRestartPatience`: so a node is ready as what it is, if that can be found out soon.
     """
+    await _settle_doubt(node, task_status)
+    while True:
+        await node.roles.in_doubt.wait()
+        node.roles.in_doubt = trio.Event()
+        await _settle_doubt(node)
+
+
+async def _settle_doubt(
+    node: MasterSlaveNode, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
     if not _is_in_doubt(node):
         task_status.started()
         return
@@ -65,15 +78,18 @@ def _is_in_doubt(node: MasterSlaveNode) -> bool:
 
 
 def _returning(node: MasterSlaveNode) -> Returning:
-    mastership, end = node.mastership, node.store.max_phy_offset
+    mastership = node.mastership
     newest = mastership.newest
     assert newest is not None, "a node without a term was no master"
+    promised, candidacy = mastership.promise_given, node.roles.candidacy
+    if candidacy is not None and promised == (candidacy.epoch, candidacy.nonce):
+        promised = (0, b"")  # to this node itself
     return Returning(
         broker_name=node.config.broker_name,
         home_id=mastership.home_id,
-        epoch=mastership.epoch,
-        log_epoch=mastership.history.epoch_at(end),
-        end=end,
+        history=mastership.history,
+        end=node.store.max_phy_offset,
+        promised=promised,
         may_have_lost=mastership.may_have_lost,
         sync=newest.sync,
     )
@@ -87,11 +103,9 @@ async def _act(node: MasterSlaveNode, finding: Finding, *, moment_over: bool) ->
                 node.events.event("confirmed", epoch=mastership.epoch, reason=finding.words)
                 node.roles.confirmed()
         case Answer.ANEW:
-            await node.flush.flush_log()
-            if _is_in_doubt(node):
-                node.roles.begin_anew(os.urandom(NONCE_BYTES))
+            await _begin_anew(node, finding)
         case Answer.NEWER:
-            if mastership.hear(finding.known_epoch, b"", finding.words):
+            if mastership.hear(*finding.known, finding.words, decided=True):
                 node.on_fenced(mastership.fenced_by)
         case Answer.AHEAD:
             mastership.fence(finding.words)
@@ -102,24 +116,54 @@ async def _act(node: MasterSlaveNode, finding: Finding, *, moment_over: bool) ->
                 node.events.event("fenced", epoch=mastership.known_epoch, reason=finding.words)
 
 
+async def _begin_anew(node: MasterSlaveNode, finding: Finding) -> None:
+    """Begin a new term once a quorum has promised it; the next round of questions tries again."""
+    await node.flush.flush_log()
+    mastership, term = node.mastership, node.roles.candidacy
+    if not _is_in_doubt(node):
+        return
+    if term is None or term.epoch < finding.epoch or term.epoch <= mastership.known_epoch:
+        term = node.roles.candidacy = Term(finding.epoch, os.urandom(NONCE_BYTES))
+    try:
+        mastership.promise(term.epoch, term.nonce)
+        answers = await _hear_members(node, term)
+        promised = [
+            home_id
+            for home_id, answer in answers.items()
+            if answer is not None and answer.promised == (term.epoch, term.nonce)
+        ]
+        absent = mastership.lacks_promises(promised)
+        if _is_in_doubt(node) and not absent:
+            node.roles.begin_anew(term.epoch, term.nonce)
+    except LocalProtocolError:
+        node.roles.candidacy = None  # a newer term was promised or has begun meanwhile
+
+
 async def _ask_members(node: MasterSlaveNode) -> dict[int, MemberWord | None]:
-    words: dict[int, MemberWord | None] = {}
+    answers = await _hear_members(node)
+    return {
+        home_id: None if answer is None else MemberWord.told_by(answer)
+        for home_id, answer in answers.items()
+    }
+
+
+async def _hear_members(
+    node: MasterSlaveNode, wants: Term | None = None
+) -> dict[int, HelloAnswer | None]:
+    """What each member answers; None if it is not there, or is another node by now."""
+    answers: dict[int, HelloAnswer | None] = {}
 
     async def ask(home_id: int, address: str) -> None:
-        words[home_id] = None
+        answers[home_id] = None
         with trio.move_on_after(PATIENCE_S):
-            words[home_id] = await _ask(node, home_id, address)
+            answer = await node.handshake.ask_member(address, wants=wants)
+            if answer is not None and (answer.broker_name, answer.home_id) == (
+                node.config.broker_name,
+                home_id,
+            ):
+                answers[home_id] = answer
 
     async with trio.open_nursery() as nursery:
         for home_id, address in node.mastership.members.items():
             nursery.start_soon(ask, home_id, address, name=f"confirmation[{address}]")
-    return words
-
-
-async def _ask(node: MasterSlaveNode, home_id: int, address: str) -> MemberWord | None:
-    """What the member says of itself; None if it is not there, or is somebody else by now."""
-    answer = await node.handshake.ask_member(address)
-    if answer is None or (answer.broker_name, answer.home_id) != (node.config.broker_name, home_id):
-        return None
-    log = answer.log
-    return MemberWord(answer.known_epoch, log.history.epoch_at(log.end), log.end)
+    return answers

@@ -49,6 +49,7 @@ from trioha.services.introspection import NodeProcess
 from trioha.services.metrics_families import Families
 from trioha.services.metrics_raft import raft_families
 from trioha.services.namesrv_registration import BrokerIdentity, Refutation
+from trioha.services.transport import Connect, connect
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -70,6 +71,7 @@ class DLedgerBroker(BrokerNode):
         setup: MemberSetup,
         votes: VoteFile,
         process: NodeProcess | None = None,
+        connect_to: Connect = connect,
     ) -> None:
         counts = EventCounts(events)
         store = ledger.store
@@ -86,6 +88,7 @@ class DLedgerBroker(BrokerNode):
             identity_of(config, self.home_id, 0),
             started_wall_ms=started_wall_ms,
             process=process,
+            connect_to=connect_to,
         )
         # Whoever leads no longer has noticed by then, and answered; unless it is out of reach.
         self.old_routes.patience_s = config.d_leger_election_timeout_min / 1000
@@ -102,10 +105,18 @@ class DLedgerBroker(BrokerNode):
             clock,
             counts,
             SystemRandom(),
+            connect_to=connect_to,
         )
         self.core.handlers.update(self.member.handlers())
-        self.reads = CurrentReads(self.core.handlers, self.member.read, counts)
+        self.reads = CurrentReads(
+            self.core.own_handlers,
+            self.member.read,
+            lambda: self.raft_metadata.uncommitted_end(),
+            lambda channel, request: self.group_role.not_read(channel, request),
+            counts,
+        )
         self.group_role = GroupRole(self)
+        self.core.confirm_pulls(self.reads.confirm)
         self.parked_alarm = Alarm(
             clock, lambda: self.group_role.next_deadline_ms, self.group_role.on_time
         )
@@ -171,6 +182,7 @@ class DLedgerBroker(BrokerNode):
         self.visibility.release(committed_offset)
         self.raft_metadata.on_commit(committed_offset)
         self.samples.on_acked(committed_offset)
+        self.reads.on_commit(committed_offset)
         super().on_dispatched()
 
     def on_log_written(self, end_offset: int) -> None:

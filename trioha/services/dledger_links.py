@@ -15,7 +15,7 @@ the hole has healed not again for a minute.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import trio
@@ -30,7 +30,7 @@ from trioha.services.clock import Clock
 from trioha.services.dledger_door import Refusals
 from trioha.services.remoting_client import RemotingClient
 from trioha.services.remoting_link import LinkLimits, Outboxes, RemotingLink
-from trioha.services.transport import Transport, connect, parse_address
+from trioha.services.transport import Connect, Transport, connect, parse_address
 from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode, SerializeType
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -44,8 +44,6 @@ REFUSED_PAUSE_MAX_S = 2.0
 WRITE_S = 0.5
 OUTBOX_BYTES_MAX = 16 << 20
 """Two windows (`RaftSettings.inflight_bytes_max`): one lost and one sent again."""
-
-Connect = Callable[[str, int], Awaitable[Transport]]
 
 
 class PeerLink:

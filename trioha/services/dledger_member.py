@@ -27,14 +27,13 @@ from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.services.alarm import Alarm
 from trioha.services.clock import Clock
 from trioha.services.dledger_bootstrap import Bootstrap, VoteFile
-from trioha.services.dledger_links import Connect
 from trioha.services.dledger_peers import Peers
 from trioha.services.dledger_ready import Action, ReadyLoop
 from trioha.services.dledger_seams import Above, Flusher, MemberLog, MemberSetup
 from trioha.services.dledger_status import member_status
 from trioha.services.dledger_watch import CommitWatch, RoleWatch
 from trioha.services.remoting_link import Outboxes
-from trioha.services.transport import connect
+from trioha.services.transport import Connect, connect
 
 _CONTROL_BYTES = 4096
 """A record of our own, and the blank before it, fit in so much."""

@@ -17,6 +17,7 @@ from trioha.services.dledger_bootstrap import open_vote_file
 from trioha.services.dledger_broker import DLedgerBroker
 from trioha.services.dledger_seams import MemberSetup
 from trioha.services.introspection import NodeProcess
+from trioha.services.transport import Connect, connect
 from trioha.store.store_config import StoreConfig
 
 _COMMIT_DELAY_MS = 10
@@ -29,6 +30,8 @@ async def open_dledger_broker(
     clock: Clock,
     events: EventSink,
     process: NodeProcess | None = None,
+    *,
+    connect_to: Connect = connect,
 ) -> DLedgerBroker:
     """Open the store, recovering it if need be, and read the tables and the vote record.
 
@@ -44,7 +47,8 @@ async def open_dledger_broker(
     try:
         votes = open_vote_file(store_config.root, setup.door)
         node = DLedgerBroker(
-            config, addresses, ledger, clock, events, wall_ms, setup, votes, process
+            *(config, addresses, ledger, clock, events, wall_ms, setup, votes, process),
+            connect_to=connect_to,
         )
         node.load_tables()
         await node.persist.save_all()

@@ -16,9 +16,10 @@ from trioha.dledger.settings import MEMBERS_MAX
 from trioha.journal import EventSink
 from trioha.services.clock import Clock
 from trioha.services.dledger_door import PeerDoor, Refusals
-from trioha.services.dledger_links import Connect, PeerLinks
+from trioha.services.dledger_links import PeerLinks
 from trioha.services.dledger_seams import MemberSetup
 from trioha.services.remoting_link import Outboxes
+from trioha.services.transport import Connect
 
 
 class Peers:

@@ -6,12 +6,13 @@ Theory of operation. The group elects (`trioha.dledger`); this module draws the 
   then queue offsets go on where they stopped, and nothing acknowledged is unknown to it.
 * It stops in the very pass in which it leads no longer: nothing is appended any more, and whoever
   waits is told that the outcome is unknown.
-* While nobody leads, or the leadership is handed over, changes are parked for a moment. They are
-  answered here once we lead, passed on to the new leader if somebody else does, and refused with a
-  code that sends clients back to the route if nobody does.
-* A follower that knows the leader passes on what only the leader may answer
-  (`services.old_routes`), for as long as it follows: a stock client asks for routes every 30
-  seconds, and an election takes two.
+* What becomes of every request at each moment is one rule (`trioha.dledger.answering`) over one
+  table (`trioha.broker.raft_answers`). While no leader is known, or the leadership is handed over,
+  changes and questions about the present are parked for a moment. This member answers them once it
+  leads, forwards them to the new leader if another member does, and rejects them if none does.
+  That holds from the first moment of the process on.
+* A follower that knows the leader forwards them (`services.old_routes`), for as long as it follows:
+  a stock client asks for routes every 30 seconds, and an election takes two.
 """
 
 from __future__ import annotations
@@ -21,29 +22,28 @@ from typing import TYPE_CHECKING
 import trio
 
 from trioha.broker.introductions import introductions
-from trioha.broker.parked_requests import CHANGES, ParkedRequests
+from trioha.broker.parked_requests import ParkedRequests
+from trioha.broker.raft_answers import ANSWERS
 from trioha.config import BrokerRole
+from trioha.dledger.answering import WAYS, Place, Way, place_of
 from trioha.dledger.ready import Role, SoftState
-from trioha.errors import DiskFull
-from trioha.remoting.channel import Channel, Instant
+from trioha.errors import CommandError, DiskFull
+from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.connection import RemotingConnection
 from trioha.remoting.outbox import Outbox
 from trioha.remoting.requests import Requests
-from trioha.services.dledger_reads import CURRENT
-from trioha.services.old_routes import COPIED, PASS_ON_MS, PASSED_ON, refuse
-from trioha.wire.codes import RequestCode
+from trioha.services.old_routes import COPIED, NO_ERROR_FOR, PASS_ON_MS, refuse
 from trioha.wire.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
     from trioha.services.dledger_broker import DLedgerBroker
 
 _SLICE_BYTES = 262_144
-_PARKED = (*CHANGES, RequestCode.QUERY_CONSUMER_OFFSET)
-"""A consumer goes on from the answer: an older one than it was promised would be a step back."""
 CATCH_UP_S_MAX = 10
 """A follower's queues are milliseconds behind its log; one that takes this long is not fit."""
 PARKED_MS_MAX = 3_000
 """An election takes two seconds; after three a stock producer has given the request up."""
+_NO_LEADER = "this group has no leader at the moment"
 
 
 class GroupRole:
@@ -63,6 +63,23 @@ class GroupRole:
         self._moved = trio.Event()
         """Something may have changed for who waits until this node may end."""
         self._requests = Requests(RemotingConnection(), Outbox(0), node.core.handlers, node.events)
+        self._by_way: dict[Way, Handler] = {
+            Way.READ: self._read,
+            Way.FORWARD: node.old_routes.pass_on,
+            Way.PARK: self._park_one,
+            Way.REJECT: self._reject,
+        }
+        self._route()
+
+    @property
+    def place(self) -> Place:
+        """Role of this member towards its clients at the moment."""
+        return place_of(
+            is_serving=self.serving,
+            is_paused=self._paused,
+            leader_id=self._node.old_routes.master,
+            is_parking=self._parked_until_ms is not None,
+        )
 
     # What the group says.
 
@@ -95,6 +112,8 @@ class GroupRole:
 
     async def run(self) -> None:
         """Promote this node whenever it is elected."""
+        if not self.serving and not self._node.old_routes.master:
+            self._park()
         while True:
             await self._elected.wait()
             self._elected = trio.Event()
@@ -142,7 +161,8 @@ class GroupRole:
         self.look()
 
     def _take_requests(self) -> None:
-        self._restore()
+        self._parked_until_ms = None
+        self._route()
         self._answer_parked()
         self._node.schedule_message.check()
 
@@ -158,8 +178,8 @@ class GroupRole:
             node.raft_metadata.step_down()
             node.become(BrokerRole.SLAVE)
             node.core.give_up_waiting()
-        self._restore()
-        self._park()
+            self._park()
+            node.reads.give_up()
 
     def _pause(self) -> None:
         """The leadership is being handed over: no bytes until it is clear to whom."""
@@ -167,7 +187,9 @@ class GroupRole:
         self._paused = True
         node.raft_metadata.pause()
         node.core.pause()
-        self._park()
+        with node.server.outboxes.batch():
+            self._park()
+            node.reads.give_up()
 
     def _resume(self) -> None:
         """Nobody has taken it."""
@@ -180,10 +202,10 @@ class GroupRole:
 
     def _park(self) -> None:
         node = self._node
-        node.core.divert(_PARKED, self._parked.park)
         if self._parked_until_ms is None:
             self._parked_until_ms = node.clock.now_ms() + PARKED_MS_MAX
             node.parked_alarm.check()
+        self._route()
 
     # Following.
 
@@ -195,21 +217,15 @@ class GroupRole:
             return
         if not leader:
             routes.close()
-            self._restore()
             self._park()
             return
         routes.open(leader, node.clock.now_ms())
-        self._pass_on()
-        self._parked_until_ms = None
+        self._parked_until_ms = self._copying_until_ms = None
+        self._route()
         with node.server.outboxes.batch():
             if self._was_leader:
                 self._introduce()
             self._parked.take(routes.pass_on)
-
-    def _pass_on(self) -> None:
-        self._copying_until_ms = None
-        self._restore()
-        self._node.core.divert(PASSED_ON, self._node.old_routes.pass_on)
 
     def _introduce(self) -> None:
         """Make the clients that are connected here known to the new leader."""
@@ -219,8 +235,7 @@ class GroupRole:
         # By then they have the route, and tell it themselves.
         self._copying_until_ms = node.clock.now_ms() + PASS_ON_MS
         node.parked_alarm.check()
-        for code in COPIED:
-            core.divert((code,), routes.copying(core.handlers[code]))
+        self._route()
         for channel, command in introductions(
             core.consumers, core.producers, core.locks, node.clock.now_ms()
         ):
@@ -236,16 +251,15 @@ class GroupRole:
     def on_time(self, instant: Instant) -> None:
         """Nobody leads, still: clients find out from the route sooner."""
         if self._parked_until_ms is not None and instant.now_ms >= self._parked_until_ms:
-            self.refuse_parked("this group has no leader at the moment")
+            self.refuse_parked(_NO_LEADER)
         if self._copying_until_ms is not None and instant.now_ms >= self._copying_until_ms:
             self._copying_until_ms = None
-            if self._node.old_routes.master:
-                self._pass_on()
+            self._route()
 
     def refuse_parked(self, reason: str) -> None:
-        """Whoever is parked hears so, and whoever comes now is not parked any more."""
+        """Reject what is parked. What comes from now on is rejected at once."""
         self._parked_until_ms = None
-        self._restore()
+        self._route()
 
         def answer(channel: Channel, request: RemotingCommand) -> None:
             refuse(channel, request, reason)
@@ -254,25 +268,52 @@ class GroupRole:
             self._parked.take(answer)
 
     def _answer_parked(self) -> None:
-        self._parked_until_ms = None
-        instant = self._node.clock.instant()
-
-        def answer(channel: Channel, request: RemotingCommand) -> None:
-            response = self._requests.handle(channel, request, instant)
-            if response is not None and not request.is_oneway:
-                channel.send_nowait(response)
-
-        self._parked.take(answer)
+        self._parked.take(self._handle)
         self._node.after_batch()
 
-    def _restore(self) -> None:
-        """Answer everything ourselves again, as a node does that is what this one is."""
+    def _handle(self, channel: Channel, request: RemotingCommand) -> None:
+        """Do with a request what is done with one that comes now."""
+        response = self._requests.handle(channel, request, self._node.clock.instant())
+        if response is not None and not request.is_oneway:
+            channel.send_nowait(response)
+
+    # The way of each request.
+
+    def _route(self) -> None:
+        """Set the handler of every request for the place where this member is now."""
         node = self._node
-        node.core.restore()
-        if self.serving:
-            node.core.divert(CURRENT, node.reads.handle)
+        core, place = node.core, self.place
+        core.restore()
         if node.stopping:
-            node.core.stop_writes("the broker is shutting down")
+            core.stop_writes("the broker is shutting down")
+        for code, kind in ANSWERS.items():
+            way = WAYS[kind][place]
+            if way is not Way.OWN:
+                core.handlers[code] = self._by_way[way]
+        if self._copying_until_ms is not None and node.old_routes.master:
+            for code in COPIED:
+                core.divert((code,), node.old_routes.copying(core.own_handlers[code]))
+
+    def _read(self, channel: Channel, request: RemotingCommand, instant: Instant) -> None:
+        self._node.reads.handle(channel, request, instant)
+
+    def _park_one(self, channel: Channel, request: RemotingCommand, instant: Instant) -> None:
+        try:
+            self._parked.park(channel, request, instant)
+        except CommandError as error:
+            if request.code not in NO_ERROR_FOR:
+                raise
+            refuse(channel, request, error.remark)
+
+    def _reject(self, channel: Channel, request: RemotingCommand, instant: Instant) -> None:
+        refuse(channel, request, _NO_LEADER)
+
+    def not_read(self, channel: Channel, request: RemotingCommand) -> None:
+        """A question about the present got no leave: it takes the way of this moment."""
+        if self.place is Place.SERVING:
+            refuse(channel, request, "this node cannot tell whether it leads its group still")
+        else:
+            self._handle(channel, request)
 
     # The end.
 

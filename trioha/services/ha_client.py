@@ -33,7 +33,7 @@ _DOUBLINGS_MAX = 16
 
 Connect = Callable[[str, int], Awaitable[Transport]]
 
-_connect_link = partial(connect, read_bytes_max=LINK_READ_BYTES_MAX)
+connect_link = partial(connect, read_bytes_max=LINK_READ_BYTES_MAX)
 
 
 class SlaveState(Enum):
@@ -70,7 +70,9 @@ class SlaveStatistics:
     epoch: int = 0
     """Of an extended link; 0 for a classic one and while there is none."""
     needs_resync: bool = False
-    """An operator has to say `trioha ha resync`."""
+    """An operator has to say how it goes on."""
+    holds_more: bool = False
+    """`trioha ha resync` is not the way: this log goes further than the master's."""
 
 
 async def replicate_from_master(
@@ -83,7 +85,7 @@ async def replicate_from_master(
     *,
     handshake: Handshake | None = None,
     on_metadata: Callable[[int, bytes], None] | None = None,
-    connect_to: Connect = _connect_link,
+    connect_to: Connect = connect_link,
     task_status: trio.TaskStatus[HaClient] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Follow whoever `master_address` names, until cancelled; starts with the `HaClient`.
@@ -111,7 +113,7 @@ class HaClient:
         events: EventSink,
         clock: Clock,
         on_appended: Callable[[], None],
-        connect_to: Connect = _connect_link,
+        connect_to: Connect = connect_link,
         *,
         handshake: Handshake | None = None,
         on_metadata: Callable[[int, bytes], None] | None = None,
@@ -157,12 +159,28 @@ class HaClient:
             self._handshake.suspended = ""
         self._resumed.set()
 
+    def follow_anew(self, reason: str) -> None:
+        """End the link, and ask again which master may be followed."""
+        self._again.set()
+        if self._link is not None:
+            self._link.end_nowait(reason)
+
+    def hurry(self) -> None:
+        """Try the master without a pause: now, or when the attempt or link in progress ends."""
+        self._again.set()
+
     def resync(self) -> None:
         """Give up our log for the master's, now: `Handshake.start_anew`."""
         self._resync_wanted = True
         self._again.set()
         if self._link is not None:
             self._link.end_nowait("an operator wants the log copied anew")
+
+    def holds_more(self) -> bool:
+        """Is this log the one to keep? What follows a master goes no further than it."""
+        if self._handshake is None or (self._link is not None and self._link.heard):
+            return False
+        return self._handshake.holds_more()
 
     @property
     def catching_up(self) -> bool:
@@ -189,6 +207,7 @@ class HaClient:
             last_error_age_s=self._age_s(self._last_error_ms),
             epoch=link.epoch if link is not None else 0,
             needs_resync=self._handshake is not None and bool(self._handshake.needs_resync),
+            holds_more=self.holds_more(),
         )
 
     async def run(self) -> None:
@@ -210,12 +229,13 @@ class HaClient:
                 self._state = SlaveState.SUSPENDED
                 self._fail(self._suspended)
                 await self._resumed.wait()
+            # Before the attempt: a master may name itself after it was asked and was none.
+            self._again = trio.Event()
             turned_away = turned_away + 1 if await self._attempt(address) else 0
             if self._suspended or self._resync_wanted:
                 continue
             pause_ms = interval_ms << min(max(0, turned_away - 1), _DOUBLINGS_MAX)
             self._state = SlaveState.PAUSED
-            self._again = trio.Event()
             until_ms = self._clock.now_ms() + max(interval_ms, min(pause_ms, PAUSE_MAX_MS))
             with trio.move_on_at(wake_time_s(until_ms)):
                 await self._again.wait()
@@ -237,10 +257,14 @@ class HaClient:
                 self._tell_failure(address, str(error), refused=True)
                 return True
         transport = await self._connect(address)
-        if transport is not None and self._suspended:
+        if transport is not None and (self._suspended or self._is_outdated(term)):
             transport.close()
             return False
         return transport is not None and await self._serve_link(transport, address, term)
+
+    def _is_outdated(self, term: Term | None) -> bool:
+        """Was a newer term promised or heard of since the handshake?"""
+        return self._handshake is not None and not self._handshake.may_follow(term)
 
     async def _connect(self, address: str) -> Transport | None:
         self._state = SlaveState.CONNECTING

@@ -21,15 +21,26 @@ from trioha.config import BrokerConfig
 from trioha.errors import RemoteProtocolError, StoreError, TriohaError, Unreachable
 from trioha.ha.epochs import EpochHistory
 from trioha.ha.events import Term
-from trioha.ha.hello import Extent, Hello, HelloAnswer, NeedsResync, Proofs, agree, meetings
+from trioha.ha.greeting import checksum
+from trioha.ha.hello import (
+    Extent,
+    Hello,
+    HelloAnswer,
+    NeedsResync,
+    Proofs,
+    agree,
+    holds_more,
+    meetings,
+)
 from trioha.ha.mastership import Mastership
 from trioha.journal import EventSink
 from trioha.services.clock import Clock
-from trioha.services.ha_greeting import CHALLENGE_FIELD, PROOF_FIELD, checksum
+from trioha.services.ha_greeting import CHALLENGE_FIELD, PROOF_FIELD
 from trioha.services.ha_master_link import LogSource
 from trioha.services.master_address import MasterAddress
 from trioha.services.remoting_client import RemotingClient, open_remoting_client, parse_address
 from trioha.services.transport import Transport, connect
+from trioha.store.accept_loss import forget_loss
 from trioha.store.cuts import Cut, save_cut, set_log_aside
 from trioha.store.store_config import StoreConfig
 from trioha.wire.codes import RequestCode, ResponseCode
@@ -38,7 +49,8 @@ from trioha.wire.remoting_command import ExtValue, RemotingCommand
 PATIENCE_S = 5.0  # of the whole conversation; without the time that keeping and cutting take
 ADDRESS_PATIENCE_S = 5.0  # name servers tell both addresses of a master in one answer
 NONCE_BYTES = 16
-_CLASSIC_EPOCH_MAX = 1
+CLASSIC_EPOCH_MAX = 1
+"""Newest epoch of a set that may still have a master of the classic kind, RocketMQ's own."""
 
 Connect = Callable[[str, int], Awaitable[Transport]]
 
@@ -89,6 +101,8 @@ class Handshake:
         self.whole_at: int | None = None
         """Where the master's log ended when we, who may have lost bytes, first met it; None once
         ours has come there."""
+        self.master_log: Extent | None = None
+        """The log of the master that answered last, as it was then."""
         self.needs_resync = ""
         """Why an operator has to be asked, as of the last attempt."""
 
@@ -126,9 +140,15 @@ class Handshake:
                 await self._master_address.wait_known()
         return self._master_address.value
 
+    def may_follow(self, term: Term | None) -> bool:
+        """Return whether a master of this term may be followed; None for a classic master."""
+        if term is None:
+            return self._mastership.promised[0] <= CLASSIC_EPOCH_MAX
+        return self._mastership.follows_term(term.epoch, term.nonce)
+
     def _check_classic(self, who: str) -> None:
-        known = self._mastership.known_epoch
-        if known > _CLASSIC_EPOCH_MAX:
+        known = self._mastership.promised[0]
+        if known > CLASSIC_EPOCH_MAX:
             raise RemoteProtocolError(
                 f"{who} knows no epochs, or not our haSecret, and this set has been failed over: "
                 f"epoch {known} has begun; nothing tells whether that log continues ours"
@@ -154,6 +174,7 @@ class Handshake:
             return None
         if answer.broker_name == ours.broker_name:
             self._mastership.hear(answer.known_epoch, answer.known_nonce, answer.address)
+            self.master_log = answer.log
         found = meetings(ours, answer)
         ours = attrs.evolve(ours, spans=tuple(one.span for one in found))
         if found:
@@ -164,10 +185,14 @@ class Handshake:
         checksums = [checksum(self._store, span) for span in ours.spans]
         return answer, agree(found, ours, answer, checksums)
 
-    async def ask_member(self, address: str) -> HelloAnswer | None:
+    async def ask_member(
+        self, address: str, *, ha_address: str = "", wants: Term | None = None
+    ) -> HelloAnswer | None:
         """What another node of the set says of itself; None if it is not there.
 
         It hears of our epoch by being asked: a master of an older one is deposed by that.
+        `ha_address` announces this node as the master; `wants` is a term that the other is asked to
+        promise.
         """
         try:
             transport = await self._connect_to(*parse_address(address))
@@ -176,8 +201,14 @@ class Handshake:
         async with open_remoting_client(
             *parse_address(address), self._clock, transport=transport
         ) as client:
+            hello = attrs.evolve(
+                self._hello(),
+                ha_address=ha_address,
+                wants_epoch=wants.epoch if wants is not None else 0,
+                wants_nonce=wants.nonce if wants is not None else b"",
+            )
             try:
-                return await self._ask(client, self._hello())
+                return await self._ask(client, hello)
             except TriohaError:
                 return None
 
@@ -190,6 +221,9 @@ class Handshake:
             log=Extent(mastership.history, store.min_phy_offset, store.max_phy_offset),
             known_epoch=mastership.begun[0],
             known_nonce=mastership.begun[1],
+            promised_epoch=mastership.promise_given[0],
+            promised_nonce=mastership.promise_given[1],
+            is_whole=not mastership.may_have_lost,
             members=mastership.members,
         )
 
@@ -276,6 +310,11 @@ class Handshake:
         if self.whole_at is not None and self._store.max_phy_offset >= self.whole_at:
             self.whole_at = None
             self._mastership.note_whole()
+            forget_loss(self._root)
+
+    def holds_more(self) -> bool:
+        """Is our log the one to keep, as far as the master's last answer tells?"""
+        return self.master_log is not None and holds_more(self._hello().log, self.master_log)
 
     async def start_anew(self) -> None:
         """Set our whole log aside as a cut and go on with an empty one; no link may be up.
@@ -312,11 +351,10 @@ class Handshake:
     def _check_still_wanted(self, answer: HelloAnswer) -> None:
         if self.suspended:
             raise Unreachable(self.suspended)
-        known = self._mastership.known_epoch
-        if answer.term.epoch < known:
+        if not self.may_follow(answer.term):
             raise RemoteProtocolError(
                 f"{answer.address} is master of epoch {answer.term.epoch}, but meanwhile epoch "
-                f"{known} has begun"
+                f"{self._mastership.promised[0]} has begun or was promised to another node"
             )
 
 

@@ -1,8 +1,9 @@
 """HA_RESYNC (30011): a slave is told to give up its log and to copy its master's anew.
 
-The request is a msgpack map ``broker_name``, ``dry_run``; the answer says what would go, or goes:
-``min_phy_offset``, ``max_phy_offset``, ``reason`` if the slave itself wants it. The work begins
-when the link to the master has ended; the status tells how far it is.
+The request is a msgpack map ``broker_name``, ``dry_run``, ``force``; the answer says what would
+go, or goes: ``min_phy_offset``, ``max_phy_offset``, ``reason`` if the slave itself wants it, and
+whether its log ``holds_more`` than the master's. Such a log is set aside by force only. The work
+begins when the link to the master has ended; the status tells how far it is.
 """
 
 from __future__ import annotations
@@ -54,7 +55,16 @@ class HaResync:
             "max_phy_offset": node.store.max_phy_offset,
             "reason": node.handshake.needs_resync,
             "follows": node.master_remoting_address.value,
+            "holds_more": client.holds_more(),
+            "home_id": node.mastership.home_id,
         }
+        is_forced = fields.get("force") is True
+        if answer["holds_more"] and not is_forced and fields.get("dry_run") is not True:
+            raise CommandError(
+                ResponseCode.NO_PERMISSION,
+                f"this log goes further than the master's at {answer['follows']} and may be the "
+                "only copy of what was acknowledged",
+            )
         if fields.get("dry_run") is not True:
             client.resync()
         return request.response(body=msgpack.packb(answer))

@@ -46,7 +46,6 @@ def master_slave_status(node: MasterSlaveNode, instant: Instant) -> dict[str, ob
             "housekeeping_s": config.ha_housekeeping_interval / 1000,
             "metadata": "stream" if node.streams_metadata() else "poll",
             "metadata_position": node.ha_client.metadata_position,
-            "level_since_start": not node.mastership.may_have_lost,
         }
     mastership, ticket = node.mastership, node.failover.desk.ticket
     return {
@@ -56,6 +55,8 @@ def master_slave_status(node: MasterSlaveNode, instant: Instant) -> dict[str, ob
         "slave": slave,
         "standing": mastership.standing.value,
         "epoch": mastership.known_epoch,
+        "promised_epoch": mastership.promise_given[0],
+        "level_since_start": not mastership.may_have_lost,
         "log_epoch": mastership.history.epoch_at(node.store.max_phy_offset),
         "home_id": mastership.home_id,
         "epochs": [_epoch(record) for record in mastership.history],

@@ -10,19 +10,21 @@ import trio
 from trioha.broker.failover import FailoverProcessor
 from trioha.broker.failover_audit import AuditTrail
 from trioha.config import BrokerConfig, BrokerRole
+from trioha.ha.greeting import Greeting
 from trioha.ha.mastership import Mastership
 from trioha.journal import EventSink
 from trioha.remoting.channel import Instant
 from trioha.services.alarm import Alarm
+from trioha.services.announcement import announce_mastership
 from trioha.services.broker_listeners import BrokerAddresses, BrokerListeners
 from trioha.services.broker_node import BrokerNode
 from trioha.services.clock import Clock
 from trioha.services.commitlog_flush import CommitlogFlush
 from trioha.services.confirmation import confirm_mastership
 from trioha.services.event_counts import EventCounts
-from trioha.services.ha_client import HaClient, SlaveState
+from trioha.services.ha_client import HaClient, SlaveState, connect_link
 from trioha.services.ha_greeting import HaGreeting
-from trioha.services.ha_handshake import Handshake
+from trioha.services.ha_handshake import CLASSIC_EPOCH_MAX, Handshake
 from trioha.services.ha_master import HaMaster, open_replicas
 from trioha.services.ha_resync import HaResync
 from trioha.services.ha_status import master_slave_status
@@ -36,6 +38,9 @@ from trioha.services.open_mastership import config_of_role, open_mastership
 from trioha.services.role import serve_role
 from trioha.services.role_control import RoleControl
 from trioha.services.slave_synchronize import SlaveSynchronizer
+from trioha.services.stand_still import StandStill
+from trioha.services.transport import Connect, connect
+from trioha.store.accept_loss import forget_loss
 from trioha.store.cuts import Cut
 from trioha.store.message_store import FileMessageStore
 from trioha.store.store_config import StoreConfig
@@ -60,8 +65,14 @@ class MasterSlaveNode(BrokerNode):
         started_wall_ms: int,
         mastership: Mastership,
         process: NodeProcess | None = None,
+        *,
+        connect_to: Connect = connect,
+        connect_link: Connect = connect_link,
     ) -> None:
+        """`connect_link` opens a slave's link to its master, `connect_to` all other connections."""
         counts = EventCounts(events)
+        self.connect_to = connect_to
+        self.connect_link = connect_link
         self.mastership = mastership
         self.replicas = open_replicas(config, counts)
         self.master_address = MasterAddress(config.ha_master_address)
@@ -81,22 +92,24 @@ class MasterSlaveNode(BrokerNode):
             started_wall_ms=started_wall_ms,
             process=process,
             tables={"failovers.json": self.audit},
+            connect_to=connect_to,
+            on_late=lambda now_ms: self.stand_still.check(now_ms),
         )
         core = self.core
+        self.stand_still = StandStill(clock, self._on_stood_still)
         self.roles = RoleControl(self)
         self.failover = FailoverProcessor(
             config.broker_name, self.roles, counts, lambda: self.failover_alarm.check()
         )
         core.handlers.update(self.failover.handlers())
-        self.greeting = HaGreeting(
-            *(mastership, store, config, addresses.listen, self.on_fenced),
-            lambda: self.master_remoting_address.value,
-        )
+        greeting = Greeting(config.broker_name, addresses.listen, mastership, store, self.roles)
+        self.greeting = HaGreeting(greeting, config)
         core.handlers[RequestCode.HA_HELLO] = self.greeting.answer
         core.handlers[RequestCode.HA_RESYNC] = HaResync(self).resync
         self.handshake = Handshake(
             *(mastership, store, config, addresses.listen, self.master_remoting_address),
             *(counts, clock, self._on_cut, self.roles.history_adopted),
+            connect_to=connect_to,
         )
         self.failover_alarm = Alarm(
             clock, self._next_failover_ms, self.in_batch(self._on_failover_time)
@@ -158,6 +171,14 @@ class MasterSlaveNode(BrokerNode):
         """Does our master tell us of changes by itself at the moment?"""
         return self.ha_client is not None and self.ha_client.metadata_position >= 0
 
+    def needs_no_polls(self) -> bool:
+        """Do the master's tables come by themselves, now or as soon as there is a link?
+
+        A set that was failed over has no classic master. Whoever would be polled before the link
+        is there may have been deposed, and would take this node's offsets back.
+        """
+        return self.streams_metadata() or self.mastership.promised[0] > CLASSIC_EPOCH_MAX
+
     def on_appended(self) -> None:
         """A slave's log has grown."""
         if self.handshake.whole_at is not None:
@@ -200,6 +221,13 @@ class MasterSlaveNode(BrokerNode):
             self.master_address.set(ha_address)
         self.roles.master_known(address)
 
+    def _on_stood_still(self, pause_ms: int) -> None:
+        """A master may have been replaced while its process did not run: it asks the members."""
+        mastership = self.mastership
+        words = f"this process did not run for {pause_ms / 1000:.1f} s"
+        if mastership.members and mastership.doubt(words):
+            self.roles.doubted(words)
+
     def on_refuted(self, found: Refutation) -> None:
         """A name server has refused our claim to be master."""
         holder = f"{found.address}, says name server {found.namesrv},"
@@ -224,15 +252,19 @@ class MasterSlaveNode(BrokerNode):
     async def start_replication(self, nursery: trio.Nursery, listeners: BrokerListeners) -> None:
         assert listeners.ha is not None, "a master-slave node listens for slaves"
         nursery.start_soon(self.failover_alarm.run, name="failover")
+        nursery.start_soon(self.stand_still.run, name="stand_still")
         nursery.start_soon(self.roles.settle, name="failover.settle")
         await nursery.start(serve_role, self, listeners.ha, name="role")
 
     async def settle(self, nursery: trio.Nursery) -> None:
+        nursery.start_soon(announce_mastership, self, name="announcement")
         await nursery.start(confirm_mastership, self, name="confirmation")
 
     async def stop(self) -> None:
         self.stopping = True
         self.roles.stop()
+        if not self.mastership.may_have_lost:
+            forget_loss(self.store.config.root)
         await super().stop()
 
     async def wait_level(self) -> None:
@@ -265,6 +297,9 @@ async def open_master_slave_node(
     clock: Clock,
     events: EventSink,
     process: NodeProcess | None = None,
+    *,
+    connect_to: Connect = connect,
+    connect_link: Connect = connect_link,
 ) -> MasterSlaveNode:
     """Open the store, recovering it if need be, and read the tables.
 
@@ -276,11 +311,16 @@ async def open_master_slave_node(
     )
     try:
         assert store.recovery is not None, "an open store has been recovered"
-        clean = store.recovery.clean
-        mastership = open_mastership(config, store.max_phy_offset, events, wall_ms, clean=clean)
+        mastership = open_mastership(
+            *(config, store.max_phy_offset, events, wall_ms),
+            clean=store.recovery.clean,
+            is_whole=store.recovery.is_whole,
+        )
         config = config_of_role(config, mastership)
         node = MasterSlaveNode(
-            config, addresses, store, clock, events, wall_ms, mastership, process
+            *(config, addresses, store, clock, events, wall_ms, mastership, process),
+            connect_to=connect_to,
+            connect_link=connect_link,
         )
         node.metadata_files.load()
         node.core.schedule.refresh()

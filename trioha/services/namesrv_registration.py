@@ -146,6 +146,11 @@ class NamesrvRegistration:
             for link in self._links
         )
 
+    def forget_claims(self) -> None:
+        """Only what name servers answer from now on tells whether they know our claim."""
+        for link in self._links:
+            link.claimed_s = None
+
     def topics_changed(self, topic: TopicConfig | None = None) -> None:
         """Register at once: one topic was created or changed, or, with None, anything else."""
         for link in self._links:

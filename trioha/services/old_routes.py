@@ -12,22 +12,29 @@ Pulls are not passed on: this node answers them from its own log, as any slave d
 answer is lost with the connection is not answered, since it may have been carried out: the client's
 own connection closes instead.
 
+A request never leaves for a client that is gone. It is dropped when the client's connection closes
+before ours stands, and rejected when ours does not stand within `LEAVE_S`. Once it has left, the
+end of the client's connection ends ours with a reset, which drops what the kernel has not
+delivered: otherwise a send would be stored whenever a cut heals, long after its sender has sent
+other messages. The same happens when the answer does not come within `ANSWER_S`.
+
 It ends when the time is up: a proxy for ever would hide that a route is wrong. What the stored
 message tells of its sender's address is, for this while, ours.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import attrs
 import trio
 
-from trioha.errors import Unreachable
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.services.clock import Clock
 from trioha.services.remoting_client import RemotingClient, open_remoting_client, parse_address
+from trioha.services.transport import Connect, connect
 from trioha.wire.codes import ONEWAY_FLAG, RESPONSE_FLAG, RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -37,6 +44,10 @@ CLIENTS_MAX = 4_096
 WAITING_MAX = 4_096
 """Requests of one client that wait for its connection, or for their answer."""
 _CALL_MS = 10_000
+LEAVE_S = 3.0
+"""A stock producer has given its request up after three seconds."""
+ANSWER_S = 10.0
+"""Longer than the other node parks a request and waits for other nodes together."""
 
 PASSED_ON = (
     RequestCode.SEND_MESSAGE,
@@ -78,7 +89,7 @@ class OldRoutesStatistics:
 class OldRoutes:
     """The clients of one demoted node."""
 
-    def __init__(self, clock: Clock, events: EventSink) -> None:
+    def __init__(self, clock: Clock, events: EventSink, *, connect_to: Connect = connect) -> None:
         self.patience_s = _CALL_MS / 1000
         """How long answers that are under way are waited for once it is over; then the clients'
         connections close. In a group a node that does not lead any more answers soon or never."""
@@ -87,8 +98,11 @@ class OldRoutes:
         self.refused_total = 0
         self._clock = clock
         self._events = events
+        self._connect_to = connect_to
         self._until_ms = 0
         self._passages: dict[Channel, _Passage] = {}
+        self._retired: set[_Passage] = set()
+        """They take nothing more, and wait for answers that are under way."""
         self._answered = trio.Event()
         self._nursery: trio.Nursery | None = None
 
@@ -114,6 +128,7 @@ class OldRoutes:
             )
         self.master = ""
         passages, self._passages = self._passages, {}
+        self._retired.update(passages.values())
         for passage in passages.values():
             passage.retire(self.patience_s)
 
@@ -148,6 +163,9 @@ class OldRoutes:
         passage = self._passages.get(channel)
         if passage is not None:
             passage.end()
+        for passage in self._retired:
+            if passage.channel is channel:
+                passage.end()
 
     def statistics(self, now_ms: int) -> OldRoutesStatistics:
         return OldRoutesStatistics(
@@ -175,7 +193,7 @@ class OldRoutes:
             if not self.master or self._nursery is None or len(self._passages) >= CLIENTS_MAX:
                 return None
             passage = self._passages[channel] = _Passage(
-                channel, self.master, self._clock, self._on_answered
+                channel, self.master, self._clock, self._on_answered, self._connect_to
             )
             self._nursery.start_soon(
                 self._serve, passage, name=f"old_routes[{channel.peer} → {self.master}]"
@@ -186,6 +204,7 @@ class OldRoutes:
         try:
             await passage.serve()
         finally:
+            self._retired.discard(passage)
             if self._passages.get(passage.channel) is passage:
                 del self._passages[passage.channel]
             self._on_answered()
@@ -198,16 +217,24 @@ class _Passage:
     """One client's way to the new master."""
 
     def __init__(
-        self, channel: Channel, master: str, clock: Clock, on_answered: Callable[[], None]
+        self,
+        channel: Channel,
+        master: str,
+        clock: Clock,
+        on_answered: Callable[[], None],
+        connect_to: Connect,
     ) -> None:
         self.channel = channel
         self._master = master
         self._clock = clock
         self._on_answered = on_answered
+        self._connect_to = connect_to
         self._waiting: list[RemotingCommand] = []
-        self._in_flight = 0
+        self._in_flight: dict[int, float] = {}
+        """Serial number of a request -> until when its answer is waited for, the oldest first."""
+        self._serial = 0
         self._client: RemotingClient | None = None
-        self._retiring = False
+        self._retire_at_s = math.inf
         self._scope = trio.CancelScope()
 
     @property
@@ -216,7 +243,7 @@ class _Passage:
 
     def add(self, request: RemotingCommand) -> bool:
         """Send it, now or once connected; False when too many are under way."""
-        if len(self._waiting) + self._in_flight >= WAITING_MAX:
+        if len(self._waiting) + len(self._in_flight) >= WAITING_MAX:
             return False
         client = self._client
         if client is None:
@@ -232,11 +259,8 @@ class _Passage:
 
     def retire(self, patience_s: float) -> None:
         """End once everything is answered, or after so long."""
-        self._retiring = True
-        if not self._in_flight and not self._waiting:
-            self.end()
-        else:
-            self._scope.deadline = trio.current_time() + patience_s
+        self._retire_at_s = trio.current_time() + patience_s
+        self._look()
 
     async def serve(self) -> None:
         """Connect and stay so until either end is gone."""
@@ -244,19 +268,23 @@ class _Passage:
         try:
             with self._scope:
                 host, port = parse_address(self._master)
+                with trio.fail_after(LEAVE_S):
+                    transport = await self._connect_to(host, port)
                 async with open_remoting_client(
                     host,
                     port,
                     self._clock,
+                    transport=transport,
                     handlers=dict.fromkeys(_TOLD_BACK, self._tell_back),
                     on_closed=closed.set,
                 ) as client:
                     self._client = client
                     waiting, self._waiting = self._waiting, []
                     for request in waiting:
-                        self._send(client, request)
+                        if not self.channel.closed:
+                            self._send(client, request)
                     await closed.wait()
-        except Unreachable:
+        except (OSError, trio.TooSlowError):
             pass
         finally:
             # What has not left for certain can be refused.
@@ -269,10 +297,14 @@ class _Passage:
             client.link.send_nowait(request)
             return
         opaque = request.opaque
-        self._in_flight += 1
+        self._serial += 1
+        serial = self._serial
+        self._in_flight[serial] = trio.current_time() + ANSWER_S
+        client.link.drop_unsent()
+        self._look()
 
         def answer(response: RemotingCommand | None) -> None:
-            self._in_flight -= 1
+            del self._in_flight[serial]
             self._on_answered()
             if response is None:
                 self.channel.close_nowait(f"the answer of {self._master} was lost")
@@ -280,10 +312,17 @@ class _Passage:
             response.opaque = opaque
             response.flag |= RESPONSE_FLAG
             self.channel.send_nowait(response)
-            if self._retiring and not self._in_flight:
-                self.end()
+            self._look()
 
         client.link.expect_response(request, answer)
+
+    def _look(self) -> None:
+        """When must this end, whatever comes?"""
+        if self._retire_at_s < math.inf and not self.is_busy:
+            self.end()
+            return
+        oldest_s = next(iter(self._in_flight.values()), math.inf)
+        self._scope.deadline = min(self._retire_at_s, oldest_s)
 
     def _tell_back(
         self, channel: Channel, request: RemotingCommand, instant: Instant
@@ -303,8 +342,17 @@ class _Passage:
         return None
 
 
+NO_ERROR_FOR = frozenset({RequestCode.QUERY_CONSUMER_OFFSET})
+"""Java consumers of 4.9 take any error code for "this group has no offset yet" and begin anew
+(RemoteBrokerOffsetStore.readOffset). A connection that ends is a failure to them: they leave the
+queue alone and ask again. Released C++, Node.js and Go 2.0 clients begin anew after any failure."""
+
+
 def refuse(channel: Channel, request: RemotingCommand, reason: str) -> None:
-    """Send the client back to the route."""
+    """Reject a request, so that the client asks for the route and tries again."""
+    if request.code in NO_ERROR_FOR:
+        channel.close_nowait(f"{reason}: an error would send the consumer back to the beginning")
+        return
     if not request.is_oneway:
         channel.send_nowait(
             request.response(ResponseCode.SERVICE_NOT_AVAILABLE, f"{reason}; try again")

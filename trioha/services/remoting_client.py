@@ -13,7 +13,7 @@ from trioha.remoting.channel import Handler
 from trioha.services.background import open_background_nursery
 from trioha.services.clock import Clock
 from trioha.services.remoting_link import LinkLimits, RemotingLink
-from trioha.services.transport import Transport, connect, format_address, parse_address
+from trioha.services.transport import Connect, Transport, connect, format_address, parse_address
 from trioha.wire.codes import ONEWAY_FLAG
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -73,6 +73,7 @@ async def open_remoting_client(
     events: EventSink | None = None,
     limits: LinkLimits | None = None,
     transport: Transport | None = None,
+    connect_to: Connect = connect,
 ) -> AsyncIterator[RemotingClient]:
     """Connect and serve the connection while the block runs.
 
@@ -82,7 +83,7 @@ async def open_remoting_client(
     """
     if transport is None:
         try:
-            transport = await connect(host, port)
+            transport = await connect_to(host, port)
         except OSError as error:
             raise Unreachable(f"{format_address(host, port)}: {error.strerror or error}") from error
     link = RemotingLink(

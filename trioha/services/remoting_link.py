@@ -31,6 +31,7 @@ from trioha.wire.remoting_command import RemotingCommand
 
 _SLOW_LINK_BYTES_PER_S = 65_536  # a large frame gets its time at this rate beside the frame timeout
 _OUTBOX_HIGH_BYTES = 1_048_576  # above this we stop reading from the client until it has read
+_LATE_MS = 1000  # what is read after so long a pause may have lain in the kernel for a while
 _LEASE_STEP_MS = 1000  # moving a deadline costs a heap operation: once a second is enough
 
 
@@ -101,6 +102,7 @@ class RemotingLink:
         limits: LinkLimits | None = None,
         outboxes: Outboxes | None = None,
         on_batch: Callable[[], None] | None = None,
+        on_late: Callable[[int], None] | None = None,
     ) -> None:
         self.peer = transport.peer
         self._transport = transport
@@ -108,6 +110,7 @@ class RemotingLink:
         self._limits = limits or LinkLimits()
         self._outboxes = outboxes or Outboxes()
         self._on_batch = on_batch
+        self._on_late = on_late
         self._machine = RemotingConnection()
         self._outbox = Outbox(self._limits.outbox_bytes_max)
         self._requests = Requests(
@@ -121,6 +124,7 @@ class RemotingLink:
         self._lease_due_ms = 0
         self._frame_serial = -1
         self._closed = False
+        self._drops_unsent = False
         self.close_reason = ""
         """Why it ended; empty when the peer just went."""
 
@@ -157,7 +161,10 @@ class RemotingLink:
                 self.close_reason = self._silence()
         finally:
             self._closed = True
-            self._transport.close()
+            if self._drops_unsent and self._machine.requests_pending:
+                self._transport.abort()
+            else:
+                self._transport.close()
             self._outbox.clear()
             with self._outboxes.batch():
                 self._machine.fail_pending()
@@ -206,6 +213,11 @@ class RemotingLink:
             if self._nursery is not None:
                 self._nursery.cancel_scope.cancel()
 
+    def drop_unsent(self) -> None:
+        """Drop what has not left this machine if this connection ends before all requests of ours
+        are answered: nobody waits for what they would bring about."""
+        self._drops_unsent = True
+
     def flush_nowait(self) -> None:
         """Give the kernel what is queued; wake the write task for what it does not take."""
         self._queued = False
@@ -230,6 +242,7 @@ class RemotingLink:
         receive_some = self._transport.receive_some
         machine, outbox, outboxes = self._machine, self._outbox, self._outboxes
         handle_all, instant_of = self._requests.handle_all, self._clock.instant
+        late_from_ms = 0
         while True:
             try:
                 data = await receive_some()
@@ -242,10 +255,16 @@ class RemotingLink:
                 return
             instant = instant_of()
             machine.receive_data(data)
+            # A process that stood still finds requests whose senders have given them up.
+            is_late = instant.now_ms >= late_from_ms
+            is_over = is_late and self._transport.peer_has_gone()
+            late_from_ms = instant.now_ms + _LATE_MS
             try:
                 with outboxes:
+                    if is_late and self._on_late is not None:
+                        self._on_late(instant.now_ms)
                     try:
-                        handle_all(self, instant)
+                        handle_all(self, instant, is_over=is_over)
                     finally:
                         if outbox.size and not self._queued:
                             self._queued = True

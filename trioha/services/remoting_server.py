@@ -26,6 +26,7 @@ class RemotingServer:
         connections_max: int = 10_000,
         on_closed: Callable[[Channel], None] | None = None,
         on_batch: Callable[[], None] | None = None,
+        on_late: Callable[[int], None] | None = None,
     ) -> None:
         self.outboxes = Outboxes()
         self._handlers = handlers
@@ -35,6 +36,7 @@ class RemotingServer:
         self._connections_max = connections_max
         self._on_closed = on_closed
         self._on_batch = on_batch
+        self._on_late = on_late
         self._links: set[RemotingLink] = set()
 
     @property
@@ -67,6 +69,7 @@ class RemotingServer:
             limits=self._limits,
             outboxes=self.outboxes,
             on_batch=self._on_batch,
+            on_late=self._on_late,
         )
         self._links.add(link)
         try:

@@ -53,6 +53,7 @@ async def _start_slave(node: MasterSlaveNode, listener: Listener, nursery: trio.
         node.on_appended,
         handshake=node.handshake,
         on_metadata=node.on_metadata,
+        connect_to=node.connect_link,
     )
     node.ha_client = await nursery.start(follow, name="ha.client")
     if node.roles.suspended:
@@ -61,7 +62,8 @@ async def _start_slave(node: MasterSlaveNode, listener: Listener, nursery: trio.
         synchronize_slave,
         *(node.master_remoting_address, node.core.slave_tables, node.config),
         *(node.events, node.clock),
-        streams=node.streams_metadata,
+        streams=node.needs_no_polls,
+        connect_to=node.connect_to,
     )
     node.slave_synchronizer = await nursery.start(synchronize, name="slave_synchronize")
 

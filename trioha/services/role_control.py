@@ -36,6 +36,7 @@ from trioha.errors import (
     RemoteProtocolError,
     Unreachable,
 )
+from trioha.ha.events import Term
 from trioha.ha.mastership import Standing
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Instant
@@ -46,6 +47,7 @@ from trioha.services.namesrv_registration import BrokerIdentity
 from trioha.services.old_routes import COPIED, PASSED_ON, refuse
 from trioha.services.open_mastership import config_of_role
 from trioha.services.remoting_client import open_remoting_client, parse_address
+from trioha.store.accept_loss import forget_loss
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.maps import decode_map
 from trioha.wire.remoting_command import RemotingCommand
@@ -86,6 +88,12 @@ class RoleControl:
         """Why nobody is to be followed from here for now; mostly ""."""
         self.scope: trio.CancelScope | None = None
         """Of the role's nursery."""
+        self.in_doubt = trio.Event()
+        """Members have to be asked whether this node is still master (`services.confirmation`)."""
+        self.candidacy: Term | None = None
+        """Term that this node asks members in doubt to promise; asked again under one number."""
+        self.began = trio.Event()
+        """This node has become master, or has met a new member: the members are to hear of it."""
         self._requests = Requests(RemotingConnection(), Outbox(0), node.core.handlers, node.events)
 
     # What other nodes and the status are told.
@@ -116,6 +124,7 @@ class RoleControl:
             "home_id": mastership.home_id,
             "standing": mastership.standing.value,
             "epoch": mastership.known_epoch,
+            "promised_epoch": mastership.promise_given[0],
             "log_epoch": mastership.history.epoch_at(self.log_end),
             "max_phy_offset": self.log_end,
             "metadata_position": self.metadata_position,
@@ -124,7 +133,7 @@ class RoleControl:
         }
 
     def has_begun(self, nonce: bytes) -> bool:
-        return any(record.nonce == nonce for record in self._node.mastership.history)
+        return self._node.mastership.has_begun(nonce)
 
     def keep_audit(self, record: Mapping[str, object]) -> None:
         self.audit.keep(record)
@@ -172,12 +181,17 @@ class RoleControl:
     def hand_over(self, target: Peer, epoch: int, ticket_id: str) -> None:
         node = self._node
         mastership = node.mastership
-        if mastership.standing is not Standing.MASTER or epoch <= mastership.epoch:
+        if mastership.standing is not Standing.MASTER:
             raise CommandError(
                 ResponseCode.NO_PERMISSION,
                 f"this node is {mastership.standing.value} in epoch {mastership.known_epoch}",
             )
-        mastership.fence(f"handed over to {target} for epoch {epoch}", epoch=epoch)
+        try:
+            mastership.hand_over(
+                epoch, bytes.fromhex(ticket_id), f"handed over to {target} for epoch {epoch}"
+            )
+        except LocalProtocolError as error:
+            raise CommandError(ResponseCode.NO_PERMISSION, str(error)) from error
         self._handed_over = (target, epoch, ticket_id)
         # Where it was last a slave of is nobody to ask before the target is master.
         self._forget_master()
@@ -186,25 +200,41 @@ class RoleControl:
     def take_back(self) -> bool:
         """What was handed over is void: master again, if nothing newer is known."""
         node = self._node
-        if not node.mastership.resume():
+        void = bytes.fromhex(self._handed_over[2]) if self._handed_over is not None else b""
+        if not node.mastership.resume(void):
+            if node.mastership.unconfirmed:
+                # Another term was promised meanwhile: the members know whether it began.
+                self._handed_over = None
+                self.in_doubt.set()
             return False
         self._become_master()
         self._end_role()
         return True
 
-    # A master that comes back.
+    # A master in doubt: after its start, or because its slaves promised a term to another node.
+
+    def doubted(self, reason: str) -> None:
+        """Members promised a newer term: take no writes until the members were asked."""
+        self._node.failover.role_lost()
+        self._step_down(reason)
+        self._node.registration.forget_claims()
+        self.register()
+        self.in_doubt.set()
 
     def confirmed(self) -> None:
         """Nobody stands against our being master again."""
         self._become_master()
-        self.changed.set()
+        self._end_role()
 
-    def begin_anew(self, nonce: bytes) -> None:
-        """Be master again, of a new term: what was lost of the old one may be elsewhere."""
+    def begin_anew(self, epoch: int, nonce: bytes) -> None:
+        """Begin a new term as master.
+
+        Errors: LocalProtocolError when a newer term was promised or has begun meanwhile.
+        """
         node, mastership = self._node, self._node.mastership
         newest = mastership.newest
         record = mastership.begin_term(
-            mastership.known_epoch + 1,
+            epoch,
             node.store.max_phy_offset,
             nonce=nonce,
             sync=newest is not None and newest.sync,
@@ -227,11 +257,15 @@ class RoleControl:
                 ResponseCode.NO_PERMISSION,
                 f"this node is master already, in epoch {mastership.epoch}",
             )
-        if promotion.epoch <= mastership.epoch or promotion.epoch < mastership.known_epoch:
+        if not mastership.follows_term(promotion.epoch, promotion.nonce):
             raise CommandError(
                 ResponseCode.NO_PERMISSION,
-                f"epoch {promotion.epoch} is not newer than {mastership.known_epoch}",
+                f"epoch {promotion.epoch} is not newer than {mastership.promised[0]}",
             )
+        mastership.learn_members(promotion.members)
+        absent = mastership.lacks_promises(promotion.promised, promotion.written_off)
+        if absent:
+            raise CommandError(ResponseCode.NO_PERMISSION, absent)
         self._promotion = (promotion, done)
         self._end_role()
 
@@ -276,6 +310,49 @@ class RoleControl:
                 routes.tell(channel, command)
             self._parked.take(routes.pass_on)
         node.failover_alarm.check()
+
+    def promise(self, epoch: int, nonce: bytes) -> None:
+        """Promise a term to a candidate of the operator's: nothing older is acknowledged."""
+        try:
+            self._node.mastership.promise(epoch, nonce)
+        except LocalProtocolError as error:
+            raise CommandError(ResponseCode.NO_PERMISSION, str(error)) from error
+        self.promised()
+
+    def promised(self) -> None:
+        """A promise was given: the link to a master of an older term ends in this pass."""
+        node = self._node
+        node.events.event("promised", epoch=node.mastership.promised[0])
+        if node.ha_client is not None:
+            node.ha_client.follow_anew("this node has promised a newer epoch")
+
+    def announced(self, home_id: int, address: str, ha_address: str) -> None:
+        """The master of the newest term has named itself: follow it now."""
+        node = self._node
+        if node.mastership.unconfirmed or address == node.addresses.listen:
+            return
+        node.failover.master_announced(node.mastership.promise_given[1])
+        node.mastership.become_slave()
+        self._handed_over, self._master_home_id = None, home_id
+        node.master_remoting_address.set(address)
+        node.master_address.set(ha_address)
+        self.register()
+        self.master_known(address)
+        if node.ha_client is not None:
+            node.ha_client.hurry()
+
+    def member_met(self) -> None:
+        """Every member counts the same members when a term needs promises."""
+        self.began.set()
+
+    @property
+    def follows(self) -> str:
+        return self._node.master_remoting_address.value
+
+    @property
+    def ticket_holder(self) -> str:
+        ticket = self._node.failover.desk.ticket
+        return ticket.operator if ticket is not None else ""
 
     def fenced(self, reason: str) -> None:
         """Somebody holds a newer epoch: stop being master in this very pass."""
@@ -326,11 +403,13 @@ class RoleControl:
 
     async def _ask_whether_used(self, target: Peer, ticket_id: str) -> bool | None:
         """Has the target become master under this ticket? Asking ends it. None: nobody knows."""
-        host, port = parse_address(target.address)
+        node, (host, port) = self._node, parse_address(target.address)
         body = msgpack.packb({"ticket_id": ticket_id})
         with trio.move_on_after(SETTLE_PATIENCE_S):
             try:
-                async with open_remoting_client(host, port, self._node.clock) as client:
+                async with open_remoting_client(
+                    host, port, node.clock, connect_to=node.connect_to
+                ) as client:
                     response = await client.request(RemotingCommand(RequestCode.RELEASE, body=body))
                 if response.code == ResponseCode.SUCCESS:
                     used = decode_map(response.body_bytes()).get("used")
@@ -446,6 +525,8 @@ class RoleControl:
             self._answer_parked()
         node.schedule_message.check()
         node.persist.check()
+        forget_loss(node.store.config.root)
+        self.began.set()
 
     def slave_acknowledged(self) -> None:
         """While `awaits_slave_until_ms` is set: a slave has reported."""

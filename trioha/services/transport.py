@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import struct
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import trio
@@ -24,6 +26,7 @@ _READ_BYTES_MIN = 65_536  # beyond 128 KiB malloc maps and unmaps: 15 us on each
 _JOIN_BYTES_MAX = 65_536  # below this one copy is cheaper than an iovec per buffer
 _IOV_MAX = 1024
 _BACKLOG = 1024
+_ABORT = struct.pack("ii", 1, 0)  # linger for no time: a reset in place of what is not sent yet
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -51,6 +54,17 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Close at once; a pending receive or send ends with ClosedResourceError."""
+
+    def peer_has_gone(self) -> bool:
+        """Is the end of what the peer sends known already, behind what was just read?"""
+
+    def abort(self) -> None:
+        """Close, and drop what the kernel has not delivered. After `close` it would go on trying,
+        for minutes if the network is cut."""
+
+
+Connect = Callable[[str, int], Awaitable[Transport]]
+"""Connects to host and port. Errors: OSError."""
 
 
 class SocketTransport:
@@ -120,6 +134,19 @@ class SocketTransport:
             trio.lowlevel.notify_closing(self._sock)
             self._sock.close()
 
+    def peer_has_gone(self) -> bool:
+        try:
+            return not self._sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def abort(self) -> None:
+        if not self._closed:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
+        self.close()
+
 
 class StreamTransport:
     """Any Trio stream, memory streams above all. `try_send` takes nothing: the writer does."""
@@ -149,6 +176,12 @@ class StreamTransport:
             return
         for half in (getattr(self._stream, name) for name in ("send_stream", "receive_stream")):
             half.close()
+
+    def peer_has_gone(self) -> bool:
+        return False
+
+    def abort(self) -> None:
+        self.close()
 
 
 class Listener:

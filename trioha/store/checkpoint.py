@@ -28,6 +28,8 @@ _VERSION = 1
 # offset, index file, its next number, queues, boot id
 _OURS = struct.Struct(">8sIqqqqqqqqii16s")
 _CRC = struct.Struct(">I")
+_STAMP_MAX = 1 << 46
+"""In the year 4199; a timestamp beyond it is none."""
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 
 
@@ -67,6 +69,8 @@ class Checkpoint:
     logics_msg_timestamp: int = 0
     index_msg_timestamp: int = 0
     recovery_point: RecoveryPoint | None = None
+    is_garbled: bool = False
+    """Neither trioha nor a Java broker wrote it like that: nothing in it counts."""
 
     def encode(self) -> bytes:
         java = (self.physic_msg_timestamp, self.logics_msg_timestamp, self.index_msg_timestamp)
@@ -92,14 +96,17 @@ class Checkpoint:
 
     @classmethod
     def decode(cls, data: bytes) -> Checkpoint:
-        """Whatever is too short or damaged counts as absent."""
-        if len(data) < _JAVA.size:
-            return cls()
+        """Whatever is damaged is `is_garbled` and else as if absent; no bytes are no damage."""
+        if len(data) < CHECKPOINT_BYTES:
+            return cls(is_garbled=bool(data))
         java = _JAVA.unpack_from(data)
         point = None
         ours = data[_OURS_AT : _OURS_AT + _OURS.size]
         crc = data[_OURS_AT + _OURS.size : _OURS_AT + _OURS.size + _CRC.size]
-        if len(crc) == _CRC.size and crc == _CRC.pack(zlib.crc32(ours)):
+        is_sound = crc == _CRC.pack(zlib.crc32(ours))
+        if not all(0 <= stamp < _STAMP_MAX for stamp in java) or not (is_sound or not any(ours)):
+            return cls(is_garbled=True)
+        if is_sound:
             magic, version, *values = _OURS.unpack(ours)
             if magic == _MAGIC and version == _VERSION and tuple(values[:3]) == java:
                 point = RecoveryPoint(

@@ -44,6 +44,7 @@ class CommitLog:
             if config.is_dledger
             else "move the whole store away and let this broker start as an empty slave",
             size_key="mappedFileSizeCommitLog",
+            gap_cure=config.accept_cure,
         )
         self.segment_bytes = config.segment_bytes
         self.end = 0

@@ -251,6 +251,18 @@ class ConsumeQueue:
         entry = self._entry(self.next_index - 1)
         return None if entry[1] == PADDING_SIZE else entry
 
+    @property
+    def written_end(self) -> int:
+        """End of the newest record that any entry on disk lists, also behind `next_index`; -1
+        where nothing lies behind."""
+        next_index = self.next_index
+        if self._entry(next_index)[1] <= 0:
+            return -1
+        self.recover(None)
+        end = self.max_phy_offset
+        self.settle(next_index)
+        return end
+
     # Keeping.
 
     def settle(self, next_index: int) -> None:
@@ -327,8 +339,8 @@ class ConsumeQueue:
             self.max_phy_offset = -1
             self._select()
 
-    def flush(self) -> None:
-        """Bring new entries to disk. Thread-safe.
+    def flush(self) -> bool:
+        """Bring new entries to disk; True if files came or went since the last time. Thread-safe.
 
         Errors: StoreError.
         """
@@ -340,4 +352,6 @@ class ConsumeQueue:
                     if file.from_offset < end * _SIZE and file.end_offset > begin * _SIZE:
                         file.sync()
                 self.flushed_index = end
+            changed = self.files.names_changed
             self.files.sync_names()
+            return changed

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 
-from trioha.errors import StoreError
+from trioha.errors import CommitLogCorrupted, StoreError
 from trioha.store.consume_queue import ConsumeQueue
 from trioha.store.mapped_file import fsync_directory
 from trioha.store.store_config import StoreConfig
@@ -29,7 +30,13 @@ def is_storable(topic: str, queue_id: int) -> bool:
 class ConsumeQueues:
     """`table` is read on the hot path; a queue is in it once it has an entry or a directory."""
 
-    def __init__(self, config: StoreConfig) -> None:
+    def __init__(
+        self, config: StoreConfig, before_forgetting: Callable[[], None] = lambda: None
+    ) -> None:
+        """`before_forgetting` is called before a queue loses entries for good."""
+        self.before_forgetting = before_forgetting
+        self.damaged: dict[QueueKey, CommitLogCorrupted] = {}
+        """Queues whose files `load` could not take, with what is wrong."""
         self.table: dict[QueueKey, ConsumeQueue] = {}
         self.by_topic_field: dict[tuple[bytes, int], ConsumeQueue] = {}
         """The same queues, by the topic as records hold it."""
@@ -40,7 +47,8 @@ class ConsumeQueues:
     def load(self) -> None:
         """Find the queues on disk; their ends are for recovery to find.
 
-        Errors: StoreError, CommitLogCorrupted; the text names the file and the cure.
+        Errors: StoreError for what does not belong there; the text names the file and the cure.
+        Damage is only noted: a queue can be rebuilt.
         """
         if not self._root.is_dir():
             return
@@ -51,7 +59,10 @@ class ConsumeQueues:
                 if not queue_path.name.isdecimal() or not queue_path.is_dir():
                     raise StoreError(f"{queue_path} does not belong here: move it away")
                 queue = self.find_or_make(topic_path.name, int(queue_path.name))
-                queue.files.load()
+                try:
+                    queue.files.load()
+                except CommitLogCorrupted as error:
+                    self.damaged[queue.topic, queue.queue_id] = error
 
     def find_or_make(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, new and without files if need be. The pair is storable."""
@@ -67,7 +78,11 @@ class ConsumeQueues:
         return [key for key, queue in list(self.table.items()) if queue.files.files]
 
     def delete_topic(self, topic: str) -> None:
-        """Remove the topic's queues with their indices; the next message begins at 0."""
+        """Remove the topic's queues with their indices; the next message begins at 0.
+
+        Errors: StoreError.
+        """
+        self.before_forgetting()
         for key in [key for key in self.table if key[0] == topic]:
             queue = self.table.pop(key)
             del self.by_topic_field[queue.topic_field, queue.queue_id]
@@ -90,6 +105,7 @@ class ConsumeQueues:
             if keep > queue.min_index:
                 queue.forget_before(keep)
             return
+        self.before_forgetting()
         del self.table[topic, queue_id]
         del self.by_topic_field[queue.topic_field, queue_id]
         queue.reset()
@@ -97,6 +113,12 @@ class ConsumeQueues:
             shutil.rmtree(queue.directory, ignore_errors=True)
             if not any(name == topic for name, _ in self.table):
                 shutil.rmtree(self._root / topic, ignore_errors=True)
+
+    def begin_anew(self, topic: str, queue_id: int) -> None:
+        """Remove the queue's files, whatever they are; it is to be rebuilt."""
+        queue = self.find_or_make(topic, queue_id)
+        queue.reset()
+        shutil.rmtree(queue.directory, ignore_errors=True)
 
     def delete_all(self) -> None:
         """Remove every queue."""
@@ -116,8 +138,8 @@ class ConsumeQueues:
         for queue in self.table.values():
             queue.correct_min(min_phy_offset)
 
-    def flush(self) -> None:
-        """Bring every new entry and directory to disk. Thread-safe.
+    def flush(self) -> bool:
+        """Bring every new entry and directory to disk; True if files came or went. Thread-safe.
 
         Errors: StoreError.
         """
@@ -125,8 +147,10 @@ class ConsumeQueues:
         if self._new_directories:
             self._new_directories = False
             self._sync_directories(queues)
+        changed = False
         for queue in queues:
-            queue.flush()
+            changed = queue.flush() or changed
+        return changed
 
     def _sync_directories(self, queues: list[ConsumeQueue]) -> None:
         for path in {self._root.parent, self._root} | {queue.directory.parent for queue in queues}:

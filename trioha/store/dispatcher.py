@@ -6,6 +6,7 @@ master, and those that recovery found. A record whose end has not arrived yet si
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from librt.strings import (
@@ -20,7 +21,7 @@ from librt.strings import (
 from trioha.errors import CommitLogCorrupted
 from trioha.store.commitlog import CommitLog
 from trioha.store.consume_queue import SCHEDULE_TOPIC, ConsumeQueue
-from trioha.store.consume_queues import ConsumeQueues, is_storable
+from trioha.store.consume_queues import ConsumeQueues, QueueKey, is_storable
 from trioha.store.index_file import Keyed
 from trioha.store.index_files import IndexFiles, keys_of
 from trioha.store.interface import DispatchListener
@@ -95,6 +96,8 @@ class Dispatcher:
         self._queues = queues
         self._index = index
         self._tag_codes: dict[bytes, int] = {}
+        self._only: frozenset[QueueKey] | None = None
+        """The queues that are rebuilt; others get no entries from `_dispatch`."""
 
     def run(self, bytes_max: int) -> bool:
         """Build queues for about `bytes_max` bytes of log; True if whole records may be left.
@@ -111,6 +114,20 @@ class Dispatcher:
             if more is not None:
                 return more
         return False
+
+    def rebuild(self, keys: frozenset[QueueKey], bytes_max: int) -> Iterator[int]:
+        """Give the queues, which are empty, all their entries from the log; yields offsets on the
+        way. The others keep theirs, and `offset` stays as it was.
+
+        Errors: as `run`.
+        """
+        offset, timestamp = self.offset, self.store_timestamp
+        self.offset, self._only = self._log.min_offset, keys
+        try:
+            while self.run(bytes_max):
+                yield self.offset
+        finally:
+            self.offset, self.store_timestamp, self._only = offset, timestamp, None
 
     def _run_segment(self, segment: MappedFile, end: int, budget_end: int) -> bool | None:
         """What `run` is to return, or None when everything below `end` is done. HOT on slaves."""
@@ -260,7 +277,9 @@ class Dispatcher:
         transaction = sys_flag & _TRANSACTION_MASK
         if transaction not in (_PREPARED, _ROLLBACK):
             queue = self._queues.table.get((topic, queue_id))
-            if queue is None and is_storable(topic, queue_id):
+            if self._only is not None and (topic, queue_id) not in self._only:
+                queue = None
+            elif queue is None and is_storable(topic, queue_id):
                 queue = self._queues.find_or_make(topic, queue_id)
             if queue is not None and self.offset + size > queue.max_phy_offset:
                 if queue_offset != queue.next_index:
@@ -289,6 +308,7 @@ class Dispatcher:
             # The log came to this node from the middle.
             queue.start_at(queue_offset)
         elif queue_offset < queue.next_index:
+            self._queues.before_forgetting()
             # The topic was deleted and made again at the master: the younger record is right.
             # RocketMQ drops it instead, and its slave never shows the new topic's messages.
             if queue_offset <= queue.min_index:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from trioha.errors import DiskFull, StoreError
+from trioha.errors import CommitLogCorrupted, DiskFull, StoreError
 from trioha.store.checkpoint import RecoveryPoint
 from trioha.store.index_file import NAME_DIGITS, IndexFile, Keyed
 from trioha.store.index_hash import IndexHasher
@@ -242,14 +242,19 @@ class IndexFiles:
 
     # Recovery.
 
-    def load(self) -> None:
-        """Find the files.
+    def load(self, *, is_size_known: bool = False) -> CommitLogCorrupted | None:
+        """Find the files; one of a wrong size and all younger ones are removed, to be made anew.
+        Returns what was wrong with it.
 
-        Errors: StoreError, CommitLogCorrupted; the text names the file and the cure.
+        `is_size_known`: they were written with the sizes of our configuration.
+        Errors: StoreError for what does not belong there; CommitLogCorrupted where sizes look like
+        another configuration's; the text names the file and the cure.
         """
         directory = self._config.index_path
         if not directory.is_dir():
-            return
+            return None
+        damage: CommitLogCorrupted | None = None
+        damaged: list[Path] = []
         for path in sorted(directory.iterdir()):
             if len(path.name) != NAME_DIGITS or not path.name.isdecimal():
                 raise StoreError(f"{path} does not belong here: move it away")
@@ -257,8 +262,19 @@ class IndexFiles:
                 path.unlink()  # we died between making it and giving it its size
                 continue
             file = IndexFile(self._config, path)
-            file.load()
-            self.files.append(file)
+            try:
+                file.load()
+            except CommitLogCorrupted as error:
+                damage = damage or error
+            if damage is None:
+                self.files.append(file)
+            else:
+                damaged.append(path)
+        if damage is not None and not (is_size_known or self.files):
+            raise damage
+        for path in reversed(damaged):
+            path.unlink()
+        return damage
 
     def recover(self, point: RecoveryPoint | None, *, same_boot: bool, limit: int) -> None:
         """Bring the files in a state that equals the log below `resume_offset`.

@@ -231,6 +231,11 @@ class Lookup:
         entry = None if queue is None else queue.entry(offset)
         return -1 if entry is None else self._time_of(entry[0])
 
+    def newest_timestamp(self) -> int:
+        """Store timestamp of the youngest record that a queue lists; 0 for none."""
+        entries = [queue.last_entry() for queue in self._table.values()]
+        return max([0, *(self._time_of(entry[0]) for entry in entries if entry is not None)])
+
     def _time_of(self, phy_offset: int) -> int:
         record = self._log.record_at(phy_offset)
         return -1 if record is None else peek(record, 0).store_timestamp

@@ -28,6 +28,7 @@ class MappedFileQueue:
         keep_descriptors: bool = False,
         cure: str,
         size_key: str,
+        gap_cure: str = "",
     ) -> None:
         self.directory = directory
         self.file_bytes = file_bytes
@@ -38,6 +39,7 @@ class MappedFileQueue:
         self._keep_descriptors = keep_descriptors
         self._cure = cure
         self._size_key = size_key
+        self._gap_cure = gap_cure or cure
 
     def load(self) -> None:
         """List the directory.
@@ -72,7 +74,7 @@ class MappedFileQueue:
                 )
             if following is not None and following != file.end_offset:
                 missing = self.directory / f"{file.end_offset:0{NAME_DIGITS}d}"
-                raise CommitLogCorrupted(f"{missing} is missing: put it back, or {self._cure}")
+                raise CommitLogCorrupted(f"{missing} is missing: put it back; or, {self._gap_cure}")
             self.files.append(file)
 
     @property

@@ -17,6 +17,7 @@ from trioha.store.checkpoint import Checkpoint, RecoveryPoint, write_checkpoint
 from trioha.store.commitlog import CommitLog
 from trioha.store.consume_queues import ConsumeQueues
 from trioha.store.dispatcher import Dispatcher
+from trioha.store.extent_file import ExtentFile
 from trioha.store.index_files import IndexFiles
 from trioha.store.interface import (
     DispatchListener,
@@ -53,7 +54,8 @@ class FileMessageStore:
         self.config = config
         self._events = events
         self._log = CommitLog(config)
-        self._queues = ConsumeQueues(config)
+        self._extent = ExtentFile(config)
+        self._queues = ConsumeQueues(config, self._extent.void)
         self._index = IndexFiles(config)
         self._dispatcher = Dispatcher(config, self._log, self._queues, self._index)
         self._lookup = Lookup(config, self._log, self._queues)
@@ -62,7 +64,7 @@ class FileMessageStore:
         self._checkpoint = Checkpoint()
         self._checkpoint_lock = threading.Lock()  # flush_queues against truncate and restart
         self._disk = DiskUsage(0, 0)
-        self.cleaner = SegmentCleaner(config, self._log, events)
+        self.cleaner = SegmentCleaner(config, self._log, events, self._save_extent)
         """For whoever has a say in what is deleted."""
         self._gate = WriteGate(config, events, self._log.probe)
         self._writer = Writer(
@@ -118,6 +120,7 @@ class FileMessageStore:
             self._dispatcher,
             self._events,
             progress,
+            self._extent,
         )
         self.recovery = recovery.run()
         try:
@@ -213,7 +216,7 @@ class FileMessageStore:
                 self._index.truncate_phy(phy_offset)
             last = log.truncate(phy_offset)
             if phy_offset == dispatcher.offset:
-                dispatcher.store_timestamp = self._newest_timestamp()
+                dispatcher.store_timestamp = self._lookup.newest_timestamp()
         self._events.event("log_truncated", from_offset=last, to_offset=phy_offset, reason=reason)
         self._write_checkpoint(force=True)
 
@@ -256,18 +259,13 @@ class FileMessageStore:
             self._dispatcher.offset = phy_offset
             self._index.resume_offset = phy_offset
 
+    def _save_extent(self, log_end: int) -> None:
+        self._extent.keep(self._queues, self._log.min_offset, log_end)
+
     def _void_checkpoint(self) -> None:
+        self._extent.void()
         self._checkpoint = Checkpoint()
         write_checkpoint(self.config.checkpoint_path, self._checkpoint)
-
-    def _newest_timestamp(self) -> int:
-        newest = 0
-        for queue in self._table.values():
-            entry = queue.last_entry()
-            record = None if entry is None else self._log.record_at(entry[0])
-            if record is not None:
-                newest = max(newest, peek(record, 0).store_timestamp)
-        return newest
 
     # Reading.
 
@@ -398,10 +396,12 @@ class FileMessageStore:
             timestamp = self._dispatcher.store_timestamp
             offset = self._dispatcher.offset
             indexed = self._index.indexed_offset(offset)
-            self._queues.flush()
+            files_changed = self._queues.flush()
             synced, index_file, index_number = self._index.flush(offset, force=force)
             if self._log.flushed_offset < offset or force:
                 self.flush()
+            if force or files_changed or self._extent.is_stale:
+                self._save_extent(offset)
             checkpoint = Checkpoint(
                 physic_msg_timestamp=timestamp,
                 logics_msg_timestamp=timestamp,

@@ -19,14 +19,28 @@ import attrs
 
 from trioha.errors import CommitLogCorrupted
 from trioha.journal import EventSink
-from trioha.store.checkpoint import Checkpoint, boot_id, read_checkpoint
+from trioha.store.accept_loss import is_noted
+from trioha.store.checkpoint import Checkpoint, read_checkpoint
 from trioha.store.commitlog import CommitLog
-from trioha.store.consume_queue import PADDING_SIZE
-from trioha.store.consume_queues import ConsumeQueues
+from trioha.store.consume_queue import PADDING_SIZE, ConsumeQueue
+from trioha.store.consume_queues import ConsumeQueues, QueueKey
 from trioha.store.dispatcher import Dispatcher
+from trioha.store.extent_file import ExtentFile, StoreExtent, index_file_bytes, write_extent
 from trioha.store.index_files import IndexFiles
 from trioha.store.mapped_file import MappedFile
 from trioha.store.record_scan import Walk, walk
+from trioha.store.self_check import (
+    check_epochs,
+    check_log,
+    check_queue_sizes,
+    counted_extent,
+    is_same_boot,
+    lacking_queues,
+    log_is_short,
+    proven_end,
+    rebuilding_extent,
+    restore_ends,
+)
 from trioha.store.store_config import StoreConfig
 from trioha.wire.record import MAGIC, RecordError, dispatch_fields, peek
 
@@ -48,6 +62,8 @@ class RecoveryReport:
     end_offset: int
     cut_bytes: int
     records: int
+    is_whole: bool
+    """False once an operator has accepted a loss that no master has made good yet."""
     rebuilt: bool
     """Every consume queue and the index are made from the whole log."""
     elapsed_ms: int
@@ -68,6 +84,7 @@ class Recovery:
         dispatcher: Dispatcher,
         events: EventSink,
         progress: Progress | None,
+        extent: ExtentFile,
     ) -> None:
         self._config = config
         self._log = log
@@ -76,6 +93,10 @@ class Recovery:
         self._dispatcher = dispatcher
         self._events = events
         self._progress = progress
+        self._extent_file = extent
+        self._extent: StoreExtent | None = None
+        self._lacking: dict[QueueKey, str] = {}
+        """Queues to be rebuilt, and why."""
         self._records = 0
 
     def run(self) -> RecoveryReport:
@@ -84,24 +105,24 @@ class Recovery:
         clean = not config.abort_path.exists()
         self._events.event("recovery_started", clean=clean)
         checkpoint = read_checkpoint(config.checkpoint_path)
+        if checkpoint.is_garbled:
+            self._events.event("checkpoint_garbled", file=str(config.checkpoint_path))
+        extent = self._extent = counted_extent(self._extent_file.load(), checkpoint)
+        check_epochs(config, extent)
         log.files.load()
         self._queues.load()
-        self._index.load()
+        check_log(config, log.files, self._queues, checkpoint, extent, clean=clean)
+        check_queue_sizes(config, self._queues, extent)
+        self._load_index(extent)
         cut_bytes = start = 0
         rebuilt = False
-        point = checkpoint.recovery_point
         if not log.files.files:
-            if config.is_dledger and point is not None and point.phy_offset > 0:
-                raise CommitLogCorrupted(
-                    f"{config.commitlog_path} is empty, but bytes up to {point.phy_offset} were on "
-                    f"disk: put its files back, or run `{_REPAIR} {config.root}`"
-                )
             # RocketMQ's rule: without a log, queues mean nothing.
             self._queues.delete_all()
             self._index.delete_all()
         else:
             start, rebuilt = self._recover_queues(checkpoint, clean)
-            floor = start if point is None else max(start, point.phy_offset)
+            floor = max(start, proven_end(config, checkpoint, extent)[0])
             end, reason = self._find_end(start, floor)
             last = log.truncate(end)
             cut_bytes = last - end
@@ -109,13 +130,21 @@ class Recovery:
                 self._events.event("log_truncated", from_offset=last, to_offset=end, reason=reason)
             self._recover_index(checkpoint, clean, rebuilt, start)
             self._queues.correct_min(log.min_offset)
+            self._rebuild_queues()
+            started_s = time.perf_counter()
             self._dispatch(start)
+            if rebuilt and self._queues.table:
+                reason = "files of queues were missing, and nothing told which"
+                self._say_rebuilt(dict.fromkeys(self._queues.table, reason), started_s)
+            if self._extent is not None:
+                restore_ends(self._queues, self._extent, log.end)
         report = RecoveryReport(
             clean=clean,
             start_offset=start,
             end_offset=log.end,
             cut_bytes=cut_bytes,
             records=self._records,
+            is_whole=not is_noted(config),
             rebuilt=rebuilt,
             elapsed_ms=int((time.perf_counter() - started_s) * 1000),
         )
@@ -129,6 +158,14 @@ class Recovery:
         )
         return report
 
+    def _load_index(self, extent: StoreExtent | None) -> None:
+        size = index_file_bytes(self._config)
+        damage = self._index.load(
+            is_size_known=extent is not None and extent.index_file_bytes == size
+        )
+        if damage is not None:
+            self._events.event("index_rebuilt", reason=str(damage))
+
     # Where to start.
 
     def _recover_queues(self, checkpoint: Checkpoint, clean: bool) -> tuple[int, bool]:
@@ -136,47 +173,97 @@ class Recovery:
         log, queues = self._log, self._queues
         first, end = log.files.first_offset, log.files.end_offset
         point = checkpoint.recovery_point
-        if point is not None and point.phy_offset > end:
-            cure = f"to go on without those messages, remove {self._config.checkpoint_path}"
-            if self._config.is_dledger:
-                cure = f"run `{_REPAIR} {self._config.root}`"
-            raise CommitLogCorrupted(
-                f"{self._config.commitlog_path} ends at {end}, but bytes up to {point.phy_offset} "
-                f"were on disk: put the missing segment back; or, {cure}"
-            )
         lost = not queues.keys() and (point is None or point.queue_count > 0)
+        if self._extent is None:
+            lost = lost or (point is not None and point.queue_count > len(queues.keys()))
+        elif not self._extent.is_void:
+            lost = self._extent.is_rebuilding or (lost and point is None)
         if lost or (point is not None and point.phy_offset < first):
             return self._start_anew()
+        sound = [queue for key, queue in queues.table.items() if key not in queues.damaged]
         if point is not None:
             start = point.phy_offset
             self._dispatcher.store_timestamp = point.store_timestamp
-            for queue in queues.table.values():
+            for queue in sound:
                 queue.recover(start)
+                if is_same_boot(checkpoint) and queue.written_end > end:
+                    raise log_is_short(self._config, end, queue.written_end, queue.directory)
         else:
-            for queue in queues.table.values():
+            for queue in sound:
                 queue.recover(None, foreign=True)
-            start = self._start_by_queues() if clean else self._start_by_time(checkpoint)
-            for queue in queues.table.values():
+            is_clean = clean and not checkpoint.is_garbled
+            start = self._start_by_queues(sound) if is_clean else self._start_by_time(checkpoint)
+            for queue in sound:
                 queue.truncate_phy(start)
         log.settle(start)
+        self._lacking = lacking_queues(queues, self._extent, first, start, self._entry_matches)
+        self._prepare_rebuild(start)
         self._verify_before(start)
         for queue in queues.table.values():
             queue.truncate(queue.next_index)
-            last = queue.last_entry()
-            if last is not None and not self._entry_matches(queue.topic, queue.queue_id, last):
-                return self._start_anew()
         return start, False
 
+    def _prepare_rebuild(self, start: int) -> None:
+        if not self._lacking:
+            return
+        kept = rebuilding_extent(
+            *(self._config, self._queues, self._extent, self._lacking),
+            *(self._log.min_offset, start),
+        )
+        write_extent(self._extent_file.path, kept)
+        for key in self._lacking:
+            self._queues.begin_anew(*key)
+
+    def _rebuild_queues(self) -> None:
+        """Give the lacking queues their entries."""
+        lacking, log = self._lacking, self._log
+        if not lacking:
+            return
+        started_s = time.perf_counter()
+        for offset in self._dispatcher.rebuild(frozenset(lacking), _STEP_BYTES):
+            if self._progress is not None:
+                self._progress(offset - log.min_offset, log.end - log.min_offset)
+        self._say_rebuilt(lacking, started_s)
+
+    def _say_rebuilt(self, queues: dict[QueueKey, str], started_s: float) -> None:
+        (topic, queue_id), reason = next(iter(queues.items()))
+        self._events.event(
+            "queues_rebuilt",
+            count=len(queues),
+            first=f"{topic}/{queue_id}",
+            reason=reason,
+            elapsed_ms=int((time.perf_counter() - started_s) * 1000),
+        )
+
     def _start_anew(self) -> tuple[int, bool]:
+        for key, queue in self._queues.table.items():
+            if key not in self._queues.damaged:
+                queue.recover(None, foreign=True)
+        files = self._log.files
+        kept = rebuilding_extent(
+            *(self._config, self._queues, self._extent, None),
+            *(files.first_offset, files.end_offset),
+        )
+        write_extent(self._extent_file.path, kept)
+        self._extent = kept
         self._queues.delete_all()
         self._index.delete_all()
         return self._log.files.first_offset, True
 
-    def _start_by_queues(self) -> int:
-        """After a clean stop the queues hold everything, save for transaction marks at the end."""
+    def _start_by_queues(self, queues: list[ConsumeQueue]) -> int:
+        """After a clean stop the queues hold everything, save for transaction marks at the end.
+
+        Errors: CommitLogCorrupted when they hold more than the log.
+        """
         files = self._log.files
-        start = max(queue.max_phy_offset for queue in self._queues.table.values())
-        return min(max(start, files.first_offset), files.end_offset)
+        start = files.first_offset
+        for queue in queues:
+            if queue.max_phy_offset > files.end_offset:
+                raise log_is_short(
+                    self._config, files.end_offset, queue.max_phy_offset, queue.directory
+                )
+            start = max(start, queue.max_phy_offset)
+        return start
 
     def _start_by_time(self, checkpoint: Checkpoint) -> int:
         """RocketMQ's rule: a record no younger than T is safe in log and queues.
@@ -302,8 +389,8 @@ class Recovery:
     def _corrupted(self, segment: MappedFile, walked: Walk) -> CommitLogCorrupted:
         cure = (
             "Copy the store from its replica; or look with `trioha log verify`, and to give up "
-            f"everything from there on remove {self._config.checkpoint_path} and "
-            f"{self._config.consume_queue_path}"
+            f"everything from there on remove {self._config.checkpoint_path}, "
+            f"{self._config.extent_path} and {self._config.consume_queue_path}"
         )
         if self._config.is_dledger:
             # What is lost may have been voted with: cut it off, and this member's word is void.
@@ -325,7 +412,7 @@ class Recovery:
         point = None if rebuilt else checkpoint.recovery_point
         if point is None and not clean:
             index.delete_after(checkpoint.index_msg_timestamp)
-        same_boot = clean or (point is not None and point.boot == boot_id() != bytes(16))
+        same_boot = clean or (point is not None and is_same_boot(checkpoint))
         index.recover(point, same_boot=same_boot, limit=min(start, self._log.end))
 
     def _dispatch(self, start: int) -> None:

@@ -14,7 +14,15 @@ from trioha.store.store_config import StoreConfig
 class SegmentCleaner:
     """Asked with each look at the disk."""
 
-    def __init__(self, config: StoreConfig, log: CommitLog, events: EventSink) -> None:
+    def __init__(
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        events: EventSink,
+        save_extent: Callable[[int], None],
+    ) -> None:
+        """`save_extent` keeps how far queues go that may have no record left in the log."""
+        self._save_extent = save_extent
         self.retention_floor: Callable[[], int] | None = None
         """Segments that reach beyond this offset stay, however full the disk is. Without it a
         group's log keeps them all: nobody has said yet what is committed."""
@@ -56,6 +64,7 @@ class SegmentCleaner:
         going = [file for file in files.files[:count] if file.end_offset <= limit]
         if not going or not self._may_delete(going[-1].end_offset):
             return [], usage
+        self._save_extent(recovery_offset)
         gone = []
         for segment in segments[: len(going)]:
             file = files.drop_first()

@@ -120,6 +120,13 @@ class StoreConfig:
         )
 
     @property
+    def accept_cure(self) -> str:
+        """The command that gives up what is missing, for the end of an error's text."""
+        if self.is_dledger:
+            return f"run `trioha raft repair {self.root}`"
+        return f"to give up what is missing, run `trioha log accept-loss {self.root}`"
+
+    @property
     def consume_queue_path(self) -> Path:
         return self.root / "consumequeue"
 
@@ -130,6 +137,10 @@ class StoreConfig:
     @property
     def checkpoint_path(self) -> Path:
         return self.root / "checkpoint"
+
+    @property
+    def extent_path(self) -> Path:
+        return self.root / "extent"
 
     @property
     def abort_path(self) -> Path:

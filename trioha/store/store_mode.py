@@ -70,8 +70,10 @@ def segment_paths(config: StoreConfig) -> list[Path]:
     )
 
 
-def begin_files_at(config: StoreConfig, phy_offset: int) -> None:
+def begin_files_at(config: StoreConfig, phy_offset: int, *, keep_extent: bool = False) -> None:
     """Leave an empty log that begins at `phy_offset`, whatever lies there. Durable.
+
+    `keep_extent`: the file `extent` tells of that log already.
 
     Errors: StoreError.
     """
@@ -79,6 +81,8 @@ def begin_files_at(config: StoreConfig, phy_offset: int) -> None:
     try:
         # First of all: a recovery point of what goes would make it look like damage.
         config.checkpoint_path.unlink(missing_ok=True)
+        if not keep_extent:
+            config.extent_path.unlink(missing_ok=True)
         fsync_directory(config.root)
         for path in segment_paths(config):
             path.unlink()

@@ -2,73 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from random import Random
-
 import pytest
+from sim.scripts import Set
 
 from trioha.ha.epochs import EpochHistory, EpochRecord, Meeting
 from trioha.ha.mastership import Standing
 from trioha.sim.pair.checker import Broken
-from trioha.sim.pair.messages import Put
-from trioha.sim.pair.node import SimNode
-from trioha.sim.pair.operators import Operation
-from trioha.sim.pair.world import World
-
-
-class Set:
-    """A quiet set: nothing happens but what the script says."""
-
-    def __init__(self, node_count: int) -> None:
-        self.world = World(Random(1), node_count)
-        self.world.start()
-        self._ids: Iterator[int] = iter(range(1, 1_000_000))
-        self.wait()
-
-    def wait(self, ms: int = 3000) -> None:
-        self.world.scheduler.run_until(self.world.scheduler.now_ms + ms)
-
-    def node(self, host: str) -> SimNode:
-        node = self.world.machines[host].running
-        assert node is not None, f"{host} does not run"
-        return node
-
-    def put(self, host: str, count: int = 5) -> None:
-        for _ in range(count):
-            self.node(host).roles.put(Put(0, next(self._ids)), lambda answer: None)
-
-    def promote(self, host: str, epoch: int, nonce: bytes) -> None:
-        """An operator with --force, who sees this node alone."""
-        self.world.operations[nonce.hex()] = Operation(by_force=True, gives_up=True)
-        roles = self.node(host).roles
-        roles.mastership.begin_term(
-            epoch, self.node(host).log_end, nonce=nonce, sync=True, wall_ms=0
-        )
-        assert roles.mastership.newest is not None
-        roles._tell_checker(roles.mastership.newest, ticket_id=nonce.hex())
-        roles.take_role()
-
-    def cut_off(self, host: str) -> None:
-        for other in [*self.world.machines, "namesrv"]:
-            if other != host:
-                self.world.network.cut(host, other)
-                self.world.network.cut(other, host)
-
-    def kill(self, host: str) -> None:
-        self.world.kill(self.world.machines[host])
-
-    def start(self, host: str) -> None:
-        self.world.start_node(self.world.machines[host])
-
-    def check_converged(self) -> None:
-        """One master, equal logs, equal histories."""
-        nodes = {host: self.node(host) for host in self.world.machines}
-        masters = [host for host, node in nodes.items() if node.roles.master is not None]
-        assert len(masters) == 1, masters
-        self.world.checker.check_converged(
-            self.world.logs(),
-            {host: node.roles.mastership.history for host, node in nodes.items()},
-        )
 
 
 def nonce(number: int) -> bytes:

@@ -4,13 +4,17 @@ Each is a change of one line of the core, made while it is imported by a process
 
     python tests/sim/raft/mutants.py NAME [SEEDS]
 
-lives through seeds until the checkers object, and prints the seed and the objection. The numbers
-S1.. and A1.. are those of the faults that were found in DLedger and its users' reports.
+lives through the seed that is known to show the fault, then through all from 0 on, until the judge
+objects, and prints the seed and the objection. Only the judge's verdict counts: a mutant that
+cannot be imported, or that breaks the simulation itself, has not been noticed.
+
+The numbers S1.. and A1.. are those of the faults that were found in DLedger and its users' reports.
 """
 
 from __future__ import annotations
 
 import sys
+import traceback
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType
@@ -32,6 +36,9 @@ class Mutant:
     wrong: str
     why: str
     """What goes wrong, and where it was seen."""
+    seed: int | None = None
+    """The first seed that shows it, tried first. Without one, or after a change of the generator,
+    the scan finds it."""
 
 
 MUTANTS = (
@@ -41,6 +48,7 @@ MUTANTS = (
         "if held <= max(state.committed_offset, self.term_start_offset):",
         "if held <= state.committed_offset:",
         "S1: Raft's Figure 8; what DLedger 0.3 ships",
+        0,
     ),
     Mutant(
         "leader-counts-what-it-has-not-fsynced",
@@ -48,6 +56,7 @@ MUTANTS = (
         "self._of_voters(state.held_offset, _HELD_OFFSET)",
         "self._of_voters(state.end_offset, _HELD_OFFSET)",
         "S6: the leader's own copy is in the page cache only",
+        1,
     ),
     Mutant(
         "follower-acknowledges-before-fsync",
@@ -55,6 +64,7 @@ MUTANTS = (
         "return min(self._state.held_offset, self._state.matched_offset)",
         "return self._state.matched_offset",
         "S6: what DLedger ships, 10 ms before the flush",
+        0,
     ),
     Mutant(
         "keeps-a-second-end-for-votes",
@@ -62,6 +72,7 @@ MUTANTS = (
         "        self.held_offset = min(self.held_offset, phy_offset)\n",
         "",
         "S3: after a cut it still votes with, and acknowledges, what it no longer has",
+        4,
     ),
     Mutant(
         "obeys-a-deposed-leader",
@@ -69,6 +80,7 @@ MUTANTS = (
         "elif message.term < state.term:",
         "elif message.term < state.term and not isinstance(message, say.Push):",
         "S4, A3: a delayed push of an older term is carried out",
+        1,
     ),
     Mutant(
         "shorter-append-cuts",
@@ -76,6 +88,7 @@ MUTANTS = (
         "        if run_end >= end:\n            return end\n",
         "        if run_end >= end:\n            state.truncate(end)\n            return end\n",
         "an overtaken APPEND takes off what came after it",
+        0,
     ),
     Mutant(
         "vote-is-not-saved",
@@ -83,6 +96,7 @@ MUTANTS = (
         "return HardState(self.term, self.voted_for,",
         "return HardState(self.term, '',",
         "S7: a vote is given that a crash forgets",
+        116,
     ),
     Mutant(
         "own-vote-is-not-saved",
@@ -90,6 +104,7 @@ MUTANTS = (
         "        self.voted_for = self.member_id\n",
         "        self.voted_for = ''\n",
         "S7: a candidate that restarts votes for another in the same term",
+        40,
     ),
     Mutant(
         "commits-what-was-not-compared",
@@ -97,6 +112,7 @@ MUTANTS = (
         "state.commit(min(heartbeat.committed_offset, state.matched_offset))",
         "state.commit(min(heartbeat.committed_offset, state.end_offset))",
         "S8, A6: the leader's commit trusted past the verified prefix",
+        4,
     ),
     Mutant(
         "votes-for-shorter-logs",
@@ -104,6 +120,7 @@ MUTANTS = (
         "if (request.log_term, request.log_end) < (state.held_term, state.held_offset):",
         "if request.log_term < state.held_term:",
         "the length is not compared",
+        5,
     ),
     Mutant(
         "votes-by-length-alone",
@@ -111,6 +128,7 @@ MUTANTS = (
         "if (request.log_term, request.log_end) < (state.held_term, state.held_offset):",
         "if request.log_end < state.held_offset:",
         "a long log of an old term beats a short one of a new term",
+        25,
     ),
     Mutant(
         "claims-the-term-it-is-in",
@@ -118,6 +136,7 @@ MUTANTS = (
         "                        state.held_term,\n",
         "                        state.term,\n",
         "A4, dledger#52: the last term taken from the current one; a lagging member wins",
+        22,
     ),
     Mutant(
         "votes-twice",
@@ -125,6 +144,7 @@ MUTANTS = (
         "free = not state.voted_for and not state.leader_id",
         "free = True",
         "one vote per term, forgotten",
+        5,
     ),
     Mutant(
         "never-forgets-a-vote",
@@ -132,6 +152,7 @@ MUTANTS = (
         '            self.term, self.voted_for = term, ""\n',
         "            self.term = term\n",
         "a vote of an older term counts in the new one: nobody can be elected",
+        0,
     ),
     Mutant(
         "counts-would-as-does",
@@ -140,6 +161,7 @@ MUTANTS = (
         "        if response.granted and response.term != state.term + response.is_pre:\n",
         "        if state.role not in (Role.PRE_CANDIDATE, Role.CANDIDATE):\n",
         "a late answer to a pre-vote is counted as a vote",
+        40,
     ),
     Mutant(
         "half-is-a-majority",
@@ -147,6 +169,7 @@ MUTANTS = (
         "return count // 2 + 1",
         "return (count + 1) // 2",
         "two halves of four, two leaders",
+        59,
     ),
     Mutant(
         "leader-is-deaf-to-newer-terms",
@@ -155,6 +178,7 @@ MUTANTS = (
         "        if self._leadership is not None:\n            return False\n"
         "        leader_id = message.source if isinstance(message, _FROM_LEADER)",
         "B1, dledger#247: a member in a newer term never rejoins",
+        62,
     ),
     Mutant(
         "lost-pushes-stay-lost",
@@ -162,6 +186,7 @@ MUTANTS = (
         "if since is not None and self._state.now_ms - since >= self._state.settings.retry_ms:",
         "if since is not None and since < 0:",
         "P4, B2: nobody asks again",
+        0,
     ),
     Mutant(
         "gaps-are-ignored",
@@ -169,6 +194,7 @@ MUTANTS = (
         "self._answer(append, PushType.APPEND, PushStatus.GAP)",
         "self._matched(append.prev_offset)",
         "a packet that overtook another is taken for granted",
+        0,
     ),
     Mutant(
         "tells-of-fsyncs-only-when-uncommitted",
@@ -177,6 +203,7 @@ MUTANTS = (
         "        if state.leader_id and state.matched_offset > state.committed_offset:\n"
         "            state.messages",
         "ours, seed 273: a follower far behind catches up at a heartbeat's pace",
+        232,
     ),
     Mutant(
         "old-fsync-counts-for-new-bytes",
@@ -184,6 +211,7 @@ MUTANTS = (
         "if cut_count != self.cut_count or held <= self.held_offset:",
         "if held <= self.held_offset:",
         "an fsync that began before a cut is taken for one of what was written since",
+        79,
     ),
     Mutant(
         "batch-crosses-terms",
@@ -191,6 +219,7 @@ MUTANTS = (
         "body = read[: state.terms.run_end(start, end_offset) - start]",
         "body = read",
         "bytes of two terms are sent as of one",
+        0,
     ),
     Mutant(
         "matched-survives-the-leader",
@@ -198,6 +227,7 @@ MUTANTS = (
         "            self.matched_offset = self.committed_offset\n            self.hard",
         "            self.hard",
         "what one leader proved is believed of the next",
+        4,
     ),
     Mutant(
         "configuration-outlives-its-record",
@@ -205,6 +235,7 @@ MUTANTS = (
         "        self.configurations = self.configurations.cut(phy_offset)\n",
         "",
         "a log that is cut keeps the members of the part that went",
+        9,
     ),
     Mutant(
         "followers-ignore-configurations",
@@ -212,6 +243,7 @@ MUTANTS = (
         "                if row[0] > known:",
         "                if row[0] < 0:",
         "only the leader knows who votes",
+        2,
     ),
     Mutant(
         "learners-count",
@@ -219,6 +251,7 @@ MUTANTS = (
         "            for voter in state.configuration.voters\n        ]",
         "            for voter in state.configuration.members\n        ]",
         "a majority of members is no majority of voters",
+        106,
     ),
     Mutant(
         "whoever-forgot-votes",
@@ -226,6 +259,7 @@ MUTANTS = (
         "        if state.impaired:\n",
         "        if False:\n",
         "S9: a wiped or damaged member helps to elect somebody who lacks what it has lost",
+        205,
     ),
     Mutant(
         "lease-from-the-answer",
@@ -233,6 +267,7 @@ MUTANTS = (
         "self.echoed_ms = max(self.echoed_ms, response.sent_ms)",
         "self.echoed_ms = self._state.now_ms",
         "S11: a lease that counts from when the answer came",
+        428,
     ),
     Mutant(
         "lease-longer-than-the-timeout",
@@ -240,6 +275,7 @@ MUTANTS = (
         "return self.election_timeout_min_ms * (100 - self.lease_drift_percent) // 100",
         "return self.election_timeout_max_ms * 2",
         "S11: an isolated leader serves stale reads, 6 to 9 s in DLedger",
+        9,
     ),
     Mutant(
         "voters-ignore-the-lease",
@@ -247,6 +283,7 @@ MUTANTS = (
         "return not request.by_transfer and self._state.hears_leader",
         "return False",
         "somebody is elected while the old leader still holds a lease",
+        63,
     ),
     Mutant(
         "reads-without-asking-anybody",
@@ -254,6 +291,7 @@ MUTANTS = (
         "        elif self.has_lease:\n",
         "        elif True:\n",
         "S11: DLedger's GET",
+        15,
     ),
     Mutant(
         "reads-before-the-term-is-open",
@@ -261,6 +299,28 @@ MUTANTS = (
         "if not self.is_serving or len(self._reads) >= READS_MAX:",
         "if len(self._reads) >= READS_MAX:",
         "a new leader does not know yet what is committed",
+        0,
+    ),
+    Mutant(
+        "leaderless-members-answer",
+        "answering",
+        "Kind.PRESENT: _ways(Way.READ, Way.FORWARD, Way.PARK, Way.REJECT),",
+        "Kind.PRESENT: _ways(Way.READ, Way.FORWARD, Way.PARK, Way.OWN),",
+        "ours: four seconds after its cut a deposed leader answered offsets as they were before it",
+    ),
+    Mutant(
+        "followers-answer",
+        "answering",
+        "Kind.PRESENT: _ways(Way.READ, Way.FORWARD, Way.PARK, Way.REJECT),",
+        "Kind.PRESENT: _ways(Way.READ, Way.OWN, Way.PARK, Way.REJECT),",
+        "ours: one of six answers about the end of a queue was below an acknowledged one",
+    ),
+    Mutant(
+        "leaders-answer-without-leave",
+        "answering",
+        "Kind.PRESENT: _ways(Way.READ, Way.FORWARD, Way.PARK, Way.REJECT),",
+        "Kind.PRESENT: _ways(Way.OWN, Way.FORWARD, Way.PARK, Way.REJECT),",
+        "S11: a leader that was cut off believes itself",
     ),
     Mutant(
         "installs-on-any-conflict",
@@ -268,6 +328,7 @@ MUTANTS = (
         "        if common < compare.begin_offset:\n",
         "        if common < compare.end_offset and compare.begin_offset:\n",
         "a log is emptied that shares bytes with the leader's",
+        2,
     ),
 )
 
@@ -301,21 +362,27 @@ class _Finder(MetaPathFinder):
         return spec
 
 
+NOTICED, SURVIVED, BROKEN = 0, 1, 2
+
+
 def main(name: str, seeds: int) -> int:
-    """Exit code 0: caught. 1: lived through all seeds."""
+    """Return NOTICED, SURVIVED (all seeds), or BROKEN: an exception that is no verdict."""
     mutant = next(one for one in MUTANTS if one.name == name)
     sys.meta_path.insert(0, _Finder(mutant))
-    from trioha.sim.raft.simulation import run_seed
+    try:
+        from trioha.sim.raft.simulation import run_seed
 
-    for seed in range(seeds):
-        try:
+        known = [] if mutant.seed is None else [mutant.seed]
+        for seed in (*known, *range(seeds)):
+            # An assertion of the core, and its refusal of another member's words, are in it.
             failure = run_seed(seed).failure
-        except Exception as error:  # whatever it breaks: it has been noticed
-            failure = f"{type(error).__name__}: {error}"
-        if failure:
-            print(f"{seed}\t{failure}")
-            return 0
-    return 1
+            if failure:
+                print(f"{seed}\t{failure}")
+                return NOTICED
+    except Exception:
+        traceback.print_exc()
+        return BROKEN
+    return SURVIVED
 
 
 if __name__ == "__main__":

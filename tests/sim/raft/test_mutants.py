@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from sim.raft.mutants import MUTANTS, SEEDS_MAX
+from sim.raft import mutants
+from sim.raft.mutants import BROKEN, MUTANTS, NOTICED, SEEDS_MAX, SURVIVED
 
 import trioha
+from trioha.sim.raft import simulation
 
 _SCRIPT = Path(__file__).with_name("mutants.py")
 _CORE = Path(trioha.__file__).parent / "dledger"
@@ -24,7 +26,8 @@ def test_fault_is_noticed(name: str) -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, f"{name} lived through {SEEDS_MAX} seeds {done.stderr[-500:]}"
+    assert done.returncode != SURVIVED, f"{name} lived through {SEEDS_MAX} seeds"
+    assert done.returncode == NOTICED, f"{name} broke the simulation: {done.stderr}"
     assert "\t" in done.stdout, done.stdout
 
 
@@ -34,3 +37,15 @@ def test_every_fault_is_one_line_of_the_core_as_it_is() -> None:
     for mutant in MUTANTS:
         source = (_CORE / f"{mutant.module}.py").read_text()
         assert source.count(mutant.right) == 1, mutant.name
+
+
+def test_an_exception_of_the_simulation_itself_is_not_a_fault_noticed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def breaks(seed: int) -> None:
+        raise KeyError("a typing error in a mutant")
+
+    monkeypatch.setattr(simulation, "run_seed", breaks)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    assert mutants.main(MUTANTS[0].name, 1) == BROKEN
+    assert "a typing error in a mutant" in capsys.readouterr().err

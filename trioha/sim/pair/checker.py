@@ -27,6 +27,8 @@ class Term:
     host: str
     forced: bool
     """Somebody overrode a warning for it."""
+    written_off: frozenset[str] = frozenset()
+    """Members that an operator gave up for it by force."""
 
 
 @attrs.define
@@ -67,7 +69,11 @@ class Checker:
     def put_acknowledged(
         self, host: str, epoch: int, entry: Entry, logs: Logs, lost_ends: Mapping[str, int]
     ) -> None:
-        """SEND_OK leaves a node. `lost_ends`: how far logs went that lost power since."""
+        """SEND_OK leaves a node. `lost_ends`: how far logs went that lost power since.
+
+        A master that stood still may answer late, in an older term, for a message that its slave
+        acknowledged in time: then the newer master holds it.
+        """
         self.counts.acknowledged += 1
         holders = [
             other
@@ -79,6 +85,9 @@ class Checker:
             raise Broken(f"{host} acknowledged {entry}, held by {holders} alone")
         newest = self.newest
         if newest is not None and newest.record.epoch > epoch and newest.host not in holders:
+            if newest.written_off.issuperset(holders):
+                self.counts.given_up += 1
+                return
             raise Broken(
                 f"{host} acknowledged {entry} in epoch {epoch}, cut off: {newest.host} is master "
                 f"of epoch {newest.record.epoch} and does not hold it"
@@ -92,12 +101,20 @@ class Checker:
         self.acknowledged[entry.message_id] = entry
 
     def term_begun(
-        self, host: str, record: EpochRecord, log: RecordLog, *, forced: bool, gives_up: bool
+        self,
+        host: str,
+        record: EpochRecord,
+        log: RecordLog,
+        *,
+        forced: bool,
+        gives_up: bool,
+        written_off: frozenset[str] = frozenset(),
     ) -> None:
         """A node is master from now on.
 
         `forced`: somebody was warned that others may know of more, and wanted it: then a number
         may be given twice, and the nonces tell the two apart. `gives_up`: they were told of a loss.
+        `written_off`: they gave up these members, and so what those acknowledge to each other.
         """
         self.counts.terms += 1
         for term in self.terms:
@@ -115,7 +132,7 @@ class Checker:
                 f"the first {lost[0]}"
             )
         self._give_up(lost)
-        self.terms.append(Term(record, host, forced))
+        self.terms.append(Term(record, host, forced, written_off))
         self.terms.sort(key=lambda term: term.record.epoch)
 
     def offset_acknowledged(self, group: str, queue_id: int, offset: int) -> None:

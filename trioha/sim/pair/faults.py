@@ -27,6 +27,14 @@ class Draw:
     one_way_cuts: bool
     both_way_cuts: bool
     namesrv_restarts: bool
+    crash_chance: float
+    """Of each save and flush, to be the last thing that a process does."""
+    interrupts: float
+    """Of each step of an operator's attempt, to be followed by the end of a member."""
+    absence_ms_max: int
+    """How long a member, a cut or a name server's outage lasts at most."""
+    by_the_book: bool
+    """An operator looks often, and fails over when nobody is master, as docs/failover.md says."""
     operators: int
     bold: bool
     """The first operator, too, uses --force."""
@@ -39,7 +47,7 @@ class Draw:
             return rng.random() < 0.5
 
         return cls(
-            node_count=3 if rng.random() < 0.5 else 2,
+            node_count=rng.choice((2, 2, 3, 3, 3, 4)),
             kills=maybe(),
             power_losses=maybe(),
             stops=maybe(),
@@ -47,6 +55,10 @@ class Draw:
             one_way_cuts=maybe(),
             both_way_cuts=maybe(),
             namesrv_restarts=maybe(),
+            crash_chance=rng.choice((0.0, 0.01, 0.1)),
+            interrupts=rng.choice((0.0, 0.05, 0.2)),
+            absence_ms_max=rng.choice((800, 2500, 6000)),
+            by_the_book=maybe(),
             operators=rng.choice((1, 1, 2)),
             bold=maybe(),
             pause_ms=rng.choice((200, 500, 1200)),
@@ -72,8 +84,16 @@ class Faults:
         self._families = [fault for wanted, fault in families if wanted]
 
     def start(self) -> None:
+        self._world.crash_chance = self._draw.crash_chance
+        self._world.on_step = self.interrupt
+        self._world.on_crash = lambda machine: self._later(lambda: self._start(machine))
         if self._families:
             self._next()
+
+    def interrupt(self) -> None:
+        """An operator's attempt has come one step further: somebody may stop right then."""
+        if not self._over and self._world.rng.random() < self._draw.interrupts:
+            self._world.rng.choice((self._kill, self._kill, self._stop))()
 
     def heal(self) -> None:
         """Everything works again: no more faults, no cuts, nobody is down."""
@@ -106,7 +126,8 @@ class Faults:
             if not self._over:
                 action()
 
-        self._world.scheduler.after(self._world.rng.randint(50, 2500), act)
+        delay_ms = self._world.rng.randint(50, self._draw.absence_ms_max)
+        self._world.scheduler.after(delay_ms, act)
 
     def _kill(self) -> None:
         machine = self._any_machine()

@@ -6,8 +6,6 @@ import enum
 
 import attrs
 
-from trioha.ha.epochs import EpochHistory
-
 
 class PutStatus(enum.Enum):
     """What a sender is told."""
@@ -43,13 +41,8 @@ class Register:
     broker_id: int
     epoch: int
     nonce: str
-
-
-@attrs.frozen
-class AskClaim:
-    """Does the name server remember this claim? Nothing is registered."""
-
-    claim: Register
+    in_doubt: bool = False
+    """The node has come back and asks whether it is still master."""
 
 
 @attrs.frozen
@@ -78,30 +71,3 @@ class Route:
     @property
     def master(self) -> str:
         return dict(self.brokers).get(0, "")
-
-
-@attrs.frozen
-class Hello:
-    """A slave before it links: HA_HELLO."""
-
-    home_id: int
-    host: str
-    history: EpochHistory
-    min_phy_offset: int
-    max_phy_offset: int
-
-
-@attrs.frozen
-class HelloAnswer:
-    """Where the two logs part, and the history to take over."""
-
-    history: EpochHistory
-    common_offset: int
-    log_end: int
-    """Where the master's ends."""
-    refusal: str = ""
-
-
-@attrs.frozen
-class AskStatus:
-    """NODE_STATUS."""

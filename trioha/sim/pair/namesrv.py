@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import attrs
+
 from trioha.namesrv.masterships import Claim, Masterships
 from trioha.sim.network import End, Item, Network
-from trioha.sim.pair.messages import AskClaim, AskRoute, Register, Registered, Route
+from trioha.sim.pair.messages import AskRoute, Register, Registered, Route
 from trioha.sim.pair.node import BROKER
 from trioha.sim.scheduler import Scheduler
 from trioha.wire.remoting_command import RemotingCommand
@@ -38,8 +40,6 @@ class SimNamesrv:
         def hear(item: Item) -> None:
             if isinstance(item, Register):
                 end.send(self._register(item))
-            elif isinstance(item, AskClaim):
-                end.send(self._recall(item.claim))
             elif isinstance(item, AskRoute):
                 end.send(self.route())
             elif isinstance(item, RemotingCommand):
@@ -47,24 +47,15 @@ class SimNamesrv:
 
         end.on_item = hear
 
-    def _recall(self, claim: Register) -> Registered:
-        newest = self._masterships.newest(BROKER)
-        if newest is None:
-            return Registered()
-        ours = Claim(claim.host, claim.host, claim.epoch, claim.nonce)
-        if newest.epoch > claim.epoch:
-            return Registered(newest.address, newest.epoch, newest.nonce)
-        return Registered(remembers=newest == ours)
-
     def _register(self, claim: Register) -> Registered:
         now_ms = self._scheduler.now_ms
         if claim.broker_id == 0:
             before = self._masterships.newest(BROKER)
-            ours = Claim(claim.host, claim.host, claim.epoch, claim.nonce)
+            ours = Claim(claim.host, claim.host, claim.epoch, claim.nonce, claim.in_doubt)
             stands = self._masterships.judge(BROKER, ours)
             if stands is not None:
                 return Registered(stands.address, stands.epoch, stands.nonce)
-            remembers = before == ours
+            remembers = before == attrs.evolve(ours, in_doubt=False)
         else:
             remembers = False
         for broker_id, (host, _) in list(self._brokers.items()):

@@ -10,12 +10,14 @@ import msgpack
 
 from trioha.broker.failover import FailoverProcessor
 from trioha.errors import CommandError, RemoteProtocolError
+from trioha.ha.greeting import Greeting
+from trioha.ha.hello import Extent, Hello
 from trioha.journal import NullSink
 from trioha.remoting.channel import Instant
 from trioha.sim.disk import Crashed, CrashPoint, LogFile, SavedBytes
 from trioha.sim.network import End, Item
 from trioha.sim.pair.master_role import Answer
-from trioha.sim.pair.messages import AskClaim, Hello, HelloAnswer, Put, Register, Registered
+from trioha.sim.pair.messages import Put, Register, Registered
 from trioha.sim.pair.records import RecordLog
 from trioha.sim.pair.roles import Roles
 from trioha.wire.codes import RequestCode, ResponseCode
@@ -77,6 +79,7 @@ class SimNode:
         """SIGSTOP: nothing happens until it goes on, then all of it."""
         self.roles = Roles(self)
         self.failover = FailoverProcessor(BROKER, self.roles, NullSink())
+        self.greeting = Greeting(BROKER, self.host, self.roles.mastership, self.log, self.roles)
         self._handlers = self.failover.handlers()
         self._backlog: list[Callable[[], None]] = []
         self._register_at_ms = 0
@@ -130,8 +133,8 @@ class SimNode:
         try:
             action()
         except Crashed as crash:
-            self.tell(f"loses power {crash}")
-            self.world.lose_power(self.machine)
+            self.tell(f"stops {crash}")
+            self.world.crash(self.machine)
 
     def awake(self, action: Callable[[], None]) -> Callable[[], None]:
         return lambda: self.run(action)
@@ -169,6 +172,22 @@ class SimNode:
         self.log.truncate(phy_offset)
         self.world.checker.counts.cuts += 1
 
+    def hello(self) -> Hello:
+        """What this node says of itself to another one."""
+        mastership = self.roles.mastership
+        return Hello(
+            broker_name=BROKER,
+            home_id=mastership.home_id,
+            address=self.host,
+            log=Extent(mastership.history, 0, self.log_end),
+            known_epoch=mastership.begun[0],
+            known_nonce=mastership.begun[1],
+            promised_epoch=mastership.promise_given[0],
+            promised_nonce=mastership.promise_given[1],
+            is_whole=not mastership.may_have_lost,
+            members=mastership.members,
+        )
+
     def status(self) -> Mapping[str, object]:
         """NODE_STATUS, as far as a failover reads it."""
         roles, mastership = self.roles, self.roles.mastership
@@ -190,12 +209,14 @@ class SimNode:
             "home_id": mastership.home_id,
             "standing": mastership.standing.value,
             "epoch": mastership.known_epoch,
+            "promised_epoch": mastership.promise_given[0],
+            "level_since_start": not mastership.may_have_lost,
             "log_epoch": mastership.history.epoch_at(self.log_end),
             "max_phy_offset": self.log_end,
             "sync": True,
             "ha_address": self.host,
             "follows": roles.slave.follows if roles.slave is not None else "",
-            "members": self.members,
+            "members": {str(home_id): host for home_id, host in self.members.items()},
             "ticket": None if ticket is None else ticket.as_dict(self.now_ms),
             "slave": slave,
             "connections": connections,
@@ -217,21 +238,21 @@ class SimNode:
 
     def _register(self) -> None:
         mastership = self.roles.mastership
-        claim = Register(self.host, mastership.broker_id, mastership.epoch, mastership.nonce.hex())
+        in_doubt = mastership.unconfirmed
+        claim = Register(
+            *(self.host, mastership.broker_id, mastership.epoch, mastership.nonce.hex(), in_doubt)
+        )
 
         def hear(answer: object) -> None:
-            if isinstance(answer, Registered) and answer.stands:
+            if not isinstance(answer, Registered):
+                return
+            if answer.stands:
                 nonce = bytes.fromhex(answer.nonce)
                 self.roles.hear_epoch(answer.epoch, nonce, answer.stands, decided=True)
-
-        def hear_memory(answer: object) -> None:
-            hear(answer)
-            if isinstance(answer, Registered):
+            elif in_doubt:
                 self.roles.remembered = answer.remembers
 
-        if mastership.unconfirmed:
-            self.ask(self.world.namesrv.host, AskClaim(claim), hear_memory)
-        elif mastership.broker_id or self.roles.master is not None:
+        if mastership.broker_id or in_doubt or self.roles.master is not None:
             self.ask(self.world.namesrv.host, claim, hear)
 
     def _accept(self, end: End) -> None:
@@ -279,17 +300,7 @@ class SimNode:
         if isinstance(request, Put):
             self.roles.put(request, answer)
         elif isinstance(request, Hello):
-            answer(self._shake_hands(request))
-
-    def _shake_hands(self, hello: Hello) -> HelloAnswer:
-        mastership = self.roles.mastership
-        theirs = hello.history.newest
-        if theirs is not None:
-            self.roles.hear_epoch(theirs.epoch, theirs.nonce, hello.host)
-        if self.roles.master is None:
-            return HelloAnswer(mastership.history, 0, 0, "no master")
-        meeting = mastership.history.meet(self.log_end, hello.history, hello.max_phy_offset)
-        return HelloAnswer(mastership.history, meeting.common_offset, self.log_end)
+            answer(self.greeting.greet(request))
 
 
 class _Channel:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
 
 LOOK_MS_MEAN = 2500
 RESCUE_MS_MEAN = 300
+FORCE_CHANCE = 0.5
 PATIENCE_S = 0.7
 TICKET_BYTES = 8
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -61,34 +65,48 @@ class Operator:
             force = self._bold and self._world.rng.random() < 0.3
             self._drive(_attempt(self._world, self._name, force=force))
 
-    def _drive(self, flow: Flow[str], send: list[Reply] | None = None) -> None:
-        """Carry out what the flow asks for, step after step."""
-        world = self._world
-        try:
-            wanted = flow.send(send) if send is not None else next(flow)
-        except StopIteration as end:
-            world.scheduler.tell(self._name, str(end.value))
+    def _drive(self, flow: Flow[str]) -> None:
+        def conclude(words: str) -> None:
+            self._world.scheduler.tell(self._name, words)
             self._rest()
-            return
-        if isinstance(wanted, Wait):
-            world.scheduler.after(int(wanted.seconds * 1000), lambda: self._drive(flow, []))
-            return
-        replies: dict[int, Reply] = {}
 
-        def hear(index: int, answer: object) -> None:
-            replies[index] = _reply_of(answer)
-            if len(replies) == len(wanted):
-                self._drive(flow, [replies[number] for number in range(len(wanted))])
+        drive(self._world, self._name, flow, conclude)
 
-        for index, one in enumerate(wanted):
-            request = RemotingCommand(one.code, body=one.encoded_body())
-            world.ask(
-                self._name,
-                one.address,
-                request,
-                lambda answer, index=index: hear(index, answer),  # type: ignore[misc]
-                int(one.patience_s * 1000),
-            )
+
+def drive(
+    world: World,
+    host: str,
+    flow: Flow[T],
+    conclude: Callable[[T], None],
+    send: list[Reply] | None = None,
+) -> None:
+    """Carry out what the flow asks for, step after step, from that host."""
+    try:
+        wanted = flow.send(send) if send is not None else next(flow)
+    except StopIteration as end:
+        conclude(end.value)
+        return
+    if isinstance(wanted, Wait):
+        world.scheduler.after(
+            int(wanted.seconds * 1000), lambda: drive(world, host, flow, conclude, [])
+        )
+        return
+    replies: dict[int, Reply] = {}
+
+    def hear(index: int, answer: object) -> None:
+        replies[index] = _reply_of(answer)
+        if len(replies) == len(wanted):
+            drive(world, host, flow, conclude, [replies[number] for number in range(len(wanted))])
+
+    for index, one in enumerate(wanted):
+        request = RemotingCommand(one.code, body=one.encoded_body())
+        world.ask(
+            host,
+            one.address,
+            request,
+            lambda answer, index=index: hear(index, answer),  # type: ignore[misc]
+            int(one.patience_s * 1000),
+        )
 
 
 def _reply_of(answer: object) -> Reply:
@@ -98,9 +116,14 @@ def _reply_of(answer: object) -> Reply:
 
 
 def _attempt(world: World, operator: str, *, force: bool) -> Flow[str]:
+    to = world.rng.choice((None, None, *range(len(world.machines))))
+    outcome = yield from attempt(world, operator, to=to, force=force)
+    return f"{outcome.result.value}: {outcome.message[:200]}"
+
+
+def attempt(world: World, operator: str, *, to: int | None, force: bool) -> Flow[Outcome]:
     """Look, then do it: the facts of the look decide what the judge lets be lost."""
     namesrvs = (world.namesrv.host,)
-    to = world.rng.choice((None, None, *range(len(world.machines))))
     if force:
         facts = yield from gather_facts(BROKER, namesrvs, patience_s=PATIENCE_S)
         plan, honest = make_plan(facts, to=to, force=True), make_plan(facts, to=to)
@@ -119,25 +142,38 @@ def _attempt(world: World, operator: str, *, force: bool) -> Flow[str]:
     )
     world.operations[order.ticket_id] = operation
     engine = FailoverEngine(
-        order, now_ms=lambda: world.scheduler.now_ms, wall_ms=lambda: world.scheduler.now_ms
+        order,
+        now_ms=lambda: world.scheduler.now_ms,
+        wall_ms=lambda: world.scheduler.now_ms,
+        on_step=lambda step: world.on_step(),
     )
     outcome: Outcome = yield from engine.run()
     counts = world.checker.counts
     if outcome.result is Result.DONE:
         counts.planned += outcome.plan.kind is Kind.PLANNED
         counts.forced += outcome.plan.kind is Kind.FORCED
-    return f"{outcome.result.value}: {outcome.message[:200]}"
+    return outcome
 
 
-class Rescuer(Operator):
-    """Somebody who comes when all works again, and fails over only what has no master."""
+class ByTheBook(Operator):
+    """Fails over whenever nobody is master, first without `--force`, as docs/failover.md says."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world, "operator-0", bold=True, look_ms_mean=RESCUE_MS_MEAN)
+    def __init__(self, world: World, *, bold: bool) -> None:
+        super().__init__(world, "operator-0", bold=bold, look_ms_mean=RESCUE_MS_MEAN)
 
     def _act(self) -> None:
         nodes = [machine.running for machine in self._world.machines.values()]
+        if self._over:
+            return
         if any(node is not None and node.roles.master is not None for node in nodes):
             self._rest()
         else:
-            self._drive(_attempt(self._world, self._name, force=True))
+            force = self._bold and self._world.rng.random() < FORCE_CHANCE
+            self._drive(_attempt(self._world, self._name, force=force))
+
+
+class Rescuer(ByTheBook):
+    """Somebody who comes when all works again, and spares no force."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, bold=True)

@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import attrs
+
 from trioha.broker.failover import Peer, Promotion
 from trioha.errors import CommandError, LocalProtocolError
 from trioha.ha.confirmation import Answer as Finds
-from trioha.ha.confirmation import MemberWord, Returning, judge
+from trioha.ha.confirmation import Finding, MemberWord, Returning, judge
 from trioha.ha.epochs import NONCE_BYTES, EpochRecord
-from trioha.ha.mastership import Mastership, Standing
+from trioha.ha.events import Term
+from trioha.ha.hello import Hello, HelloAnswer
+from trioha.ha.mastership import Mastership, Standing, kept_history
 from trioha.sim.pair.master_role import Answer, MasterRole
 from trioha.sim.pair.messages import Put, PutStatus
 from trioha.sim.pair.slave_role import SlaveRole
 from trioha.wire.codes import RequestCode, ResponseCode
-from trioha.wire.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
     from trioha.sim.pair.node import SimNode
@@ -49,6 +52,8 @@ class Roles:
         self._started_ms = node.now_ms
         self.remembered = False
         """The name server remembers our claim from before our start."""
+        self.candidacy: Term | None = None
+        """Term that this node asks members in doubt to promise."""
         self._parked: list[tuple[Put, Answer]] = []
         self._handed_to: tuple[Peer, str] | None = None
         self._asks_target = False
@@ -83,6 +88,7 @@ class Roles:
         if mastership.standing is Standing.MASTER:
             self._node.tell(f"is master of epoch {mastership.epoch}")
             self.master = MasterRole(self._node, mastership.epoch)
+            self._announce()
         elif mastership.standing is Standing.SLAVE:
             self.slave = SlaveRole(self._node)
         self._node.register_soon()
@@ -120,6 +126,46 @@ class Roles:
         self.resume()
         self.take_role()
 
+    # trioha.ha.greeting.Greeted
+
+    def fenced(self, reason: str) -> None:
+        self._fenced()
+
+    def doubted(self, reason: str) -> None:
+        self._node.tell(f"is in doubt: {reason}")
+        self._node.failover.role_lost()
+        self._started_ms, self.remembered = self._node.now_ms, False
+        self.resume()
+        self.take_role()
+
+    def promised(self) -> None:
+        self._node.tell(f"promises {self.mastership.promise_given[0]}")
+        if self.slave is not None:
+            self.slave.follow_anew("promised a newer epoch")
+
+    def announced(self, home_id: int, address: str, ha_address: str) -> None:
+        if not self.mastership.unconfirmed:
+            self._node.failover.master_announced(self.mastership.promise_given[1])
+            self._follow(address)
+
+    def member_met(self) -> None:
+        self._announce()
+
+    @property
+    def follows(self) -> str:
+        return self.slave.follows if self.slave is not None else ""
+
+    @property
+    def ticket_holder(self) -> str:
+        ticket = self._node.failover.desk.ticket
+        return ticket.operator if ticket is not None else ""
+
+    def _announce(self) -> None:
+        """Every member hears at once who is master."""
+        hello = attrs.evolve(self._node.hello(), ha_address=self._node.host)
+        for host in self._node.members.values():
+            self._node.ask(host, hello, lambda answer: None)
+
     # trioha.broker.failover.RoleControl
 
     @property
@@ -134,11 +180,7 @@ class Roles:
         return self._node.status()
 
     def has_begun(self, nonce: bytes) -> bool:
-        home_id = self.mastership.home_id
-        return any(
-            record.nonce == nonce and record.home_id == home_id
-            for record in self.mastership.history
-        )
+        return self.mastership.has_begun(nonce)
 
     def pause(self) -> None:
         if self.master is None:
@@ -155,13 +197,20 @@ class Roles:
         pass
 
     def hand_over(self, target: Peer, epoch: int, ticket_id: str) -> None:
-        self.mastership.fence(f"handed over to {target}", epoch=epoch)
+        try:
+            self.mastership.hand_over(epoch, bytes.fromhex(ticket_id), f"handed over to {target}")
+        except LocalProtocolError as error:
+            raise CommandError(ResponseCode.NO_PERMISSION, str(error)) from error
         self._handed_to, self._asks_target = (target, ticket_id), False
         self._node.tell(f"hands epoch {epoch} over to {target}")
         self.take_role()
 
     def take_back(self) -> bool:
-        if not self.mastership.resume():
+        void = bytes.fromhex(self._handed_to[1]) if self._handed_to is not None else b""
+        if not self.mastership.resume(void):
+            if self.mastership.unconfirmed:
+                self._handed_to = None
+                self._started_ms, self.remembered = self._node.now_ms, False
             return False
         self._node.tell("the hand-over is void; goes on as master")
         self._handed_to = None
@@ -169,8 +218,19 @@ class Roles:
         self.resume()
         return True
 
+    def promise(self, epoch: int, nonce: bytes) -> None:
+        try:
+            self.mastership.promise(epoch, nonce)
+        except LocalProtocolError as error:
+            raise CommandError(ResponseCode.NO_PERMISSION, str(error)) from error
+        self.promised()
+
     def promote(self, promotion: Promotion, done: Callable[[str], None]) -> None:
         node = self._node
+        self.mastership.learn_members(promotion.members)
+        absent = self.mastership.lacks_promises(promotion.promised, promotion.written_off)
+        if absent:
+            raise CommandError(ResponseCode.NO_PERMISSION, absent)
         if node.log_end < promotion.log_offset:
             raise CommandError(
                 ResponseCode.NO_PERMISSION,
@@ -178,20 +238,11 @@ class Roles:
             )
         self._end_roles()
         node.log.drop_torn_tail()
-        node.machine.file.flush()
         try:
-            record = self.mastership.begin_term(
-                promotion.epoch,
-                node.log_end,
-                nonce=promotion.nonce,
-                sync=True,
-                wall_ms=node.now_ms,
-            )
+            self._begin(promotion.epoch, promotion.nonce, promotion.written_off)
         except LocalProtocolError as error:
             self.take_role()
             raise CommandError(ResponseCode.NO_PERMISSION, str(error)) from error
-        self._tell_checker(record, ticket_id=promotion.nonce.hex())
-        self.take_role()
         done("")
 
     def follow(self, master: Peer, epoch: int, nonce: bytes) -> None:
@@ -225,59 +276,108 @@ class Roles:
         # Clients look at the route and find the new master sooner than a parked put would.
         self.resume()
 
+    def _begin(self, epoch: int, nonce: bytes, written_off: tuple[int, ...] = ()) -> None:
+        """Begin a term: the log is on disk before its record is."""
+        node = self._node
+        node.machine.file.flush()
+        mastership = self.mastership
+        try:
+            mastership.begin_term(epoch, node.log_end, nonce=nonce, sync=True, wall_ms=node.now_ms)
+        finally:
+            # The judge hears of a term that is on disk, also if the node stopped right then.
+            saved = node.machine.epochs.payload
+            newest = kept_history(saved).newest if saved is not None else None
+            if newest is not None and newest.nonce == nonce:
+                hosts = frozenset(node.members[home_id] for home_id in written_off)
+                self._tell_checker(newest, ticket_id=nonce.hex(), written_off=hosts)
+        self._handed_to = None
+        self.take_role()
+        self.resume()
+
     def _ask_members(self) -> None:
         """May we be master again? `trioha.ha.confirmation` judges what the others say."""
+        self._hear_members(self._node.hello(), self._judge)
+
+    def _hear_members(
+        self, hello: Hello, conclude: Callable[[Mapping[int, HelloAnswer | None]], None]
+    ) -> None:
         node = self._node
-        words: dict[int, MemberWord | None] = {}
+        answers: dict[int, HelloAnswer | None] = {}
+        members = dict(self.mastership.members)
 
         def hear(home_id: int, answer: object) -> None:
-            fields = node.fields_of(answer)
-            words[home_id] = None
-            if fields is not None:
-                words[home_id] = MemberWord(
-                    fields["epoch"], fields["log_epoch"], fields["max_phy_offset"]
-                )
-            if len(words) == len(node.members) and self.mastership.unconfirmed:
-                self._judge(words)
+            is_it = isinstance(answer, HelloAnswer) and answer.home_id == home_id
+            answers[home_id] = answer if is_it else None  # type: ignore[assignment]
+            if len(answers) == len(members) and self.mastership.unconfirmed:
+                conclude(answers)
 
-        for home_id, host in node.members.items():
-            node.ask(
-                host,
-                RemotingCommand(RequestCode.TRIOHA_NODE_STATUS),
-                lambda answer, home_id=home_id: hear(home_id, answer),  # type: ignore[misc]
-            )
+        for home_id, host in members.items():
+            node.ask(host, hello, lambda answer, home_id=home_id: hear(home_id, answer))  # type: ignore[misc]
 
-    def _judge(self, words: Mapping[int, MemberWord | None]) -> None:
+    def _judge(self, answers: Mapping[int, HelloAnswer | None]) -> None:
         node, mastership = self._node, self.mastership
         waited_ms = node.now_ms - self._started_ms
-        # Not ideal: neither a name server nor the members that answer have heard of a node that was
-        # promoted and died before it registered. Two nodes cannot acknowledge anything while it is
-        # away; three can (seed 737), so a set of three waits for everybody here.
-        is_pair = len(node.members) == 1
-        returning = Returning(
-            broker_name=node.status_name,
-            home_id=mastership.home_id,
-            epoch=mastership.epoch,
-            log_epoch=mastership.history.epoch_at(self.log_end),
-            end=self.log_end,
-            may_have_lost=mastership.may_have_lost,
-            sync=True,
-        )
+        promised, candidacy = mastership.promise_given, self.candidacy
+        if candidacy is not None and promised == (candidacy.epoch, candidacy.nonce):
+            promised = (0, b"")  # to this node itself
         finding = judge(
-            returning,
-            words,
-            node.members,
-            remembered=self.remembered and is_pair,
-            moment_over=waited_ms > RESTART_PATIENCE_MS and is_pair,
+            Returning(
+                broker_name=node.status_name,
+                home_id=mastership.home_id,
+                history=mastership.history,
+                end=self.log_end,
+                promised=promised,
+                may_have_lost=mastership.may_have_lost,
+                sync=True,
+            ),
+            {
+                home_id: None if answer is None else MemberWord.told_by(answer)
+                for home_id, answer in answers.items()
+            },
+            mastership.members,
+            remembered=self.remembered,
+            moment_over=waited_ms > RESTART_PATIENCE_MS,
             patience_over=waited_ms > CONFIRM_PATIENCE_MS,
         )
         if finding.answer is Finds.CONFIRMED and mastership.confirm():
+            node.tell(f"is confirmed: {finding.words}")
             self.take_role()
+        elif finding.answer is Finds.ANEW:
+            self._begin_anew(finding)
         elif finding.answer is Finds.NEWER:
-            self.hear_epoch(finding.known_epoch, b"", finding.words)
+            self.hear_epoch(*finding.known, finding.words, decided=True)
         elif finding.answer is Finds.AHEAD:
             mastership.fence(finding.words)
             self._fenced()
+
+    def _begin_anew(self, finding: Finding) -> None:
+        """Begin a new term once a quorum has promised it; the next round tries again."""
+        node, mastership, term = self._node, self.mastership, self.candidacy
+        if term is None or term.epoch < finding.epoch or term.epoch <= mastership.known_epoch:
+            term = self.candidacy = Term(finding.epoch, node.world.rng.randbytes(NONCE_BYTES))
+
+        def conclude(answers: Mapping[int, HelloAnswer | None]) -> None:
+            promised = [
+                home_id
+                for home_id, answer in answers.items()
+                if answer is not None and answer.promised == (term.epoch, term.nonce)
+            ]
+            if mastership.lacks_promises(promised):
+                return
+            try:
+                self._begin(term.epoch, term.nonce)
+            except LocalProtocolError:
+                self.candidacy = None
+            else:
+                node.tell(f"begins epoch {term.epoch} anew")
+
+        try:
+            mastership.promise(term.epoch, term.nonce)
+        except LocalProtocolError:
+            self.candidacy = None
+            return
+        wish = attrs.evolve(node.hello(), wants_epoch=term.epoch, wants_nonce=term.nonce)
+        self._hear_members(wish, conclude)
 
     def _ask_target(self, target: Peer, ticket_id: str) -> None:
         """Has the one that we handed over to begun? If not, it never will."""
@@ -301,7 +401,9 @@ class Roles:
             self.slave.end()
         self.master = self.slave = None
 
-    def _tell_checker(self, record: EpochRecord, ticket_id: str) -> None:
+    def _tell_checker(
+        self, record: EpochRecord, ticket_id: str, written_off: frozenset[str] = frozenset()
+    ) -> None:
         node = self._node
         told = node.world.operations.get(ticket_id)
         node.world.checker.term_begun(
@@ -309,5 +411,6 @@ class Roles:
             record,
             node.log,
             forced=told is not None and told.by_force,
+            written_off=written_off,
             gives_up=(told is not None and told.gives_up) or node.machine.lacks_lost_tail,
         )

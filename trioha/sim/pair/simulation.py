@@ -9,9 +9,11 @@ import attrs
 from trioha.sim.pair.checker import Broken, Counts
 from trioha.sim.pair.clients import make_senders
 from trioha.sim.pair.faults import Draw, Faults
-from trioha.sim.pair.operators import Operator, Rescuer
+from trioha.sim.pair.operators import ByTheBook, Operator, Rescuer
 from trioha.sim.pair.world import World
 
+GENERATOR = 2
+"""Counts up whenever a seed comes to mean another history."""
 QUIET_MS = 1500
 HOSTILE_MS = 9000
 HEALING_MS = 4000
@@ -57,6 +59,8 @@ def _live(world: World, draw: Draw) -> None:
         Operator(world, f"operator-{number}", bold=number > 0 or draw.bold)
         for number in range(draw.operators)
     ]
+    if draw.by_the_book:
+        operators.append(ByTheBook(world, bold=draw.bold))
     world.start()
     for sender in senders:
         sender.start()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trioha.errors import LocalProtocolError, RemoteProtocolError
+import attrs
+
+from trioha.errors import RemoteProtocolError
 from trioha.ha.events import NEED_DATA, LogTransferred
+from trioha.ha.greeting import checksum
+from trioha.ha.hello import Hello, HelloAnswer, Meeting, agree, meetings
 from trioha.ha.slave_connection import SlaveConnection
 from trioha.sim.network import End, Item
 from trioha.sim.pair.master_role import HEARTBEAT_MS, HOUSEKEEPING_MS
-from trioha.sim.pair.messages import AskRoute, Hello, HelloAnswer, Route
+from trioha.sim.pair.messages import AskRoute, Route
 
 if TYPE_CHECKING:
     from trioha.sim.pair.node import SimNode
@@ -47,6 +51,11 @@ class SlaveRole:
         elif not self._busy and node.now_ms >= self._seek_at_ms:
             self._seek()
 
+    def follow_anew(self, reason: str) -> None:
+        """End the link, and ask again which master may be followed."""
+        self._lose(reason)
+        self._seek_at_ms = 0
+
     def suspend(self) -> None:
         """Acknowledge nothing until it is said otherwise."""
         follows = self.follows
@@ -75,38 +84,67 @@ class SlaveRole:
             self._rest()
 
     def _shake_hands(self, master: str) -> None:
+        """Ask for the master's history, then for checksums of the places where the logs meet."""
         node = self._node
-        hello = Hello(
-            node.machine.home_id, node.host, node.roles.mastership.history, 0, node.log_end
-        )
+        ours = node.hello()
 
         def hear(answer: object) -> None:
             if self._over:
                 return
-            if not isinstance(answer, HelloAnswer) or answer.refusal:
-                self.follows = ""
-                self._rest()
-            else:
-                self._agree(master, answer)
+            if not isinstance(answer, HelloAnswer):
+                self._turn_away("no answer")
+                return
+            node.roles.hear_epoch(answer.known_epoch, answer.known_nonce, master)
+            try:
+                found = meetings(ours, answer)
+            except RemoteProtocolError as error:
+                self._turn_away(str(error))
+                return
+            if not found:
+                self._agree(master, ours, answer, ())
+                return
+            again = attrs.evolve(ours, spans=tuple(one.span for one in found))
 
-        node.ask(master, hello, hear)
+            def compare(sums: object) -> None:
+                if self._over:
+                    return
+                if not isinstance(sums, HelloAnswer) or sums.log.history != answer.log.history:
+                    self._turn_away("the master has changed its role meanwhile")
+                else:
+                    self._agree(master, ours, sums, found)
 
-    def _agree(self, master: str, answer: HelloAnswer) -> None:
+            node.ask(master, again, compare)
+
+        node.ask(master, ours, hear)
+
+    def _turn_away(self, reason: str) -> None:
+        self._node.tell(f"does not follow {self.follows}: {reason}")
+        self.follows = ""
+        self._rest()
+
+    def _agree(
+        self, master: str, ours: Hello, answer: HelloAnswer, found: tuple[Meeting, ...]
+    ) -> None:
         node = self._node
-        known_epoch = node.roles.mastership.known_epoch
-        if node.roles.suspended or answer.history.epoch < known_epoch:
+        mastership = node.roles.mastership
+        term = answer.term
+        if node.roles.suspended or not mastership.follows_term(term.epoch, term.nonce):
             self._rest()
             return
-        if answer.common_offset < node.log_end:
-            node.tell(f"cuts {node.log_end} to {answer.common_offset} for {master}")
-            node.cut(answer.common_offset)
+        if node.log_end != ours.log.end:
+            self._rest()
+            return
+        sums = [checksum(node.log, one.span) for one in found]
         try:
-            node.roles.mastership.adopt(answer.history)
-        except LocalProtocolError as error:
-            node.tell(f"does not follow {master}: {error}")
-            self._rest()
+            common_offset = agree(found, ours, answer, sums)
+        except RemoteProtocolError as error:
+            self._turn_away(str(error))
             return
-        self._whole_at = answer.log_end
+        if common_offset < node.log_end:
+            node.tell(f"cuts {node.log_end} to {common_offset} for {master}")
+            node.cut(common_offset)
+        mastership.adopt(answer.log.history)
+        self._whole_at = answer.log.end
         self.follows, self._busy = master, False
         self._connection = SlaveConnection(
             node.log_end,
@@ -114,12 +152,10 @@ class SlaveRole:
             report_interval_ms=HEARTBEAT_MS,
             at_record=node.log.parsed_end == node.log_end,
         )
-        newest = answer.history.newest
-        assert newest is not None
         end = self._end = node.world.network.connect(node.host, master, "ha")
         end.on_item = node.waking(self._receive)
         end.on_close = node.awake(lambda: self._lose("closed"))
-        end.send((newest.epoch, newest.nonce))
+        end.send((term.epoch, term.nonce))
         self._heard_ms = node.now_ms
         self._report()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 
 from trioha.sim.disk import Crashed
@@ -14,7 +15,7 @@ from trioha.sim.pair.operators import Operation
 from trioha.sim.pair.records import RecordLog
 from trioha.sim.scheduler import Scheduler
 
-HOSTS = ("a", "b", "c")
+HOSTS = ("a", "b", "c", "d")
 
 
 class World:
@@ -28,10 +29,15 @@ class World:
         self.operations: dict[str, Operation] = {}
         """Attempts that came as far as to name a new master, by ticket."""
         self.crash_chance = 0.0
-        """Of each disk operation, to be the machine's last."""
+        """Of each disk operation, to be the process's last, or the machine's."""
+        self.crashes_at: tuple[str, str] | None = None
+        """Host and disk operation that a script lets be the next one to end a process."""
+        self.on_step: Callable[[], None] = lambda: None
+        """An operator's attempt has come one step further."""
+        self.on_crash: Callable[[Machine], None] = lambda machine: None
         self.namesrv = SimNamesrv(self.scheduler, self.network)
         self.machines = {
-            host: Machine.make(host, home_id, self._crash_point)
+            host: Machine.make(host, home_id, partial(self._crash_point, host))
             for home_id, host in enumerate(HOSTS[:node_count])
         }
 
@@ -41,6 +47,8 @@ class World:
             self.start_node(machine)
 
     def start_node(self, machine: Machine) -> None:
+        # What the process before knew of the log went with it.
+        machine.log = RecordLog(machine.file)
         node = machine.node = SimNode(self, machine)
         node.run(node.start)
 
@@ -51,6 +59,14 @@ class World:
             node.alive = False
             self.network.process_died(machine.host)
             self.checker.counts.crashes += 1
+
+    def crash(self, machine: Machine) -> None:
+        """A disk operation was the last one of the process, or of the machine."""
+        if self.rng.random() < 0.5 and self.may_lose_power(machine):
+            self.lose_power(machine)
+        else:
+            self.kill(machine)
+        self.on_crash(machine)
 
     def may_lose_power(self, machine: Machine) -> bool:
         """Would it leave every acknowledged message on some machine? No mode promises more."""
@@ -106,6 +122,9 @@ class World:
         end.on_close = lambda: conclude(None)
         end.send(request)
 
-    def _crash_point(self, where: str) -> None:
+    def _crash_point(self, host: str, where: str) -> None:
+        if self.crashes_at == (host, where):
+            self.crashes_at = None
+            raise Crashed(where)
         if self.crash_chance and self.rng.random() < self.crash_chance:
             raise Crashed(where)

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Mapping
 from random import Random
 
+from trioha.dledger.answering import WAYS, Kind, Way, place_of
 from trioha.sim.raft.disk import DATA, RaftDisk, payload_of
 from trioha.sim.raft.invariants import Invariants, Violation
 from trioha.sim.raft.member import SimMember
@@ -71,6 +72,8 @@ class Client:
         self._invariants = invariants
         self._history = history
         self._rng = rng
+        # A generator of its own: questions must not change the rest of what a seed means.
+        self._question_rng = Random(f"questions {number}")
         self._pause_ms_max = pause_ms_max
         self._timeout_ms = timeout_ms
         self._count = 0
@@ -80,6 +83,7 @@ class Client:
     def begin(self) -> None:
         self._scheduler.after(self._rng.randint(1, 500), self._next)
         self._scheduler.after(self._rng.randint(1, 500), self._next_read)
+        self._scheduler.after(self._question_rng.randint(1, 500), self._next_question)
 
     def _next_read(self) -> None:
         """Ask whoever takes itself for the leader, asleep or deposed or not."""
@@ -89,6 +93,28 @@ class Client:
         if leaders:
             self._read(self._rng.choice(leaders))
         self._scheduler.after(self._rng.randint(5, 2 * READ_GAP_MS), self._next_read)
+
+    def _next_question(self) -> None:
+        """Ask any member for the present; it answers by the rule that real members answer by."""
+        if self.stopped:
+            return
+        rng = self._question_rng
+        member = rng.choice(list(self._members.values()))
+        if member.is_up and not member.is_paused:
+            node = member.node
+            leader_id = node.state.leader_id
+            place = place_of(
+                is_serving=node.is_serving,
+                is_paused=False,
+                leader_id=leader_id if leader_id != member.member_id else "",
+                is_parking=bool(rng.getrandbits(1)),
+            )
+            self._invariants.counts["questions"] += 1
+            # Leaders are asked by `_next_read`; who forwards, parks or rejects says nothing.
+            if WAYS[Kind.PRESENT][place] is Way.OWN:
+                acknowledged = self._invariants.acknowledged_offset
+                self._invariants.read(member.member_id, node.state.committed_offset, acknowledged)
+        self._scheduler.after(rng.randint(5, 2 * READ_GAP_MS), self._next_question)
 
     def _next(self) -> None:
         if self.stopped:

@@ -1,0 +1,111 @@
+"""A simulated set to which nothing happens but what a script says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+from trioha.failover.outcome import Outcome
+from trioha.sim.pair.messages import Put
+from trioha.sim.pair.node import SimNode
+from trioha.sim.pair.operators import Operation, attempt, drive
+from trioha.sim.pair.world import World
+
+
+class Set:
+    """A quiet set: nothing happens but what the script says."""
+
+    def __init__(self, node_count: int) -> None:
+        self.world = World(Random(1), node_count)
+        self.world.start()
+        self._ids: Iterator[int] = iter(range(1, 1_000_000))
+        self.wait()
+
+    def wait(self, ms: int = 3000) -> None:
+        self.world.scheduler.run_until(self.world.scheduler.now_ms + ms)
+
+    def node(self, host: str) -> SimNode:
+        node = self.world.machines[host].running
+        assert node is not None, f"{host} does not run"
+        return node
+
+    def put(self, host: str, count: int = 5) -> list[object]:
+        """Send messages to a node; its answers, as they come."""
+        answers: list[object] = []
+        for _ in range(count):
+            self.node(host).roles.put(Put(0, next(self._ids)), answers.append)
+        return answers
+
+    def fail_over(self, *, to: int | None = None, force: bool = False) -> Outcome:
+        """`trioha failover`, from its begin to its end."""
+        outcomes: list[Outcome] = []
+        drive(
+            self.world,
+            "operator-0",
+            attempt(self.world, "operator-0", to=to, force=force),
+            outcomes.append,
+        )
+        for _ in range(200):
+            if outcomes:
+                break
+            self.wait(100)
+        return outcomes[0]
+
+    def promote(self, host: str, epoch: int, nonce: bytes) -> None:
+        """An operator with --force, who sees this node alone."""
+        self.world.operations[nonce.hex()] = Operation(by_force=True, gives_up=True)
+        roles = self.node(host).roles
+        roles.mastership.begin_term(
+            epoch, self.node(host).log_end, nonce=nonce, sync=True, wall_ms=0
+        )
+        assert roles.mastership.newest is not None
+        roles._tell_checker(roles.mastership.newest, ticket_id=nonce.hex())
+        roles.take_role()
+
+    def cut_off(self, host: str) -> None:
+        self.cut(host, *(other for other in [*self.world.machines, "namesrv"] if other != host))
+
+    def cut(self, host: str, *others: str) -> None:
+        """Nothing passes between the host and the others any more, either way."""
+        for other in others:
+            self.world.network.cut(host, other)
+            self.world.network.cut(other, host)
+
+    def lose_power(self, host: str) -> None:
+        """The machine keeps what was flushed and nothing else."""
+        machine = self.world.machines[host]
+        flushed_offset = machine.file.flushed_offset
+        self.world.lose_power(machine)
+        machine.file.truncate(flushed_offset)
+
+    def kill(self, host: str) -> None:
+        self.world.kill(self.world.machines[host])
+
+    def start(self, host: str) -> None:
+        self.world.start_node(self.world.machines[host])
+
+    def stop(self, host: str) -> None:
+        """SIGSTOP."""
+        self.node(host).stopped = True
+
+    def forget(self) -> None:
+        """The name server starts anew and knows nothing."""
+        self.world.namesrv.die()
+        self.world.namesrv.start()
+
+    @property
+    def masters(self) -> list[str]:
+        return [
+            host
+            for host, machine in self.world.machines.items()
+            if machine.running is not None and machine.running.roles.master is not None
+        ]
+
+    def check_converged(self) -> None:
+        """One master, equal logs, equal histories."""
+        nodes = {host: self.node(host) for host in self.world.machines}
+        assert len(self.masters) == 1, self.masters
+        self.world.checker.check_converged(
+            self.world.logs(),
+            {host: node.roles.mastership.history for host, node in nodes.items()},
+        )

@@ -1,0 +1,111 @@
+"""Every request that a member of a DLEDGER group answers, and what kind of answer that is.
+
+`trioha.dledger.answering` says what a member does with each kind. A test compares this table with
+the handlers of a whole member, so that no request is answered without a decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from trioha.broker.parked_requests import SENDS
+from trioha.dledger.answering import Kind
+from trioha.wire.codes import RequestCode as Code
+
+_PRESENT = (
+    # A consumer goes on from the answer.
+    Code.QUERY_CONSUMER_OFFSET,
+    Code.GET_MAX_OFFSET,
+    Code.GET_MIN_OFFSET,
+    Code.SEARCH_OFFSET_BY_TIMESTAMP,
+    # It rebalances by the answer, or consumes because of it: neither is a record of the log, but a
+    # leader that was deposed must not share queues out any more. And stock consumers that are not
+    # told their group take no new queues: so they do not ask for offsets while no leader is known.
+    Code.GET_CONSUMER_LIST_BY_GROUP,
+    Code.LOCK_BATCH_MQ,
+    # It sets consumers back, or forward, to what the queues say.
+    Code.INVOKE_BROKER_TO_RESET_OFFSET,
+    # Tools compute lag from the answer, and operators decide by it.
+    Code.GET_EARLIEST_MSG_STORETIME,
+    Code.GET_TOPIC_STATS_INFO,
+    Code.GET_CONSUME_STATS,
+    Code.GET_BROKER_CONSUME_STATS,
+    Code.QUERY_CONSUME_TIME_SPAN,
+    Code.QUERY_TOPIC_CONSUME_BY_WHO,
+    Code.QUERY_CONSUME_QUEUE,
+    # A node that copies the tables of offsets takes them for the newest.
+    Code.GET_ALL_CONSUMER_OFFSET,
+    Code.GET_ALL_DELAY_OFFSET,
+)
+_CHANGE = (*SENDS, Code.UPDATE_CONSUMER_OFFSET, Code.UNLOCK_BATCH_MQ)
+_SETTING = (
+    Code.UPDATE_AND_CREATE_TOPIC,
+    Code.DELETE_TOPIC_IN_BROKER,
+    Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    Code.DELETE_SUBSCRIPTIONGROUP,
+    Code.CLONE_GROUP_OFFSET,
+    Code.CLEAN_UNUSED_TOPIC,
+)
+_COMMITTED = (
+    # Messages, and never a correction of the client's offset: see `PullProcessor.confirm`.
+    Code.PULL_MESSAGE,
+    Code.LITE_PULL_MESSAGE,
+    Code.QUERY_MESSAGE,
+    Code.VIEW_MESSAGE_BY_ID,
+    # Names and settings of topics and groups; offsets are not among them.
+    Code.GET_ALL_TOPIC_CONFIG,
+    Code.GET_TOPIC_CONFIG,
+    Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+    Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    Code.GET_SUBSCRIPTIONGROUP_CONFIG,
+)
+_MEMBER = (
+    # Clients tell every broker of their route, so each member knows its own.
+    Code.HEART_BEAT,
+    Code.UNREGISTER_CLIENT,
+    Code.CHECK_CLIENT_CONFIG,
+    Code.GET_CONSUMER_CONNECTION_LIST,
+    Code.GET_PRODUCER_CONNECTION_LIST,
+    Code.GET_ALL_PRODUCER_INFO,
+    # Passed to a client that is connected here, which answers for itself.
+    Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+    Code.GET_CONSUMER_RUNNING_INFO,
+    Code.CONSUME_MESSAGE_DIRECTLY,
+    # This process, its disk and its configuration.
+    Code.GET_BROKER_RUNTIME_INFO,
+    Code.UPDATE_BROKER_CONFIG,
+    Code.GET_BROKER_CONFIG,
+    Code.CLEAN_EXPIRED_CONSUMEQUEUE,
+    Code.DELETE_EXPIRED_COMMITLOG,
+    Code.TRIOHA_NODE_STATUS,
+    Code.TRIOHA_NODE_TASKS,
+    Code.TRIOHA_NODE_CONFIG,
+    Code.TRIOHA_JOURNAL_STREAM,
+    # Traffic between members; the core decides which of them leads.
+    Code.TRIOHA_RAFT_VOTE,
+    Code.TRIOHA_RAFT_APPEND,
+    Code.TRIOHA_RAFT_HEARTBEAT,
+    Code.TRIOHA_RAFT_TRANSFER,
+    Code.TRIOHA_RAFT_INSTALL,
+    Code.TRIOHA_RAFT_HELLO,
+    Code.TRIOHA_RAFT_STATUS,
+    Code.TRIOHA_RAFT_ADMIN,
+)
+
+ANSWERS: Mapping[int, Kind] = MappingProxyType(
+    {
+        code: kind
+        for kind, codes in (
+            (Kind.PRESENT, _PRESENT),
+            (Kind.CHANGE, _CHANGE),
+            (Kind.SETTING, _SETTING),
+            (Kind.COMMITTED, _COMMITTED),
+            (Kind.MEMBER, _MEMBER),
+        )
+        for code in codes
+    }
+)
+"""Request code -> kind of its answer."""
+
+PRESENT: tuple[int, ...] = _PRESENT

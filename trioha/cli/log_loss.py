@@ -1,0 +1,111 @@
+"""`trioha log accept-loss`: give up what a stopped broker's store lacks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+import click
+
+from trioha.cli.failures import ExitCode
+from trioha.cli.node_options import broker_from
+from trioha.cli.output import output_option, print_json, size_in_words
+from trioha.services.clock import Clock
+from trioha.services.open_mastership import is_of_a_set
+from trioha.store.accept_loss import Loss, accept_loss, find_loss
+from trioha.store.store_config import StoreConfig
+
+
+@click.command("accept-loss")
+@click.argument(
+    "store", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="STORE"
+)
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The broker's file, where paths or sizes are not the defaults.",
+)
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="As the broker has it.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do none of it.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@output_option
+@click.pass_context
+def accept_loss_command(
+    ctx: click.Context,
+    store: Path,
+    file: Path | None,
+    settings: Sequence[str],
+    dry_run: bool,
+    yes: bool,
+    output: str,
+) -> None:
+    """Give up what is missing from the STORE of a stopped broker.
+
+    \b
+    trioha log accept-loss /var/lib/trioha --dry-run
+    trioha log accept-loss /var/lib/trioha
+
+    For a broker that does not start because files of its store are missing, and only if they
+    cannot be put back: mount the disk first, and look for a copy of the files.
+
+    What is left of the log is kept under `cut` in STORE; `trioha ha recover` sends messages of it
+    again. A lone broker's log then goes on behind all that it ever held, and each queue at the
+    offset where it ended. A node of a replica set begins empty instead and copies its master's log;
+    until it has, it does not become master by itself.
+
+    \b
+    Exit codes: 0 done (or --dry-run), 1 not confirmed by you, or nothing is missing, or the store
+    is in use, 2 usage.
+    """
+    if output == "json" and not (yes or dry_run):
+        raise click.UsageError("-o json asks no questions: give --yes or --dry-run")
+    if not (yes or dry_run or sys.stdin.isatty()):
+        raise click.UsageError("nobody is here to say yes: give --yes or --dry-run")
+    config = StoreConfig.of(broker_from(store=str(store), file=file, settings=settings).config)
+    in_set = is_of_a_set(config.root)
+    found = find_loss(config, in_set=in_set)
+    if found is None:
+        raise click.ClickException(f"{store}: nothing is missing; the broker can start as it is")
+    if output == "table":
+        click.echo("\n".join(_lines(found, in_set)))
+    if dry_run:
+        if output == "json":
+            print_json({**_plain(found), "result": "dry-run"})
+        ctx.exit(ExitCode.OK)
+    if not yes and not click.confirm("Go on?"):
+        ctx.exit(ExitCode.FAILED)
+    done = accept_loss(config, Clock().wall_ms(), in_set=in_set) or found
+    if output == "json":
+        print_json({**_plain(done), "result": "done"})
+    else:
+        kept = f"; what was left of the log is in {done.set_aside}" if done.set_aside else ""
+        click.echo(f"Done{kept}. The broker can start.")
+
+
+def _lines(loss: Loss, in_set: bool) -> list[str]:
+    lines = [f"{loss.root}", f"  missing  {loss.reason}"]
+    if loss.has_log:
+        return [*lines, "  then     the broker starts as one that never had a slave or a failover"]
+    if loss.left is not None:
+        begin, end = loss.left
+        lines.append(
+            f"  left     segments from offset {begin} to {end} ({size_in_words(end - begin)}); "
+            "they are set aside"
+        )
+    if in_set:
+        return [*lines, "  then     the log begins empty and is copied from the master of the set"]
+    return [
+        *lines,
+        f"  then     the log begins at offset {loss.begins_at}, and {loss.queues} queues go on at "
+        "the offset where they ended",
+    ]
+
+
+def _plain(loss: Loss) -> dict[str, object]:
+    return {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in attrs.asdict(loss).items()
+    }

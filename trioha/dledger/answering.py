@@ -1,0 +1,101 @@
+"""The member of a Raft group that answers a request of a client, for every kind of request.
+
+Invariant. A client that was told a value as the present (a group's offset, the end of a queue, who
+belongs to a group, who holds a lock) is never told an older one later, whichever member it asks.
+
+Proof sketch. Only `Way.READ` answers a question of kind `PRESENT`, and only `Place.SERVING` reads.
+
+1. A serving leader has committed a record of its term and has applied up to it, so it knows all
+   that was acknowledged before its term (leader completeness, `trioha.dledger.leadership`).
+2. A read ends with the leave of the core: on a lease, which counts from when the heartbeats that a
+   majority answered were sent and ends before the shortest election timeout, or after a majority
+   has echoed a heartbeat that was sent after the question came (read-index). In both cases nobody
+   else led at some moment after the question, so nobody had acknowledged anything newer.
+3. The answer leaves once everything that it shows is committed. So every later leader has that too.
+
+Every other member forwards the question, parks it or rejects it, and a member that does not know a
+leader has nothing to say, however recently it led and however long it waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+
+
+class Place(Enum):
+    """Role of a member towards its clients."""
+
+    SERVING = "serving"
+    """The leader: its term is open, its tables and queues hold all that is committed."""
+    FOLLOWING = "following"
+    """It knows another member that leads."""
+    PARKING = "parking"
+    """It knows no leader, or hands the leadership over; for a moment."""
+    LEADERLESS = "leaderless"
+    """It knows no leader for longer than requests are parked, or since its process began."""
+
+
+class Kind(Enum):
+    """Class of request: by what the client does with the answer."""
+
+    PRESENT = "present"
+    """A value that the client acts on as the newest there is."""
+    CHANGE = "change"
+    """Something that becomes a record of the log; a client's connection carries it."""
+    SETTING = "setting"
+    """A record of the log as well, but administrators ask the leader for it and know who that is:
+    a follower rejects it by itself."""
+    COMMITTED = "committed"
+    """Committed data, perhaps not the newest. It never takes a client back."""
+    MEMBER = "member"
+    """This member itself, its connections and its configuration."""
+
+
+class Way(Enum):
+    """Treatment of a request."""
+
+    OWN = "own"
+    """The member's own handler answers at once."""
+    READ = "read"
+    """The member's own handler answers when the core has given leave."""
+    FORWARD = "forward"
+    PARK = "park"
+    REJECT = "reject"
+
+
+def _ways(own: Way, following: Way, parking: Way, leaderless: Way) -> Mapping[Place, Way]:
+    return MappingProxyType(
+        {
+            Place.SERVING: own,
+            Place.FOLLOWING: following,
+            Place.PARKING: parking,
+            Place.LEADERLESS: leaderless,
+        }
+    )
+
+
+WAYS: Mapping[Kind, Mapping[Place, Way]] = MappingProxyType(
+    {
+        Kind.PRESENT: _ways(Way.READ, Way.FORWARD, Way.PARK, Way.REJECT),
+        Kind.CHANGE: _ways(Way.OWN, Way.FORWARD, Way.PARK, Way.REJECT),
+        Kind.SETTING: _ways(Way.OWN, Way.OWN, Way.PARK, Way.OWN),
+        Kind.COMMITTED: _ways(Way.OWN, Way.OWN, Way.OWN, Way.OWN),
+        Kind.MEMBER: _ways(Way.OWN, Way.OWN, Way.OWN, Way.OWN),
+    }
+)
+"""Treatment of every kind of request at every place."""
+
+
+def place_of(*, is_serving: bool, is_paused: bool, leader_id: str, is_parking: bool) -> Place:
+    """Return the place of a member.
+
+    `is_serving`: it leads and has brought itself up to date. `is_paused`: it is handing over.
+    `leader_id`: the other member that it follows, or "".
+    """
+    if is_serving and not is_paused:
+        return Place.SERVING
+    if leader_id:
+        return Place.FOLLOWING
+    return Place.PARKING if is_parking else Place.LEADERLESS

@@ -1,0 +1,164 @@
+"""What a node answers to a hello, and what a hello means to the node (`trioha.ha.hello`).
+
+Every node answers, whatever its standing: a slave that asks the wrong one is told whom that
+follows. A hello that knows of a newer epoch fences a master before it is answered. A hello from a
+slave that has promised another node a newer term puts a master in doubt: it can gather no
+acknowledgements any more. Hellos also carry a master's announcement, and a candidate's wish for a
+promise.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+from zlib import crc32
+
+from trioha.errors import LocalProtocolError, OffsetOutOfRange
+from trioha.ha.confirmation import Returning, objection_to
+from trioha.ha.hello import PROOF_SPAN_BYTES, Extent, Hello, HelloAnswer, Span
+from trioha.ha.mastership import Mastership, Standing
+
+_TEXT_CHARS_MAX = 255
+
+
+class Log(Protocol):
+    """The log of this node, as far as a hello is about it."""
+
+    @property
+    def min_phy_offset(self) -> int: ...
+    @property
+    def max_phy_offset(self) -> int: ...
+    def read_log(self, phy_offset: int, size_max: int) -> memoryview: ...
+
+
+class Greeted(Protocol):
+    """What a hello means to the node, each in the pass that read it."""
+
+    def fenced(self, reason: str) -> None:
+        """A hello told of a newer term: this node is no longer master."""
+
+    def doubted(self, reason: str) -> None:
+        """Members promised a newer term: this node does not know whether it is master."""
+
+    def promised(self) -> None:
+        """This node promised a term: it follows and acknowledges nothing older."""
+
+    def announced(self, home_id: int, address: str, ha_address: str) -> None:
+        """The master of the newest term named itself."""
+
+    def member_met(self) -> None:
+        """This master has met a member that it did not know: the other members are to know it."""
+
+    @property
+    def follows(self) -> str:
+        """Remoting address of the master that this node follows; "" when none."""
+
+    @property
+    def ticket_holder(self) -> str:
+        """Operator who is failing this broker over now; "" for none."""
+
+
+class Greeting:
+    """Answers the hellos of one node."""
+
+    def __init__(
+        self, broker_name: str, address: str, mastership: Mastership, log: Log, greeted: Greeted
+    ) -> None:
+        self._broker_name = broker_name
+        self._address = address
+        self._mastership = mastership
+        self._log = log
+        self._greeted = greeted
+
+    def greet(self, hello: Hello) -> HelloAnswer:
+        """Act on a hello, and answer it."""
+        objection = ""
+        if hello.broker_name == self._broker_name and hello.home_id != self._mastership.home_id:
+            objection = self._hear(hello)
+        return self._answer_to(hello, objection)
+
+    def _hear(self, hello: Hello) -> str:
+        """Act on what the hello tells; return why no promise was given, "" if none was wanted."""
+        mastership, greeted = self._mastership, self._greeted
+        holder = f"a node that {hello.address} (brokerId {hello.home_id}) has heard of"
+        if mastership.hear(hello.known_epoch, hello.known_nonce, holder):
+            greeted.fenced(mastership.fenced_by)
+        is_new = mastership.meet_members({**hello.members, hello.home_id: hello.address})
+        if is_new and mastership.standing is Standing.MASTER:
+            greeted.member_met()
+        if mastership.is_deserted(hello.promised):
+            words = f"{hello.address} (brokerId {hello.home_id}) has promised epoch "
+            if mastership.doubt(f"{words}{hello.promised_epoch} to another node"):
+                greeted.doubted(mastership.fenced_by)
+        if hello.wants_epoch:
+            return self._promise(hello)
+        newest = hello.log.history.newest
+        if (
+            hello.ha_address
+            and newest is not None
+            and mastership.standing is not Standing.MASTER
+            and mastership.follows_term(newest.epoch, newest.nonce)
+        ):
+            greeted.announced(hello.home_id, hello.address, hello.ha_address)
+        return ""
+
+    def _promise(self, hello: Hello) -> str:
+        mastership = self._mastership
+        objection = objection_to(
+            Returning(
+                broker_name=hello.broker_name,
+                home_id=hello.home_id,
+                history=hello.log.history,
+                end=hello.log.end,
+                promised=hello.promised,
+                may_have_lost=not hello.is_whole,
+                sync=True,
+            ),
+            history=mastership.history,
+            end=self._log.max_phy_offset,
+            standing=mastership.standing,
+            ticket_holder=self._greeted.ticket_holder,
+        )
+        if not objection:
+            try:
+                mastership.promise(hello.wants_epoch, hello.wants_nonce)
+            except LocalProtocolError as error:
+                return str(error)
+            self._greeted.promised()
+        return objection
+
+    def _answer_to(self, hello: Hello, objection: str) -> HelloAnswer:
+        mastership, log = self._mastership, self._log
+        return HelloAnswer(
+            broker_name=self._broker_name,
+            home_id=mastership.home_id,
+            address=self._address,
+            log=Extent(mastership.history, log.min_phy_offset, log.max_phy_offset),
+            known_epoch=mastership.begun[0],
+            known_nonce=mastership.begun[1],
+            promised_epoch=mastership.promise_given[0],
+            promised_nonce=mastership.promise_given[1],
+            is_whole=not mastership.may_have_lost,
+            members=mastership.members,
+            standing=mastership.standing,
+            follows=self._greeted.follows if mastership.standing is not Standing.MASTER else "",
+            objection=objection[:_TEXT_CHARS_MAX],
+            ticket_holder=self._greeted.ticket_holder[:_TEXT_CHARS_MAX],
+            checksums=tuple(checksum(log, span) for span in hello.spans),
+        )
+
+
+def checksum(log: Log, span: Span) -> int | None:
+    """CRC of a stretch of the log; None if it is not held whole, or too long to be asked for."""
+    offset, found = span.begin, 0
+    if span.end - offset > PROOF_SPAN_BYTES or offset > span.end:
+        return None
+    try:
+        while offset < span.end:
+            piece = log.read_log(offset, span.end - offset)
+            if not piece:
+                return None
+            found = crc32(piece, found)
+            offset += len(piece)
+    except OffsetOutOfRange:
+        return None
+    return found

@@ -12,8 +12,10 @@ import trio
 async def open_background_nursery() -> AsyncIterator[trio.Nursery]:
     """A nursery whose tasks the user of the block knows nothing of.
 
-    Errors: what the block raises comes out as it is; `except ValueError` around it works. Only a
-    background task's failure comes in a group, as from any nursery.
+    Errors: what the block raises comes out as it is; `except ValueError` around it works. This
+    holds too while a scope around the nursery is cancelled: the tasks then end with `Cancelled`,
+    which Trio raises again at the next checkpoint. Only a background task's failure comes in a
+    group, as from any nursery.
     """
     raised: BaseException | None = None
     try:
@@ -24,10 +26,16 @@ async def open_background_nursery() -> AsyncIterator[trio.Nursery]:
                 raised = error
                 raise
     except BaseExceptionGroup as group:
-        if raised is None or len(group.exceptions) != 1 or not _same(group.exceptions[0], raised):
+        _, rest = group.split(trio.Cancelled)
+        if raised is None or (rest is not None and not _is_only(rest, raised)):
             raise
     if raised is not None:
         raise raised
+
+
+def _is_only(group: BaseExceptionGroup, raised: BaseException) -> bool:
+    _, expected = BaseExceptionGroup("", [raised]).split(trio.Cancelled)
+    return expected is not None and _same(group, expected)
 
 
 def _same(found: BaseException, raised: BaseException) -> bool:

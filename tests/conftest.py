@@ -4,11 +4,11 @@ And keeps all drills in one process where pytest-xdist runs several: they measur
 take, and two at once would measure each other.
 
 How fast a machine is fails no property: Hypothesis' time limits are off for all of them. What they
-draw is decided by the commit (`support.hypothesis_seed`).
+draw is decided by the commit (`support.suite.hypothesis_seed`).
 
-Deselects the tests marked `release` outside the release tier (`support.sizes`), lets no test skip
-in the gate (`support.skips`), and ends a test that hangs with a dump of its tasks
-(`support.timeouts`).
+Deselects the tests marked `release` outside the release tier (`support.suite.sizes`), lets no test
+skip in the gate (`support.suite.skips`), and ends a test that hangs with a dump of its tasks
+(`support.suite.timeouts`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import inspect
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support.hypothesis_seed import pytest_configure, pytest_terminal_summary
-from support.sizes import TIER
-from support.skips import (
+from support.suite.hypothesis_seed import pytest_configure, pytest_terminal_summary
+from support.suite.sizes import TIER
+from support.suite.skips import (
     pytest_addoption,
     pytest_make_collect_report,
     pytest_runtest_makereport,
 )
-from support.timeouts import (
+from support.suite.timeouts import (
     pytest_pyfunc_call,
     pytest_timeout_cancel_timer,
     pytest_timeout_set_timer,

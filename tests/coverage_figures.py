@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from support.processes import REPO
+from support.processes.rig import REPO
 
 PAGE = REPO / "docs" / "testing.md"
 BEGIN, END = "<!-- coverage: begin. Made by `just coverage`. -->", "<!-- coverage: end -->"

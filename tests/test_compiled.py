@@ -10,7 +10,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from support.skips import importable, skip_unless, unavailable
+from support.suite.skips import importable, skip_unless, unavailable
 
 from trioha.compiled import HOT_MODULES, ROOT, source_path, this_build
 
@@ -30,7 +30,7 @@ def copy_of_sources(root: Path, *ignored_names: str) -> Path:
 def transcript(package: Path, directory: Path) -> tuple[str, str]:
     """What it prints, and which build it was, with the trioha below `package`."""
     done = subprocess.run(
-        [sys.executable, "-m", "support.transcript", str(directory)],
+        [sys.executable, "-m", "support.handlers.transcript", str(directory)],
         env=os.environ | {"PYTHONPATH": f"{package}{os.pathsep}{ROOT / 'tests'}"},
         cwd=directory.parent,
         capture_output=True,

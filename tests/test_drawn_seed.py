@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.drawn_seed import drawn_seed
+from support.suite.drawn_seed import drawn_seed
 
 
 def test_a_commit_decides_the_seed_of_each_campaign(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from support.skips import skip_unless
+from support.suite.skips import skip_unless
 
 
 @pytest.mark.xdist_group("one process")

@@ -156,7 +156,7 @@ def build_all(budget: Budget) -> None:
     # Before the compiler runs: the demo's nodes have deadlines.
     try_the_wheel(budget)
     tests = str(ROOT / "tests")
-    check([VENV / "python", "-m", "support.peers"], budget, env=environment(PYTHONPATH=tests))
+    check([VENV / "python", "-m", "support.peers.fetch"], budget, env=environment(PYTHONPATH=tests))
     compile_modules(budget)
 
 

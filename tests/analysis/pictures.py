@@ -5,11 +5,11 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from support.analysis import analyze
-from support.browser import render
-from support.clients import Clients
-from support.incident import live_through
-from support.processes import REPO, running_processes
+from support.clusters.incident import live_through
+from support.peers.clients import Clients
+from support.processes.analyze import analyze
+from support.processes.rig import REPO, running_processes
+from support.screens.browser import render
 
 PICTURES = REPO / "docs" / "pictures"
 WIDTH = 1000

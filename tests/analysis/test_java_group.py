@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import attrs
 import pytest
-from support.admin import max_offset
-from support.analysis import Answers, analyze
-from support.clients import Clients, SendFailed, Sent, require_client
-from support.java import java_namesrv
-from support.processes import running_processes
-from support.raft_group import RaftGroup, raft_group
-from support.skips import importable, skip_unless
+from support.clusters.raft_group import RaftGroup, raft_group
+from support.peers.clients import Clients, SendFailed, Sent, require_client
+from support.peers.java import java_namesrv
+from support.processes.admin import max_offset
+from support.processes.analyze import Answers, analyze
+from support.processes.rig import running_processes
+from support.suite.skips import importable, skip_unless
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.xdist_group("java store")]
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 import attrs
 import pytest
 from bench.peer.load_clients import open_load_client
-from support.admin import create_topic
-from support.analysis import Answers, analyze
-from support.clients import Clients, Sent, require_client
-from support.cluster import Cluster
-from support.java import dledger_settings
-from support.processes import running_processes
-from support.skips import importable, skip_unless
+from support.clusters.pair import Cluster
+from support.peers.clients import Clients, Sent, require_client
+from support.peers.java import dledger_settings
+from support.processes.admin import create_topic
+from support.processes.analyze import Answers, analyze
+from support.processes.rig import running_processes
+from support.suite.skips import importable, skip_unless
 
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.xdist_group("java store")]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.logs import LogMessage, make_log
+from support.stores.logs import LogMessage, make_log
 
 from trioha.analysis.log_end import LogEnd
 from trioha.analysis.store_files import open_store

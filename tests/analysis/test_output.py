@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.skips import importable, skip_unless
+from support.suite.skips import importable, skip_unless
 
 from trioha.analysis.inputs import Inputs
 from trioha.analysis.manifest import Manifest, NotOurs, ReportRecord

@@ -1,10 +1,10 @@
 """Every figure of every report, against what stock clients were told.
 
-An incident is lived through once (`support.incident`): C++ and Node.js clients, a master killed
-under load, its slave made the master by `trioha failover`, the old master back and following. What
-is stored is known from an auditor, a C++ client to which the broker gave every message, with its
-place, times and size; what happened when, from the test's own clock. No figure below comes from our
-decoder.
+An incident is lived through once (`support.clusters.incident`): C++ and Node.js clients, a master
+killed under load, its slave made the master by `trioha failover`, the old master back and
+following. What is stored is known from an auditor, a C++ client to which the broker gave every
+message, with its place, times and size; what happened when, from the test's own clock. No figure
+below comes from our decoder.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.analysis import Answers, analyze
-from support.browser import render
-from support.clients import Clients, Received
-from support.incident import QUEUES, TOPICS, Incident, live_through
-from support.processes import running_processes
-from support.skips import importable, skip_unless
+from support.clusters.incident import QUEUES, TOPICS, Incident, live_through
+from support.peers.clients import Clients, Received
+from support.processes.analyze import Answers, analyze
+from support.processes.rig import running_processes
+from support.screens.browser import render
+from support.suite.skips import importable, skip_unless
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -14,7 +14,7 @@ import attrs
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.logs import LogImage, LogMessage, make_log
+from support.stores.logs import LogImage, LogMessage, make_log
 
 from trioha.analysis import scan
 from trioha.analysis.log_source import MemorySource

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.big_store import BEGIN_MS, BigStore, write_big_store
+from support.stores.big import BEGIN_MS, BigStore, write_big_store
 
 from trioha.analysis.engine import Window, bucket, literal, literals, mentioned_columns, quotient
 from trioha.analysis.inputs import open_inputs

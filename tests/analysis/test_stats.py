@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.big_store import write_big_store
+from support.stores.big import write_big_store
 
 from trioha.analysis.database import Database
 from trioha.analysis.scan import scan_split

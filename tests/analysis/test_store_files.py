@@ -11,8 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.logs import LogMessage, make_log
-from support.stores import crashing, dispatch_all, message, open_store, records_of, small_config
+from support.stores.logs import LogMessage, make_log
+from support.stores.small import (
+    crashing,
+    dispatch_all,
+    message,
+    open_store,
+    records_of,
+    small_config,
+)
 
 from trioha.analysis import store_files
 from trioha.analysis.consume_queues import scan_queue

@@ -1,6 +1,6 @@
 """What an analysis costs, by size of the store and cores: `just bench-analysis`.
 
-Stores are made once (`support.big_store`) and analysed in processes of their own. Measured are the
+Stores are made once (`support.stores.big`) and analysed in processes of their own. Measured are the
 decoder alone (a Python loop over the same bytes to the same columns, one core), the header scan on
 Spark (every column of `rocketmq_commitlog` into the JVM, rows dropped there, Spark's start not
 counted) and the whole of `trioha analyze` (start and all). A sampler watches the largest resident
@@ -157,7 +157,7 @@ def _rows(
 
 
 def _store(directory: Path, size: int) -> tuple[Path, int]:
-    from support.big_store import write_big_store
+    from support.stores.big import write_big_store
 
     store = directory / f"store-{size // MIB}m"
     note = store / "messages"
@@ -329,7 +329,7 @@ def _section(rows: Sequence[Row]) -> str:
         f"{time.strftime('%Y-%m-%d')}, trioha {this_build()}, Python {platform.python_version()},"
         f" {os.cpu_count()} cores,"
         f" load average {os.getloadavg()[2]:.1f} over the last quarter of an hour; Spark on"
-        " `local[cores]`. Stores by `tests/support/big_store.py`: 46 queues of 8 topics, a day,"
+        " `local[cores]`. Stores by `tests/support/stores/big.py`: 46 queues of 8 topics, a day,"
         f" {rows[0].log_bytes // rows[0].messages} bytes a record, warm in the page cache. Bare:"
         " the decoder in one Python loop, from bytes to the columns as Arrow arrays, the faster of"
         " two passes; at once: in as many loops as there are cores. Header scan:"

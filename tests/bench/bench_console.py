@@ -14,8 +14,8 @@ import asyncio
 import sys
 import time
 
-from support.raw_answers import RawCluster
-from support.screens import LARGE, FakeSource
+from support.fakes.raw_answers import RawCluster
+from support.screens.screens import LARGE, FakeSource
 from trioha_console.app import ConsoleApp
 
 from trioha.cli.garbage import tune_garbage_collector

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from failover_drills.replica_set import SETTINGS, ReplicaSet
-from support.admin import create_topic
-from support.load import Load, Mix
-from support.processes import REPO, running_processes
-from support.status import node_status, wait_until
+from support.histories.load import Load, Mix
+from support.processes.admin import create_topic
+from support.processes.rig import REPO, running_processes
+from support.processes.status import node_status, wait_until
 
 BEGIN = "<!-- bench-failover: begin. Made by `just bench-failover`. -->"
 END = "<!-- bench-failover: end -->"

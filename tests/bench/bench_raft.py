@@ -37,7 +37,7 @@ from bench.raft.report import make_section, replace_section
 from bench.raft.samples import Sample, load, save
 from bench.raft.sides import JAVA_HEAP, SIDES, Scene, open_scene
 from bench.raft.throughput import Pace
-from support.processes import REPO
+from support.processes.rig import REPO
 
 PAGE = REPO / "docs" / "benchmarks.md"
 OUT = REPO / "target" / "bench-raft"

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import msgpack
-from support.consuming import ConsumeSide, request
+from support.handlers.consuming import ConsumeSide, request
 
 from trioha.wire.codes import RequestCode
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from support.consuming import ConsumeSide, request
-from support.sending import WALL_MS
+from support.handlers.consuming import ConsumeSide, request
+from support.handlers.sending import WALL_MS
 
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.wire.bodies import TopicConfig

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from support.consuming import ConsumeSide, request
+from support.handlers.consuming import ConsumeSide, request
 
 from trioha.broker.admin_config import BODY_BYTES_MAX, REMOTE_KEYS
 from trioha.config import BrokerConfig, key_of

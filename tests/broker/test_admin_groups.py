@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from support.consuming import ConsumeSide, producer_heartbeat, request
-from support.sending import WALL_MS
+from support.handlers.consuming import ConsumeSide, producer_heartbeat, request
+from support.handlers.sending import WALL_MS
 
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.wire import fastjson

@@ -3,8 +3,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support.consuming import ConsumeSide, request
-from support.sending import WALL_MS, FakeChannel
+from support.handlers.consuming import ConsumeSide, request
+from support.handlers.sending import WALL_MS, FakeChannel
 
 from trioha.broker import client_relay
 from trioha.broker.client_relay import CALL_MS, STATUS_MS

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from support.consuming import ConsumeSide, heartbeat, producer_heartbeat, request
-from support.sending import WALL_MS, FakeChannel
+from support.handlers.consuming import ConsumeSide, heartbeat, producer_heartbeat, request
+from support.handlers.sending import WALL_MS, FakeChannel
 
 from trioha.broker import clients as clients_module
 from trioha.config import BrokerConfig

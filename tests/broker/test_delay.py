@@ -4,7 +4,7 @@ import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.sending import STORE_HOST, WALL_MS, ProduceSide, at, send_v2
+from support.handlers.sending import STORE_HOST, WALL_MS, ProduceSide, at, send_v2
 
 from trioha.broker.delay import DelayLevels, delivered_message
 from trioha.config import BrokerConfig, BrokerRole

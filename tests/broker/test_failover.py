@@ -7,8 +7,8 @@ from typing import Any
 import attrs
 import msgpack
 import pytest
-from support.failover_set import BROKER, FakeNode, FakeSet
-from support.sending import FakeChannel
+from support.handlers.sending import FakeChannel
+from support.nodes.failover_set import BROKER, FakeNode, FakeSet
 
 from trioha.broker.failover import WAITERS_MAX
 from trioha.errors import CommandError, RemoteProtocolError

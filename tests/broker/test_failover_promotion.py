@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import msgpack
-from support.events import RecordedEvents
-from support.sending import FakeChannel, at
+from support.handlers.sending import FakeChannel, at
+from support.memory.events import RecordedEvents
 
 from trioha.broker.failover import FailoverProcessor, Peer, Promotion
 from trioha.wire.codes import RequestCode

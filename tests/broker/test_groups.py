@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from support.events import RecordedEvents
+from support.memory.events import RecordedEvents
 
 from trioha.broker.groups import GroupTable
 from trioha.config import BrokerConfig

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from support.consuming import ConsumeSide, heartbeat, request
-from support.sending import FakeChannel
+from support.handlers.consuming import ConsumeSide, heartbeat, request
+from support.handlers.sending import FakeChannel
 
 from trioha.broker.heartbeat import CLIENT_ID_CHARS_MAX
 from trioha.config import BrokerConfig

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from support.events import RecordedEvents
-from support.sending import FakeChannel
+from support.handlers.sending import FakeChannel
+from support.memory.events import RecordedEvents
 
 from trioha.broker.clients import ClientInfo, ConsumerManager, ProducerManager
 from trioha.broker.groups import GroupTable

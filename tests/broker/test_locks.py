@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from support.consuming import ConsumeSide, request
+from support.handlers.consuming import ConsumeSide, request
 
 from trioha.broker.locks import LOCK_EXPIRE_MS, QUEUES_PER_REQUEST_MAX, QueueLocks
 from trioha.wire.bodies import LockBatchBody, MessageQueue, decode_locked_queues

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.consuming import ConsumeSide
-from support.sending import BORN_HOST, STORE_HOST, WALL_MS, at
+from support.handlers.consuming import ConsumeSide
+from support.handlers.sending import BORN_HOST, STORE_HOST, WALL_MS, at
 
 from trioha.broker.metadata import ALL, Metadata, Table
 from trioha.broker.metadata_ops import DelaySet, OffsetsSet, QueuesGone, decode_ops, encode_ops

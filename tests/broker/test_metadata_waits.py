@@ -5,9 +5,9 @@ from typing import Any
 
 import attrs
 import pytest
-from support.events import RecordedEvents
-from support.memory_store import MemoryStore
-from support.sending import FakeChannel, FakeReplicas, at
+from support.handlers.sending import FakeChannel, FakeReplicas, at
+from support.memory.events import RecordedEvents
+from support.memory.store import MemoryStore
 
 from trioha.broker import metadata_waits
 from trioha.broker.core import BrokerCore

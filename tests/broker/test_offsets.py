@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from support.consuming import ConsumeSide
+from support.handlers.consuming import ConsumeSide
 
 from trioha.broker.offsets import ConsumerOffsetTable, OffsetCommit
 from trioha.config import BrokerConfig, BrokerRole

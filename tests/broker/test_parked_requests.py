@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from support.sending import FakeChannel
+from support.handlers.sending import FakeChannel
 
 from trioha.broker.parked_requests import CHANGES, SENDS, ParkedRequests
 from trioha.errors import CommandError

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.sending import ProduceSide, send_v2
+from support.handlers.sending import ProduceSide, send_v2
 
 from trioha.broker.property_shape import PropertyShapes
 from trioha.broker.send import SendProcessor

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from support.consuming import COMMIT, SUBSCRIPTION, SUSPEND, ConsumeSide, pull
-from support.sending import WALL_MS, FakeChannel, at
+from support.handlers.consuming import COMMIT, SUBSCRIPTION, SUSPEND, ConsumeSide, pull
+from support.handlers.sending import WALL_MS, FakeChannel, at
 
 from trioha.broker import pull as pull_module
 from trioha.config import BrokerConfig, BrokerRole

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from support.sending import FakeChannel
+from support.handlers.sending import FakeChannel
 
 from trioha.broker.filter import tag_filter
 from trioha.broker.pull_hold import ParkedPull, PullHold

@@ -7,9 +7,9 @@ import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.memory_store import MemoryStore
-from support.sending import BORN_HOST, STORE_HOST, FakeChannel, FakeReplicas, at
-from support.stores import batch_of
+from support.handlers.sending import BORN_HOST, STORE_HOST, FakeChannel, FakeReplicas, at
+from support.memory.store import MemoryStore
+from support.stores.small import batch_of
 
 from trioha.broker.put_message import PutOutcome, PutPipeline, remark_of
 from trioha.config import BrokerConfig, BrokerRole, FlushDiskType

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from support.consuming import ConsumeSide, request
-from support.sending import WALL_MS
+from support.handlers.consuming import ConsumeSide, request
+from support.handlers.sending import WALL_MS
 
 from trioha.broker import query as query_module
 from trioha.wire import fastjson

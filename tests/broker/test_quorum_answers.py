@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from support.memory_store import MemoryStore
-from support.sending import STORE_HOST, FakeChannel, FakeReplicas, ProduceSide, at, send_v2
-from support.stores import message
+from support.handlers.sending import STORE_HOST, FakeChannel, FakeReplicas, ProduceSide, at, send_v2
+from support.memory.store import MemoryStore
+from support.stores.small import message
 
 from trioha.broker.clients import ClientInfo, ProducerManager
 from trioha.broker.put_message import UNCONFIRMED, PutPipeline

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.events import RecordedEvents
-from support.raft_stores import (
+from support.memory.events import RecordedEvents
+from support.stores.raft import (
     ADDRESSES,
     FOUNDERS,
     LONG_AFTER_MS,
@@ -20,7 +20,7 @@ from support.raft_stores import (
     open_member,
     put,
 )
-from support.stores import batch_of, crash, dispatch_all, message, records_of
+from support.stores.small import batch_of, crash, dispatch_all, message, records_of
 
 from trioha.broker.raft_base import RaftBase
 from trioha.broker.raft_log import RaftLog

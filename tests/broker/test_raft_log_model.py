@@ -14,8 +14,8 @@ import attrs
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from support.raft_stores import ADDRESSES, FOUNDERS, LONG_AFTER_MS, member_config, open_member
-from support.stores import SEGMENT_BYTES, crash, dispatch_all, message, records_of
+from support.stores.raft import ADDRESSES, FOUNDERS, LONG_AFTER_MS, member_config, open_member
+from support.stores.small import SEGMENT_BYTES, crash, dispatch_all, message, records_of
 
 from trioha.broker.raft_log import RaftLog
 from trioha.dledger.membership import Configuration, ConfigurationTable

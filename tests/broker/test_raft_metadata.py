@@ -5,10 +5,10 @@ from pathlib import Path
 
 import attrs
 import pytest
-from support.consuming import request
-from support.raft_tables import CONFIG, Member, fold_of
-from support.sending import WALL_MS, FakeChannel, at
-from support.stores import dispatch_all
+from support.handlers.consuming import request
+from support.handlers.raft_tables import CONFIG, Member, fold_of
+from support.handlers.sending import WALL_MS, FakeChannel, at
+from support.stores.small import dispatch_all
 
 from trioha.broker.metadata_ops import OffsetsSet, QueueEnds, Snapshot, TopicPut
 from trioha.broker.put_message import UNCONFIRMED

@@ -15,8 +15,8 @@ import attrs
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.raft_tables import CONFIG, Member, fold_of
-from support.sending import WALL_MS, at
+from support.handlers.raft_tables import CONFIG, Member, fold_of
+from support.handlers.sending import WALL_MS, at
 
 from trioha.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from trioha.wire.names import RAFT_TOPICS

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.stores import message
+from support.stores.small import message
 
 from trioha.broker.raft_records import (
     CHANGES,

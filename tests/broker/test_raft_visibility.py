@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.stores import bodies, crashing, message, open_store, small_config
+from support.stores.small import bodies, crashing, message, open_store, small_config
 
 from trioha.broker.raft_visibility import RaftVisibility
 from trioha.store.interface import GetStatus

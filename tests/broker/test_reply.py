@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from support.sending import STORE_HOST, WALL_MS, FakeChannel, ProduceSide, at, send_v2
+from support.handlers.sending import STORE_HOST, WALL_MS, FakeChannel, ProduceSide, at, send_v2
 
 from trioha.broker.clients import ClientInfo
 from trioha.broker.reply import ReplyProcessor

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from support.consuming import ConsumeSide, request
-from support.sending import WALL_MS, at
+from support.handlers.consuming import ConsumeSide, request
+from support.handlers.sending import WALL_MS, at
 
 from trioha.broker.runtime_info import _day
 from trioha.remoting.channel import Instant

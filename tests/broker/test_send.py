@@ -7,7 +7,15 @@ import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.sending import BORN_HOST, STORE_HOST, WALL_MS, FakeChannel, ProduceSide, at, send_v2
+from support.handlers.sending import (
+    BORN_HOST,
+    STORE_HOST,
+    WALL_MS,
+    FakeChannel,
+    ProduceSide,
+    at,
+    send_v2,
+)
 
 from trioha.broker.send import SendProcessor
 from trioha.config import BrokerConfig, BrokerRole, FlushDiskType

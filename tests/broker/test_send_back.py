@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from support.sending import BORN_HOST, STORE_HOST, WALL_MS, ProduceSide, at, send_v2
+from support.handlers.sending import BORN_HOST, STORE_HOST, WALL_MS, ProduceSide, at, send_v2
 
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import CommandError, RemoteProtocolError

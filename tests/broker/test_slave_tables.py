@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support.consuming import ConsumeSide, request
+from support.handlers.consuming import ConsumeSide, request
 
 from trioha.broker.slave_tables import SlaveTables
 from trioha.config import BrokerConfig, BrokerRole

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from support.events import RecordedEvents
+from support.memory.events import RecordedEvents
 
 from trioha.broker.topics import TopicTable, initial_topics
 from trioha.config import BrokerConfig

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.processes import REPO
+from support.processes.rig import REPO
 
 PROPERTY = """
 from hypothesis import given, strategies as st
-from support.hypothesis_seed import seed_of
-from support.sizes import drawn_seeds
+from support.suite.hypothesis_seed import seed_of
+from support.suite.sizes import drawn_seeds
 
 @given(st.lists(st.integers(), min_size=9))
 def test_numbers(numbers):
@@ -28,7 +28,7 @@ def test_seed(request):
 def run(folder: Path, *options: str, commit: str) -> tuple[list[str], str]:
     """What a run with the hooks drew, and everything that it printed."""
     (folder / "conftest.py").write_text(
-        "from support.hypothesis_seed import pytest_configure, pytest_terminal_summary\n"
+        "from support.suite.hypothesis_seed import pytest_configure, pytest_terminal_summary\n"
     )
     (folder / "test_property.py").write_text(PROPERTY)
     done = subprocess.run(

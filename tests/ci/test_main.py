@@ -10,7 +10,7 @@ from gate import __main__ as program
 from gate import plan, prepare, steps
 from gate.plan import Script, Step
 from gate.running import CommandFailed, environment
-from support.processes import REPO
+from support.processes.rig import REPO
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,9 @@ def test_a_test_that_fails_fails_the_gate_and_is_counted_once(
     plan_of(
         monkeypatch,
         "gate",
-        plan.Tests("real", "two tests", 60, "not slow", (f"{tmp_path}", "-p", "support.skips")),
+        plan.Tests(
+            "real", "two tests", 60, "not slow", (f"{tmp_path}", "-p", "support.suite.skips")
+        ),
     )
     monkeypatch.setattr(steps, "environment", with_tests_on_the_path)
     assert program.main([]) == 1

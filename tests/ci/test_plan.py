@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gate import plan
-from support.processes import REPO
+from support.processes.rig import REPO
 
 TESTS = REPO / "tests"
 _REAL = re.compile(r"mark\.(slow|interop)\b")

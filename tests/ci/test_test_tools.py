@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from support import sizes
-from support.processes import REPO
+from support.processes.rig import REPO
+from support.suite import sizes
 
 pytest_plugins = ["pytester"]
 
@@ -18,7 +18,7 @@ Say = Callable[..., str]
 
 SKIPS = """
 import pytest
-from support.skips import skip_unless
+from support.suite.skips import skip_unless
 
 def test_asks():
     skip_unless(False, "no moon here")
@@ -50,14 +50,16 @@ def test_needs_a_module():
 def say(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Say:
     """Run a file of tests with one of our plugins; returns what pytest printed."""
 
-    def run(text: str, *options: str, plugin: str = "support.skips", is_ci: bool = False) -> str:
+    def run(
+        text: str, *options: str, plugin: str = "support.suite.skips", is_ci: bool = False
+    ) -> str:
         monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
         monkeypatch.setenv("CI", "1" if is_ci else "")
         monkeypatch.setenv("PYTHONPATH", str(REPO / "tests"))
         pytester.makepyfile(test_it=text)
         words = ("-q", "-ra", "-p", plugin, "-p", "no:warnings", *options, "test_it.py")
         # A time limit within a time limit: in a process of its own.
-        apart = plugin == "support.timeouts"
+        apart = plugin == "support.suite.timeouts"
         runner = pytester.runpytest_subprocess if apart else pytester.runpytest_inprocess
         return str(runner(*words).stdout)
 
@@ -67,14 +69,14 @@ def say(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Say:
 def test_on_a_laptop_skips_are_listed(say: Say) -> None:
     said = say(SKIPS)
     assert "5 skipped, 1 xfailed" in said
-    assert "test_it.py:4: support.skips.Unavailable: no moon here" in said
+    assert "test_it.py:4: support.suite.skips.Unavailable: no moon here" in said
 
 
 def test_in_the_gate_every_skip_is_a_failure(say: Say) -> None:
     said = say(SKIPS, is_ci=True)
     assert "4 failed, 2 errors" in said
-    assert said.count("the gate allows no skip here (see support.skips): no moon here") >= 2
-    assert "skipped by another way than support.skips.skip_unless: " in said
+    assert said.count("the gate allows no skip here (see support.suite.skips): no moon here") >= 2
+    assert "skipped by another way than support.suite.skips.skip_unless: " in said
 
 
 def test_an_allowed_skip_is_one(say: Say) -> None:
@@ -89,7 +91,7 @@ def test_an_allowed_skip_has_to_be_ours(say: Say) -> None:
 
 
 def test_a_module_that_skips_itself_fails_in_the_gate(say: Say) -> None:
-    text = 'from support.skips import skip_unless\nskip_unless(False, "no moon")\n'
+    text = 'from support.suite.skips import skip_unless\nskip_unless(False, "no moon")\n'
     assert "1 skipped" in say(text)
     said = say(text, is_ci=True)
     assert "1 error" in said
@@ -131,7 +133,7 @@ def test_hangs():
 
 
 def test_a_test_that_hangs_shows_the_tree_of_its_tasks(say: Say) -> None:
-    said = say(TRIO_HANGS, "--timeout=1", plugin="support.timeouts")
+    said = say(TRIO_HANGS, "--timeout=1", plugin="support.suite.timeouts")
     assert "1 failed, 1 passed" in said
     assert "FAILED test_it.py::test_hangs - Failed: no end within 1 s (pytest-timeout)" in said
     assert "unwound" in said
@@ -142,7 +144,7 @@ def test_a_test_that_hangs_shows_the_tree_of_its_tasks(say: Say) -> None:
 
 
 def test_a_test_that_hangs_on_asyncio_shows_its_tasks_too(say: Say) -> None:
-    said = say(ASYNCIO_HANGS, "--timeout=1", plugin="support.timeouts")
+    said = say(ASYNCIO_HANGS, "--timeout=1", plugin="support.suite.timeouts")
     assert "1 failed" in said
     assert "-- asyncio's tasks" in said
     assert "in nap" in said
@@ -157,7 +159,9 @@ def test_the_tier_is_the_gate_unless_a_release_is_asked_for() -> None:
 
 
 def test_the_gates_sizes_are_those_that_fit_its_time() -> None:
-    program = "from support.sizes import *; print(RAFT_SEEDS, MEMBER_SEEDS, len(PLANNED_STEPS))"
+    program = (
+        "from support.suite.sizes import *; print(RAFT_SEEDS, MEMBER_SEEDS, len(PLANNED_STEPS))"
+    )
     found = {}
     for tier in ("gate", "release"):
         done = subprocess.run(

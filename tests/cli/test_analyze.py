@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.big_store import BEGIN_MS, SMALL_QUEUE_FILE_BYTES, write_big_store
-from support.journals import Diary
-from support.skips import importable, skip_unless
+from support.stores.big import BEGIN_MS, SMALL_QUEUE_FILE_BYTES, write_big_store
+from support.stores.journals import Diary
+from support.suite.skips import importable, skip_unless
 
 from trioha.analysis.results import Finding, Report
 from trioha.cli import run

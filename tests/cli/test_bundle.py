@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.cluster import Cluster
-from support.processes import Processes, running_processes
-from support.status import run_trioha, wait_in_sync
+from support.clusters.pair import Cluster
+from support.processes.rig import Processes, running_processes
+from support.processes.status import run_trioha, wait_in_sync
 
 from trioha.journal_file import JournalFile
 from trioha.watch.recording import open_recording

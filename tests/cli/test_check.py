@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from support.cluster import Cluster
-from support.processes import Processes, running_processes
-from support.raw_answers import RawCluster
-from support.status import Outcome, run_trioha, wait_in_sync, wait_until
+from support.clusters.pair import Cluster
+from support.fakes.raw_answers import RawCluster
+from support.processes.rig import Processes, running_processes
+from support.processes.status import Outcome, run_trioha, wait_in_sync, wait_until
 
 from trioha.cli import check, cli
 from trioha.cli.check_line import CRITICAL, OK, UNKNOWN, WARNING

@@ -7,9 +7,9 @@ import json
 import click
 import pytest
 import trio
-from support.client_messages import received
-from support.fake_cluster import FakeCluster
-from support.virtual_time import run_on_virtual_time
+from support.fakes.client_messages import received
+from support.fakes.cluster import FakeCluster
+from support.memory.clock import run_on_virtual_time
 
 from trioha.cli import run
 from trioha.cli.consume import Progress, json_line, parse_begin, print_messages, text_line

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import trio
 from click.testing import CliRunner, Result
-from support.failover_set import BROKER, NAMESRV, FakeSet, Fault
+from support.nodes.failover_set import BROKER, NAMESRV, FakeSet, Fault
 
 from trioha.cli import cli
 from trioha.cli import failover as command

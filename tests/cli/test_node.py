@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.cluster import Cluster
-from support.processes import REPO, Process, Processes, running_processes
-from support.status import run_trioha
+from support.clusters.pair import Cluster
+from support.processes.rig import REPO, Process, Processes, running_processes
+from support.processes.status import run_trioha
 
 from trioha.cli.node import tree_lines
 

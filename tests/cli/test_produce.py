@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import trio
-from support.fake_cluster import Answer, FakeCluster
-from support.virtual_time import run_on_virtual_time
+from support.fakes.cluster import Answer, FakeCluster
+from support.memory.clock import run_on_virtual_time
 
 from trioha.cli import run
 from trioha.cli.produce import ProduceOptions, Tally, send_all

@@ -11,8 +11,8 @@ import msgpack
 import pytest
 import trio
 from click.testing import CliRunner, Result
-from support.raft_status import GROUP, MEMBERS, RawGroup, address_of, raft_status
-from support.raw_answers import NAMESRV, RawCluster
+from support.fakes.raft_status import GROUP, MEMBERS, RawGroup, address_of, raft_status
+from support.fakes.raw_answers import NAMESRV, RawCluster
 
 from trioha.cli import cli
 from trioha.cli import raft_change as command

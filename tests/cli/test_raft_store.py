@@ -11,7 +11,7 @@ import attrs
 import pytest
 import trio
 from click.testing import CliRunner, Result
-from support.live_set import NAME, SUCCESS, Broker, LiveSet, live_set
+from support.nodes.live_set import NAME, SUCCESS, Broker, LiveSet, live_set
 
 from trioha.cli import cli
 from trioha.config import BrokerRole

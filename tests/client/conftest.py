@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import trio
-from support.fake_cluster import FakeBroker, FakeCluster
+from support.fakes.cluster import FakeBroker, FakeCluster
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgpack
 import pytest
-from support.client_messages import record
-from support.fake_cluster import FakeBroker, FakeCluster
-from support.virtual_time import run_on_virtual_time
+from support.fakes.client_messages import record
+from support.fakes.cluster import FakeBroker, FakeCluster
+from support.memory.clock import run_on_virtual_time
 
 from trioha.client import MessageQueue, NoRoute, open_admin
 from trioha.errors import CommandError, RemoteProtocolError, TriohaError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 
 import pytest
-from support.client_messages import QUEUE, received, record
+from support.fakes.client_messages import QUEUE, received, record
 
 from trioha.client.decode import received_messages
 from trioha.client.message import MessageQueue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.client_messages import received
+from support.fakes.client_messages import received
 
 from trioha.client.message import MessageQueue, ReceivedMessage
 from trioha.client.process_queue import FlowLimits, ProcessQueue

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import trio
-from support.fake_cluster import FakeBroker, FakeCluster, Script
-from support.virtual_time import run_on_virtual_time
+from support.fakes.cluster import FakeBroker, FakeCluster, Script
+from support.memory.clock import run_on_virtual_time
 
 from trioha.client import (
     Message,

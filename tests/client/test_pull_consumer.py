@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import trio
-from support.fake_cluster import FakeBroker, FakeCluster
-from support.virtual_time import run_on_virtual_time
+from support.fakes.cluster import FakeBroker, FakeCluster
+from support.memory.clock import run_on_virtual_time
 
 from trioha.client import MessageQueue, NoRoute, PullStatus, open_pull_consumer
 from trioha.errors import CommandError

@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.lowlevel
 import trio.testing
-from support.fake_cluster import QUEUES, FakeBroker, FakeCluster
-from support.virtual_time import run_on_virtual_time
+from support.fakes.cluster import QUEUES, FakeBroker, FakeCluster
+from support.memory.clock import run_on_virtual_time
 
 from trioha.client import (
     ConsumeFrom,

@@ -8,8 +8,8 @@ from typing import get_args
 
 import pytest
 import trio
-from support.cluster import SMALL_FILES, Cluster, Make
-from support.processes import running_processes
+from support.clusters.pair import SMALL_FILES, Cluster, Make
+from support.processes.rig import running_processes
 
 from trioha.client import (
     ConsumeFrom,

@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from support.raw_answers import RawCluster
+from support.fakes.raw_answers import RawCluster
 
 from trioha.client.recorder import RecordingFile, RecordOptions, earlier_file, record
 from trioha.errors import TriohaError

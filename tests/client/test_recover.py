@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 import pytest
-from support.stores import SEGMENT_BYTES, crashing, message, open_store, small_config
+from support.stores.small import SEGMENT_BYTES, crashing, message, open_store, small_config
 
 from trioha.client import Message, MessageQueue, NoRoute, SendRefused, SendResult, SendStatus
 from trioha.client.recover import RECOVERED, Fate, Tally, count_messages, recover

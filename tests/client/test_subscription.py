@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.client_messages import received
+from support.fakes.client_messages import received
 
 from trioha.client.subscription import Subscription
 

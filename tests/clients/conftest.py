@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from support.admin import create_topic
-from support.clients import Clients
-from support.cluster import SMALL_FILES, Cluster, Make
-from support.processes import Processes, running_processes
+from support.clusters.pair import SMALL_FILES, Cluster, Make
+from support.peers.clients import Clients
+from support.processes.admin import create_topic
+from support.processes.rig import Processes, running_processes
 
 # A retry waits for level 3: a second or two of it instead of ten.
 QUICK_LEVELS = "1s 2s 2s 3s 4s 5s 6s 7s 8s 9s 10s 20s 30s 1m 2m 3m 1h 2h"

@@ -3,9 +3,9 @@
     cpp_driver.py produce NAMESRV GROUP OPTIONS-JSON
     cpp_driver.py consume NAMESRV GROUP OPTIONS-JSON
 
-Commands come on stdin, events leave on stdout, one JSON object per line; `support.clients` is the
-other end. Runs alone in its process, since the library's threads crash at interpreter exit now and
-then: the process leaves by `os._exit`. It imports nothing of trioha.
+Commands come on stdin, events leave on stdout, one JSON object per line; `support.peers.clients` is
+the other end. Runs alone in its process, since the library's threads crash at interpreter exit now
+and then: the process leaves by `os._exit`. It imports nothing of trioha.
 """
 
 from __future__ import annotations

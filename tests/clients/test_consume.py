@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from support.clients import KINDS, Clients, Kind, StockConsumer, StockProducer
-from support.cluster import Cluster
+from support.clusters.pair import Cluster
+from support.peers.clients import KINDS, Clients, Kind, StockConsumer, StockProducer
 
 # ali-ons rebalances every 5 s here, the C++ client when told (code 40) or every 20 s.
 REBALANCE_S = 45.0

@@ -6,11 +6,11 @@ import signal
 import time
 
 import pytest
-from support.admin import create_topic, wait_for_progress
-from support.clients import KINDS, Clients, SendFailed, StockProducer
-from support.cluster import Cluster, Make
-from support.commitlog import wait_for_equal_logs
-from support.skips import skip_unless
+from support.clusters.pair import Cluster, Make
+from support.histories.commitlog import wait_for_equal_logs
+from support.peers.clients import KINDS, Clients, SendFailed, StockProducer
+from support.processes.admin import create_topic, wait_for_progress
+from support.suite.skips import skip_unless
 
 # The C++ client polls routes every 30 s and finds the slave only then.
 CARRY_ON_S = 75.0

@@ -7,8 +7,8 @@ import hashlib
 import random
 
 import pytest
-from support.clients import KINDS, Clients, Kind, Received, SendFailed
-from support.cluster import Cluster
+from support.clusters.pair import Cluster
+from support.peers.clients import KINDS, Clients, Kind, Received, SendFailed
 
 MIB = 1024 * 1024
 MESSAGE_BYTES_MAX = 4 * MIB

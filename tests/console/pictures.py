@@ -10,10 +10,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from support.browser import render
-from support.console_drill import Drill, live_through, open_drill, read_again
-from support.processes import REPO, running_processes
-from support.terminal import Terminal, open_terminal
+from support.processes.rig import REPO, running_processes
+from support.screens.browser import render
+from support.screens.console_drill import Drill, live_through, open_drill, read_again
+from support.screens.terminal import Terminal, open_terminal
 
 DOCS = REPO / "docs"
 PICTURES = DOCS / "pictures"

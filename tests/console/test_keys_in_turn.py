@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from support.raw_answers import RawCluster
-from support.raw_topics import add_topics
-from support.screens import LARGE, Console, open_console
+from support.fakes.raw_answers import RawCluster
+from support.fakes.raw_topics import add_topics
+from support.screens.screens import LARGE, Console, open_console
 from textual import events
 from textual.widgets import Input
 from trioha_console.screens.node import NodeScreen

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
-from support.raw_answers import RawCluster
-from support.raw_topics import add_topics
-from support.screens import LARGE, SMALL, Console, check_snapshot, open_console
+from support.fakes.raw_answers import RawCluster
+from support.fakes.raw_topics import add_topics
+from support.screens.screens import LARGE, SMALL, Console, check_snapshot, open_console
 from trioha_console.app import VIEWS
 from trioha_console.commands import COMMANDS
 from trioha_console.layout import Layout, load_layout

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from support.raw_answers import RawCluster
-from support.screens import LARGE, SMALL, check_snapshot, screen_text
+from support.fakes.raw_answers import RawCluster
+from support.screens.screens import LARGE, SMALL, check_snapshot, screen_text
 from trioha_console.app import ConsoleApp
 from trioha_console.jump import parse_jump
 from trioha_console.replay_source import ReplaySource

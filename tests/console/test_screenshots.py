@@ -5,7 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-from support.raw_answers import RawCluster
+from support.fakes.raw_answers import RawCluster
 from trioha_console.app import VIEWS
 from trioha_console.screenshots import screenshots
 

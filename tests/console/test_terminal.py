@@ -1,4 +1,4 @@
-"""The console in a real terminal before a real cluster; see `support.console_drill`."""
+"""The console in a real terminal before a real cluster; see `support.screens.console_drill`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.console_drill import check_restored, live_through, open_drill, read_again
-from support.processes import REPO, running_processes
-from support.terminal import open_terminal
+from support.processes.rig import REPO, running_processes
+from support.screens.console_drill import check_restored, live_through, open_drill, read_again
+from support.screens.terminal import open_terminal
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ import itertools
 import attrs
 import msgpack
 import pytest
-from support.failover_set import FakeSet, Fault
+from support.nodes.failover_set import FakeSet, Fault
 
 from trioha.failover.engine import TICKET_MS, dry_run
 from trioha.failover.outcome import Result, Step

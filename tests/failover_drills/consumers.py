@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from support.admin import consumer_offset
+from support.processes.admin import consumer_offset
 
 PERIOD_S = 0.05
 

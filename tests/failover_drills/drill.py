@@ -21,14 +21,14 @@ from typing import Any
 import attrs
 from failover_drills.consumers import OffsetWatch
 from failover_drills.replica_set import ReplicaSet, Switch
-from support.admin import create_topic
-from support.clients import Clients, StockConsumer
-from support.drawn_seed import drawn_seed
-from support.history import stored_messages
-from support.load import Place
-from support.processes import Processes, running_processes
-from support.senders import OwnSender, Sender, StockSender
-from support.status import check_sound
+from support.histories.history import stored_messages
+from support.histories.load import Place
+from support.histories.senders import OwnSender, Sender, StockSender
+from support.peers.clients import Clients, StockConsumer
+from support.processes.admin import create_topic
+from support.processes.rig import Processes, running_processes
+from support.processes.status import check_sound
+from support.suite.drawn_seed import drawn_seed
 
 TOPIC = "drill"
 QUEUES = 4

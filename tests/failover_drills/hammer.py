@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.admin import receive_frame
+from support.processes.admin import receive_frame
 
 from trioha.client.message import Message, MessageQueue
 from trioha.client.send_header import send_command

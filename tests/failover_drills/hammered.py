@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import attrs
-from support.processes import REPO, Process, Processes
+from support.processes.rig import REPO, Process, Processes
 
 from trioha.wire.codes import ResponseCode
 

@@ -14,9 +14,9 @@ import pytest
 import trio
 from failover_drills.drill import check_log
 from failover_drills.replica_set import BROKER, ReplicaSet
-from support.processes import Node, ProcessFailed
-from support.senders import OwnSender
-from support.status import check_sound, wait_until
+from support.histories.senders import OwnSender
+from support.processes.rig import Node, ProcessFailed
+from support.processes.status import check_sound, wait_until
 
 import trioha.failover.engine as engine
 from trioha.client.cluster import ClusterConfig, open_cluster

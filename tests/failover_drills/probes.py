@@ -21,10 +21,10 @@ from typing import Any
 
 import attrs
 import msgpack
-from support.admin import receive_frame
-from support.load import STORED
-from support.processes import Node
-from support.senders import Attempt, body_of
+from support.histories.load import STORED
+from support.histories.senders import Attempt, body_of
+from support.processes.admin import receive_frame
+from support.processes.rig import Node
 
 from trioha.client.message import Message, MessageQueue
 from trioha.client.send_header import send_command

@@ -9,9 +9,9 @@ from typing import Any
 
 import attrs
 from failover_drills.traps import make_strikable
-from support.namespaces import Net, listen_at
-from support.processes import Node, Processes, trioha_broker, trioha_namesrv
-from support.status import Outcome, node_status, run_trioha, wait_until
+from support.processes.namespaces import Net, listen_at
+from support.processes.rig import Node, Processes, trioha_broker, trioha_namesrv
+from support.processes.status import Outcome, node_status, run_trioha, wait_until
 
 BROKER = "broker-a"
 SETTINGS: Mapping[str, object] = {

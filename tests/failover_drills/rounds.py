@@ -29,12 +29,12 @@ from failover_drills.replica_set import SETTINGS
 from failover_drills.strikable_steps import MASTER_STEPS, OTHER_STEPS, TARGET_STEPS
 from failover_drills.traps import Trap
 from failover_drills.watched_set import TOPIC, WatchedSet
-from support.admin import wait_for_route
-from support.clients import Clients, StockConsumer
-from support.load import NAME_COLUMNS
-from support.namespaces import Net, open_net
-from support.processes import Node, Processes, ProcessFailed, running_processes
-from support.senders import Sender, StockSender
+from support.histories.load import NAME_COLUMNS
+from support.histories.senders import Sender, StockSender
+from support.peers.clients import Clients, StockConsumer
+from support.processes.admin import wait_for_route
+from support.processes.namespaces import Net, open_net
+from support.processes.rig import Node, Processes, ProcessFailed, running_processes
 
 from trioha.failover.outcome import Result
 

@@ -16,9 +16,9 @@ from failover_drills.interrupted import (
     stop_process,
 )
 from failover_drills.replica_set import ReplicaSet
-from support.admin import create_topic
-from support.processes import Processes
-from support.sizes import FORCED_STEPS, PLANNED_STEPS
+from support.processes.admin import create_topic
+from support.processes.rig import Processes
+from support.suite.sizes import FORCED_STEPS, PLANNED_STEPS
 
 from trioha.failover.outcome import Result
 

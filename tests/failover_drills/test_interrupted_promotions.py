@@ -15,9 +15,9 @@ from failover_drills.interrupted import continue_process, stop_process
 from failover_drills.replica_set import ReplicaSet
 from failover_drills.traps import Trap
 from failover_drills.watched_set import WHOLE_S, WatchedSet
-from support.namespaces import Net, open_net
-from support.processes import Node, Processes
-from support.status import journal, wait_until
+from support.processes.namespaces import Net, open_net
+from support.processes.rig import Node, Processes
+from support.processes.status import journal, wait_until
 
 pytestmark = pytest.mark.slow
 UNKNOWN = 5

@@ -13,9 +13,9 @@ from pathlib import Path
 import attrs
 import pytest
 from failover_drills.replica_set import BROKER, SETTINGS, ReplicaSet
-from support.admin import create_topic, request
-from support.processes import Node, Processes, trioha_broker, trioha_namesrv
-from support.status import check_sound, journal, node_status, run_trioha, start_and_fail
+from support.processes.admin import create_topic, request
+from support.processes.rig import Node, Processes, trioha_broker, trioha_namesrv
+from support.processes.status import check_sound, journal, node_status, run_trioha, start_and_fail
 
 from trioha.store.inspect import iter_records
 from trioha.wire.codes import RequestCode, ResponseCode

@@ -15,9 +15,9 @@ from failover_drills.interrupted import (
     stop_process,
 )
 from failover_drills.replica_set import BROKER, ReplicaSet
-from support.admin import create_topic, request
-from support.processes import Processes
-from support.status import wait_until
+from support.processes.admin import create_topic, request
+from support.processes.rig import Processes
+from support.processes.status import wait_until
 
 from trioha.failover.outcome import Result
 from trioha.wire.codes import RequestCode

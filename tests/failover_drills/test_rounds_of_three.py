@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from failover_drills.rounds import run_many
-from support.drawn_seed import drawn_seed
-from support.sizes import ROUNDS_OF_THREE
+from support.suite.drawn_seed import drawn_seed
+from support.suite.sizes import ROUNDS_OF_THREE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60 + 30 * ROUNDS_OF_THREE)]
 

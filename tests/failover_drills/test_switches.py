@@ -11,8 +11,8 @@ import json
 
 import pytest
 from failover_drills.drill import Drill, run_rounds
-from support.processes import Processes
-from support.sizes import SWITCHES, SWITCHES_OF_THREE
+from support.processes.rig import Processes
+from support.suite.sizes import SWITCHES, SWITCHES_OF_THREE
 
 pytestmark = pytest.mark.slow
 

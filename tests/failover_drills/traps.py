@@ -10,8 +10,8 @@ from pathlib import Path
 
 import attrs
 from failover_drills.strikable_steps import STRUCK_SUFFIX
-from support.processes import Node
-from support.status import wait_until
+from support.processes.rig import Node
+from support.processes.status import wait_until
 
 STRUCK_S = 30.0
 

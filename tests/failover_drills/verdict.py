@@ -21,10 +21,10 @@ from pathlib import Path
 
 import attrs
 from failover_drills.probes import Asked, Commit, Told
-from support.history import stored_messages
-from support.load import Place
-from support.processes import Node
-from support.senders import Attempt
+from support.histories.history import stored_messages
+from support.histories.load import Place
+from support.histories.senders import Attempt
+from support.processes.rig import Node
 
 from trioha.ha.epochs import EpochHistory
 from trioha.ha.mastership import FILE_NAME, kept_history

@@ -10,11 +10,11 @@ from failover_drills.interrupted import continue_process, start_again
 from failover_drills.probes import Probes
 from failover_drills.replica_set import SETTINGS, ReplicaSet, Switch
 from failover_drills.verdict import Verdict, judge
-from support.admin import create_topic
-from support.namespaces import Net
-from support.processes import Node, Processes
-from support.senders import Attempt, OwnSender, Sender
-from support.status import check_sound, node_status, wait_until
+from support.histories.senders import Attempt, OwnSender, Sender
+from support.processes.admin import create_topic
+from support.processes.namespaces import Net
+from support.processes.rig import Node, Processes
+from support.processes.status import check_sound, node_status, wait_until
 
 TOPIC = "drill"
 QUEUES = 4

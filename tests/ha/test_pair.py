@@ -10,8 +10,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.events import RecordedEvents
-from support.memory_log import MemoryLog
+from support.memory.events import RecordedEvents
+from support.memory.log import MemoryLog
 
 from trioha.ha import auth
 from trioha.ha.events import NEED_DATA, LogTransferred

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.events import RecordedEvents
+from support.memory.events import RecordedEvents
 
 from trioha.ha.replicas import (
     HOSTS_KEPT,

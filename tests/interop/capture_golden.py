@@ -27,12 +27,12 @@ import attrs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.admin import create_topic, wait_for_route
-from support.capture import Chunk, RecordingProxy, recording
-from support.clients import Clients, Kind, StockProducer
-from support.commitlog import wait_for_equal_logs
-from support.java import dledger_settings, java_broker, java_namesrv, mqadmin
-from support.processes import REPO, Node, Processes, free_ports, running_processes
+from support.histories.commitlog import wait_for_equal_logs
+from support.peers.capture import Chunk, RecordingProxy, recording
+from support.peers.clients import Clients, Kind, StockProducer
+from support.peers.java import dledger_settings, java_broker, java_namesrv, mqadmin
+from support.processes.admin import create_topic, wait_for_route
+from support.processes.rig import REPO, Node, Processes, free_ports, running_processes
 
 from trioha.wire.codes import LanguageCode, RequestCode
 from trioha.wire.remoting_command import RemotingCommand, decode_frame

@@ -7,11 +7,11 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from support.clients import Clients, StockProducer
-from support.cluster import Make
-from support.java_tools import JavaReader, MqAdmin, java_reader, mq_admin
-from support.meeting import BOTH, Meeting, start_meeting
-from support.processes import Processes, running_processes
+from support.clusters.meeting import BOTH, Meeting, start_meeting
+from support.clusters.pair import Make
+from support.peers.clients import Clients, StockProducer
+from support.peers.java_tools import JavaReader, MqAdmin, java_reader, mq_admin
+from support.processes.rig import Processes, running_processes
 
 REGISTRIES = pytest.StashKey[list[Processes]]()
 # Tests that share the meeting stay in one process when pytest-xdist runs several.

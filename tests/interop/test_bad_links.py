@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.admin import put_topic, wait_for_route
-from support.capture import RecordingProxy, recording
-from support.clients import Clients
-from support.cluster import SMALL_FILES, Make
-from support.commitlog import end_of_log, wait_for_equal_logs
-from support.java import java_broker
-from support.processes import Node, Processes, trioha_broker, trioha_command, trioha_namesrv
-from support.status import wait_for_event
+from support.clusters.pair import SMALL_FILES, Make
+from support.histories.commitlog import end_of_log, wait_for_equal_logs
+from support.peers.capture import RecordingProxy, recording
+from support.peers.clients import Clients
+from support.peers.java import java_broker
+from support.processes.admin import put_topic, wait_for_route
+from support.processes.rig import Node, Processes, trioha_broker, trioha_command, trioha_namesrv
+from support.processes.status import wait_for_event
 
 from trioha.cli.output import size_in_words
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from support.admin import create_topic, wait_for_progress
-from support.clients import Clients
-from support.cluster import Cluster
-from support.processes import Processes
+from support.clusters.pair import Cluster
+from support.peers.clients import Clients
+from support.processes.admin import create_topic, wait_for_progress
+from support.processes.rig import Processes
 
 SHARDS = 3
 PER_SHARD = 8

@@ -9,12 +9,12 @@ from typing import Any
 
 import attrs
 import pytest
-from support.clients import Clients, Received, SendFailed, StockConsumer, StockProducer
-from support.cluster import Make
-from support.java_tools import QUICK_CONSUMER, JavaReader
-from support.meeting import BOTH, NAMES, Meeting
+from support.clusters.meeting import BOTH, NAMES, Meeting
+from support.clusters.pair import Make
+from support.peers.clients import Clients, Received, SendFailed, StockConsumer, StockProducer
+from support.peers.java_tools import QUICK_CONSUMER, JavaReader
 
-# Retries come after the broker's level 3, see support/meeting.py.
+# Retries come after the broker's level 3, see support/clusters/meeting.py.
 RETRY_DELAY_S = 2.0
 RETRIED_S = 60.0
 SHARDS = 3

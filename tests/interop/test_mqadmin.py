@@ -12,11 +12,11 @@ from pathlib import Path
 
 import attrs
 import pytest
-from support.admin import wait_for_progress
-from support.clients import Clients, Sent, StockConsumer, StockProducer
-from support.cluster import Make
-from support.java_tools import QUICK_CONSUMER, MqAdmin, eventually, fields, table
-from support.meeting import BOTH, NAMES, Meeting
+from support.clusters.meeting import BOTH, NAMES, Meeting
+from support.clusters.pair import Make
+from support.peers.clients import Clients, Sent, StockConsumer, StockProducer
+from support.peers.java_tools import QUICK_CONSUMER, MqAdmin, eventually, fields, table
+from support.processes.admin import wait_for_progress
 
 TOPIC = "mqadmin"
 QUEUES = 4

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from support.cluster import SMALL_FILES, Cluster
-from support.processes import REPO, Node, Process, Processes, free_ports, raft_member
-from support.skips import unavailable
-from support.status import node_status, wait_until
+from support.clusters.pair import SMALL_FILES, Cluster
+from support.processes.rig import REPO, Node, Process, Processes, free_ports, raft_member
+from support.processes.status import node_status, wait_until
+from support.suite.skips import unavailable
 
 WITHIN_S = 30.0
 _MONITORING = REPO / "docs" / "monitoring"

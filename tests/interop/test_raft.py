@@ -12,14 +12,14 @@ from typing import Any
 
 import attrs
 import pytest
-from support.admin import put_topic, wait_for_progress
-from support.clients import Clients, Kind, SendFailed, StockConsumer, StockProducer
-from support.cluster import SMALL_FILES, Make
-from support.java import java_namesrv
-from support.java_tools import QUICK_CONSUMER, MqAdmin, eventually, fields, mq_admin, table
-from support.meeting import wait_for_brokers
-from support.processes import Node, Processes, trioha_broker, trioha_namesrv
-from support.raft_group import RaftGroup, raft_group
+from support.clusters.meeting import wait_for_brokers
+from support.clusters.pair import SMALL_FILES, Make
+from support.clusters.raft_group import RaftGroup, raft_group
+from support.peers.clients import Clients, Kind, SendFailed, StockConsumer, StockProducer
+from support.peers.java import java_namesrv
+from support.peers.java_tools import QUICK_CONSUMER, MqAdmin, eventually, fields, mq_admin, table
+from support.processes.admin import put_topic, wait_for_progress
+from support.processes.rig import Node, Processes, trioha_broker, trioha_namesrv
 
 GROUP, PAIR = "broker-raft", "broker-pair"
 CLUSTER = "DefaultCluster"

@@ -7,14 +7,14 @@ import time
 
 import attrs
 import pytest
-from support.admin import put_topic, wait_for_progress
-from support.clients import Clients, SendFailed, StockConsumer, StockProducer
-from support.cluster import SMALL_FILES
-from support.commitlog import wait_for_equal_logs
-from support.java import java_broker
-from support.java_tools import QUICK_CONSUMER
-from support.meeting import BOTH, wait_for_brokers
-from support.processes import Node, Processes, trioha_broker, trioha_namesrv
+from support.clusters.meeting import BOTH, wait_for_brokers
+from support.clusters.pair import SMALL_FILES
+from support.histories.commitlog import wait_for_equal_logs
+from support.peers.clients import Clients, SendFailed, StockConsumer, StockProducer
+from support.peers.java import java_broker
+from support.peers.java_tools import QUICK_CONSUMER
+from support.processes.admin import put_topic, wait_for_progress
+from support.processes.rig import Node, Processes, trioha_broker, trioha_namesrv
 
 TOPIC = "T"
 QUEUES = 4

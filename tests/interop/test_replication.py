@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
-from support.admin import create_topic
-from support.capture import RecordingProxy, recording
-from support.clients import Clients, SendFailed, StockProducer
-from support.cluster import Cluster, Make
-from support.commitlog import end_of_log, first_difference, wait_for_equal_logs
-from support.processes import Processes
+from support.clusters.pair import Cluster, Make
+from support.histories.commitlog import end_of_log, first_difference, wait_for_equal_logs
+from support.peers.capture import RecordingProxy, recording
+from support.peers.clients import Clients, SendFailed, StockProducer
+from support.processes.admin import create_topic
+from support.processes.rig import Processes
 
 # Small enough that a few large messages roll it.
 SEGMENT_BYTES = 8 * 1024 * 1024

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.admin import Fields, create_topic, request
-from support.clients import Clients
-from support.java import SMALL_STORE, java_broker, java_namesrv
-from support.processes import Processes
-from support.stores import (
+from support.peers.clients import Clients
+from support.peers.java import SMALL_STORE, java_broker, java_namesrv
+from support.processes.admin import Fields, create_topic, request
+from support.processes.rig import Processes
+from support.stores.small import (
     crash,
     dispatch_all,
     message,

@@ -10,13 +10,13 @@ import time
 from collections.abc import Mapping
 
 import pytest
-from support.admin import put_topic, wait_for_progress
-from support.clients import Clients, Received, StockProducer
-from support.cluster import Make
-from support.java import java_broker
-from support.java_tools import QUICK_CONSUMER, JavaReader
-from support.meeting import QUICK_LEVELS, Meeting, wait_for_brokers
-from support.processes import Node, Processes, free_ports, trioha_broker
+from support.clusters.meeting import QUICK_LEVELS, Meeting, wait_for_brokers
+from support.clusters.pair import Make
+from support.peers.clients import Clients, Received, StockProducer
+from support.peers.java import java_broker
+from support.peers.java_tools import QUICK_CONSUMER, JavaReader
+from support.processes.admin import put_topic, wait_for_progress
+from support.processes.rig import Node, Processes, free_ports, trioha_broker
 
 from trioha.store.inspect import verify_store
 

@@ -7,9 +7,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from support.cluster import Cluster, Make
-from support.processes import Processes
-from support.status import run_trioha, wait_until
+from support.clusters.pair import Cluster, Make
+from support.processes.rig import Processes
+from support.processes.status import run_trioha, wait_until
 
 from trioha.watch.recording import open_recording
 from trioha.watch.snapshot import ClusterSnapshot

@@ -4,8 +4,7 @@ from zlib import crc32
 
 import attrs
 import pytest
-from support.events import RecordedEvents
-from support.namesrv import (
+from support.handlers.namesrv import (
     MASTER,
     SLAVE,
     broker_fields,
@@ -13,7 +12,8 @@ from support.namesrv import (
     route_request,
     topics,
 )
-from support.sending import FakeChannel
+from support.handlers.sending import FakeChannel
+from support.memory.events import RecordedEvents
 
 from trioha.config import NamesrvConfig
 from trioha.errors import CommandError, RemoteProtocolError

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from support.namesrv import MASTER, SLAVE, topics
-from support.sending import FakeChannel
+from support.handlers.namesrv import MASTER, SLAVE, topics
+from support.handlers.sending import FakeChannel
 
 from trioha.errors import CommandError
 from trioha.namesrv.route_info import (

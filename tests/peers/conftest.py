@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.processes import Processes, running_processes
+from support.processes.rig import Processes, running_processes
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from typing import Any
 
 import attrs
 import pytest
-from support.admin import put_topic, request
-from support.cluster import SMALL_FILES
-from support.faults import RawPeer
-from support.processes import Node, Processes, trioha_broker, trioha_namesrv
-from support.status import check_sound, journal, node_status, run_trioha, wait_until
+from support.clusters.pair import SMALL_FILES
+from support.processes.admin import put_topic, request
+from support.processes.faults import RawPeer
+from support.processes.rig import Node, Processes, trioha_broker, trioha_namesrv
+from support.processes.status import check_sound, journal, node_status, run_trioha, wait_until
 
 from trioha.client.message import Message, MessageQueue
 from trioha.client.send_header import send_command

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from support.process_fixtures import clean_logs, processes, pytest_runtest_makereport
+from support.processes.fixtures import clean_logs, processes, pytest_runtest_makereport
 
 __all__ = ["clean_logs", "processes", "pytest_runtest_makereport"]

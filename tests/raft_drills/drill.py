@@ -33,11 +33,11 @@ from raft_drills.faults import (
 from raft_drills.load import RaftLoad
 from raft_drills.member_clients import Mix
 from raft_drills.raft_group import RaftGroup
-from support.admin import create_topic
-from support.clients import Clients
-from support.faults import small_disk
-from support.namespaces import open_net
-from support.processes import Processes, running_processes
+from support.peers.clients import Clients
+from support.processes.admin import create_topic
+from support.processes.faults import small_disk
+from support.processes.namespaces import open_net
+from support.processes.rig import Processes, running_processes
 
 TOPIC = "drill"
 QUEUES = 4

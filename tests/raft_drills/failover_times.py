@@ -29,8 +29,8 @@ from raft_drills.faults import host_of, net_of
 from raft_drills.load import RaftLoad
 from raft_drills.member_clients import Mix
 from raft_drills.raft_group import RaftGroup
-from support.admin import create_topic
-from support.processes import running_processes
+from support.processes.admin import create_topic
+from support.processes.rig import running_processes
 
 CALM_S = (0.3, 1.0)
 """Between two trials: no fixed distance to the group's own timers."""

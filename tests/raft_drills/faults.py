@@ -15,9 +15,9 @@ from functools import partial
 
 import attrs
 from raft_drills.raft_group import Member, RaftGroup
-from support.faults import fill_disk
-from support.namespaces import Host, Net
-from support.processes import ProcessFailed
+from support.processes.faults import fill_disk
+from support.processes.namespaces import Host, Net
+from support.processes.rig import ProcessFailed
 
 Heal = Callable[[], None]
 Strike = Callable[[RaftGroup, random.Random], Heal]

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Sequence
 
 from raft_drills.raft_group import BROKER, CLUSTER, SECRET, Member, RaftGroup
-from support.admin import receive_frame
+from support.processes.admin import receive_frame
 
 from trioha.dledger.bootstrap import NONCE_BYTES
 from trioha.dledger.message_codec import GroupDoor, code_of

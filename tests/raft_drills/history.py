@@ -28,8 +28,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
-from support.history import Stored
-from support.load import Place
+from support.histories.history import Stored
+from support.histories.load import Place
 
 FINDINGS_SHOWN = 12
 

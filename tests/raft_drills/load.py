@@ -18,10 +18,10 @@ from raft_drills.member_clients import (
     TopicKeeper,
 )
 from raft_drills.raft_group import Member, RaftGroup
-from support.clients import Clients, StockConsumer
-from support.history import Stored, stored_messages
-from support.load import Place, name_of
-from support.senders import Attempt, OwnSender, Sender, StockSender
+from support.histories.history import Stored, stored_messages
+from support.histories.load import Place, name_of
+from support.histories.senders import Attempt, OwnSender, Sender, StockSender
+from support.peers.clients import Clients, StockConsumer
 
 PERIOD_S = 0.02
 PROGRESS_S = 30.0

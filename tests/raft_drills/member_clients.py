@@ -17,8 +17,8 @@ from typing import Any
 import attrs
 import msgpack
 from raft_drills.history import Commit, Look, Put, Read, TopicChange
-from support.admin import Fields, receive_frame
-from support.load import Place, make_body, name_of
+from support.histories.load import Place, make_body, name_of
+from support.processes.admin import Fields, receive_frame
 
 from trioha.client.message import Message, MessageQueue
 from trioha.client.send_header import send_command

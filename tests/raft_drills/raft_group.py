@@ -14,19 +14,19 @@ from typing import Any
 
 import attrs
 import msgpack
-from support.admin import request
-from support.commitlog import end_of_log, first_difference
-from support.faults import TINY_FILES, Failpoint, lose_power, set_failpoints
-from support.history import Stored, stored_messages
-from support.namespaces import Net, listen_at
-from support.processes import (
+from support.histories.commitlog import end_of_log, first_difference
+from support.histories.history import Stored, stored_messages
+from support.processes.admin import request
+from support.processes.faults import TINY_FILES, Failpoint, lose_power, set_failpoints
+from support.processes.namespaces import Net, listen_at
+from support.processes.rig import (
     Node,
     Processes,
     free_ports,
     raft_member,
     trioha_namesrv,
 )
-from support.status import node_status, wait_until
+from support.processes.status import node_status, wait_until
 
 from trioha.store.inspect import verify_store
 from trioha.wire.codes import RequestCode, ResponseCode
@@ -122,9 +122,9 @@ class RaftGroup:
     slow_s: float = 0.4
     """How long an fsync takes while a member is slow."""
     keeps_synced: bool = False
-    """Power can be cut: see `support.faults.lose_power`."""
+    """Power can be cut: see `support.processes.faults.lose_power`."""
     breakage: str = ""
-    """Put into every member: see `support.faults.set_failpoints`."""
+    """Put into every member: see `support.processes.faults.set_failpoints`."""
     members: list[Member] = attrs.Factory(list)
     namesrv_node: Node | None = None
 

@@ -16,9 +16,9 @@ from raft_drills.faults import isolate_leader_from_its_peers, net_of
 from raft_drills.load import RaftLoad
 from raft_drills.member_clients import Mix
 from raft_drills.raft_group import SETTINGS, Member, RaftGroup
-from support.admin import create_topic
-from support.processes import Processes
-from support.status import wait_until
+from support.processes.admin import create_topic
+from support.processes.rig import Processes
+from support.processes.status import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.release]
 

@@ -7,8 +7,8 @@ import math
 import attrs
 import pytest
 from raft_drills.history import Commit, Look, Put, RaftHistory, Read, TopicChange
-from support.history import Stored
-from support.load import Place
+from support.histories.history import Stored
+from support.histories.load import Place
 
 SIZE = 100
 

@@ -25,12 +25,12 @@ from raft_drills.history import Put
 from raft_drills.load import RaftLoad
 from raft_drills.member_clients import GROUP, Mix
 from raft_drills.raft_group import SETTINGS, Member, RaftGroup
-from support.admin import Fields, create_topic, put_topic, request
-from support.commitlog import segments
-from support.history import stored_messages
-from support.load import make_body
-from support.processes import Processes
-from support.status import wait_until
+from support.histories.commitlog import segments
+from support.histories.history import stored_messages
+from support.histories.load import make_body
+from support.processes.admin import Fields, create_topic, put_topic, request
+from support.processes.rig import Processes
+from support.processes.status import wait_until
 
 from trioha.client.message import Message, MessageQueue
 from trioha.client.send_header import send_command

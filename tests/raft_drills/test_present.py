@@ -20,12 +20,12 @@ from raft_drills.drill import QUEUES, TOPIC, cut_group
 from raft_drills.faults import host_of, kill, net_of
 from raft_drills.member_clients import MemberClient
 from raft_drills.raft_group import Member, RaftGroup
-from support.admin import Fields, create_topic, request
-from support.history import stored_messages
-from support.load import make_body
-from support.namespaces import Host
-from support.processes import Processes
-from support.status import wait_until
+from support.histories.history import stored_messages
+from support.histories.load import make_body
+from support.processes.admin import Fields, create_topic, request
+from support.processes.namespaces import Host
+from support.processes.rig import Processes
+from support.processes.status import wait_until
 
 from trioha.client.message import Message, MessageQueue
 from trioha.client.send_header import send_command

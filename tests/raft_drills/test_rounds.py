@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from raft_drills.drill import PLANS, Plan, live
-from support.drawn_seed import drawn_seed
-from support.sizes import RAFT_ROUNDS
+from support.suite.drawn_seed import drawn_seed
+from support.suite.sizes import RAFT_ROUNDS
 
 pytestmark = pytest.mark.slow
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from raft_drills.drill import Drill
 from raft_drills.raft_group import RaftGroup
-from support.admin import Fields, consumer_offset, create_topic, request
-from support.clients import Clients
-from support.processes import Processes
-from support.status import wait_until
+from support.peers.clients import Clients
+from support.processes.admin import Fields, consumer_offset, create_topic, request
+from support.processes.rig import Processes
+from support.processes.status import wait_until
 
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import attrs
 import pytest
-from support.admin import Fields, create_topic, request
-from support.cluster import Cluster
-from support.faults import Footprint, RawPeer, footprint
-from support.load import undisturbed
-from support.processes import Node, running_processes
-from support.skips import skip_unless
-from support.status import check_sound, journal, node_status, wait_for_event, wait_until
+from support.clusters.pair import Cluster
+from support.histories.load import undisturbed
+from support.processes.admin import Fields, create_topic, request
+from support.processes.faults import Footprint, RawPeer, footprint
+from support.processes.rig import Node, running_processes
+from support.processes.status import check_sound, journal, node_status, wait_for_event, wait_until
+from support.suite.skips import skip_unless
 
 from trioha.client.message import Message, MessageQueue
 from trioha.client.send_header import send_batch_command, send_command

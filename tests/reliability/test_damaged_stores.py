@@ -11,14 +11,14 @@ from pathlib import Path
 
 import attrs
 import pytest
-from support.admin import create_topic, request
-from support.cluster import Cluster
-from support.commitlog import end_of_log
-from support.faults import TINY_FILES, flip_byte
-from support.history import History, stored_messages
-from support.load import Load, undisturbed
-from support.processes import Node, Processes, trioha_broker
-from support.status import check_sound, run_trioha, start_and_fail, wait_for_event
+from support.clusters.pair import Cluster
+from support.histories.commitlog import end_of_log
+from support.histories.history import History, stored_messages
+from support.histories.load import Load, undisturbed
+from support.processes.admin import create_topic, request
+from support.processes.faults import TINY_FILES, flip_byte
+from support.processes.rig import Node, Processes, trioha_broker
+from support.processes.status import check_sound, run_trioha, start_and_fail, wait_for_event
 
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand

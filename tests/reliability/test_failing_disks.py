@@ -1,6 +1,6 @@
 """Disks that are full, fail, or are cut off in the middle of a call (group A of the failures).
 
-System calls fail, or kill their process, at named points: see `support.faults.Failpoint`.
+System calls fail, or kill their process, at named points: see `support.processes.faults.Failpoint`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 
 import attrs
 import pytest
-from support.admin import Fields, create_topic, request
-from support.cluster import Cluster
-from support.commitlog import end_of_log
-from support.faults import TINY_FILES, Failpoint, fill_disk, set_failpoints, small_disk
-from support.history import History
-from support.load import Load, Mix
-from support.processes import REPO, Node, Processes, trioha_broker
-from support.status import (
+from support.clusters.pair import Cluster
+from support.histories.commitlog import end_of_log
+from support.histories.history import History
+from support.histories.load import Load, Mix
+from support.processes.admin import Fields, create_topic, request
+from support.processes.faults import TINY_FILES, Failpoint, fill_disk, set_failpoints, small_disk
+from support.processes.rig import REPO, Node, Processes, trioha_broker
+from support.processes.status import (
     check_sound,
     journal,
     node_status,

@@ -6,9 +6,9 @@ import zlib
 from pathlib import Path
 
 import pytest
-from support.history import History
-from support.load import Place, Sent, make_body
-from support.stores import message
+from support.histories.history import History
+from support.histories.load import Place, Sent, make_body
+from support.stores.small import message
 
 from trioha.wire.record import encode_record
 

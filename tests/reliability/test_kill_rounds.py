@@ -16,13 +16,13 @@ import signal
 import time
 
 import pytest
-from support.admin import create_topic
-from support.cluster import Cluster
-from support.history import History
-from support.load import Load
-from support.processes import Node
-from support.sizes import KILL_ROUNDS, drawn_seeds
-from support.status import check_sound, node_status, run_trioha, wait_in_sync, wait_level
+from support.clusters.pair import Cluster
+from support.histories.history import History
+from support.histories.load import Load
+from support.processes.admin import create_topic
+from support.processes.rig import Node
+from support.processes.status import check_sound, node_status, run_trioha, wait_in_sync, wait_level
+from support.suite.sizes import KILL_ROUNDS, drawn_seeds
 
 from trioha.store.inspect import diff_logs
 

@@ -11,11 +11,11 @@ import time
 from functools import partial
 
 import pytest
-from support.admin import create_topic
-from support.changes import Changes
-from support.cluster import Cluster
-from support.processes import Node
-from support.status import node_status, run_trioha, wait_in_sync, wait_until
+from support.clusters.pair import Cluster
+from support.histories.changes import Changes
+from support.processes.admin import create_topic
+from support.processes.rig import Node
+from support.processes.status import node_status, run_trioha, wait_in_sync, wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -6,12 +6,12 @@ import signal
 import time
 
 import pytest
-from support.admin import create_topic
-from support.cluster import Cluster
-from support.commitlog import end_of_log
-from support.history import History, stored_messages
-from support.load import Load
-from support.status import (
+from support.clusters.pair import Cluster
+from support.histories.commitlog import end_of_log
+from support.histories.history import History, stored_messages
+from support.histories.load import Load
+from support.processes.admin import create_topic
+from support.processes.status import (
     check_sound,
     journal,
     run_trioha,

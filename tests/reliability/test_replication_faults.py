@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.admin import create_topic, request
-from support.cluster import Cluster
-from support.faults import TINY_FILES, fill_disk, small_disk
-from support.history import History, stored_messages
-from support.load import Load, Mix
-from support.processes import Node, Processes, trioha_broker
-from support.status import (
+from support.clusters.pair import Cluster
+from support.histories.history import History, stored_messages
+from support.histories.load import Load, Mix
+from support.processes.admin import create_topic, request
+from support.processes.faults import TINY_FILES, fill_disk, small_disk
+from support.processes.rig import Node, Processes, trioha_broker
+from support.processes.status import (
     check_sound,
     journal,
     node_status,

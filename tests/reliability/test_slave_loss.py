@@ -8,11 +8,11 @@ from __future__ import annotations
 import signal
 
 import pytest
-from support.admin import create_topic
-from support.cluster import Cluster
-from support.history import History
-from support.load import Load
-from support.status import wait_in_sync, wait_level, wait_until
+from support.clusters.pair import Cluster
+from support.histories.history import History
+from support.histories.load import Load
+from support.processes.admin import create_topic
+from support.processes.status import wait_in_sync, wait_level, wait_until
 
 from trioha.wire.codes import ResponseCode
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 import trio
-from support.admin import create_topic, wait_for_progress
-from support.cluster import Cluster
-from support.processes import Node
-from support.status import node_status, wait_level
+from support.clusters.pair import Cluster
+from support.processes.admin import create_topic, wait_for_progress
+from support.processes.rig import Node
+from support.processes.status import node_status, wait_level
 
 from trioha.client import (
     ClusterConfig,

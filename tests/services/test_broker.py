@@ -11,8 +11,8 @@ import msgpack
 import pytest
 import trio
 import trio.testing
-from support.events import RecordedEvents
-from support.sending import FakeChannel
+from support.handlers.sending import FakeChannel
+from support.memory.events import RecordedEvents
 
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import StoreLocked, TriohaError

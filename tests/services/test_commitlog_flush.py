@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 import trio
 import trio.lowlevel
-from support.events import RecordedEvents
+from support.memory.events import RecordedEvents
 
 from trioha.config import BrokerConfig
 from trioha.errors import StoreError

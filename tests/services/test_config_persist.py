@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from support.events import RecordedEvents
+from support.memory.events import RecordedEvents
 
 from trioha.services.config_persist import ConfigPersist, TableFile, position_of
 from trioha.store import config_files

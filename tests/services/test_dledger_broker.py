@@ -11,9 +11,9 @@ import msgpack
 import pytest
 import trio
 from services.test_metrics import get, labels, scrape
-from support.events import RecordedEvents
-from support.live_group import NAME, SUCCESS, LiveGroup, free_ports, live_group
-from support.live_set import send_request
+from support.memory.events import RecordedEvents
+from support.nodes.live_group import NAME, SUCCESS, LiveGroup, free_ports, live_group
+from support.nodes.live_set import send_request
 
 from trioha.client import open_admin
 from trioha.config import BrokerConfig

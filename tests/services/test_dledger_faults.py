@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import trio
 import trio._core._run as _run
-from support.raft_members import Machine, Put, Rig, raft_group
-from support.sizes import MEMBER_SEEDS, drawn_seeds, sized
-from support.virtual_time import run_on_virtual_time
+from support.memory.clock import run_on_virtual_time
+from support.nodes.raft_members import Machine, Put, Rig, raft_group
+from support.suite.sizes import MEMBER_SEEDS, drawn_seeds, sized
 
 from trioha.dledger.settings import RaftSettings
 from trioha.errors import StoreError

@@ -7,7 +7,7 @@ import threading
 import pytest
 import trio
 import trio.testing
-from support.events import RecordedEvents
+from support.memory.events import RecordedEvents
 
 from trioha.errors import StoreError
 from trioha.services.clock import Clock

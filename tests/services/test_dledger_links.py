@@ -10,9 +10,9 @@ from typing import cast
 import msgpack
 import pytest
 import trio
-from support.raft_members import Machine, Rig, elected, raft_group
-from support.raft_network import RaftListener
-from support.virtual_time import run_on_virtual_time
+from support.memory.clock import run_on_virtual_time
+from support.memory.network import RaftListener
+from support.nodes.raft_members import Machine, Rig, elected, raft_group
 
 from trioha.dledger.message_codec import GroupDoor, code_of
 from trioha.dledger.messages import Append, Compare, Heartbeat, Message, VoteRequest

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import trio
-from support.raft_members import Put, elected, raft_group
-from support.virtual_time import run_on_virtual_time
+from support.memory.clock import run_on_virtual_time
+from support.nodes.raft_members import Put, elected, raft_group
 
 from trioha.dledger.ready import Role
 from trioha.errors import StoreError

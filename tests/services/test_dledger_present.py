@@ -8,9 +8,9 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from support.live_group import SUCCESS
-from support.live_set import send_request
-from support.virtual_group import (
+from support.nodes.live_group import SUCCESS
+from support.nodes.live_set import send_request
+from support.nodes.virtual_group import (
     PROGRESS,
     VirtualGroup,
     VirtualMember,

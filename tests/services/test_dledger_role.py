@@ -10,10 +10,10 @@ from typing import cast
 import attrs
 import trio
 import trio.testing
-from support.events import RecordedEvents
-from support.live_group import member_config
-from support.live_set import send_request
-from support.sending import FakeChannel
+from support.handlers.sending import FakeChannel
+from support.memory.events import RecordedEvents
+from support.nodes.live_group import member_config
+from support.nodes.live_set import send_request
 
 from trioha.broker.raft_answers import ANSWERS, PRESENT
 from trioha.dledger.ready import Role, SoftState

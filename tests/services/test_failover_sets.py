@@ -15,7 +15,7 @@ import msgpack
 import pytest
 import trio
 import trio.testing
-from support.virtual_set import NAMESRV, OPERATOR, VirtualSet, virtual_set, without_waits
+from support.nodes.virtual_set import NAMESRV, OPERATOR, VirtualSet, virtual_set, without_waits
 
 from trioha.errors import StoreError
 from trioha.failover.outcome import Result

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import trio
-from support.replica_set import Member, replica_set
-from support.stores import projection_of, queues_of, records_of
+from support.nodes.handshakes import Member, replica_set
+from support.stores.small import projection_of, queues_of, records_of
 
 from trioha.errors import RemoteProtocolError, Unreachable
 from trioha.ha.events import Term

@@ -12,9 +12,9 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from support.events import RecordedEvents
-from support.links import MemoryListener
-from support.memory_log import MemoryLog
+from support.memory.events import RecordedEvents
+from support.memory.links import MemoryListener
+from support.memory.log import MemoryLog
 
 from trioha.config import BrokerConfig
 from trioha.ha.events import Term

@@ -9,7 +9,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from support.live_set import SUCCESS, Broker, LiveSet, follows, level, live_set, send_request
+from support.nodes.live_set import SUCCESS, Broker, LiveSet, follows, level, live_set, send_request
 
 from trioha.client import open_admin
 from trioha.config import BrokerRole

@@ -7,7 +7,7 @@ import attrs
 import h11
 import trio
 import trio.testing
-from support.events import RecordedEvents
+from support.memory.events import RecordedEvents
 
 from trioha.config import BrokerConfig
 from trioha.services.http_admin import (

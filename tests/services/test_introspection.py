@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 import trio
-from support.events import RecordedEvents
+from support.memory.events import RecordedEvents
 
 from trioha.config import BrokerConfig, NamesrvConfig, is_secret
 from trioha.journal_file import JournalFile

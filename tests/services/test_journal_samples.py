@@ -6,9 +6,9 @@ import itertools
 from random import Random
 
 import trio
-from support.events import RecordedEvents
-from support.memory_store import MemoryStore
-from support.sending import BORN_HOST, STORE_HOST, FakeChannel, FakeReplicas, at
+from support.handlers.sending import BORN_HOST, STORE_HOST, FakeChannel, FakeReplicas, at
+from support.memory.events import RecordedEvents
+from support.memory.store import MemoryStore
 from trio.testing import MockClock
 
 from trioha.broker.core import BrokerCore

@@ -11,7 +11,7 @@ import msgpack
 import pytest
 import trio
 import trio.testing
-from support.sending import FakeChannel
+from support.handlers.sending import FakeChannel
 
 from trioha.errors import CommandError, RemoteProtocolError
 from trioha.journal_file import JournalFile

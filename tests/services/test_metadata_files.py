@@ -8,9 +8,9 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from support.events import RecordedEvents
-from support.memory_store import MemoryStore
-from support.sending import FakeReplicas, at
+from support.handlers.sending import FakeReplicas, at
+from support.memory.events import RecordedEvents
+from support.memory.store import MemoryStore
 
 from trioha.broker.core import BrokerCore
 from trioha.config import BrokerConfig, BrokerRole

@@ -15,11 +15,11 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from support.events import RecordedEvents
-from support.links import MemoryListener
-from support.sending import FakeChannel, send_v2
-from support.stores import SEGMENT_BYTES, crash, dispatch_all, open_store, small_config
-from support.virtual_time import run_on_virtual_time
+from support.handlers.sending import FakeChannel, send_v2
+from support.memory.clock import run_on_virtual_time
+from support.memory.events import RecordedEvents
+from support.memory.links import MemoryListener
+from support.stores.small import SEGMENT_BYTES, crash, dispatch_all, open_store, small_config
 
 from trioha.broker.core import BrokerCore
 from trioha.broker.metadata_waits import NO_SLAVE

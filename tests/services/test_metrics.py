@@ -9,7 +9,7 @@ import attrs
 import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
-from support.events import RecordedEvents
+from support.memory.events import RecordedEvents
 
 from trioha.config import BrokerConfig, BrokerRole, NamesrvConfig
 from trioha.services.broker import serve_broker

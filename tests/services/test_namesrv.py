@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import trio
-from support.events import RecordedEvents
-from support.namesrv import MASTER, register_request, route_request
+from support.handlers.namesrv import MASTER, register_request, route_request
+from support.memory.events import RecordedEvents
 from trio.testing import MockClock
 
 from trioha.config import NamesrvConfig

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 import attrs
 import pytest
 import trio
-from support.events import RecordedEvents
-from support.namesrv import SLAVE, MemoryNamesrv, register_request, topics
-from support.sending import FakeChannel
+from support.handlers.namesrv import SLAVE, MemoryNamesrv, register_request, topics
+from support.handlers.sending import FakeChannel
+from support.memory.events import RecordedEvents
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trioha.config import BrokerConfig

@@ -9,8 +9,8 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from support.events import RecordedEvents
-from support.sending import FakeChannel
+from support.handlers.sending import FakeChannel
+from support.memory.events import RecordedEvents
 
 from trioha.remoting.channel import Channel, Instant
 from trioha.services.clock import Clock

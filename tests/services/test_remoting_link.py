@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from support.events import RecordedEvents
+from support.memory.events import RecordedEvents
 from trio.testing import MockClock, memory_stream_pair
 
 from trioha.errors import CommandError, RemoteProtocolError, Unreachable

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import msgpack
 import trio
-from support.events import RecordedEvents
+from support.memory.events import RecordedEvents
 
 from trioha.client import Message, open_admin, open_producer, open_push_consumer
 from trioha.client.cluster import Cluster, ClusterConfig, open_cluster

@@ -9,8 +9,8 @@ from functools import partial
 import attrs
 import trio
 import trio.testing
-from support.events import RecordedEvents
-from support.links import MemoryListener
+from support.memory.events import RecordedEvents
+from support.memory.links import MemoryListener
 
 from trioha.broker.offsets import OffsetCommit
 from trioha.config import BrokerConfig

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.stores import small_config
+from support.stores.small import small_config
 
 from trioha.store.message_store import StoreConfig
 

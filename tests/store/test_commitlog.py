@@ -7,7 +7,7 @@ import threading
 
 import attrs
 import pytest
-from support.stores import SEGMENT_BYTES, message
+from support.stores.small import SEGMENT_BYTES, message
 
 from trioha.errors import DiskFull, OffsetOutOfRange, StoreError
 from trioha.store.commitlog import CommitLog

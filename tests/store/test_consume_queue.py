@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.stores import QUEUE_ENTRIES
+from support.stores.small import QUEUE_ENTRIES
 
 from trioha.errors import DiskFull
 from trioha.store.consume_queue import ENTRY, PADDING_SIZE, ConsumeQueue

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.stores import (
+from support.stores.small import (
     SEGMENT_BYTES,
     crashing,
     dispatch_all,

@@ -9,7 +9,7 @@ import attrs
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.stores import dispatch_all, message, open_store
+from support.stores.small import dispatch_all, message, open_store
 
 from trioha.store.index_file import IndexFile
 from trioha.store.index_files import keys_of

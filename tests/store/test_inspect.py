@@ -5,7 +5,14 @@ from pathlib import Path
 
 import attrs
 import pytest
-from support.stores import QUEUE_ENTRIES, SEGMENT_BYTES, crash, dispatch_all, message, open_store
+from support.stores.small import (
+    QUEUE_ENTRIES,
+    SEGMENT_BYTES,
+    crash,
+    dispatch_all,
+    message,
+    open_store,
+)
 
 from trioha.errors import StoreError
 from trioha.store.consume_queue import ENTRY

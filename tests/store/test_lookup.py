@@ -6,7 +6,14 @@ from typing import Any
 
 import attrs
 import pytest
-from support.stores import QUEUE_ENTRIES, bodies, dispatch_all, message, open_store, small_config
+from support.stores.small import (
+    QUEUE_ENTRIES,
+    bodies,
+    dispatch_all,
+    message,
+    open_store,
+    small_config,
+)
 
 from trioha.store.interface import GetResult, GetStatus
 from trioha.store.message_store import FileMessageStore, StoreConfig

@@ -13,8 +13,8 @@ from typing import Any
 
 import attrs
 import pytest
-from support.events import RecordedEvents
-from support.stores import (
+from support.memory.events import RecordedEvents
+from support.stores.small import (
     HOST,
     QUEUE_ENTRIES,
     SEGMENT_BYTES,

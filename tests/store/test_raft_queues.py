@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.stores import crash, message, open_store, small_config
+from support.stores.small import crash, message, open_store, small_config
 
 from trioha.store.consume_queue import ConsumeQueue
 from trioha.store.message_store import FileMessageStore

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.stores import batch_of
+from support.stores.small import batch_of
 
 from trioha.store.consume_queue import ENTRY
 from trioha.store.interface import PutMessage

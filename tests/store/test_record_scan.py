@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.stores import message
+from support.stores.small import message
 
 from trioha.store.record_scan import walk
 from trioha.wire.record import encode_record

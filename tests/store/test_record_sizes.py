@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from support.stores import message
+from support.stores.small import message
 
 from trioha.store.record_sizes import whole_records
 from trioha.wire.record import BLANK_MAGIC, PRELUDE, RecordError, encode_record

@@ -14,7 +14,7 @@ import attrs
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from support.stores import (
+from support.stores.small import (
     SEGMENT_BYTES,
     bodies,
     crash,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import attrs
 import pytest
-from support.events import RecordedEvents
-from support.stores import (
+from support.memory.events import RecordedEvents
+from support.stores.small import (
     SEGMENT_BYTES,
     crash,
     dispatch_all,

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.stores import open_store
+from support.stores.small import open_store
 
 from trioha.errors import StoreLocked
 from trioha.store.message_store import StoreConfig

@@ -11,7 +11,7 @@ import attrs
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.stores import (
+from support.stores.small import (
     batch_of,
     crash,
     dispatch_all,

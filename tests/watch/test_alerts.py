@@ -9,7 +9,7 @@ import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.raw_answers import RawCluster
+from support.fakes.raw_answers import RawCluster
 
 from trioha.cli.context import rule_rows
 from trioha.watch.alerts import CLEAR_SHARE, Alerts, Level, judge, level_of

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from support.raw_answers import RawCluster
+from support.fakes.raw_answers import RawCluster
 
 from trioha.watch.history import History, Series
 from trioha.watch.snapshot import ClusterSnapshot

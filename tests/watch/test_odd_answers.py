@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.raw_answers import RawCluster
+from support.fakes.raw_answers import RawCluster
 
 from trioha.watch.alerts import Alerts, judge
 from trioha.watch.marks import MarkFinder

@@ -8,8 +8,8 @@ import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.raft_status import GROUP, RawGroup, address_of, raft_status
-from support.raw_answers import RawCluster
+from support.fakes.raft_status import GROUP, RawGroup, address_of, raft_status
+from support.fakes.raw_answers import RawCluster
 
 from trioha.errors import CommandError, OutcomeUnknown, RemoteProtocolError
 from trioha.watch.alerts import Alerts, Level, judge

@@ -10,7 +10,7 @@ import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.raw_answers import RawCluster
+from support.fakes.raw_answers import RawCluster
 
 from trioha.errors import TriohaError
 from trioha.watch.marks import ROLE, Mark

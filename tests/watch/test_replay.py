@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.raw_answers import RawCluster
+from support.fakes.raw_answers import RawCluster
 
 from trioha.watch.alerts import Alerts
 from trioha.watch.marks import ALERT, LINK, NODE, ROLE, MarkFinder, counted

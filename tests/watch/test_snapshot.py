@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import msgpack
 import pytest
-from support.raw_answers import NAMESRV, RawCluster
+from support.fakes.raw_answers import NAMESRV, RawCluster
 
 from trioha.watch.snapshot import ClusterSnapshot
 

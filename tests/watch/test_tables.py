@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from support.raw_answers import RawCluster
-from support.raw_topics import add_topics
+from support.fakes.raw_answers import RawCluster
+from support.fakes.raw_topics import add_topics
 
 from trioha.watch.snapshot import ClusterSnapshot
 from trioha.watch.tables import Tables

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.browser import render, require_browser
-from support.sample_reports import all_kinds, meta
+from support.fakes.sample_reports import all_kinds, meta
+from support.screens.browser import render, require_browser
 
 from trioha.analysis.page import render_page
 

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import attrs
 import pytest
-from support.sample_reports import BEGIN_MS, HOSTILE, all_kinds, meta
+from support.fakes.sample_reports import BEGIN_MS, HOSTILE, all_kinds, meta
 
 from trioha.analysis.page import render_page
 from trioha.analysis.page.charts import render_chart

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.journals import Diary, at, engine_over
+from support.stores.journals import Diary, at, engine_over
 
 from trioha.analysis.engine import Window
 from trioha.analysis.reports import failovers

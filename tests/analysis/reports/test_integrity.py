@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.raft_stores import copy, lead, member_config, open_member, put
-from support.told_store import (
+from support.stores.raft import copy, lead, member_config, open_member, put
+from support.stores.told import (
     MONDAY_MS,
     Told,
     ToldStore,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.told_store import (
+from support.stores.told import (
     HOUR_MS,
     MONDAY_MS,
     Told,

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
-from support.journals import BEGIN_MS, Diary
-from support.skips import importable, skip_unless
-from support.told_store import (
+from support.stores.journals import BEGIN_MS, Diary
+from support.stores.told import (
     DAY_MS,
     MONDAY_MS,
     ToldStore,
@@ -20,6 +19,7 @@ from support.told_store import (
     flip,
     write_config,
 )
+from support.suite.skips import importable, skip_unless
 
 from trioha.analysis.engine import Engine, Window
 from trioha.analysis.inputs import Inputs, open_inputs

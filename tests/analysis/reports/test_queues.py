@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.journals import BEGIN_MS, Diary
-from support.told_store import (
+from support.stores.journals import BEGIN_MS, Diary
+from support.stores.told import (
     DAY_MS,
     HOUR_MS,
     MONDAY_MS,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.journals import Diary, at, engine_over
+from support.stores.journals import Diary, at, engine_over
 
 from trioha.analysis.reports import replication
 from trioha.analysis.reports.log_clock import LogClock

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.told_store import (
+from support.stores.told import (
     DAY_MS,
     HOUR_MS,
     MONDAY_MS,

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from support.told_store import (
+from support.stores.told import (
     DAY_MS,
     HOUR_MS,
     MONDAY_MS,

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.stores import HOST
-from support.told_store import (
+from support.stores.small import HOST
+from support.stores.told import (
     MONDAY_MS,
     Told,
     ToldStore,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from support.skips import importable, skip_unless
+from support.suite.skips import importable, skip_unless
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.logs import LogMessage, make_log
-from support.skips import importable, skip_unless
+from support.stores.logs import LogMessage, make_log
+from support.suite.skips import importable, skip_unless
 
 skip_unless(importable("pyarrow", "pyspark"), "needs the extra spark")
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.big_store import SMALL_QUEUE_FILE_BYTES, write_big_store
-from support.skips import importable, skip_unless
-from support.spark_cluster import spark_cluster
+from support.peers.spark_cluster import spark_cluster
+from support.stores.big import SMALL_QUEUE_FILE_BYTES, write_big_store
+from support.suite.skips import importable, skip_unless
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 skip_unless(importable("pyspark"), "needs the extra spark")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.logs import LogMessage, make_log
+from support.stores.logs import LogMessage, make_log
 
 from trioha.journal_file import JournalFile
 

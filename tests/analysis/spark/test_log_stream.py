@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.skips import importable, skip_unless
+from support.suite.skips import importable, skip_unless
 
 skip_unless(importable("pyarrow", "pyspark"), "needs the extra spark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from pyspark.sql.types import LongType, StructField, StructType
-from support.logs import LogImage, LogMessage, make_log
+from support.stores.logs import LogImage, LogMessage, make_log
 
 from trioha.analysis.schema import COMMITLOG, AnalysisError
 from trioha.analysis.spark import register

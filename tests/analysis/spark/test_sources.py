@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.logs import LogMessage, make_log
+from support.stores.logs import LogMessage, make_log
 
 from trioha.analysis.scan import ScanFilter, scan_split
 from trioha.analysis.schema import COMMITLOG, COMMITLOG_FULL, TABLES

@@ -36,9 +36,9 @@ from bench.peer.runner import Runner, estimate_min
 from bench.peer.scale import QUICK, Scale
 from bench.peer.shortfalls import load_shortfalls
 from bench.peer.summary import summarize
-from support.java import INTEROP, require_java
-from support.processes import REPO
-from support.skips import Unavailable
+from support.peers.java import INTEROP, require_java
+from support.processes.rig import REPO
+from support.suite.skips import Unavailable
 
 PAGE = REPO / "docs" / "benchmarks.md"
 OUT = REPO / "target" / "bench-peer" / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")

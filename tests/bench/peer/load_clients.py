@@ -21,8 +21,8 @@ from typing import Any, Literal
 
 import attrs
 from bench.peer.proc import CpuReading, read_cpu
-from support.java import class_path, java_command, java_environment
-from support.processes import Process, Processes, ProcessFailed
+from support.peers.java import class_path, java_command, java_environment
+from support.processes.rig import Process, Processes, ProcessFailed
 
 HERE = Path(__file__).resolve().parent
 CLASSES = HERE / "target" / "classes"

@@ -24,7 +24,7 @@ from bench.peer.results import Measured
 from bench.peer.rows import Row
 from bench.peer.scale import MIB
 from bench.peer.stage import LOAD_SLACK_S, TOPIC, Stage
-from support.processes import Node
+from support.processes.rig import Node
 
 HA_SEGMENT = 1536 * MIB
 """One file for all of it: a Java master gives an empty slave its newest file only."""

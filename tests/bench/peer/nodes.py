@@ -21,9 +21,9 @@ from bench.peer.probe import Probe
 from bench.peer.results import Side
 from bench.peer.rows import Topology
 from bench.peer.scale import MIB
-from support.admin import create_topic
-from support.java import java_command, java_environment, java_namesrv, write_properties
-from support.processes import (
+from support.peers.java import java_command, java_environment, java_namesrv, write_properties
+from support.processes.admin import create_topic
+from support.processes.rig import (
     REPO,
     Node,
     Process,

@@ -9,7 +9,7 @@ import uuid
 from types import TracebackType
 from typing import Self
 
-from support.admin import receive_frame
+from support.processes.admin import receive_frame
 
 from trioha.client.message import Message, MessageQueue
 from trioha.client.send_header import send_command

@@ -11,10 +11,10 @@ from bench.peer.load_clients import open_load_client
 from bench.raft.hammer import Hammer
 from bench.raft.samples import Sample, Strangers, now_text
 from bench.raft.sides import TOPIC, Scene
-from support.admin import request
-from support.processes import Node
-from support.raft_group import START_S
-from support.status import node_status, wait_until
+from support.clusters.raft_group import START_S
+from support.processes.admin import request
+from support.processes.rig import Node
+from support.processes.status import node_status, wait_until
 
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand

@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 from bench.peer.proc import cpu_seconds, read_cpu
-from support.processes import Processes
+from support.processes.rig import Processes
 
 FORMAT = 1
 

@@ -15,9 +15,10 @@ import attrs
 from bench.peer.nodes import QUEUES, RUNBROKER_FLAGS
 from bench.peer.probe import wait_for_accepted_send
 from bench.peer.scale import MIB
-from support.admin import create_topic
-from support.java import java_command, java_environment, java_namesrv, write_properties
-from support.processes import (
+from support.clusters.raft_group import ELECTED_S, START_S, RaftGroup, raft_group
+from support.peers.java import java_command, java_environment, java_namesrv, write_properties
+from support.processes.admin import create_topic
+from support.processes.rig import (
     Node,
     Process,
     Processes,
@@ -25,7 +26,6 @@ from support.processes import (
     trioha_broker,
     trioha_namesrv,
 )
-from support.raft_group import ELECTED_S, START_S, RaftGroup, raft_group
 
 BROKER = "broker-a"
 TOPIC = "bench"

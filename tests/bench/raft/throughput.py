@@ -13,7 +13,7 @@ import attrs
 from bench.peer.load_clients import LoadClient, LoadFailed, open_load_client
 from bench.raft.samples import Sample, Strangers, now_text
 from bench.raft.sides import TOPIC, Scene
-from support.processes import REPO
+from support.processes.rig import REPO
 
 THREADS = (1, 8, 64)
 SLACK_S = 60.0

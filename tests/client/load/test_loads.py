@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from support.client_messages import record
+from support.fakes.client_messages import record
 
 from trioha.client.load.drain import DrainLoad
 from trioha.client.load.end_to_end import EndToEndLoad, EndToEndOptions

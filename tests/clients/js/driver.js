@@ -5,8 +5,8 @@
 //   driver.js produce NAMESRV GROUP OPTIONS-JSON
 //   driver.js consume NAMESRV GROUP OPTIONS-JSON
 //
-// Commands come on stdin, events leave on stdout, one JSON object per line; support/clients.py is
-// the other end. The library logs with console.warn and console.error, which go to stderr.
+// Commands come on stdin, events leave on stdout, one JSON object per line;
+// support/peers/clients.py is the other end. The library logs with console.warn and console.error, which go to stderr.
 
 const crypto = require('crypto');
 const fs = require('fs');

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgpack
 import pytest
-from support.raw_answers import NAMESRV, RawCluster
-from support.screens import LARGE, SMALL, Console, check_snapshot, open_console
+from support.fakes.raw_answers import NAMESRV, RawCluster
+from support.screens.screens import LARGE, SMALL, Console, check_snapshot, open_console
 from trioha_console.link import NotConnected
 from trioha_console.screens.failover import FailoverScreen, Stage
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgpack
 import pytest
-from support.raw_answers import RawCluster
-from support.screens import LARGE, SMALL, Console, check_snapshot, open_console
+from support.fakes.raw_answers import RawCluster
+from support.screens.screens import LARGE, SMALL, Console, check_snapshot, open_console
 from trioha_console.screens.node import NodeScreen
 
 from trioha.errors import Unreachable

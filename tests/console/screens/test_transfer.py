@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import msgpack
 import pytest
-from support.raft_status import GROUP, RawGroup, address_of
-from support.raw_answers import RawCluster
-from support.screens import LARGE, SMALL, Console, check_snapshot, open_console
+from support.fakes.raft_status import GROUP, RawGroup, address_of
+from support.fakes.raw_answers import RawCluster
+from support.screens.screens import LARGE, SMALL, Console, check_snapshot, open_console
 from trioha_console.link import NotConnected
 from trioha_console.screens.failover import FailoverScreen
 from trioha_console.screens.transfer import Stage, TransferScreen

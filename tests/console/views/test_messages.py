@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from support.raw_answers import RawCluster
-from support.screens import LARGE, SMALL, Console, check_snapshot, open_console
+from support.fakes.raw_answers import RawCluster
+from support.screens.screens import LARGE, SMALL, Console, check_snapshot, open_console
 
 from trioha.errors import Unreachable
 from trioha.store.interface import PutMessage

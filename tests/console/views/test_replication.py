@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from support.raw_answers import NAMESRV, RawCluster
-from support.screens import LARGE, SMALL, check_snapshot, open_console
+from support.fakes.raw_answers import NAMESRV, RawCluster
+from support.screens.screens import LARGE, SMALL, check_snapshot, open_console
 
 
 def a_cluster() -> tuple[RawCluster, dict[str, str]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.raw_answers import NAMESRV, RawCluster
-from support.raw_topics import GROUP, TOPIC, add_members, add_topics
-from support.screens import LARGE, SMALL, check_snapshot, open_console
+from support.fakes.raw_answers import NAMESRV, RawCluster
+from support.fakes.raw_topics import GROUP, TOPIC, add_members, add_topics
+from support.screens.screens import LARGE, SMALL, check_snapshot, open_console
 from trioha_console.screens.group import GroupScreen
 
 SIZES = pytest.mark.parametrize("size", [SMALL, LARGE])

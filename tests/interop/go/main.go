@@ -1,5 +1,5 @@
-// The Go client v2 driven over JSON lines, like the C++, Node.js and Java ones; support/clients.py
-// is the other end.
+// The Go client v2 driven over JSON lines, like the C++, Node.js and Java ones;
+// support/peers/clients.py is the other end.
 //
 //	go-driver produce NAMESRV GROUP OPTIONS-JSON
 //	go-driver consume NAMESRV GROUP OPTIONS-JSON   (push consumer)

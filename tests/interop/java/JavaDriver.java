@@ -20,8 +20,8 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * The Java client driven over JSON lines, like the C++ and the Node.js one; support/clients.py is
- * the other end.
+ * The Java client driven over JSON lines, like the C++ and the Node.js one;
+ * support/peers/clients.py is the other end.
  *
  * <pre>
  *   JavaDriver produce NAMESRV GROUP OPTIONS-JSON

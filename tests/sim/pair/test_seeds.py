@@ -6,7 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 from sim.kept_seeds import kept_seeds
-from support.sizes import PAIR_SEEDS, drawn_seeds, sized
+from support.suite.sizes import PAIR_SEEDS, drawn_seeds, sized
 
 from trioha.sim.pair.checker import Counts
 from trioha.sim.pair.simulation import GENERATOR, run_seed

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 import attrs
 import pytest
 from sim.kept_seeds import kept_seeds
-from support.sizes import RAFT_SEEDS, drawn_seeds, sized
+from support.suite.sizes import RAFT_SEEDS, drawn_seeds, sized
 
 from trioha.sim.raft.__main__ import describe, main
 from trioha.sim.raft.options import GENERATOR, draw_options

@@ -1,0 +1,176 @@
+"""Groups of brokers in DLEDGER mode, of either make: each member a process on loopback."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import attrs
+
+from support.clusters.pair import SMALL_FILES, Make
+from support.peers.java import java_broker
+from support.processes.admin import put_topic, request, wait_for_route
+from support.processes.rig import Node, Processes, ProcessFailed, free_ports, trioha_broker
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+from trioha.wire.route import ClusterInfo
+
+MEMBERS = 3
+START_S = 60.0
+# Java takes five to ten seconds to elect, and as long again to register when it is unlucky.
+ELECTED_S = 60.0
+TOPIC_S = 30.0
+ASK_PERIOD_S = 0.02
+
+
+class MakeMember(Protocol):
+    """Makes a member's process with these settings, not yet started."""
+
+    def __call__(self, number: int, port: int, settings: Mapping[str, object]) -> Node: ...
+
+
+@attrs.define(eq=False)
+class RaftGroup:
+    """A group under one name server. Members are n0, n1, …, in the order of `nodes`."""
+
+    make: Make
+    name: str
+    namesrv: str
+    nodes: list[Node]
+
+    def start(self, within_s: float = ELECTED_S) -> Node:
+        """Start all members; returns the leader once the name server knows it."""
+        for node in self.nodes:
+            node.process.start()
+        for node in self.nodes:
+            node.wait_until_ready(START_S)
+        return self.wait_for_leader(within_s)
+
+    def addresses(self) -> Mapping[int, str]:
+        """By broker id, as the name server tells: the leader's is 0. Empty while it does not."""
+        answer = request(self.namesrv, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO))
+        if answer.remark and "ConcurrentModificationException" in answer.remark:
+            return {}  # Java's tables changed while it wrote them out
+        assert answer.code == ResponseCode.SUCCESS, f"{answer.code} {answer.remark}"
+        info = ClusterInfo.decode(answer.body_bytes())
+        broker = info.broker_addr_table.get(self.name)
+        return broker.broker_addrs if broker is not None else {}
+
+    def wait_for_leader(self, within_s: float = ELECTED_S, other_than: Node | None = None) -> Node:
+        """The member that the name server calls broker 0, once it is one that runs."""
+        deadline = time.monotonic() + within_s
+        while True:
+            address = self.addresses().get(0)
+            for node in self.nodes:
+                if node.address == address and node.running and node is not other_than:
+                    return node
+            if time.monotonic() > deadline:
+                raise ProcessFailed(f"{self.name} has no leader after {within_s} s: {address}")
+            time.sleep(ASK_PERIOD_S)
+
+    def wait_for_followers(self, within_s: float = ELECTED_S) -> None:
+        """Wait until the name server knows every member that runs."""
+        running = {node.address for node in self.nodes if node.running}
+        deadline = time.monotonic() + within_s
+        while (found := set(self.addresses().values())) != running:
+            assert time.monotonic() < deadline, f"{self.name} is {found}, not {running}"
+            time.sleep(ASK_PERIOD_S)
+
+    def followers_of(self, leader: Node) -> list[Node]:
+        return [node for node in self.nodes if node is not leader]
+
+    def create_topic(self, topic: str, queues: int = 4) -> None:
+        """Create `topic` and wait for its route, and until every member that runs knows it.
+
+        A Java follower copies topics every ten seconds; as a leader it would not know this one.
+        """
+        put_topic(self.wait_for_leader().address, topic, queues)
+        wait_for_route(self.namesrv, topic)
+        for node in self.nodes:
+            if node.running:
+                wait_for_topic(node.address, topic)
+
+
+def raft_group(
+    processes: Processes,
+    namesrv: str,
+    *,
+    make: Make = "trioha",
+    name: str = "broker-a",
+    members: int = MEMBERS,
+    settings: Mapping[str, object] = SMALL_FILES,
+    make_member: MakeMember | None = None,
+) -> RaftGroup:
+    """A group whose members are not yet started; each keeps its ports over a restart."""
+    ports = distinct_ports(members)
+    # Java's Raft has ports of its own; ours goes over the port that clients use.
+    raft_ports = distinct_ports(members, apart_from=ports) if make == "java" else ports
+    peers = ";".join(f"n{number}-127.0.0.1:{port}" for number, port in enumerate(raft_ports))
+
+    def member(number: int, port: int, settings: Mapping[str, object]) -> Node:
+        if make == "java":
+            return java_broker(
+                processes, namesrv, name=name, broker_id=number, port=port, settings=settings
+            )
+        return trioha_member(processes, namesrv, name, number, port, settings)
+
+    nodes = [
+        (make_member or member)(
+            number,
+            port,
+            {
+                **settings,
+                "enableDLegerCommitLog": True,
+                "dLegerGroup": name,
+                "dLegerPeers": peers,
+                "dLegerSelfId": f"n{number}",
+            },
+        )
+        for number, port in enumerate(ports)
+    ]
+    return RaftGroup(make, name, namesrv, nodes)
+
+
+def wait_for_topic(broker: str, topic: str, within_s: float = TOPIC_S) -> None:
+    """Wait until this very broker knows `topic`."""
+    deadline = time.monotonic() + within_s
+    name = f'"{topic}"'.encode()
+    while True:
+        answer = request(broker, RemotingCommand(RequestCode.GET_ALL_TOPIC_CONFIG))
+        assert answer.code == ResponseCode.SUCCESS, f"{answer.code} {answer.remark}"
+        if name in answer.body_bytes():
+            return
+        assert time.monotonic() < deadline, f"{broker} does not know {topic} after {within_s} s"
+        time.sleep(ASK_PERIOD_S)
+
+
+def trioha_member(
+    processes: Processes,
+    namesrv: str,
+    name: str,
+    number: int,
+    port: int,
+    settings: Mapping[str, object],
+) -> Node:
+    """A member whose id and role are the group's to say, not yet started."""
+    node = trioha_broker(
+        processes, namesrv, name=name, broker_id=number, port=port, settings=settings
+    )
+    command = list(node.process.command)
+    for option in ("--id", "--role", "--ha-listen"):
+        at = command.index(option)
+        del command[at : at + 2]
+    node.process.command = command
+    node.ready_pattern = rf"trioha broker {re.escape(name)} .*ready"
+    return node
+
+
+def distinct_ports(count: int, apart_from: Sequence[int] = ()) -> list[int]:
+    """Ports as `free_ports` gives them, none of them twice."""
+    found: list[int] = []
+    while len(found) < count:
+        if (port := free_ports()) not in (*found, *apart_from):
+            found.append(port)
+    return found

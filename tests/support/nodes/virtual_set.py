@@ -1,0 +1,460 @@
+"""Whole brokers of a master-slave set on a MockClock: real stores, a network in memory.
+
+A name server and an operator, who runs the real failover engine, stand beside them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import attrs
+import pytest
+import trio
+
+from support.memory.events import RecordedEvents
+from support.memory.network import RaftListener, RaftNetwork
+from support.nodes.live_set import NAME, SUCCESS, send_request
+from support.nodes.virtual_group import host_of, without_threads
+from support.suite.drawn_seed import drawn_seed
+from trioha.client.cluster import ClusterConfig, open_cluster
+from trioha.client.failover import new_order, run_failover
+from trioha.config import BrokerConfig, BrokerRole, NamesrvConfig
+from trioha.errors import Unreachable
+from trioha.failover.outcome import Outcome
+from trioha.ha.mastership import Standing, kept_history
+from trioha.namesrv.kv_config import KvConfig
+from trioha.namesrv.processor import NamesrvProcessor
+from trioha.services.alarm import Alarm
+from trioha.services.broker import serve_node
+from trioha.services.broker_listeners import BrokerAddresses, BrokerListeners
+from trioha.services.clock import Clock
+from trioha.services.ha_client import SlaveState
+from trioha.services.master_slave_node import MasterSlaveNode, open_master_slave_node
+from trioha.services.remoting_client import open_remoting_client
+from trioha.services.remoting_server import RemotingServer
+from trioha.services.transport import Listener, Transport
+from trioha.store.inspect import diff_logs, iter_records
+from trioha.wire.message_id import decode_message_id
+from trioha.wire.record import Record
+from trioha.wire.remoting_command import RemotingCommand
+
+PORT, HA_PORT, NAMESRV_PORT = 10911, 10912, 9876
+NAMESRV, OPERATOR, CLIENT = "10.0.9.1", "10.0.9.2", "10.0.9.3"
+CLIENT_PATIENCE_S = 5.0
+HAMMER_PAUSE_S = 0.25
+_POLL_S = 0.01
+
+
+def without_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run threads' work on the loop, and ask no disk for anything.
+
+    The kernel keeps what a killed process wrote: no fsync changes what its next life reads.
+    """
+    without_threads(monkeypatch)
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    monkeypatch.setattr(os, "fdatasync", lambda fd: None)
+
+
+class Killed(BaseException):
+    """The process was killed inside this call; nothing may handle it."""
+
+
+@attrs.frozen
+class Acknowledged:
+    """One SEND_OK."""
+
+    body: bytes
+    queue_id: int
+    queue_offset: int
+    phy_offset: int
+    node: str
+    """Machine that was asked; one that has stepped down forwards."""
+
+
+@attrs.define(eq=False)
+class VirtualBroker:
+    """One machine: its store stays, its process comes and goes."""
+
+    set: VirtualSet
+    home_id: int
+    role: BrokerRole
+    events: RecordedEvents = attrs.Factory(RecordedEvents)
+    before_next_term: Callable[[], None] | None = None
+    """Called once, right before the node's own next term is durable in its `epochs` file."""
+    after_next_term: Callable[[], None] | None = None
+    """Called once, right after it is."""
+    _node: MasterSlaveNode | None = None
+    _scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
+    _shutdown: trio.Event = attrs.Factory(trio.Event)
+    _ended: trio.Event = attrs.Factory(trio.Event)
+
+    @property
+    def host(self) -> str:
+        return host_of(self.home_id)
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{PORT}"
+
+    @property
+    def root(self) -> Path:
+        return self.set.root / str(self.home_id)
+
+    @property
+    def node(self) -> MasterSlaveNode:
+        assert self._node is not None, f"broker {self.home_id} is down"
+        return self._node
+
+    @property
+    def is_up(self) -> bool:
+        return self._node is not None
+
+    @property
+    def is_master(self) -> bool:
+        return self._node is not None and self._node.mastership.standing is Standing.MASTER
+
+    @property
+    def epoch(self) -> int:
+        return self.node.mastership.epoch
+
+    @property
+    def follows(self) -> str:
+        """Address of the master that this node copies at this moment; "" for none."""
+        client = self.node.ha_client
+        if client is None or client.statistics().state != SlaveState.TRANSFER.value:
+            return ""
+        return self.node.master_remoting_address.value
+
+    @property
+    def config(self) -> BrokerConfig:
+        config = BrokerConfig(
+            broker_name=NAME,
+            broker_id=self.home_id,
+            broker_role=self.role,
+            namesrv_addr=f"{NAMESRV}:{NAMESRV_PORT}",
+            store_path_root_dir=str(self.root),
+            mapped_file_size_commit_log=1 << 20,
+            max_message_size=1 << 16,
+            max_hash_slot_num=100,
+            max_index_num=400,
+            broker_ip1=self.host,
+            broker_ip2=self.host,
+            listen_port=PORT,
+            ha_listen_port=HA_PORT,
+            vip_channel=False,
+            admin_http_enable=False,
+        )
+        return attrs.evolve(config, **self.set.settings)
+
+    async def start(self) -> None:
+        """Return once the node is ready.
+
+        Errors: StoreError when it does not start.
+        """
+        await self.set.nursery.start(self._live)
+
+    async def stop(self) -> None:
+        """Stop in order."""
+        self._shutdown.set()
+        await self._ended.wait()
+
+    async def kill(self) -> None:
+        """End without a word, and without closing the store."""
+        self._end_process()
+        await self._ended.wait()
+
+    def die(self) -> None:
+        """Kill the process inside the call that it is in.
+
+        Errors: Killed, for the caller to let through.
+        """
+        self._end_process()
+        raise Killed
+
+    async def _live(self, *, task_status: trio.TaskStatus[object]) -> None:
+        set_ = self.set
+        self._scope, self._shutdown, self._ended = trio.CancelScope(), trio.Event(), trio.Event()
+        self.events = RecordedEvents()
+        config = self.config
+        addresses = BrokerAddresses(self.address, f"{self.host}:{HA_PORT}", vip_listen="")
+        node = await open_master_slave_node(
+            *(config, addresses, set_.clock, self.events),
+            connect_to=self._connect,
+            connect_link=self._connect,
+        )
+        self._node = node
+        self._watch_terms(node)
+        remoting, ha = (
+            set_.network.listeners.setdefault(f"{self.host}:{port}", RaftListener())
+            for port in (PORT, HA_PORT)
+        )
+        listeners = BrokerListeners(
+            *(config, cast("Listener", remoting), None, cast("Listener", ha), None, addresses)
+        )
+        try:
+            with self._scope:
+                await serve_node(node, listeners, self._shutdown, task_status)
+        except* Killed:
+            pass
+        finally:
+            set_.network.end_process(self.host)
+            if self._shutdown.is_set() and not self._scope.cancel_called:
+                await node.close()
+            else:
+                _drop_store(node)
+            self._node = None
+            self._ended.set()
+
+    def _watch_terms(self, node: MasterSlaveNode) -> None:
+        save = node.mastership._save
+
+        def save_and_tell(data: bytes) -> None:
+            newest = kept_history(data).newest
+            is_next = newest is not None and newest.epoch > node.mastership.epoch
+            if newest is None or newest.home_id != self.home_id or not is_next:
+                save(data)
+                return
+            before, self.before_next_term = self.before_next_term, None
+            if before is not None:
+                before()
+            save(data)
+            after, self.after_next_term = self.after_next_term, None
+            if after is not None:
+                after()
+
+        node.mastership._save = save_and_tell
+
+    def _end_process(self) -> None:
+        # First the connections: nothing that the dying tasks do is heard of.
+        self.set.network.end_process(self.host)
+        self._scope.cancel()
+
+    async def _connect(self, host: str, port: int) -> Transport:
+        assert not self._scope.cancel_called, "the process is dead"
+        return await self.set.network.connect(self.host, host, port)
+
+    async def ask(self, request: RemotingCommand, by: str = CLIENT) -> RemotingCommand:
+        """Errors: Unreachable and OSError when the node cannot be asked."""
+        transport = await self.set.network.connect(by, self.host, PORT)
+        async with open_remoting_client(
+            self.host, PORT, self.set.clock, transport=transport
+        ) as client:
+            return await client.request(request)
+
+
+def _drop_store(node: MasterSlaveNode) -> None:
+    """Leave the files as they are; what was mapped is in them, as the kernel keeps it."""
+    lock, node.store._lock = node.store._lock, None
+    if lock is not None:
+        lock.release()
+
+
+class VirtualNamesrv:
+    """A name server; one that starts again has forgotten everything."""
+
+    def __init__(self, network: RaftNetwork, nursery: trio.Nursery, clock: Clock) -> None:
+        self._network = network
+        self._nursery = nursery
+        self._clock = clock
+        self._scope = trio.CancelScope()
+        self.events = RecordedEvents()
+
+    async def start(self) -> None:
+        await self._nursery.start(self._live)
+
+    def kill(self) -> None:
+        self._network.end_process(NAMESRV)
+        self._scope.cancel()
+
+    async def _live(self, *, task_status: trio.TaskStatus[None]) -> None:
+        processor = NamesrvProcessor(NamesrvConfig(), KvConfig(), self.events)
+        alarm = Alarm(self._clock, lambda: processor.next_deadline_ms, processor.on_time)
+        server = RemotingServer(
+            processor.handlers(),
+            self._clock,
+            self.events,
+            on_closed=processor.channel_closed,
+            on_batch=alarm.check,
+        )
+        listener = self._network.listeners[f"{NAMESRV}:{NAMESRV_PORT}"] = RaftListener()
+        with trio.CancelScope() as self._scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(alarm.run)
+                nursery.start_soon(server.accept, cast("Listener", listener), nursery)
+                task_status.started()
+
+
+@attrs.define(eq=False)
+class VirtualSet:
+    """The machines of one set, its name server, and the network between them and their clients."""
+
+    root: Path
+    nursery: trio.Nursery
+    settings: dict[str, Any]
+    clock: Clock = attrs.Factory(Clock.virtual)
+    network: RaftNetwork = attrs.Factory(lambda: RaftNetwork(Random(drawn_seed("virtual set"))))
+    brokers: list[VirtualBroker] = attrs.Factory(list)
+    acknowledged: list[Acknowledged] = attrs.Factory(list)
+    namesrv: VirtualNamesrv = attrs.field(init=False)
+    _cuts: dict[str, set[tuple[str, str]]] = attrs.Factory(dict)
+    _serials: Any = attrs.Factory(count)
+
+    def __attrs_post_init__(self) -> None:
+        self.namesrv = VirtualNamesrv(self.network, self.nursery, self.clock)
+
+    def __getitem__(self, home_id: int) -> VirtualBroker:
+        return self.brokers[home_id]
+
+    @property
+    def masters(self) -> list[int]:
+        return [broker.home_id for broker in self.brokers if broker.is_master]
+
+    @property
+    def hosts(self) -> list[str]:
+        return [*(broker.host for broker in self.brokers), NAMESRV, OPERATOR, CLIENT]
+
+    async def forget(self) -> None:
+        """Kill the name server and start another one with an empty memory."""
+        self.namesrv.kill()
+        await self.namesrv.start()
+
+    def cut(self, host: str, *others: str) -> None:
+        """Cut a machine off both ways: from `others`, or from everybody."""
+        from_all = others or tuple(one for one in self.hosts if one != host)
+        ways = {(host, one) for one in from_all} | {(one, host) for one in from_all}
+        self._cuts.setdefault(host, set()).update(ways)
+        self._set_cuts()
+
+    def heal(self, *hosts: str) -> None:
+        """Undo `cut` for these machines, or for all; what waited arrives first."""
+        for host in hosts or list(self._cuts):
+            self._cuts.pop(host, None)
+        self._set_cuts()
+
+    def _set_cuts(self) -> None:
+        self.network.set_cuts(*(way for ways in self._cuts.values() for way in ways))
+
+    async def fail_over(self, *, to: int | None = None, force: bool = False) -> Outcome:
+        """Carry out `trioha failover` from the operator's machine."""
+        config = ClusterConfig(
+            connector=partial(self.network.connect, OPERATOR), clock=self.clock, rng=Random(1)
+        )
+        async with open_cluster(f"{NAMESRV}:{NAMESRV_PORT}", config) as cluster:
+            return await run_failover(cluster, new_order(cluster, NAME, to=to, force=force))
+
+    async def send(self, home_id: int) -> int | None:
+        """Send one message to one node; the code of the answer, None when there is none."""
+        body = b"%d to %d" % (next(self._serials), home_id)
+        try:
+            with trio.fail_after(CLIENT_PATIENCE_S):
+                answer = await self[home_id].ask(send_request(body))
+        except (trio.TooSlowError, OSError, Unreachable):
+            return None
+        if answer.code == SUCCESS:
+            _, _, phy_offset = decode_message_id(answer.ext_str("msgId"))
+            queue = (answer.ext_int("queueId"), answer.ext_int("queueOffset"))
+            self.acknowledged.append(Acknowledged(body, *queue, phy_offset, str(home_id)))
+        return answer.code
+
+    async def send_ok(self, home_id: int, messages: int = 5) -> None:
+        """Send until so many messages are acknowledged one after the other."""
+        for _ in range(messages):
+            code = await self.send(home_id)
+            assert code == SUCCESS, f"broker {home_id} answered {code}"
+
+    @asynccontextmanager
+    async def hammered(self) -> AsyncIterator[None]:
+        """Ask every node to store messages, all the time while the block runs."""
+
+        async def hammer(home_id: int) -> None:
+            while not over.is_set():
+                await self.send(home_id)
+                await trio.sleep(HAMMER_PAUSE_S)
+
+        over = trio.Event()
+        async with trio.open_nursery() as nursery:
+            for broker in self.brokers:
+                nursery.start_soon(hammer, broker.home_id)
+            yield
+            over.set()
+
+    async def wait(self, done: Callable[[], object], within_s: float = 60.0) -> None:
+        with trio.fail_after(within_s):
+            while not done():  # noqa: ASYNC110 - time costs nothing here
+                await trio.sleep(_POLL_S)
+
+    async def wait_master(self, home_id: int | None = None, within_s: float = 60.0) -> int:
+        """Wait until exactly one node is master, and it acknowledges; return its home id."""
+        with trio.fail_after(within_s):
+            while True:
+                masters = self.masters
+                is_it = len(masters) == 1 and home_id in (None, *masters)
+                if is_it and await self.send(masters[0]) == SUCCESS and self.masters == masters:
+                    return masters[0]
+                await trio.sleep(_POLL_S)
+
+    def is_level(self) -> bool:
+        """Has the set one master whose log all the others hold, on links from it?"""
+        masters = [broker for broker in self.brokers if broker.is_master]
+        if len(masters) != 1 or not all(broker.is_up for broker in self.brokers):
+            return False
+        (master,) = masters
+        end = master.node.store.max_phy_offset
+        return all(
+            broker.follows == master.address and broker.node.store.max_phy_offset == end
+            for broker in self.brokers
+            if broker is not master
+        )
+
+    async def check_converged(self, master: int | None = None) -> None:
+        """One node is master and acknowledges; all logs are one log, which lacks nothing."""
+        home_id = await self.wait_master(master)
+        await self.wait(self.is_level)
+        logs = [broker.root / "commitlog" for broker in self.brokers]
+        for log in logs[1:]:
+            assert diff_logs(logs[0], log).equal, f"{logs[0]} and {log}"
+        end = self[home_id].node.store.max_phy_offset
+        records = [one for one in iter_records(logs[home_id], 0, end) if isinstance(one, Record)]
+        places = Counter((one.topic, one.queue_id, one.queue_offset) for one in records)
+        twice = [place for place, times in places.items() if times > 1]
+        assert not twice, f"given out twice: {twice}"
+        held = {one.phy_offset: one for one in records}
+        assert self.acknowledged
+        lost = [one for one in self.acknowledged if not _is_held(one, held.get(one.phy_offset))]
+        assert not lost, f"{len(lost)} of {len(self.acknowledged)} lost, the first {lost[0]}"
+
+
+def _is_held(one: Acknowledged, record: Record | None) -> bool:
+    return record is not None and (record.body, record.queue_id, record.queue_offset) == (
+        one.body,
+        one.queue_id,
+        one.queue_offset,
+    )
+
+
+@asynccontextmanager
+async def virtual_set(root: Path, size: int = 3, **settings: Any) -> AsyncIterator[VirtualSet]:
+    """A SYNC_MASTER (0) and its slaves, in sync; run it on an `autojump_clock`, `without_waits`.
+
+    All of it ends with the block.
+    """
+    async with trio.open_nursery() as nursery:
+        set_ = VirtualSet(root, nursery, settings)
+        await set_.namesrv.start()
+        for home_id in range(size):
+            role = BrokerRole.SLAVE if home_id else BrokerRole.SYNC_MASTER
+            set_.brokers.append(VirtualBroker(set_, home_id, role))
+            await set_[home_id].start()
+        await set_.wait(set_.is_level)
+        await set_.send_ok(0)
+        await set_.wait(set_.is_level)
+        yield set_
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,121 @@
+"""Two more faces of the Java driver: a reader that looks messages up, and mqadmin's words."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+
+from support.peers.clients import Client, Clients, Received, SendFailed
+
+ANSWER_S = 60.0
+ASK_PERIOD_S = 0.2
+_NOTHING_COMMITTED = "return offset table is empty"
+# Asks for routes every second, not every thirty, and shares the queues as often (else 20 s).
+QUICK_CONSUMER: dict[str, Any] = {
+    "poll_ms": 1000,
+    "system_properties": {"rocketmq.client.rebalance.waitInterval": "1000"},
+}
+
+
+@attrs.define(eq=False)
+class _Asked(Client):
+    """Answers one command after the other."""
+
+    _ids: Iterator[int] = attrs.Factory(itertools.count)
+
+    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        """The answer to one command. Errors: SendFailed with the client's words."""
+        number = next(self._ids)
+        self.process.write_line(json.dumps({"op": op, "id": number, **fields}))
+
+        def answered() -> list[dict[str, Any]]:
+            return [event for event in self.events if event.get("id") == number]
+
+        self.wait_until(lambda: bool(answered()), f"answer to {op} {fields}", ANSWER_S)
+        (event,) = answered()
+        if event["event"] == "failed":
+            raise SendFailed(event["error"])
+        self.events.remove(event)
+        return event
+
+
+@attrs.define(eq=False)
+class JavaReader(_Asked):
+    """Looks messages up by place, key and time, as an application with the Java client would."""
+
+    def drain(self, topic: str, expression: str = "*") -> list[Received]:
+        """All of a topic, pulled queue by queue."""
+        return self._messages("drain", topic=topic, expression=expression)
+
+    def view(self, msg_id: str) -> Received:
+        """The message with this offset id, from the broker whose address is in it."""
+        (message,) = self._messages("view", msg_id=msg_id)
+        return message
+
+    def query(self, topic: str, key: str) -> list[Received]:
+        """Messages with a key, or with this unique id."""
+        return self._messages("query", topic=topic, key=key)
+
+    def search(self, topic: str, broker: str, queue_id: int, timestamp: int) -> int:
+        """Where in a queue this time is."""
+        answer = self.ask(
+            "search", topic=topic, broker=broker, queue_id=queue_id, timestamp=timestamp
+        )
+        return int(answer["offset"])
+
+    def _messages(self, op: str, **fields: Any) -> list[Received]:
+        now_s = time.monotonic()
+        return [Received(**one, at_s=now_s) for one in self.ask(op, **fields)["messages"]]
+
+
+@attrs.define(eq=False)
+class MqAdmin(_Asked):
+    """mqadmin in one process: a Java start per command would be most of the time."""
+
+    def run(self, *arguments: str) -> str:
+        """What the command printed, an exception's trace included."""
+        return str(self.ask("run", arguments=arguments)["printed"])
+
+    def consumer_progress(self, namesrv: str, group: str) -> str:
+        """A group's progress; "" before its first commit, which mqadmin tells by an exception."""
+        printed = self.run("consumerProgress", "-n", namesrv, "-g", group)
+        return "" if _NOTHING_COMMITTED in printed else printed
+
+
+def java_reader(clients: Clients, namesrv: str, group: str = "readers") -> JavaReader:
+    reader = clients.start(JavaReader, "java", "read", [namesrv, group])
+    reader.wait_until_ready()
+    return reader
+
+
+def mq_admin(clients: Clients) -> MqAdmin:
+    admin = clients.start(MqAdmin, "java", "admin", [])
+    admin.wait_until_ready()
+    return admin
+
+
+def table(printed: str) -> list[list[str]]:
+    """The lines of a table as words, without its head. Errors: AssertionError for an exception."""
+    assert "Exception" not in printed, printed
+    lines = [line.split() for line in printed.splitlines()]
+    return [words for words in lines if words and not words[0].startswith(("#", "---"))]
+
+
+def fields(printed: str, separator: str = ":") -> dict[str, str]:
+    """Lines of `name: value`. Errors: AssertionError for an exception."""
+    assert "Exception" not in printed, printed
+    pairs = (line.split(separator, 1) for line in printed.splitlines() if separator in line)
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
+def eventually(ask: Callable[[], object], wanted: object, within_s: float) -> None:
+    """What is told every few seconds is there in the end. Errors: AssertionError if it is not."""
+    deadline = time.monotonic() + within_s
+    while (found := ask()) != wanted:
+        assert time.monotonic() < deadline, f"{found}, not {wanted}"
+        time.sleep(ASK_PERIOD_S)

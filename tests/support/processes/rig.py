@@ -1,0 +1,389 @@
+"""Real processes under test: started, waited for, stopped and never left behind.
+
+Everything here is synchronous: a real process lives in real time, and a test of it waits for
+events (a line, an exit) with a deadline. Output is read by one thread per process into a file and
+a bounded list of lines, so that a failing test can show what its peers said last.
+
+Start processes from the test's main thread: where `setpriv` exists they die with the thread that
+started them, so that even a killed pytest leaves nothing running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import attrs
+
+READY_S = 30.0
+STOP_S = 20.0
+LINES_MAX = 4000
+LINE_COLUMNS = 2000
+TAIL_LINES = 25
+TAIL_COLUMNS = 300
+REPO = Path(__file__).resolve().parents[3]
+# Below Linux's ephemeral range, so that no client socket takes a port between choosing and binding.
+PORTS = range(20_000, 32_000, 4)
+
+
+class ProcessFailed(AssertionError):
+    """A process ended, or did not do in time what a test needs; the text carries its last lines."""
+
+
+@attrs.define(eq=False)
+class Process:
+    """One child in its own process group, both of its output streams read line by line."""
+
+    name: str
+    command: Sequence[str]
+    log_path: Path
+    env: Mapping[str, str] | None = None
+    cwd: Path | None = None
+    # Told every line in the reader's thread, before `wait_for_line` can see it.
+    on_line: Callable[[str], None] | None = None
+    # Called once both output streams have ended.
+    on_end: Callable[[], None] | None = None
+    # Lines of stderr go to the log only, when stdout speaks a protocol.
+    merge_stderr: bool = True
+
+    _popen: subprocess.Popen[bytes] | None = None
+    _lines: deque[str] = attrs.Factory(lambda: deque(maxlen=LINES_MAX))
+    _seen: int = 0
+    _changed: threading.Condition = attrs.Factory(threading.Condition)
+    _readers: list[threading.Thread] = attrs.Factory(list)
+    _open_readers: int = 0
+
+    def start(self) -> None:
+        """Run the command. Errors: AssertionError when it already runs."""
+        assert not self.running, f"{self.name} already runs"
+        self._join_readers()
+        self._lines.clear()
+        self._seen = 0
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        self._popen = subprocess.Popen(
+            [*_die_with_parent(), *self.command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if self.merge_stderr else subprocess.PIPE,
+            env=dict(self.env) if self.env is not None else None,
+            cwd=self.cwd,
+            start_new_session=True,
+        )
+        streams = [(self._popen.stdout, True)]
+        if not self.merge_stderr:
+            streams.append((self._popen.stderr, False))
+        self._open_readers = len(streams)
+        for stream, heard in streams:
+            reader = threading.Thread(
+                target=self._read, args=(stream, heard), name=f"read[{self.name}]", daemon=True
+            )
+            reader.start()
+            self._readers.append(reader)
+
+    @property
+    def running(self) -> bool:
+        return self._popen is not None and self._popen.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self._popen is not None, f"{self.name} was never started"
+        return self._popen.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return None if self._popen is None else self._popen.poll()
+
+    def wait_for_line(self, pattern: str, within_s: float = READY_S) -> re.Match[str]:
+        """The first line since the start that matches. Errors: ProcessFailed."""
+        regex = re.compile(pattern)
+        deadline = time.monotonic() + within_s
+        looked_at = 0
+        with self._changed:
+            while True:
+                fresh = self._seen - looked_at
+                for line in list(self._lines)[-fresh:] if fresh else ():
+                    match = regex.search(line)
+                    if match is not None:
+                        return match
+                looked_at = self._seen
+                left = deadline - time.monotonic()
+                if self._open_readers == 0:
+                    raise ProcessFailed(f"{self.name} ended before {pattern!r}\n{self.tail()}")
+                if left <= 0:
+                    raise ProcessFailed(
+                        f"{self.name}: no {pattern!r} in {within_s} s\n{self.tail()}"
+                    )
+                self._changed.wait(left)
+
+    def write_line(self, line: str) -> None:
+        """Hand one line to the child's stdin. Errors: ProcessFailed when it is gone."""
+        assert self._popen is not None
+        assert self._popen.stdin is not None
+        try:
+            self._popen.stdin.write(line.encode() + b"\n")
+            self._popen.stdin.flush()
+        except (BrokenPipeError, ValueError):
+            raise ProcessFailed(f"{self.name} does not read any more\n{self.tail()}") from None
+
+    def close_stdin(self) -> None:
+        if self._popen is not None and self._popen.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._popen.stdin.close()
+
+    def signal(self, number: int) -> None:
+        if self.running:
+            os.kill(self.pid, number)
+
+    def wait(self, within_s: float = STOP_S) -> int:
+        """The exit status. Errors: ProcessFailed when it still runs after `within_s`."""
+        assert self._popen is not None
+        try:
+            status = self._popen.wait(within_s)
+        except subprocess.TimeoutExpired:
+            raise ProcessFailed(
+                f"{self.name} still runs after {within_s} s\n{self.tail()}"
+            ) from None
+        self._join_readers()
+        return status
+
+    def stop(self, within_s: float = STOP_S) -> int:
+        """SIGTERM and wait for the exit status."""
+        self.signal(signal.SIGTERM)
+        return self.wait(within_s)
+
+    def kill(self) -> None:
+        """SIGKILL to the whole group; what it started goes too. Does nothing if it is gone."""
+        if self._popen is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._popen.wait()
+        self.close_stdin()
+        self._join_readers()
+
+    def tail(self, count: int = TAIL_LINES) -> str:
+        """The last lines, for a failing test's message."""
+        state = "running" if self.running else f"exit status {self.returncode}"
+        lines = [f"  | {line[:TAIL_COLUMNS]}" for line in list(self._lines)[-count:]]
+        return "\n".join([f"  {self.name} ({state}), log {self.log_path}", *lines])
+
+    def _read(self, stream: object, heard: bool) -> None:
+        with self.log_path.open("ab") as log:
+            for raw in stream:  # type: ignore[attr-defined]
+                log.write(raw)
+                log.flush()
+                line = raw.decode(errors="replace").rstrip("\r\n")
+                if heard and self.on_line is not None:
+                    self.on_line(line)
+                with self._changed:
+                    self._lines.append(line[:LINE_COLUMNS])
+                    self._seen += 1
+                    self._changed.notify_all()
+        with self._changed:
+            self._open_readers -= 1
+            ended = self._open_readers == 0
+            self._changed.notify_all()
+        if ended and self.on_end is not None:
+            self.on_end()
+
+    def _join_readers(self) -> None:
+        for reader in self._readers:
+            reader.join(5.0)
+        self._readers.clear()
+        if self._popen is not None:
+            for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
+                if stream is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        stream.close()
+
+
+@attrs.define(eq=False)
+class Node:
+    """A name server or broker of either make: a process that says in one line that it is ready."""
+
+    process: Process
+    address: str
+    ready_pattern: str
+    store: Path | None = None
+    ha_address: str | None = None
+    ready: re.Match[str] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.process.name
+
+    def start(self, within_s: float = READY_S) -> Node:
+        """Start, or start again, and wait until it serves."""
+        self.process.start()
+        return self.wait_until_ready(within_s)
+
+    def wait_until_ready(self, within_s: float = READY_S) -> Node:
+        """For nodes whose process was started by hand, several at once."""
+        self.ready = self.process.wait_for_line(self.ready_pattern, within_s)
+        return self
+
+    def stop(self, within_s: float = STOP_S) -> int:
+        return self.process.stop(within_s)
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    @property
+    def running(self) -> bool:
+        return self.process.running
+
+    @property
+    def commitlog(self) -> Path:
+        assert self.store is not None, f"{self.name} has no store"
+        return self.store / "commitlog"
+
+
+@attrs.define(eq=False)
+class Processes:
+    """Everything one test started, in order; killed in reverse when the test ends."""
+
+    root: Path
+    members: list[Process] = attrs.Factory(list)
+
+    def add(self, process: Process) -> Process:
+        self.members.append(process)
+        return process
+
+    def close(self) -> None:
+        for process in reversed(self.members):
+            process.kill()
+
+    def report(self) -> str:
+        return "\n".join(process.tail() for process in self.members)
+
+
+def trioha_command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "trioha", *arguments]
+
+
+def trioha_namesrv(processes: Processes, port: int | None = None, name: str = "namesrv") -> Node:
+    """A trioha name server on loopback, not yet started."""
+    address = f"127.0.0.1:{port or free_ports()}"
+    home = processes.root / name
+    home.mkdir(parents=True, exist_ok=True)
+    command = trioha_command("run", "namesrv", "--listen", address)
+    command += ["--set", f"kvConfigPath={home / 'kvConfig.json'}"]
+    process = _node_process(processes, name, command, home)
+    return Node(process, address, r"trioha namesrv ready listen=(\S+)")
+
+
+def trioha_broker(
+    processes: Processes,
+    namesrv: str,
+    *,
+    name: str = "broker-a",
+    broker_id: int = 0,
+    role: str = "ASYNC_MASTER",
+    port: int | None = None,
+    store: Path | None = None,
+    settings: Mapping[str, object] | None = None,
+) -> Node:
+    """A trioha broker on loopback, not yet started. It keeps its ports over a restart."""
+    port = port or free_ports()
+    address, ha_address = f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}"
+    label = f"{name}-{broker_id}"
+    home = processes.root / label
+    store = store or home / "store"
+    home.mkdir(parents=True, exist_ok=True)
+    command = trioha_command(
+        *("run", "broker", "--name", name, "--id", str(broker_id), "--role", role),
+        *("--listen", address, "--ha-listen", ha_address),
+        *("--namesrv", namesrv, "--store", str(store)),
+    )
+    for key, value in (settings or {}).items():
+        command += ["--set", f"{key}={_java_text(value)}"]
+    process = _node_process(processes, label, command, home)
+    ready = rf"trioha broker {re.escape(name)} id={broker_id} role=(\S+) ready"
+    return Node(process, address, ready, store, ha_address)
+
+
+def raft_member(
+    processes: Processes,
+    namesrv: str,
+    *,
+    name: str,
+    member_id: str,
+    peers: str,
+    address: str,
+    store: Path | None = None,
+    settings: Mapping[str, object] | None = None,
+) -> Node:
+    """A broker of a Raft group, not yet started; `peers` as in dLegerPeers."""
+    label = f"{name}-{member_id}"
+    home = processes.root / label
+    store = store or home / "store"
+    home.mkdir(parents=True, exist_ok=True)
+    command = trioha_command(
+        *("run", "broker", "--name", name, "--listen", address),
+        *("--namesrv", namesrv, "--store", str(store)),
+    )
+    member = {"enableDLegerCommitLog": True, "dLegerPeers": peers, "dLegerSelfId": member_id}
+    for key, value in {**member, **(settings or {})}.items():
+        command += ["--set", f"{key}={_java_text(value)}"]
+    process = _node_process(processes, label, command, home)
+    ready = rf"trioha broker {re.escape(name)} id={member_id} role=DLEDGER ready"
+    return Node(process, address, ready, store)
+
+
+def _node_process(processes: Processes, name: str, command: list[str], home: Path) -> Process:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("TRIOHA_")}
+    environment |= {"HOME": str(home), "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(REPO)}
+    return processes.add(
+        Process(name, command, processes.root / "logs" / f"{name}.log", environment, home)
+    )
+
+
+def _java_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def free_ports() -> int:
+    """A port P such that P-2 (VIP), P and P+1 (HA) are free on loopback now."""
+    rng = random.Random(os.urandom(8))
+    for _ in range(200):
+        base = rng.choice(PORTS)
+        if all(_is_free(base + step) for step in (0, 2, 3)):
+            return base + 2
+    raise ProcessFailed("no free block of ports below the ephemeral range")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _die_with_parent() -> list[str]:
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
+
+
+@contextlib.contextmanager
+def running_processes(root: Path) -> Iterator[Processes]:
+    """A registry whose members are killed when the block ends, however it ends."""
+    processes = Processes(root)
+    try:
+        yield processes
+    finally:
+        processes.close()

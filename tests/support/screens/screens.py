@@ -1,0 +1,161 @@
+"""The console under test: a source that tells what a test wants, and screens as text.
+
+A snapshot is the text of a screen in a file. `just rewrite` writes them anew; read the diff.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import unicodedata
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from textual.app import App
+from textual.events import Key
+from textual.keys import REPLACED_KEYS, _character_to_key, _get_unicode_name_from_key
+from textual.pilot import Pilot
+from trioha_console.app import ConsoleApp
+
+from support.fakes.raw_answers import NAMESRV, RawCluster
+from trioha.errors import Unreachable
+from trioha.watch.collector import Interest, Raw
+from trioha.wire.remoting_command import RemotingCommand
+
+SNAPSHOTS = Path(__file__).parents[2] / "console" / "snapshots"
+SMALL, LARGE = (80, 24), (200, 50)
+REWRITE = "TRIOHA_REWRITE"
+"""Set in the environment: snapshots are written instead of compared."""
+
+Ask = Callable[[str, RemotingCommand], Awaitable[RemotingCommand]]
+
+
+class FakeSource:
+    """Frames that a test hands out."""
+
+    def __init__(self, cluster: RawCluster, *, live: bool = True) -> None:
+        self.cluster = cluster
+        self.title = "10.0.0.9:9876"
+        self.namesrvs: tuple[str, ...] = (NAMESRV,)
+        self.live = live
+        self.interest = Interest()
+        self.asked: list[tuple[str, RemotingCommand]] = []
+        self.answer: Ask | None = None
+        self.closed = False
+        self._frames: asyncio.Queue[Raw] = asyncio.Queue()
+
+    def push(self) -> None:
+        """What the cluster is now becomes a frame."""
+        self._frames.put_nowait(self.cluster.raw())
+
+    async def snapshots(self) -> AsyncIterator[Raw]:
+        while True:
+            yield await self._frames.get()
+
+    def want(self, interest: Interest) -> None:
+        self.interest = interest
+
+    async def ask(
+        self, address: str, command: RemotingCommand, timeout_s: float | None = None
+    ) -> RemotingCommand:
+        self.asked.append((address, command))
+        if self.answer is None:
+            raise Unreachable(f"{address}: nobody answers in this test")
+        return await self.answer(address, command)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Console:
+    """The program, its source, and the keys."""
+
+    def __init__(self, app: ConsoleApp, source: FakeSource, pilot: Pilot[Any]) -> None:
+        self.app = app
+        self.source = source
+        self.pilot = pilot
+
+    async def tick(self, times: int = 1) -> None:
+        """Time passes, everybody is asked, the screen is drawn."""
+        for _ in range(times - 1):
+            self.source.cluster.tick()
+            await self._take_frame()
+        self.source.cluster.tick()
+        await self.frame()
+
+    async def frame(self) -> None:
+        """What the cluster is now is drawn."""
+        await self._take_frame()
+        await self.pilot.pause()
+
+    async def _take_frame(self) -> None:
+        self.source.push()
+        wall_ms = self.source.cluster.wall_ms
+        # The program tells nobody that it took a frame.
+        while self.app.frame is None or self.app.frame.wall_ms < wall_ms:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+    async def press(self, *keys: str) -> None:
+        """All of them in one burst, as a script types; then the screen is drawn."""
+        for key in keys:
+            self.app.post_message(_key_event(key))
+        await self.pilot.pause()
+        # Keys in turn are dealt with one after the other; a pilot would wait 40 ms after each.
+        while self.app.is_running and not self.app.is_settled:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await self.pilot.pause()
+
+    @property
+    def text(self) -> str:
+        return screen_text(self.app)
+
+    def line(self, words: str) -> str:
+        """The one line with these words."""
+        found = [line for line in self.text.splitlines() if words in line]
+        assert len(found) == 1, f"{len(found)} lines with {words!r} in\n{self.text}"
+        return found[0]
+
+
+@asynccontextmanager
+async def open_console(
+    cluster: RawCluster, size: tuple[int, int] = SMALL, **options: Any
+) -> AsyncIterator[Console]:
+    """The console before a fake source, with the first frame drawn."""
+    source = FakeSource(cluster)
+    app = ConsoleApp(source, **options)
+    async with app.run_test(size=size) as pilot:
+        console = Console(app, source, pilot)
+        await console.frame()
+        yield console
+
+
+def _key_event(key: str) -> Key:
+    """By the name of the key, or by the character that it types."""
+    name = key if len(key) > 1 or key.isalnum() else _character_to_key(key)
+    if len(key) == 1:
+        return Key(name, key)
+    try:
+        return Key(
+            name, unicodedata.lookup(_get_unicode_name_from_key(REPLACED_KEYS.get(key, key)))
+        )
+    except KeyError:
+        return Key(name, None)
+
+
+def screen_text(app: App[Any]) -> str:
+    """The characters of the screen, blanks at the right left out."""
+    strips = app.screen._compositor.render_strips(app.size)
+    return "\n".join(strip.text.rstrip() for strip in strips) + "\n"
+
+
+def check_snapshot(name: str, text: str) -> None:
+    """Compare with the file of this name, or write it if that was asked for."""
+    path = SNAPSHOTS / f"{name}.txt"
+    if os.environ.get(REWRITE):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return
+    assert path.exists(), f"{path.name} does not exist: {REWRITE}=1 pytest writes it"
+    assert text == path.read_text(), f"the screen is not {path.name}: `just rewrite`, read the diff"

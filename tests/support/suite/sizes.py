@@ -1,0 +1,99 @@
+"""Sizes of the campaigns: the gate's share, or all of it before a release.
+
+`.ci/run` is the gate and has less than thirty minutes; `.ci/run release` sets TEST_TIER=release.
+Without it, as on a laptop, the sizes are the gate's. (A name that begins with TRIOHA_ would be a
+setting of every node.) A test that has no place in the gate at all
+carries the marker `release`.
+
+Seeds of simulations are drawn from the commit: each commit tries others, so that coverage adds up,
+and the same commit tries the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, TypeVar
+
+Tier = Literal["gate", "release"]
+T = TypeVar("T")
+
+BLOCKS = 1_000_000
+"""Blocks of seeds that a commit may draw."""
+
+
+def tier_of(environment: dict[str, str] | os._Environ[str]) -> Tier:
+    """Return the tier that TEST_TIER asks for. Errors: ValueError for an unknown one."""
+    match environment.get("TEST_TIER") or "gate":
+        case "gate":
+            return "gate"
+        case "release":
+            return "release"
+        case other:
+            raise ValueError(f"TEST_TIER is {other!r}, and must be gate or release")
+
+
+TIER = tier_of(os.environ)
+
+
+def sized(gate: T, release: T) -> T:
+    """Return the one that this run's tier asks for."""
+    return release if TIER == "release" else gate
+
+
+RAFT_SEEDS = sized(gate=200, release=2000)
+"""Simulated Raft groups."""
+PAIR_SEEDS = sized(gate=200, release=100_000)
+"""Simulated replica sets."""
+MEMBER_SEEDS = sized(gate=12, release=60)
+"""Whole Raft members on virtual time."""
+RAFT_ROUNDS = sized(gate=24, release=100)
+"""Faults in groups of real brokers, over all plans."""
+SWITCHES = sized(gate=3, release=10)
+"""Switches of each kind, planned and forced, under load."""
+SWITCHES_OF_THREE = sized(gate=1, release=3)
+"""The same in a set of three."""
+ROUNDS_OF_THREE = sized(gate=24, release=300)
+"""Switches in sets of three whose members are struck inside promotions."""
+KILL_ROUNDS = sized(gate=12, release=50)
+"""kill -9 of a master, its slave, or both, over all roles and settings."""
+PLANNED_STEPS = sized(
+    gate=("hand over", "promote"),
+    release=("ticket", "pause", "catch up", "hand over", "promote", "follow", "verify"),
+)
+"""Steps of a planned switch after which a fault strikes."""
+FORCED_STEPS = sized(gate=("ticket", "promote"), release=("ticket", "promote", "verify"))
+"""Steps of a forced switch after which a fault strikes."""
+
+
+def commit() -> str:
+    """Return the commit under test; TEST_COMMIT overrides it. Without a repository: "none"."""
+    return os.environ.get("TEST_COMMIT") or _head()
+
+
+@functools.cache
+def _head() -> str:
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "none"
+    return done.stdout.strip()
+
+
+def drawn_seeds(kind: str, count: int, commit_id: str = "") -> range:
+    """Return `count` seeds in a row, drawn from the commit.
+
+    In a row, so that the range can be run again: `just sim-raft --from N --to M`.
+    """
+    digest = sha256(f"{kind} {commit_id or commit()}".encode()).digest()
+    first = int.from_bytes(digest[:8], "big") % BLOCKS * count
+    return range(first, first + count)

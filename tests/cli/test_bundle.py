@@ -14,7 +14,7 @@ from support.cluster import Cluster
 from support.processes import Processes, running_processes
 from support.status import run_trioha, wait_in_sync
 
-from trioha.journal_file import JournalFile
+from trioha.journal.file import JournalFile
 from trioha.watch.recording import open_recording
 
 SECRET = "correct-horse-battery"

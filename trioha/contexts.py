@@ -32,8 +32,8 @@ from typing import Any
 
 import attrs
 
-from trioha.config_files import TomlLines, parse_toml, read_toml
-from trioha.config_values import split_address
+from trioha.config.files import TomlLines, parse_toml, read_toml
+from trioha.config.values import split_address
 from trioha.errors import ConfigError
 from trioha.watch.rules import RULES, Rule, Unit
 

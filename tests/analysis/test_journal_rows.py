@@ -13,7 +13,7 @@ from trioha.analysis.journal_rows import (
     read_file,
 )
 from trioha.analysis.schema import AnalysisError
-from trioha.journal_file import JournalFile
+from trioha.journal.file import JournalFile
 
 
 def journal(directory: Path, events: int = 3) -> Path:

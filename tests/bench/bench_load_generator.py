@@ -13,9 +13,9 @@ import socket
 import struct
 import sys
 
-from trioha.client.load.frames import OPAQUE_BASE
-from trioha.client.load.produce import ProduceLoad
-from trioha.client.load.produce_options import ProduceOptions
+from trioha.bench.frames import OPAQUE_BASE
+from trioha.bench.produce import ProduceLoad
+from trioha.bench.produce_options import ProduceOptions
 from trioha.client.message import MessageQueue
 from trioha.wire.remoting_command import RemotingCommand, encode
 

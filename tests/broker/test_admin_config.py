@@ -6,8 +6,8 @@ from support.handlers.consuming import ConsumeSide, request
 
 from trioha.broker.admin_config import BODY_BYTES_MAX, REMOTE_KEYS
 from trioha.config import BrokerConfig, key_of
-from trioha.config_files import parse_properties
-from trioha.config_values import PATH_KEYS
+from trioha.config.files import parse_properties
+from trioha.config.values import PATH_KEYS
 from trioha.wire.bodies import DataVersion
 from trioha.wire.codes import RequestCode, ResponseCode
 

@@ -14,7 +14,7 @@ from support.clusters.pair import Cluster
 from support.processes.rig import Processes, running_processes
 from support.processes.status import run_trioha, wait_in_sync
 
-from trioha.journal_file import JournalFile
+from trioha.journal.file import JournalFile
 from trioha.watch.recording import open_recording
 
 SECRET = "correct-horse-battery"

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from trioha.cli import cli
 from trioha.cli.config import configuration_page
 from trioha.config import BrokerConfig, NamesrvConfig
-from trioha.config_sources import keys_of
+from trioha.config.sources import keys_of
 
 
 def invoke(*arguments: str, **environment: str) -> Result:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from trioha.cli import cli
-from trioha.journal_file import JournalFile, journal_files
+from trioha.journal.file import JournalFile, journal_files
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from trioha.journal_file import Event, read_journal
+from trioha.journal.file import Event, read_journal
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 20

@@ -9,7 +9,7 @@ import pytest
 from trioha.client import evidence
 from trioha.client.evidence import NodeEvidence
 from trioha.client.node_admin import JournalPiece, NodeAdmin
-from trioha.journal_file import Event
+from trioha.journal.file import Event
 
 
 class LongJournal(NodeAdmin):

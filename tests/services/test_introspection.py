@@ -12,7 +12,7 @@ import trio
 from support.memory.events import RecordedEvents
 
 from trioha.config import BrokerConfig, NamesrvConfig, is_secret
-from trioha.journal_file import JournalFile
+from trioha.journal.file import JournalFile
 from trioha.services import task_tree
 from trioha.services.broker import serve_broker
 from trioha.services.clock import Clock

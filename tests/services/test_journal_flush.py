@@ -7,7 +7,7 @@ from pathlib import Path
 import trio
 import trio.testing
 
-from trioha.journal_file import FLUSH_INTERVAL_S, JournalFile, read_journal
+from trioha.journal.file import FLUSH_INTERVAL_S, JournalFile, read_journal
 from trioha.services.journal_flush import serve_journal
 
 

@@ -14,7 +14,7 @@ import trio.testing
 from support.handlers.sending import FakeChannel
 
 from trioha.errors import CommandError, RemoteProtocolError
-from trioha.journal_file import JournalFile
+from trioha.journal.file import JournalFile
 from trioha.services import journal_stream
 from trioha.services.clock import Clock
 from trioha.services.journal_flush import serve_journal

@@ -10,7 +10,7 @@ import attrs
 
 from trioha.analysis.schema import AnalysisError
 from trioha.journal import EVENTS
-from trioha.journal_file import Damage, journal_files, read_journal_file
+from trioha.journal.file import Damage, journal_files, read_journal_file
 
 
 @attrs.frozen

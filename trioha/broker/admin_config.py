@@ -15,8 +15,8 @@ from typing import Any
 import attrs
 
 from trioha.config import BrokerConfig, is_secret, key_of
-from trioha.config_files import Entry, Syntax, parse_properties
-from trioha.config_values import convert
+from trioha.config.files import Entry, Syntax, parse_properties
+from trioha.config.values import convert
 from trioha.errors import CommandError, ConfigError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.wire.bodies import DataVersion

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -10,7 +10,11 @@ import attrs
 import click
 import trio
 
-from trioha.cli.output import output_option
+from trioha.bench.histogram import LatencySummary
+from trioha.bench.setup import BenchResult, BenchSetup
+from trioha.cli.output import output_option, print_json, table
+
+_LATENCY_HEAD = ("", "count", "avg ms", "p50", "p99", "p99.9", "max")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -84,9 +88,9 @@ def produce(**flags: Any) -> None:
     trioha bench produce --concurrency 64 --role SYNC_MASTER --slaves 1
     trioha bench produce -n 127.0.0.1:9876 --rate 5000 --seconds 30 -o json
     """
-    from trioha.cli.bench_runs import run_produce
+    from trioha.bench.runs import run_produce
 
-    trio.run(partial(run_produce, **_checked(flags)), strict_exception_groups=True)
+    _run(run_produce, flags)
 
 
 @command.command("consume")
@@ -104,9 +108,9 @@ def consume(**flags: Any) -> None:
 
     --count is 500,000 for a cluster of our own, else 0: what the topic holds.
     """
-    from trioha.cli.bench_runs import run_consume
+    from trioha.bench.runs import run_consume
 
-    trio.run(partial(run_consume, **_checked(flags)), strict_exception_groups=True)
+    _run(run_consume, flags)
 
 
 @command.command("e2e")
@@ -120,9 +124,9 @@ def e2e(**flags: Any) -> None:
     \b
     trioha bench e2e --rate 1000 --role SYNC_MASTER --slaves 1
     """
-    from trioha.cli.bench_runs import run_e2e
+    from trioha.bench.runs import run_e2e
 
-    trio.run(partial(run_e2e, **_checked(flags)), strict_exception_groups=True)
+    _run(run_e2e, flags)
 
 
 @command.command("ha")
@@ -134,34 +138,11 @@ def ha(**flags: Any) -> None:
     \b
     trioha bench ha --mb 1000 --size 1024
     """
-    from trioha.cli.bench_runs import run_ha
+    from trioha.bench.runs import run_ha
 
     if flags["namesrv"] is not None:
         raise click.UsageError("ha starts its own cluster: leave -n out")
-    trio.run(partial(run_ha, **_checked(flags)), strict_exception_groups=True)
-
-
-@attrs.frozen(kw_only=True)
-class BenchSetup:
-    """What every benchmark is told."""
-
-    namesrv: str | None
-    role: str
-    slaves: int
-    settings: tuple[str, ...]
-    topic: str
-    queues: int
-    size: int
-    quiet: bool
-    output: str
-
-    def facts(self) -> dict[str, object]:
-        """For the report."""
-        cluster: dict[str, object] = {"namesrv": self.namesrv}
-        if self.namesrv is None:
-            cluster = {"role": self.role, "slaves": self.slaves}
-            cluster |= {"settings": " ".join(self.settings)} if self.settings else {}
-        return {**cluster, "size": self.size, "queues": self.queues}
+    _run(run_ha, flags)
 
 
 def _checked(flags: dict[str, Any]) -> dict[str, Any]:
@@ -170,3 +151,36 @@ def _checked(flags: dict[str, Any]) -> dict[str, Any]:
     names = [field.name for field in attrs.fields(BenchSetup)]
     flags.setdefault("slaves", 0)
     return {"setup": BenchSetup(**{name: flags.pop(name) for name in names}), **flags}
+
+
+def _run(bench: Callable[..., Awaitable[BenchResult]], flags: dict[str, Any]) -> None:
+    output = flags.pop("output")
+    result = trio.run(partial(bench, **_checked(flags)), strict_exception_groups=True)
+    print_result(result, output)
+
+
+def print_result(result: BenchResult, output: str) -> None:
+    """Print the figures of one run as `output`: json or table."""
+    report = result.report
+    if output == "json":
+        setup = dict(result.setup)
+        print_json({"bench": result.bench, "setup": setup, "report": attrs.asdict(report)})
+        return
+    setup_words = ", ".join(f"{name} {value}" for name, value in result.setup.items())
+    click.echo(f"{result.bench}: {setup_words}")
+    latencies = []
+    for field in attrs.fields(type(report)):
+        value = getattr(report, field.name)
+        label = field.name.replace("_", " ")
+        if isinstance(value, LatencySummary):
+            latencies.append((label, *attrs.astuple(value)))
+        else:
+            click.echo(f"  {label:<26} {_in_words(value)}")
+    if latencies:
+        click.echo(table(_LATENCY_HEAD, latencies))
+
+
+def _in_words(value: object) -> str:
+    if isinstance(value, (int, float)):
+        return f"{value:,}"
+    return str(value or "-")

@@ -24,7 +24,7 @@ from trioha.cli.version import version_facts
 from trioha.client.evidence import Evidence, NodeEvidence, gather
 from trioha.contexts import load_contexts
 from trioha.errors import TriohaError
-from trioha.journal_file import Damage, Event, journal_files, read_journal
+from trioha.journal.file import Damage, Event, journal_files, read_journal
 from trioha.log_lines import rfc3339
 from trioha.watch.alerts import judge
 from trioha.watch.recording import open_recording

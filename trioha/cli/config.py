@@ -12,8 +12,8 @@ import click
 from trioha.cli.node_options import broker_from, broker_options, namesrv_from
 from trioha.cli.output import output_option, print_json, table
 from trioha.config import BrokerConfig, NamesrvConfig
-from trioha.config_sources import keys_of
-from trioha.config_values import allowed
+from trioha.config.sources import keys_of
+from trioha.config.values import allowed
 
 _KINDS: dict[str, type[BrokerConfig] | type[NamesrvConfig]] = {
     "broker": BrokerConfig,
@@ -99,7 +99,7 @@ def keys(node: str, output: str) -> None:
 
 
 def configuration_page() -> str:
-    """The text of docs/configuration.md, made from `trioha.config`; a test holds it current."""
+    """The text of docs/configuration.md, made from the settings; a test holds it current."""
     parts = [_PAGE_HEAD]
     for title, kind in (("Broker", BrokerConfig), ("Name server", NamesrvConfig)):
         parts.append(f"\n## {title}\n\n| key | default | allowed | meaning |\n|---|---|---|---|\n")
@@ -141,7 +141,7 @@ def _text(value: object) -> str:
 _PAGE_HEAD = """\
 # Configuration
 
-*Made by `just docs` from `trioha/config.py`; a test fails when it is not current.*
+*Made by `just docs` from `trioha/config/settings.py`; a test fails when it is not current.*
 
 Settings come from, later wins:
 

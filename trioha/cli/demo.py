@@ -12,7 +12,6 @@ import attrs
 import click
 import trio
 
-from trioha.cli.cluster import Member, broker_arguments
 from trioha.cli.demo_load import PRODUCER, SENDERS, TOPIC
 from trioha.cli.demo_telling import (
     STEP_PATIENCE_S,
@@ -29,6 +28,7 @@ from trioha.client import Producer, open_admin, open_producer
 from trioha.client.cluster import open_cluster
 from trioha.client.failover import new_order, plan_failover, run_failover
 from trioha.failover.outcome import Result
+from trioha.layouts import Member, broker_arguments, namesrv_arguments
 from trioha.services.signals import watch_signals
 from trioha.store.inspect import diff_logs
 from trioha.supervisor import Node, Supervisor, open_supervisor
@@ -40,8 +40,11 @@ _MASTER = Member("broker-a", 0, "SYNC_MASTER")
 _SLAVE = Member("broker-a", 1, "SLAVE")
 _SETTINGS = (
     # Small files, and no opinion on how full this machine's disk is.
-    *("mappedFileSizeCommitLog=64MiB", "maxHashSlotNum=50000", "maxIndexNum=200000"),
-    *("diskMaxUsedSpaceRatio=99", "diskSpaceWarningLevelRatio=99"),
+    "mappedFileSizeCommitLog=64MiB",
+    "maxHashSlotNum=50000",
+    "maxIndexNum=200000",
+    "diskMaxUsedSpaceRatio=99",
+    "diskSpaceWarningLevelRatio=99",
     # And a slave finds its master again sooner than after 5 s.
     "haReconnectInterval=200",
 )
@@ -102,12 +105,7 @@ class Demo(Demonstration):
         click.echo(f"A name server, a SYNC_MASTER and its slave, in {self.directory}")
         async with step("Start them, a process each"):
             namesrv = await self._start(
-                supervisor,
-                "namesrv",
-                [
-                    *("namesrv", "--listen", _HOST),
-                    *("--set", f"kvConfigPath={self.directory / 'namesrv' / 'kvConfig.json'}"),
-                ],
+                supervisor, "namesrv", namesrv_arguments(_HOST, self.directory / "namesrv")
             )
             self.namesrv = namesrv.address
             master = await self._start_broker(supervisor, _MASTER, _HOST)

@@ -12,7 +12,6 @@ import attrs
 import click
 import trio
 
-from trioha.cli.cluster import RaftGroup, free_ports
 from trioha.cli.demo_load import PRODUCER, SENDERS
 from trioha.cli.demo_telling import (
     Demonstration,
@@ -25,6 +24,7 @@ from trioha.cli.output import size_in_words
 from trioha.cli.raft_words import groups_in_words
 from trioha.client import Producer, open_producer
 from trioha.client.raft import look_at_groups, run_change
+from trioha.layouts import RaftGroup, free_ports, namesrv_arguments
 from trioha.services.signals import watch_signals
 from trioha.services.transport import format_address
 from trioha.store.inspect import diff_logs
@@ -42,8 +42,11 @@ _LOOK_PATIENCE_S = 3.0
 _LOOK_AGAIN_S = 0.02
 _SETTINGS = (
     # Small files, and no opinion on how full this machine's disk is.
-    *("mappedFileSizeCommitLog=64MiB", "maxHashSlotNum=50000", "maxIndexNum=200000"),
-    *("diskMaxUsedSpaceRatio=99", "diskSpaceWarningLevelRatio=99"),
+    "mappedFileSizeCommitLog=64MiB",
+    "maxHashSlotNum=50000",
+    "maxIndexNum=200000",
+    "diskMaxUsedSpaceRatio=99",
+    "diskSpaceWarningLevelRatio=99",
 )
 
 
@@ -91,14 +94,8 @@ class RaftDemo(Demonstration):
         self._say_what_happened([namesrv, *self.nodes.values()])
 
     async def _start_all(self, supervisor: Supervisor) -> Node:
-        namesrv = await self._start(
-            supervisor,
-            "namesrv",
-            [
-                *("namesrv", "--listen", f"{_HOST}:0"),
-                *("--set", f"kvConfigPath={self.directory / 'namesrv' / 'kvConfig.json'}"),
-            ],
-        )
+        arguments = namesrv_arguments(f"{_HOST}:0", self.directory / "namesrv")
+        namesrv = await self._start(supervisor, "namesrv", arguments)
         self.namesrv = namesrv.address
         ports = free_ports(_HOST, len(MEMBERS))
         self.group = RaftGroup(NAME, {one: format_address(_HOST, next(ports)) for one in MEMBERS})

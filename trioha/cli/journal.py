@@ -14,7 +14,7 @@ from trioha.cli.client_options import address_argument, timeout_option
 from trioha.cli.output import print_json_line
 from trioha.errors import Unreachable
 from trioha.journal import EVENTS, Level
-from trioha.journal_file import Damage, Event, journal_files, read_journal
+from trioha.journal.file import Damage, Event, journal_files, read_journal
 from trioha.log_lines import LineFormat, event_line, rfc3339
 
 RETRY_S = 1.0

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import click
 
 from trioha.config import BrokerConfig, BrokerRole, NamesrvConfig
-from trioha.config_files import Entry
-from trioha.config_sources import Loaded, load_broker, load_namesrv, set_entry
-from trioha.config_values import split_address
+from trioha.config.files import Entry
+from trioha.config.sources import Loaded, load_broker, load_namesrv, set_entry
+from trioha.config.values import split_address
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -19,7 +19,7 @@ from trioha import __version__
 from trioha.cli.garbage import tune_garbage_collector
 from trioha.errors import StoreLocked
 from trioha.journal import EventSink, Level
-from trioha.journal_file import JournalFile
+from trioha.journal.file import JournalFile
 from trioha.log_lines import LineFormat, LogLines, Tee
 from trioha.ready_line import ready_line
 from trioha.services.journal_flush import serve_journal

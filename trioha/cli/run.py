@@ -18,7 +18,7 @@ from trioha.cli.node_options import (
     namesrv_from,
 )
 from trioha.cli.node_process import process_options, process_options_from, run_node
-from trioha.journal_file import JournalFile
+from trioha.journal.file import JournalFile
 from trioha.ready_line import broker_facts, namesrv_facts
 
 

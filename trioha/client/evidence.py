@@ -12,7 +12,7 @@ from trioha.client.cluster import ClusterConfig, open_cluster, success
 from trioha.client.node_admin import NodeAdmin
 from trioha.client.watching import look_once
 from trioha.errors import CommandError, TriohaError
-from trioha.journal_file import Event
+from trioha.journal.file import Event
 from trioha.watch.collector import EVERYTHING, Raw
 from trioha.wire.address import parse_namesrvs
 from trioha.wire.bodies import decode_kv_table

@@ -28,7 +28,7 @@ from trioha.broker.raft_log import RaftLog
 from trioha.broker.raft_metadata import RaftMetadata, RaftReplicas
 from trioha.broker.raft_visibility import RaftVisibility
 from trioha.config import BrokerConfig, BrokerRole
-from trioha.config_dledger import broker_id_of
+from trioha.config.dledger import broker_id_of
 from trioha.dledger.ready import SoftState
 from trioha.ha.epochs import NONCE_BYTES
 from trioha.journal import EventSink

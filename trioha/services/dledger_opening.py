@@ -7,7 +7,7 @@ import trio
 
 from trioha.broker.raft_store import open_raft_log
 from trioha.config import BrokerConfig, BrokerRole, FlushDiskType
-from trioha.config_dledger import broker_id_of, parse_peers, preferred_ids
+from trioha.config.dledger import broker_id_of, parse_peers, preferred_ids
 from trioha.dledger.message_codec import GroupDoor
 from trioha.dledger.settings import RaftSettings
 from trioha.journal import EventSink

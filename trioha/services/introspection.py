@@ -13,7 +13,7 @@ import attrs
 import msgpack
 
 from trioha.config import BrokerConfig, NamesrvConfig, is_secret, key_of
-from trioha.journal_file import JournalFile
+from trioha.journal.file import JournalFile
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.services.clock import Clock
 from trioha.services.journal_stream import JournalStream

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from trioha.journal_file import FLUSH_INTERVAL_S, JournalFile
+from trioha.journal.file import FLUSH_INTERVAL_S, JournalFile
 
 
 async def serve_journal(journal: JournalFile) -> None:

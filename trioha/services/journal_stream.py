@@ -16,9 +16,9 @@ import msgpack
 import trio
 
 from trioha.errors import CommandError
-from trioha.journal_file import JournalFile
-from trioha.journal_history import Place, read_stretch
-from trioha.journal_tail import Stretch
+from trioha.journal.file import JournalFile
+from trioha.journal.history import Place, read_stretch
+from trioha.journal.tail import Stretch
 from trioha.remoting.channel import Channel, Instant
 from trioha.services.alarm import Alarm
 from trioha.services.clock import Clock

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from trioha.errors import CommandError, RemoteProtocolError
-from trioha.journal_file import Event
+from trioha.journal.file import Event
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.maps import decode_map
 from trioha.wire.remoting_command import ExtValue, RemotingCommand

@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from trioha.errors import CommandError, TriohaError
-from trioha.journal_file import Event
+from trioha.journal.file import Event
 from trioha.watch.condition import condition_of
 from trioha.watch.node_answers import journal_request, read_journal, read_map
 from trioha.watch.replica import NOT_TRIOHA_CODE

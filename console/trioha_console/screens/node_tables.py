@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from trioha.journal_file import Event
+from trioha.journal.file import Event
 from trioha.times import moment_in_words
 from trioha.watch.replica import Replica
 from trioha.words import age_in_words, size_in_words

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.stores.logs import LogMessage, make_log
 
-from trioha.journal_file import JournalFile
+from trioha.journal.file import JournalFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ from trioha.analysis.scan import ScanFilter, scan_split
 from trioha.analysis.schema import COMMITLOG, COMMITLOG_FULL, TABLES
 from trioha.analysis.spark import commitlog_from_binary_files, register
 from trioha.analysis.store_files import open_store
-from trioha.journal_file import JournalFile
+from trioha.journal.file import JournalFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,7 +14,7 @@ import msgpack
 
 from support.processes.admin import request
 from support.processes.rig import REPO, Node
-from trioha.journal_file import Event, read_journal
+from trioha.journal.file import Event, read_journal
 from trioha.store.inspect import verify_store
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand

@@ -10,7 +10,7 @@ from trioha.analysis.engine import Window
 from trioha.analysis.inputs import open_inputs
 from trioha.analysis.sqlite_engine import SqliteEngine
 from trioha.journal import EVENTS
-from trioha.journal_file import JournalFile
+from trioha.journal.file import JournalFile
 
 BEGIN_MS = 1_763_640_000_000
 

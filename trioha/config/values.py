@@ -14,9 +14,9 @@ from typing import Any
 
 import attrs
 
-from trioha.config import BrokerConfig, BrokerRole, NamesrvConfig, key_of
-from trioha.config_dledger import check_dledger
-from trioha.config_files import Entry, Syntax
+from trioha.config.dledger import check_dledger
+from trioha.config.files import Entry, Syntax
+from trioha.config.settings import BrokerConfig, BrokerRole, NamesrvConfig, key_of
 from trioha.errors import ConfigError
 
 RECORD_OVERHEAD_MAX = 91 + 127 + 32_767 + 8

@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from trioha.config import BrokerConfig
+from trioha.config.settings import BrokerConfig
 
 MEMBERS_MAX = 15
 DLEDGER_KEYS = (

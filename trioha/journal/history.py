@@ -11,7 +11,7 @@ from pathlib import Path
 
 import attrs
 
-from trioha.journal_file import (
+from trioha.journal.file import (
     FRAME,
     MAGIC,
     RECORD_BYTES_MAX,
@@ -20,7 +20,7 @@ from trioha.journal_file import (
     payload_at,
     resume_at,
 )
-from trioha.journal_tail import Stretch
+from trioha.journal.tail import Stretch
 
 READ_BYTES_MAX = 524_288
 _INTEGERS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}  # msgpack's unsigned integers and their sizes

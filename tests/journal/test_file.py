@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from trioha.errors import StoreLocked
 from trioha.journal import EVENTS, Level
-from trioha.journal_file import (
+from trioha.journal.file import (
     BUFFER_BYTES_MAX,
     FILES_MAX,
     FRAME,
@@ -398,7 +398,7 @@ def test_times_are_rfc_3339() -> None:
 
 # The documented interface.
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def documented_events() -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trioha.client.load.frames import OPAQUE_BASE, ResponseReader, SendFrame
+from trioha.bench.frames import OPAQUE_BASE, ResponseReader, SendFrame
 from trioha.client.message import MessageQueue
 from trioha.errors import RemoteProtocolError
 from trioha.wire.batch import split_batch

@@ -7,7 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trioha.client.histogram import Histogram
+from trioha.bench.histogram import Histogram
 
 
 def test_an_empty_histogram_reports_zeros() -> None:

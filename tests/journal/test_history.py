@@ -7,9 +7,9 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from trioha import journal_history
-from trioha.journal_file import JournalFile, journal_files
-from trioha.journal_history import Place, read_stretch
+from trioha.journal import history
+from trioha.journal.file import JournalFile, journal_files
+from trioha.journal.history import Place, read_stretch
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_only_these_names(directory: Path) -> None:
 
 
 def test_small_pieces_join_as_well(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_history, "READ_BYTES_MAX", 100)
+    monkeypatch.setattr(history, "READ_BYTES_MAX", 100)
     assert numbers(directory, 0) == list(range(400))
 
 

@@ -8,8 +8,8 @@ import msgpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trioha.journal_file import JournalFile
-from trioha.journal_tail import JournalTail
+from trioha.journal.file import JournalFile
+from trioha.journal.tail import JournalTail
 
 EVERYTHING = {"count_max": 1000, "bytes_max": 1 << 20}
 

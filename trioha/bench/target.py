@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -9,12 +10,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import attrs
-import click
 import trio
 
-from trioha.cli.cluster import START_PATIENCE_S, Member, broker_arguments
 from trioha.client import Admin, MessageQueue, open_admin
 from trioha.errors import TriohaError
+from trioha.layouts import START_PATIENCE_S, Member, broker_arguments, namesrv_arguments
 from trioha.supervisor import Node, Supervisor, open_supervisor
 
 ResultT = TypeVar("ResultT")
@@ -54,9 +54,9 @@ class BenchTarget:
         """Start an empty slave of our own master and wait until it says it is ready."""
         assert self.supervisor is not None, "only a cluster of our own gets slaves"
         self.slaves += 1
+        member = Member(_BROKER, self.slaves, "SLAVE")
         return await start_broker(
-            *(self.supervisor, Member(_BROKER, self.slaves, "SLAVE"), self.namesrv),
-            *(self.directory, self.settings),
+            self.supervisor, member, self.namesrv, self.directory, self.settings
         )
 
     async def wait_in_sync(self, master: str) -> None:
@@ -89,8 +89,7 @@ async def open_target(
     with tempfile.TemporaryDirectory(prefix="trioha-bench-") as name:
         directory = Path(name)
         async with open_supervisor(on_death=_report_death) as supervisor:
-            arguments = ["namesrv", "--listen", _ANY_PORT]
-            arguments += ["--set", f"kvConfigPath={directory / 'kvConfig.json'}"]
+            arguments = namesrv_arguments(_ANY_PORT, directory)
             with trio.fail_after(START_PATIENCE_S):
                 node = await supervisor.start("namesrv", arguments, log=directory / "namesrv.log")
             master = Member(_BROKER, 0, role)
@@ -137,6 +136,5 @@ async def run_load(run: Callable[[], ResultT], stop: Callable[[], None]) -> Resu
 
 
 def _report_death(node: Node) -> None:
-    click.echo(f"trioha: {node.name} died with exit code {node.process.returncode}", err=True)
-    for line in node.tail():
-        click.echo(f"    {line}", err=True)
+    died = f"trioha: {node.name} died with exit code {node.process.returncode}"
+    print(died, *(f"    {line}" for line in node.tail()), sep="\n", file=sys.stderr)

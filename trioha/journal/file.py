@@ -31,7 +31,7 @@ import attrs
 import msgpack
 
 from trioha.errors import StoreLocked
-from trioha.journal_tail import JournalTail
+from trioha.journal.tail import JournalTail
 
 MAGIC = b"TRIOHAJ1"
 FORMAT_VERSION = 1

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 import pytest
 from support.fakes.client_messages import record
 
-from trioha.client.load.drain import DrainLoad
-from trioha.client.load.end_to_end import EndToEndLoad, EndToEndOptions
-from trioha.client.load.produce import ProduceLoad
-from trioha.client.load.produce_options import ProduceOptions
+from trioha.bench.drain import DrainLoad
+from trioha.bench.end_to_end import EndToEndLoad, EndToEndOptions
+from trioha.bench.produce import ProduceLoad
+from trioha.bench.produce_options import ProduceOptions
 from trioha.client.message import MessageQueue
 from trioha.errors import CommandError, Unreachable
 from trioha.wire.codes import RequestCode, ResponseCode

@@ -1,7 +1,7 @@
 """Every setting of a node: RocketMQ's key names and defaults, our own beside them.
 
 A field is the RocketMQ key in snake_case; `key_of` gives the key back. Where a value comes from
-(file, environment, flag) is the business of `trioha.config_sources`.
+(file, environment, flag) is the business of `trioha.config.sources`.
 """
 
 from __future__ import annotations

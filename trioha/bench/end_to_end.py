@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from trioha.client.histogram import Histogram, LatencySummary
-from trioha.client.load.frames import ResponseReader, SendFrame
-from trioha.client.load.loop import LoadConnection, LoadLoop
-from trioha.client.load.pulls import PullReader, QueueCursor, record_bodies
+from trioha.bench.frames import ResponseReader, SendFrame
+from trioha.bench.histogram import Histogram, LatencySummary
+from trioha.bench.loop import LoadConnection, LoadLoop
+from trioha.bench.pulls import PullReader, QueueCursor, record_bodies
 from trioha.client.message import MessageQueue
 from trioha.errors import Unreachable
 

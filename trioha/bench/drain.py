@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from trioha.client.load.loop import LoadConnection, LoadLoop
-from trioha.client.load.pulls import PullReader, QueueCursor, record_bodies
+from trioha.bench.loop import LoadConnection, LoadLoop
+from trioha.bench.pulls import PullReader, QueueCursor, record_bodies
 from trioha.client.message import MessageQueue
 from trioha.errors import RemoteProtocolError, Unreachable
 

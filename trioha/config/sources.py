@@ -15,11 +15,11 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
-from trioha.config import BrokerConfig, NamesrvConfig, key_of
-from trioha.config_dledger import DLEDGER_KEYS
-from trioha.config_files import Entry, Syntax, read_file
-from trioha.config_ignored import IGNORED_BY_BROKER, IGNORED_BY_NAMESRV, Ignored
-from trioha.config_values import PATH_KEYS, check_broker, check_namesrv, convert
+from trioha.config.dledger import DLEDGER_KEYS
+from trioha.config.files import Entry, Syntax, read_file
+from trioha.config.ignored import IGNORED_BY_BROKER, IGNORED_BY_NAMESRV, Ignored
+from trioha.config.settings import BrokerConfig, NamesrvConfig, key_of
+from trioha.config.values import PATH_KEYS, check_broker, check_namesrv, convert
 from trioha.errors import ConfigError
 
 DEFAULT = "default"
@@ -124,7 +124,7 @@ def set_entry(text: str) -> Entry:
 
 
 def keys_of(kind: type[BrokerConfig] | type[NamesrvConfig]) -> dict[str, attrs.Attribute[Any]]:
-    """Every key of a node's settings with its field, in the order of `trioha.config`."""
+    """Every key of a node's settings with its field, in the order of `trioha.config.settings`."""
     return {key_of(field): field for field in attrs.fields(kind)}
 
 

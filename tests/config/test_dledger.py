@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trioha.config_dledger import RaftPeer, broker_id_of, parse_peers, preferred_ids
-from trioha.config_sources import load_broker, set_entry
+from trioha.config.dledger import RaftPeer, broker_id_of, parse_peers, preferred_ids
+from trioha.config.sources import load_broker, set_entry
 from trioha.errors import ConfigError
 
 PEERS = "n0-127.0.0.1:20911;n1-127.0.0.1:20921;n2-127.0.0.1:20931"

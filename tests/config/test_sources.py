@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioha.config import BrokerConfig, BrokerRole, FlushDiskType, NamesrvConfig
-from trioha.config_files import Entry, parse_properties
-from trioha.config_ignored import IGNORED_BY_BROKER, IGNORED_BY_NAMESRV
-from trioha.config_sources import keys_of, load_broker, load_namesrv, set_entry
-from trioha.config_values import RANGES, split_address, unit_of
+from trioha.config.files import Entry, parse_properties
+from trioha.config.ignored import IGNORED_BY_BROKER, IGNORED_BY_NAMESRV
+from trioha.config.sources import keys_of, load_broker, load_namesrv, set_entry
+from trioha.config.values import RANGES, split_address, unit_of
 from trioha.errors import ConfigError
 
 

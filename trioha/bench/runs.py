@@ -1,4 +1,4 @@
-"""One coroutine per benchmark: prepare the cluster, run the load, print the report."""
+"""One coroutine per benchmark: prepare the cluster, run the load, return the figures."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from contextlib import AbstractAsyncContextManager
 import attrs
 import trio
 
-from trioha.cli.bench import BenchSetup
-from trioha.cli.bench_output import ProgressLine, print_report
-from trioha.cli.bench_target import BenchTarget, open_target, run_load
+from trioha.bench.catch_up import watch_catch_up
+from trioha.bench.drain import DrainLoad, DrainReport
+from trioha.bench.end_to_end import EndToEndLoad, EndToEndOptions
+from trioha.bench.histogram import Histogram
+from trioha.bench.produce import ProduceLoad
+from trioha.bench.produce_options import ProduceOptions, ProduceReport
+from trioha.bench.progress import ProgressLine
+from trioha.bench.setup import BenchResult, BenchSetup
+from trioha.bench.target import BenchTarget, open_target, run_load
 from trioha.client import MessageQueue, ReceivedMessage, open_push_consumer
-from trioha.client.histogram import Histogram
-from trioha.client.load.catch_up import watch_catch_up
-from trioha.client.load.drain import DrainLoad, DrainReport
-from trioha.client.load.end_to_end import EndToEndLoad, EndToEndOptions
-from trioha.client.load.produce import ProduceLoad
-from trioha.client.load.produce_options import ProduceOptions, ProduceReport
 from trioha.client.message import ConsumeFrom
 from trioha.client.queue_task import PushConsumerConfig
 from trioha.errors import TriohaError
@@ -45,7 +45,7 @@ async def run_produce(
     batch: int,
     rate: float,
     header: str,
-) -> None:
+) -> BenchResult:
     """`trioha bench produce`."""
     options = ProduceOptions(
         size=setup.size,
@@ -63,10 +63,12 @@ async def run_produce(
         report = await _send(target, setup, options)
     facts = {**setup.facts(), "concurrency": concurrency, "connections": connections}
     facts |= {"batch": batch, "rate": rate, "header": header}
-    print_report("produce", facts, report, setup.output)
+    return BenchResult("produce", facts, report)
 
 
-async def run_consume(setup: BenchSetup, *, count: int | None, pull_count: int, push: bool) -> None:
+async def run_consume(
+    setup: BenchSetup, *, count: int | None, pull_count: int, push: bool
+) -> BenchResult:
     """`trioha bench consume`."""
     if count is None:
         count = _OWN_BACKLOG if setup.namesrv is None else 0
@@ -83,10 +85,12 @@ async def run_consume(setup: BenchSetup, *, count: int | None, pull_count: int, 
         else:
             report = await _drain_by_pull(setup, targets, offsets, pull_count)
     facts = {**setup.facts(), "by": "push consumer" if push else f"pulls of {pull_count}"}
-    print_report("consume", facts, report, setup.output)
+    return BenchResult("consume", facts, report)
 
 
-async def run_e2e(setup: BenchSetup, *, seconds: float, warm_up_s: float, rate: float) -> None:
+async def run_e2e(
+    setup: BenchSetup, *, seconds: float, warm_up_s: float, rate: float
+) -> BenchResult:
     """`trioha bench e2e`."""
     options = EndToEndOptions(
         size=setup.size, rate=rate, seconds=seconds, warm_up_s=warm_up_s, id_prefix=_id_prefix()
@@ -104,10 +108,10 @@ async def run_e2e(setup: BenchSetup, *, seconds: float, warm_up_s: float, rate: 
         begins = [offsets[queue][1] for queue in queues]
         load = EndToEndLoad(queues, begins, address, options, progress)
         report = await run_load(load.run, load.stop)
-    print_report("e2e", setup.facts(), report, setup.output)
+    return BenchResult("e2e", setup.facts(), report)
 
 
-async def run_ha(setup: BenchSetup, *, mb: int) -> None:
+async def run_ha(setup: BenchSetup, *, mb: int) -> BenchResult:
     """`trioha bench ha`."""
     line = ProgressLine(setup.quiet)
 
@@ -125,7 +129,7 @@ async def run_ha(setup: BenchSetup, *, mb: int) -> None:
             report = await watch_catch_up(target.admin, slave.address, end, ready_s, progress)
         if patience.cancelled_caught:
             raise TriohaError(f"the slave did not catch up within {_CATCH_UP_S:g} s")
-    print_report("ha", setup.facts(), report, setup.output)
+    return BenchResult("ha", setup.facts(), report)
 
 
 def _open(setup: BenchSetup) -> AbstractAsyncContextManager[BenchTarget]:

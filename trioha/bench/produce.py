@@ -12,10 +12,10 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
-from trioha.client.histogram import Histogram
-from trioha.client.load.frames import ResponseReader, SendFrame
-from trioha.client.load.loop import LoadConnection, LoadLoop
-from trioha.client.load.produce_options import ProduceOptions, ProduceReport
+from trioha.bench.frames import ResponseReader, SendFrame
+from trioha.bench.histogram import Histogram
+from trioha.bench.loop import LoadConnection, LoadLoop
+from trioha.bench.produce_options import ProduceOptions, ProduceReport
 from trioha.client.message import MessageQueue
 from trioha.errors import Unreachable
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from trioha.client.histogram import LatencySummary
+from trioha.bench.histogram import LatencySummary
 from trioha.wire.codes import SerializeType
 
 

@@ -1,1 +1,0 @@
-"""The load generator: plain loops over sockets, since it shares the cores with what it measures."""

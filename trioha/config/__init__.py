@@ -1,0 +1,21 @@
+"""Settings of a node: their names and defaults; how files, environment and flags set them."""
+
+from trioha.config.settings import (
+    DELAY_LEVELS,
+    BrokerConfig,
+    BrokerRole,
+    FlushDiskType,
+    NamesrvConfig,
+    is_secret,
+    key_of,
+)
+
+__all__ = [
+    "DELAY_LEVELS",
+    "BrokerConfig",
+    "BrokerRole",
+    "FlushDiskType",
+    "NamesrvConfig",
+    "is_secret",
+    "key_of",
+]

@@ -1,0 +1,166 @@
+"""RocketMQ's stock layouts: their nodes, and the arguments that `trioha run` takes for each."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from pathlib import Path
+
+import attrs
+
+from trioha.services.transport import format_address
+
+START_PATIENCE_S = 60.0
+"""For one node: a big store that was not closed has to be recovered first."""
+PORT_STEP = 10
+RAFT_LAYOUT = "3n-dledger"
+_FREE_PORTS = (20_000, 32_000)
+_BESIDE = (-2, 0, 1, 3)
+"""VIP channel, clients, HA, HTTP."""
+
+Wave = dict[str, list[str]]
+"""Nodes that may start together: arguments of `trioha run` by the node's label."""
+
+
+def waves(
+    layout: str,
+    *,
+    host: str,
+    broker_port: int,
+    namesrv: str,
+    directory: Path,
+    settings: Sequence[str],
+) -> list[Wave]:
+    """The brokers of a layout in the order in which they start. Port 0 means any free port."""
+    if layout == RAFT_LAYOUT:
+        ports = _ports(broker_port, 3) if broker_port else free_ports(host, 3)
+        group = RaftGroup(
+            "broker-a", {f"n{i}": format_address(host, next(ports)) for i in range(3)}
+        )
+        return [
+            {
+                group.label(member): group.arguments(member, namesrv, directory, settings)
+                for member in group.peers
+            }
+        ]
+    members = members_of(layout)
+    ports = _ports(broker_port, len(members))
+    # Masters before slaves: a slave asks the name server for its master at once.
+    masters: Wave = {}
+    slaves: Wave = {}
+    for member in members:
+        wave = slaves if member.broker_id else masters
+        wave[member.label] = broker_arguments(
+            member, format_address(host, next(ports)), namesrv, directory, settings
+        )
+    return [masters, slaves]
+
+
+@attrs.frozen
+class Member:
+    """One broker of a layout."""
+
+    name: str
+    broker_id: int
+    role: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}-{self.broker_id}"
+
+
+def members_of(layout: str) -> list[Member]:
+    """Masters first. `layout` is 2m-2s-async, 2m-2s-sync or 2m-noslave."""
+    master = "SYNC_MASTER" if layout == "2m-2s-sync" else "ASYNC_MASTER"
+    names = ("broker-a", "broker-b")
+    members = [Member(name, 0, master) for name in names]
+    if layout != "2m-noslave":
+        members += [Member(name, 1, "SLAVE") for name in names]
+    return members
+
+
+@attrs.frozen
+class RaftGroup:
+    """Brokers that elect their master: one name, and the address of each member."""
+
+    name: str
+    peers: Mapping[str, str]
+
+    def label(self, member: str) -> str:
+        return f"{self.name}-{member}"
+
+    def arguments(
+        self, member: str, namesrv: str, directory: Path, settings: Sequence[str]
+    ) -> list[str]:
+        """Arguments of `trioha run` for this member."""
+        peers = ";".join(f"{name}-{address}" for name, address in self.peers.items())
+        options = {
+            "--name": self.name,
+            "--listen": self.peers[member],
+            "--namesrv": namesrv,
+            "--store": str(directory / self.label(member)),
+        }
+        membership = {
+            "enableDLegerCommitLog": "true",
+            "dLegerGroup": self.name,
+            "dLegerPeers": peers,
+            "dLegerSelfId": member,
+        }
+        pairs = [f"{key}={value}" for key, value in membership.items()]
+        return _arguments("broker", options, [*pairs, *settings])
+
+
+def broker_arguments(
+    member: Member, listen: str, namesrv: str, directory: Path, settings: Sequence[str]
+) -> list[str]:
+    """Arguments of `trioha run` for this member. A port of 0 in `listen` means any free port."""
+    host, _, port = listen.rpartition(":")
+    options = {
+        "--name": member.name,
+        "--id": str(member.broker_id),
+        "--role": member.role,
+        "--listen": listen,
+        "--ha-listen": f"{host}:{int(port) + 1 if int(port) else 0}",
+        "--namesrv": namesrv,
+        "--store": str(directory / member.label),
+    }
+    return _arguments("broker", options, settings)
+
+
+def namesrv_arguments(listen: str, directory: Path) -> list[str]:
+    """Arguments of `trioha run` for a name server with its KV configuration in `directory`."""
+    return _arguments(
+        "namesrv", {"--listen": listen}, [f"kvConfigPath={directory / 'kvConfig.json'}"]
+    )
+
+
+def free_ports(host: str, count: int) -> Iterator[int]:
+    """Ports that nobody has now: the members of a group must know them before one is there.
+
+    Below those that the system gives to connections, so that none of them is taken meanwhile; and
+    with the two beside each that a broker takes as well.
+    """
+    ports = list(range(*_FREE_PORTS, PORT_STEP))
+    random.shuffle(ports)
+    free = (port for port in ports if all(_is_free(host, port + near) for near in _BESIDE))
+    return islice(free, count)
+
+
+def _arguments(node: str, options: Mapping[str, str], settings: Iterable[str]) -> list[str]:
+    sets = (("--set", setting) for setting in settings)
+    return [node, *chain.from_iterable(options.items()), *chain.from_iterable(sets)]
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def _ports(first: int, count: int) -> Iterator[int]:
+    return iter([first + PORT_STEP * i if first else 0 for i in range(count)])

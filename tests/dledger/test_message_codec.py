@@ -144,7 +144,7 @@ def test_a_message_cut_short_is_refused(message: say.Message, data: Any) -> None
         (GroupDoor("d", "g", "n0", _PEERS), "n0", "n1", "in cluster d wrote to g in c"),
         (GroupDoor("c", "g", "n0", ("n0", "n1")), "n0", "n1", "has another peer list than n1"),
         (_N0, "n0", "n2", "a message to n2 came to n1; compare"),
-        (_N0, "n1", "n1", "somebody else calls itself n1; give each member its own"),
+        (_N0, "n1", "n1", "another node has the id n1 too; give each member its own"),
         (_N0, "n9", "n1", "'n9' is no member of g; add it with its leader first"),
     ],
 )

@@ -45,7 +45,7 @@ def test_one_that_was_added_later_is_let_in() -> None:
         (GroupDoor("c", "h", "n0", _PEERS), "n1", "a member of group h in cluster c"),
         (GroupDoor("c", "g", "n0", ("n0", "n1")), "n1", "n0 has another peer list than n1"),
         (_N0, "n2", "a message to n2 came to n1; compare dLegerPeers and dLegerSelfId"),
-        (_N1, "n1", "somebody else calls itself n1"),
+        (_N1, "n1", "another node has the id n1 too"),
     ],
 )
 def test_strangers_hear_what_differs(door: GroupDoor, target: str, words: str) -> None:

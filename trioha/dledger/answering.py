@@ -7,14 +7,15 @@ Proof sketch. Only `Way.READ` answers a question of kind `PRESENT`, and only `Pl
 
 1. A serving leader has committed a record of its term and has applied up to it, so it knows all
    that was acknowledged before its term (leader completeness, `trioha.dledger.leadership`).
-2. A read ends with the leave of the core: on a lease, which counts from when the heartbeats that a
-   majority answered were sent and ends before the shortest election timeout, or after a majority
-   has echoed a heartbeat that was sent after the question came (read-index). In both cases nobody
-   else led at some moment after the question, so nobody had acknowledged anything newer.
+2. The core gives leave to every read. Either the leader holds a lease, which counts from when it
+   sent the heartbeats that a majority answered and ends before the shortest election timeout. Or a
+   majority has echoed a heartbeat that the leader sent after the question came (read-index). In
+   both cases no other member led at some moment after the question, so no other member had
+   acknowledged anything newer.
 3. The answer leaves once everything that it shows is committed. So every later leader has that too.
 
-Every other member forwards the question, parks it or rejects it, and a member that does not know a
-leader has nothing to say, however recently it led and however long it waits.
+Every other member forwards the question, parks it or rejects it. A member that does not know a
+leader never answers it, however recently it led.
 """
 
 from __future__ import annotations
@@ -32,25 +33,25 @@ class Place(Enum):
     FOLLOWING = "following"
     """It knows another member that leads."""
     PARKING = "parking"
-    """It knows no leader, or hands the leadership over; for a moment."""
+    """It knows no leader, or hands the leadership over; requests wait for a moment."""
     LEADERLESS = "leaderless"
     """It knows no leader for longer than requests are parked, or since its process began."""
 
 
 class Kind(Enum):
-    """Class of request: by what the client does with the answer."""
+    """Class of request, by what the client does with the answer."""
 
     PRESENT = "present"
     """A value that the client acts on as the newest there is."""
     CHANGE = "change"
     """Something that becomes a record of the log; a client's connection carries it."""
     SETTING = "setting"
-    """A record of the log as well, but administrators ask the leader for it and know who that is:
-    a follower rejects it by itself."""
+    """A record of the log as well, but administrators send it to the leader, which they know: a
+    follower rejects it by itself."""
     COMMITTED = "committed"
-    """Committed data, perhaps not the newest. It never takes a client back."""
+    """Committed data, perhaps not the newest. It never makes a client go back."""
     MEMBER = "member"
-    """This member itself, its connections and its configuration."""
+    """A question about this member itself, its connections or its configuration."""
 
 
 class Way(Enum):
@@ -59,7 +60,7 @@ class Way(Enum):
     OWN = "own"
     """The member's own handler answers at once."""
     READ = "read"
-    """The member's own handler answers when the core has given leave."""
+    """The member's own handler answers once the core has given leave."""
     FORWARD = "forward"
     PARK = "park"
     REJECT = "reject"

@@ -1,20 +1,19 @@
-"""How a member without a vote record comes to have one: by asking who else there is.
+"""Bootstrap of a group: a member without a vote record asks the other members and gets one.
 
 Theory of operation. A member that has lost its disk must not vote: it may have voted before. But a
 member with an empty disk cannot tell "lost" from "new", so it asks the others. A group is *founded*
-once: when all its founders are there and none of them has ever begun. Each brings a *nonce*, made
-at its very first start and durable before it is told to anybody; whoever begins keeps the nonces of
-all founders beside its vote. A founder that was late (it died between saying "I am new" and hearing
-that all are) finds its own nonce with the others and begins too. One whose disk was replaced has
-another nonce, and is a copy without a vote from then on.
+once: when all its founders are there and none of them has ever begun. Each founder has a *nonce*,
+made at its very first start and durable before it is sent to any peer. A founder that begins keeps
+the nonces of all founders beside its vote. A founder that was late (it died between saying "I am
+new" and hearing that all are) finds its own nonce with the others and begins too. A founder whose
+disk was replaced has another nonce. It becomes a learner: a copy without a vote.
 
-What members say of themselves (`PeerNote`) counts only while our connection to them is up, and is
-asked for every second, so that no group is founded on what somebody said before its disk was
-replaced.
+A member's note on itself (`PeerNote`) counts only while our connection to that member is up. We
+ask for a new one every second. So no group is founded on a note from before a disk was replaced.
 
-A store that was made from a master-slave set's has bytes from the start. Its member founds the
+A store that was converted from a master-slave set's has bytes from the start. Its member founds the
 group alone, as the only voter; the other founders begin as its learners and are promoted when they
-hold what it holds. Were they voters at once, two empty ones could elect each other and cut it.
+hold the whole log. If they were voters at once, two empty ones could elect each other and cut it.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ _TEXT_CHARS_MAX = 255
 
 @attrs.frozen
 class Birth:
-    """What a member knows of how its group began; durable with its vote."""
+    """Record of a group's beginning, as one member knows it; durable with the member's vote."""
 
     nonce: bytes = b""
-    """Of this disk: made once, empty until then."""
+    """Random bytes that name this disk: made once, empty until then."""
     founders: Mapping[str, bytes] = attrs.field(factory=dict)
-    """Everybody's nonces when the group was founded; empty for who joined it later."""
+    """Nonces of all founders when the group began; empty for a member that joined later."""
     seed: str = ""
-    """The founder whose log was there before the group, if one's was."""
+    """The founder that had a log before the group began; "" if none had."""
 
     def configuration(self, founders: Sequence[str]) -> Configuration:
-        """With whom the group began."""
+        """Return the configuration that the group began with."""
         if not self.seed:
             return Configuration.of(*founders)
         learners = tuple(sorted(set(founders) - {self.seed}))
@@ -54,22 +53,22 @@ class Birth:
 
 @attrs.frozen(kw_only=True)
 class PeerNote:
-    """What a member says of its beginnings to whoever it greets."""
+    """A member's note on its own state, sent to every peer that it is connected to."""
 
     begun: bool
     birth: Birth
     log_bytes: int
     has_terms: bool
-    """Its log can be the group's: somebody has converted it, or it is empty."""
+    """Its log can be the group's: an operator has converted it, or it is empty."""
     is_leader: bool = False
     voters: tuple[str, ...] = ()
-    """Of a leader: who votes now."""
+    """Present voters, if this member is the leader; else empty."""
     leader_id: str = ""
     leader_address: str = ""
-    """Whom it follows, and where that is reached: for those who look for the leader."""
+    """The leader that it follows, and that leader's address: for members that look for one."""
 
     def plain(self) -> list[Any]:
-        """For msgpack."""
+        """Return the fields as a list for msgpack."""
         birth = self.birth
         return [
             self.begun,
@@ -86,16 +85,19 @@ class PeerNote:
 
     @classmethod
     def of_plain(cls, fields: Any) -> PeerNote:
-        """Errors: RemoteProtocolError when this is no note."""
+        """Read a note from the list of `plain`. Errors: RemoteProtocolError if this is no note."""
         if type(fields) is not list or len(fields) != 10:
-            raise RemoteProtocolError("a member says of itself what this version does not know")
+            raise RemoteProtocolError(
+                "a member's note has a format that this version does not know; run the same "
+                "version on all members"
+            )
         begun, nonce, founders, seed, log_bytes, has_terms, is_leader, voters, *leader = fields
         flags = all(type(flag) is bool for flag in (begun, has_terms, is_leader))
         offset = type(log_bytes) is int and 0 <= log_bytes <= _OFFSET_MAX
         if not flags or not offset or type(voters) is not list or len(voters) > MEMBERS_MAX:
-            raise RemoteProtocolError("a member's note of itself is damaged")
+            raise RemoteProtocolError("a member's note is damaged")
         if any(type(text) is not str or len(text) > _TEXT_CHARS_MAX for text in leader):
-            raise RemoteProtocolError("a member's note does not say who leads")
+            raise RemoteProtocolError("a member's note does not name its leader")
         return cls(
             begun=begun,
             birth=birth_of_plain(nonce, founders, seed),
@@ -109,7 +111,7 @@ class PeerNote:
 
 
 def birth_of_plain(nonce: Any, founders: Any, seed: Any) -> Birth:
-    """Errors: RemoteProtocolError when these are no birth's fields."""
+    """Read a `Birth` from its fields. Errors: RemoteProtocolError if they are damaged."""
     if type(founders) is not dict or len(founders) > MEMBERS_MAX:
         raise RemoteProtocolError("no table of founders")
     return Birth(
@@ -121,22 +123,22 @@ def birth_of_plain(nonce: Any, founders: Any, seed: Any) -> Birth:
 
 @attrs.frozen
 class Wait:
-    """Neither vote nor stand yet."""
+    """Decision: neither vote nor stand for election yet."""
 
     reason: str
-    """A sentence for the journal and the status: for whom, or what is wrong and its cure."""
+    """A sentence for the journal and the status: the missing members, or the fault and its cure."""
 
 
 @attrs.frozen
 class Begin:
-    """Save a vote record with this birth, and take part."""
+    """Decision: save a vote record with this birth, and take part."""
 
     birth: Birth
 
 
 @attrs.frozen
 class Impaired:
-    """Save a vote record that says so, and be a copy without a vote."""
+    """Decision: save a vote record marked as impaired, and be a copy without a vote."""
 
     reason: str
 
@@ -147,22 +149,23 @@ Decision = Wait | Begin | Impaired
 def decide(
     member_id: str, founders: Sequence[str], ours: PeerNote, notes: Mapping[str, PeerNote]
 ) -> Decision:
-    """What a member without a vote record is to do, by what it hears at this moment."""
+    """Decide what a member without a vote record does, given the notes of its connected peers."""
     if member_id not in founders:
         return _join(member_id, ours, notes)
     others = [founder for founder in founders if founder != member_id]
     there = {other: notes[other] for other in others if other in notes}
-    # Who was wiped itself has begun, but remembers nobody: it cannot testify.
+    # A wiped member has begun too, but keeps no founders' nonces: it is no witness.
     witnesses = {one: note.birth for one, note in there.items() if note.birth.founders}
     for other, birth in witnesses.items():
         if birth.founders.get(member_id) != ours.birth.nonce:
+            # Our disk was replaced after the group began: its vote is forgotten (thesis 3.8).
             return _lost(member_id, other, ours)
     for birth in witnesses.values():
-        # Founded while we were away for a moment; nobody but this disk has this nonce.
+        # The group was founded while we were away for a moment: only this disk has this nonce.
         return Begin(attrs.evolve(birth, nonce=ours.birth.nonce))
     for other, note in notes.items():
         if note.is_leader and not set(note.voters) & set(others):
-            # All the other founders have been replaced: nobody is left who could testify.
+            # All the other founders have been replaced: no witness is left.
             return _lost(member_id, other, ours)
     missing = [other for other in others if other not in there or there[other].begun]
     if missing:
@@ -174,7 +177,7 @@ def decide(
 
 
 def _found(member_id: str, everybody: Mapping[str, PeerNote]) -> Decision:
-    """All are there, and none has begun."""
+    """Found the group: all founders are there, and none has begun."""
     full = sorted(member for member, note in everybody.items() if note.log_bytes)
     if len(full) > 1:
         return Wait(
@@ -191,7 +194,7 @@ def _found(member_id: str, everybody: Mapping[str, PeerNote]) -> Decision:
 
 
 def _join(member_id: str, ours: PeerNote, notes: Mapping[str, PeerNote]) -> Decision:
-    """Not in dLegerPeers: somebody who was added later, or is to be."""
+    """Join a group as a member that dLegerPeers does not name: it is added later, or will be."""
     leaders = {other: note for other, note in notes.items() if note.is_leader}
     if not leaders:
         return Wait("waits for the leader of the group, to join it")
@@ -204,20 +207,20 @@ def _join(member_id: str, ours: PeerNote, notes: Mapping[str, PeerNote]) -> Deci
 
 
 def _lost(member_id: str, other: str, ours: PeerNote) -> Decision:
-    """The group lives, and knows this member with another disk."""
+    """Give up the vote: the group has begun, and knows this member by another disk's nonce."""
     if ours.log_bytes:
         return Wait(_strange_log(member_id, ours, other))
     return Impaired(
-        f"{other} has begun with another disk under the name of {member_id}: what that promised is "
-        f"forgotten, so {member_id} is a copy without a vote; remove it with `trioha raft remove` "
-        "and add it again under a new dLegerSelfId"
+        f"{other} has begun with another disk under the name of {member_id}: that disk's votes "
+        f"are forgotten, so {member_id} is a copy without a vote; remove it with `trioha raft "
+        "remove` and add it again under a new dLegerSelfId"
     )
 
 
 def _strange_log(member_id: str, ours: PeerNote, other: str) -> str:
     return (
         f"the store of {member_id} has {ours.log_bytes} bytes of log but no vote record, and the "
-        f"group of {other} lives already; move the store away and start with an empty one"
+        f"group of {other} has begun already; move the store away and start with an empty one"
     )
 
 
@@ -229,5 +232,5 @@ def _member(value: Any) -> str:
 
 def _nonce(value: Any) -> bytes:
     if type(value) is not bytes or len(value) not in (0, NONCE_BYTES):
-        raise RemoteProtocolError("a nonce of another size")
+        raise RemoteProtocolError("a nonce of a wrong size")
     return value

@@ -1,20 +1,21 @@
-"""The leader's view of one follower, and what to push next.
+"""The leader's view of one follower, and its next push to it (DLedgerEntryPusher.EntryDispatcher).
 
-    COMPARE ──same up to──► TRUNCATE ──cut──► APPEND ──level──► COMMIT
-       │  ▲                 (if it has other bytes there)          │
-       │  └──────────── contradiction, silence ───────────────────-┘
+    COMPARE ──same up to──► TRUNCATE ──cut──► APPEND ──up to date──► COMMIT
+       │  ▲                 (if it has other bytes there)               │
+       │  └──────────── contradiction, no answer ──────────────────────-┘
        └──below our begin──► INSTALL_SNAPSHOT ──emptied──► APPEND
 
-One COMPARE, TRUNCATE or INSTALL_SNAPSHOT is out at a time; APPENDs are pipelined within a window of
-bytes and count. COMMIT is APPEND without bytes, to a follower that is level. Every push has a
-sequence number: an answer to a push from before the last change of direction changes nothing but
-the watermarks, or one lost packet would make the whole window be sent once per packet in it.
+Theory of operation. One COMPARE, TRUNCATE or INSTALL_SNAPSHOT is in flight at a time; APPENDs are
+pipelined within a window of bytes and count. COMMIT is an APPEND without bytes, to a follower that
+is up to date. Every push has a sequence number. An answer to a push from before the last change of
+phase changes the watermarks only. Otherwise one lost packet would make the leader send the whole
+window once for every packet in it.
 
-Two watermarks: `matched_offset`, up to which the follower's log is proved to be ours, moves the
-window; `held_offset`, what it has on disk, is what commits.
+There are two watermarks. `matched_offset`, up to which the follower's log is proved to be ours,
+moves the window. `held_offset`, up to which the follower has the log on disk, is what commits.
 
-INSTALL_SNAPSHOT carries no data. The log is the state: an emptied follower is sent the segments
-that there are by the same pipelined APPENDs, which can be resumed at any record.
+INSTALL_SNAPSHOT carries no data. The log is the state: the leader sends an emptied follower its
+segments by the same pipelined APPENDs, which can be resumed at any record.
 """
 
 from __future__ import annotations
@@ -37,19 +38,20 @@ from trioha.wire.remoting_command import Buffer
 
 
 class EntryDispatcher:
-    """Pushes to one follower, from our election to our end."""
+    """Pushes to one follower, from our election until we step down."""
 
     def __init__(self, state: MemberState, ledger: Ledger, follower: str) -> None:
         self.follower = follower
         self.phase = PushType.COMPARE
         self.matched_offset = 0
-        """Proved to be ours. Falls only when the follower turns out to have lost bytes."""
+        """Proved to be ours. Falls only when the follower has lost bytes."""
         self.held_offset = 0
-        """On its disk, by its own word in our term. Never falls."""
+        """On the follower's disk, as it answered in our term. Never falls."""
         self.heard_ms = state.now_ms
-        """Any answer. At the election: now, so that followers get their time."""
+        """Time of the newest answer. The election counts as one, so that the follower gets a whole
+        election timeout to answer."""
         self.echoed_ms = -(1 << 62)
-        """Our clock when we sent the newest heartbeat that it has answered."""
+        """Time when we sent the newest heartbeat that the follower has answered."""
         self.echoed_round = 0
         self.next_offset = 0
         self._told_commit = -1
@@ -57,7 +59,7 @@ class EntryDispatcher:
         self._ledger = ledger
         self._sequence = 0
         self._valid_from = 0
-        """Answers to older pushes are not about where we are now."""
+        """First sequence number of this phase: older answers are about an earlier phase."""
         self._inflight: deque[int] = deque()
         self._waiting_since_ms: int | None = None
         self._heartbeat_matched = (0, 0)
@@ -72,7 +74,7 @@ class EntryDispatcher:
 
     @property
     def owes_commit(self) -> bool:
-        """It has all bytes, but has not been told how much of them is committed."""
+        """The follower has all bytes, but does not know yet that the newest are committed."""
         return (
             self.phase is PushType.APPEND
             and not self._inflight
@@ -80,28 +82,28 @@ class EntryDispatcher:
         )
 
     def tell_commit(self) -> None:
-        """Push a commit that has waited for bytes to go along with."""
+        """Push a commit that has waited for bytes to be sent with."""
         self.dispatch()
         if self.owes_commit:
             self._append(self.next_offset)
 
     def dispatch(self) -> None:
-        """Push what may be pushed now."""
+        """Push whatever the phase and the window allow now."""
         if self.phase is PushType.APPEND:
             self._append_all()
         elif self._waiting_since_ms is None:
             self._push()
 
     def on_tick(self) -> None:
-        """Take what has had no answer for too long as lost."""
+        """Treat a push without an answer within `retry_ms` as lost."""
         since = self._waiting_since_ms
         if since is not None and self._state.now_ms - since >= self._state.settings.retry_ms:
-            # Nobody there, perhaps: one small question instead of the whole window again.
+            # The follower may be down: ask one small question, do not send the window again.
             self._turn(self.phase if self.phase is not PushType.APPEND else PushType.COMPARE)
         self.dispatch()
 
     def heartbeat_sent(self, sent_ms: int) -> None:
-        """Remember what the answer to this heartbeat must at least say."""
+        """Remember the matched offset that the answer to this heartbeat must reach."""
         self._heartbeat_matched = (sent_ms, self.matched_offset)
 
     def on_heartbeat_response(self, response: HeartbeatResponse) -> None:
@@ -114,7 +116,7 @@ class EntryDispatcher:
             and response.sent_ms == sent_ms
             and response.matched_offset < matched_then
         ):
-            # It has started anew, and perhaps lost what it had not fsynced.
+            # The follower has restarted, and may have lost bytes that it had not fsynced.
             self._turn(PushType.COMPARE)
         elif self.phase is PushType.APPEND:
             self._progress(response.matched_offset)
@@ -125,7 +127,7 @@ class EntryDispatcher:
         self.heard_ms = self._state.now_ms
         self.held_offset = max(self.held_offset, response.held_offset)
         if response.sequence and response.sequence < self._valid_from:
-            return
+            return  # the answer to a push of an earlier phase, see above
         if response.type in (PushType.APPEND, PushType.COMMIT):
             self._on_append_response(response)
         elif response.type is self.phase and response.sequence == self._sequence:
@@ -143,7 +145,7 @@ class EntryDispatcher:
             self._turn(PushType.COMPARE)
 
     def _on_turn_response(self, response: PushResponse) -> None:
-        """The one question that was out is answered."""
+        """Choose the next phase by the answer to the COMPARE, TRUNCATE or INSTALL_SNAPSHOT."""
         if self.phase is not PushType.COMPARE and response.status is not PushStatus.SUCCESS:
             self._turn(PushType.COMPARE)
         elif (
@@ -158,9 +160,9 @@ class EntryDispatcher:
             self._append_from(response.matched_offset)
 
     def _progress(self, matched_offset: int) -> None:
-        """The follower's log is ours up to here."""
+        """Move the window: the follower's log is proved to be ours up to here."""
         if matched_offset <= self.matched_offset:
-            return
+            return  # answers overtake each other
         self.matched_offset = matched_offset
         self.next_offset = max(self.next_offset, matched_offset)
         while self._inflight and self._inflight[0] <= matched_offset:
@@ -178,7 +180,7 @@ class EntryDispatcher:
         self.matched_offset = self.next_offset = matched_offset
 
     def _push(self) -> None:
-        """Ask the one question of this phase."""
+        """Send the COMPARE, TRUNCATE or INSTALL_SNAPSHOT of this phase."""
         state = self._state
         self._sequence += 1
         self._waiting_since_ms = state.now_ms
@@ -203,7 +205,7 @@ class EntryDispatcher:
     def _append_all(self) -> None:
         state, settings = self._state, self._state.settings
         if self.next_offset < state.begin_offset:
-            # Retention took what it needs next: find that out together.
+            # Retention has deleted the bytes that the follower needs next: compare again.
             self._turn(PushType.COMPARE)
             self._push()
             return
@@ -220,7 +222,7 @@ class EntryDispatcher:
             self._append(self.next_offset)
 
     def _append(self, end_offset: int) -> None:
-        """One push of bytes of one term; without any, of the commit."""
+        """Push bytes of one term; without any, push only the commit."""
         state = self._state
         start = self.next_offset
         body: Buffer = b""

@@ -1,16 +1,18 @@
-"""The follower's side of a push.
+"""The follower's side of a push (DLedgerEntryPusher.EntryHandler; Raft 5.3).
 
-Theory of operation. Every push proves something before it does something. COMPARE carries the
-leader's terms and is answered with the last offset at which both logs are the same: one round trip,
-however long the conflict. TRUNCATE is the only push that cuts, and cuts only where the follower's
-own byte is of another term than the leader's. APPEND names the offset and the term it builds on;
-bytes that are here already are skipped, and a body that contradicts our log changes nothing: the
-leader is told to compare. INSTALL_SNAPSHOT empties a log of which nothing is left at the leader.
+Theory of operation. Every push proves something before it changes something. COMPARE carries the
+leader's terms, and its answer is the last offset at which both logs are the same: one round trip,
+however long the conflict. TRUNCATE is the only push that cuts, and it cuts only where the
+follower's own byte is of another term than the leader's. APPEND names the offset and the term that
+it builds on. The follower skips bytes that it has already. A body that contradicts its log changes
+nothing; the answer makes the leader compare. INSTALL_SNAPSHOT empties a log of which nothing is
+left at the leader.
 
-What is proved raises `matched_offset`, and the commit that a follower knows never exceeds that: a
-leader's commit says nothing about bytes that have not been compared with its own.
+A proof raises `matched_offset`, and the commit that a follower knows never exceeds that: a leader's
+commit says nothing about bytes that have not been compared with its own.
 
-Answers tell what is fsynced. Bytes are answered when the disk has them, many pushes by one answer.
+Answers tell what is fsynced. The follower answers an APPEND when its bytes are on disk, and many
+APPENDs by one answer.
 """
 
 from __future__ import annotations
@@ -33,13 +35,14 @@ from trioha.errors import RemoteProtocolError
 
 
 class EntryHandler:
-    """Pushes of the leader of our term; the node has checked that it is."""
+    """Pushes of the leader of our term; `DLedgerNode.step` has checked that they are."""
 
     def __init__(self, state: MemberState) -> None:
         self._state = state
 
     def on_heartbeat(self, heartbeat: Heartbeat) -> None:
         state = self._state
+        # Raft 5.3: the commit covers only bytes that are proved to be the leader's.
         state.commit(min(heartbeat.committed_offset, state.matched_offset))
         state.messages.append(
             HeartbeatResponse(
@@ -54,8 +57,11 @@ class EntryHandler:
         )
 
     def on_compare(self, compare: Compare) -> None:
-        """Errors: RemoteProtocolError when both logs have one term with two beginnings, or part
-        where ours is committed."""
+        """Answer up to where both logs are the same.
+
+        Errors: RemoteProtocolError if one term begins at two offsets, or if the logs part below
+        our commit.
+        """
         state = self._state
         common = self._common(compare.rows, compare.begin_offset, compare.end_offset)
         if common < compare.begin_offset:
@@ -66,7 +72,10 @@ class EntryHandler:
         self._answer(compare, PushType.COMPARE, PushStatus.SUCCESS, common, conflict=conflict)
 
     def on_truncate(self, truncate: Truncate) -> None:
-        """Errors: RemoteProtocolError when what is to be cut was proved to be the leader's."""
+        """Cut the log where its bytes are of another term than the leader's.
+
+        Errors: RemoteProtocolError if the bytes to cut were proved to be the leader's.
+        """
         state = self._state
         offset = truncate.phy_offset
         if not self._builds_on(offset, truncate.prev_term):
@@ -75,9 +84,10 @@ class EntryHandler:
         self._matched(offset)
         if offset < state.end_offset and state.terms.term_of(offset) != truncate.conflict_term:
             if offset < state.matched_offset:
+                # Leader append-only (Raft 5.3): a leader never changes what it has once had.
                 raise RemoteProtocolError(
-                    f"{truncate.source} wants our log cut at {offset}, and it was its own up to "
-                    f"{state.matched_offset}, committed up to {state.committed_offset}"
+                    f"{truncate.source} wants our log cut at {offset}, but its own log was the "
+                    f"same up to {state.matched_offset}, committed up to {state.committed_offset}"
                 )
             state.truncate(offset)
         self._answer(truncate, PushType.TRUNCATE, PushStatus.SUCCESS)
@@ -85,15 +95,15 @@ class EntryHandler:
     def on_append(self, append: Append) -> None:
         state = self._state
         if not state.writable or state.failed:
-            return
+            return  # no answer: the leader repeats the push
         start, end = append.prev_offset, append.prev_offset + len(append.body)
         if start > state.end_offset:
             self._answer(append, PushType.APPEND, PushStatus.GAP)
             return
         if start < state.begin_offset:
-            return  # an old copy: we have deleted that part since
+            return  # a late duplicate: retention has deleted that part since
         known = self._known_until(append, start, end)
-        if known < 0:
+        if known < 0:  # Raft 5.3, consistency check
             self._answer(append, PushType.APPEND, PushStatus.INCONSISTENT_STATE)
             return
         if known < end:
@@ -107,24 +117,28 @@ class EntryHandler:
             self._answer(append, PushType.APPEND, PushStatus.SUCCESS)
 
     def on_install(self, install: Install) -> None:
-        """Errors: RemoteProtocolError when what we have is still there at the leader."""
+        """Empty the log and begin where the leader's log begins.
+
+        Errors: RemoteProtocolError if the leader still has bytes that we share.
+        """
         state = self._state
         begin = install.begin_offset
         if not state.writable or state.failed:
             return
-        if state.matched_offset >= begin:  # done already, the answer was lost
+        if state.matched_offset >= begin:  # done already: the leader has not got the answer
             self._answer(install, PushType.INSTALL_SNAPSHOT, PushStatus.SUCCESS)
             return
         if self._common(install.rows, begin, install.end_offset) >= begin:
+            # Emptying a log that the leader could continue would unsay what we acknowledged.
             raise RemoteProtocolError(
-                f"{install.source} wants our log emptied from {begin} on, but we hold what it "
-                f"holds: committed up to {state.committed_offset}"
+                f"{install.source} wants our log emptied to begin at {begin}, but both logs "
+                f"share bytes beyond that; committed up to {state.committed_offset}"
             )
         state.reset(begin, TermTable(install.rows), install.configuration)
         self._answer(install, PushType.INSTALL_SNAPSHOT, PushStatus.SUCCESS)
 
     def on_flushed(self) -> None:
-        """The disk has more: tell the leader, as far as it is the leader's log."""
+        """Tell the leader how much of its log is on our disk now."""
         state = self._state
         if state.leader_id:
             state.messages.append(
@@ -141,16 +155,17 @@ class EntryHandler:
             )
 
     def _common(self, rows: tuple[Row, ...], their_begin: int, their_end: int) -> int:
-        """Up to where our log is the leader's.
+        """Return the offset up to which our log is the leader's.
 
-        Errors: RemoteProtocolError when that is less than what a majority has: no leader's is.
+        Errors: RemoteProtocolError if that is below our commit: every leader has all that is
+        committed (leader completeness, Raft 5.4.3).
         """
         state = self._state
         common = state.terms.meet(state.end_offset, TermTable(rows), their_end)
         if common < 0:
-            # Nothing that they still have is ours; what was before it, only our commit tells.
+            # We share no byte that the leader still has. Below its begin, only our commit is proof.
             common = min(state.committed_offset, their_begin)
-        # An old copy may tell of a time when their log was shorter than our commit is now.
+        # A late duplicate may come from a time when the leader's log ended below our commit.
         if common < min(state.committed_offset, their_end):
             raise RemoteProtocolError(
                 f"the leader's log parts from ours at {common}, committed {state.committed_offset}"
@@ -164,7 +179,7 @@ class EntryHandler:
         return state.terms.term_at(prev_offset) == prev_term
 
     def _known_until(self, append: Append, start: int, end: int) -> int:
-        """How much of the body our log has already: its end, or -1 if they contradict."""
+        """Return where the known part of the body ends; -1 if body and log contradict."""
         state = self._state
         if not self._builds_on(start, append.prev_term):
             return -1

@@ -1,15 +1,16 @@
-"""Who may become leader: votes, and the vote before the vote.
+"""Elections: votes, and the vote before the vote (DLedgerLeaderElector; Raft 5.2, 5.4.1).
 
-Theory of operation. A follower that hears no leader within a randomised time asks everybody whether
-they would vote for it (*pre-vote*, Raft thesis 9.6). Nobody's term changes by that, so a member
-that was cut off comes back without disturbing anybody. With a majority of yes it raises its term,
-saves term and vote, and asks in earnest. A vote goes to one candidate in a term, and only to one
-whose log is at least as new: by its last term first, then by length, both of what is on disk.
+Theory of operation. A follower that hears no leader within a randomised time asks every voter
+whether it would vote for it (*pre-vote*, Raft thesis 9.6). A pre-vote changes no member's term, so
+a member that was cut off comes back without disturbing the group. With a majority of pre-votes the
+member raises its term, saves term and vote, and asks for votes. A voter gives one vote in a term,
+and only to a candidate whose log is at least as new as its own: by its last term first, then by
+length, both of what is on disk.
 
-Whoever has heard a leader within the shortest election timeout votes for nobody, and does not take
-over the term of who asks (thesis 4.2.3): that makes a leader's lease worth something, and keeps a
-member that has been removed from deposing leaders. Only a candidate that the leader itself has
-named (`by_transfer`) is exempt.
+A member that has heard a leader within the shortest election timeout votes for no candidate, and
+does not adopt a candidate's newer term (thesis 4.2.3). A leader's lease relies on that, and so a
+removed member cannot depose leaders. Only a candidate that the leader itself has named
+(`by_transfer`) is exempt.
 
 A member that may have forgotten a promise (`impaired`) neither votes nor stands.
 """
@@ -30,7 +31,7 @@ class LeaderElector:
         self._votes: dict[str, bool] = {}
 
     def on_election_timeout(self) -> bool:
-        """The time without a leader is over; True if the vote is won at once, being alone."""
+        """Begin a pre-vote. Return True if this member, as the only voter, is elected at once."""
         state = self._state
         if not state.may_stand:
             state.draw_election_deadline()
@@ -39,13 +40,13 @@ class LeaderElector:
         return self._ask(is_pre=True, by_transfer=False)
 
     def stand_now(self, reason: str) -> bool:
-        """Skip the pre-vote: the leader itself wants us."""
+        """Begin an election without a pre-vote, as the leader asked. True if it is won at once."""
         if not self._state.may_stand:
             return False
         return self._stand(reason, by_transfer=True)
 
     def on_vote_request(self, request: VoteRequest) -> None:
-        """Answer a request whose term is ours, or newer and to be taken seriously."""
+        """Answer a request of our term, or a pre-vote or disturbance of a newer one."""
         state = self._state
         reason = self._obstacle(request)
         if not reason and not request.is_pre:
@@ -59,7 +60,7 @@ class LeaderElector:
         )
 
     def on_vote_response(self, response: VoteResponse) -> bool:
-        """Count a vote; True if that makes us leader."""
+        """Count a vote; return True if it makes this member leader."""
         state = self._state
         wanted = Role.PRE_CANDIDATE if response.is_pre else Role.CANDIDATE
         if state.role is not wanted:
@@ -70,16 +71,16 @@ class LeaderElector:
         return self._count()
 
     def is_disturbance(self, request: VoteRequest) -> bool:
-        """Asked for a vote in a newer term while there is a leader: not worth our term."""
+        """Return whether to ignore the request's term, since there is a leader (thesis 4.2.3)."""
         return not request.by_transfer and self._state.hears_leader
 
     def _obstacle(self, request: VoteRequest) -> str:
-        """Why there is no vote; empty if there is one."""
+        """Return the reason to deny the vote; empty to grant it."""
         state = self._state
         if state.failed:
-            return "disk failed"
+            return "disk failed"  # a vote has to be durable (Raft 5.2, persistent state)
         if state.impaired:
-            return "may have forgotten a promise"
+            return "may have forgotten a promise"  # it could vote twice in a term
         if self.is_disturbance(request):
             return f"hears {state.leader_id or 'a leader'}"
         free = not state.voted_for and not state.leader_id
@@ -88,7 +89,9 @@ class LeaderElector:
             and not free
             and not (request.is_pre and request.term > state.term)
         ):
+            # One vote per term (Raft 5.2). A pre-vote for a newer term is no vote.
             return f"term {state.term} has {state.leader_id or state.voted_for}"
+        # The log must be at least as new as ours (Raft 5.4.1); bytes not on disk do not count.
         if (request.log_term, request.log_end) < (state.held_term, state.held_offset):
             return f"log ends at {state.held_offset} of term {state.held_term}"
         return ""

@@ -1,20 +1,21 @@
-"""What a leader does: pushes, heartbeats, commits, reads. It begins with an election and ends.
+"""The leader's part: pushes, heartbeats, commits and reads, from its election until it steps down.
 
 Theory of operation. A leader opens its term with a control record and pushes nothing before: then
 every follower's log that differs from its own differs at a byte. It commits the largest offset that
-a majority has on disk, itself included, but only from the first byte of its own term on: bytes of
-older terms are committed by those that come after (Raft 5.4.2; DLedger counts them, and a committed
-entry was replaced).
+a majority has on disk, itself included, but only beyond the first byte of its own term: later bytes
+commit those of older terms (Raft 5.4.2). DLedger counts bytes of older terms, and there a committed
+entry was replaced.
 
-A heartbeat goes out every `heartbeat_interval_ms`, whatever else does. Its echo says that the
-follower still takes us for the leader: without a majority of echoes within the shortest election
-timeout the leader steps down (*check-quorum*).
+The leader sends a heartbeat every `heartbeat_interval_ms`, whatever else it sends. Any answer shows
+that the follower still accepts the leader. Without answers of a majority within the shortest
+election timeout the leader steps down (*check-quorum*, thesis 6.2).
 
-Reads. With a majority of echoes of a heartbeat sent within `lease_ms` nobody else can have been
-elected, since nobody votes within the shortest election timeout after hearing us; clocks may run
-apart by the part that `lease_ms` leaves out. Without that, or once a transfer was begun in this
-term (whose candidate may be voted for at any time), a read waits for the echoes of a heartbeat sent
-after it was asked for (read-index, Raft thesis 6.4).
+Reads. No voter votes within the shortest election timeout after it has heard the leader. So if a
+majority has echoed a heartbeat that was sent within the last `lease_ms`, no other member can have
+been elected. `lease_ms` is shorter than the timeout by the drift allowed between two clocks. A
+transfer ends the lease for the rest of the term, since its candidate may be elected at any time.
+Without a lease a read waits until a majority has echoed a heartbeat that was sent after the read
+was asked for (read-index, Raft thesis 6.4).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from trioha.dledger.ready import Control, ReadReady
 from trioha.errors import RemoteProtocolError
 
 READS_MAX = 10_000
-"""Waiting for a majority at once; DLedger's limit of pending appends."""
+"""Largest count of reads that wait for a majority; DLedger's limit of pending appends."""
 
 _NEVER = 1 << 62
 _HELD_OFFSET = attrgetter("held_offset")
@@ -43,17 +44,17 @@ _ECHOED_ROUND = attrgetter("echoed_round")
 
 
 class Leadership:
-    """One term at the head of a group."""
+    """One term of one leader."""
 
     def __init__(self, state: MemberState, ledger: Ledger) -> None:
         self.dispatchers: dict[str, EntryDispatcher] = {}
         self.term_start_offset = state.end_offset
-        """Nothing is committed by counting unless it ends beyond."""
+        """Beginning of this term in the log: only offsets beyond it are committed by counting."""
         self.lease_void = False
-        """A transfer was begun in this term: no lease any more."""
+        """A transfer was begun in this term: there is no lease until the next term."""
         self.next_heartbeat_ms = state.now_ms
         self._commit_due_ms = _NEVER
-        """When to tell followers of a commit that no bytes have taken along."""
+        """When to push a commit that no bytes have carried."""
         self._state = state
         self._ledger = ledger
         self._read_round = 0
@@ -64,12 +65,12 @@ class Leadership:
 
     @property
     def is_serving(self) -> bool:
-        """It has committed bytes of its own: everything that was ever committed is known to be."""
+        """It has committed bytes of its own term, so it knows all that was ever committed."""
         return self._state.committed_offset > self.term_start_offset
 
     @property
     def has_open_change(self) -> bool:
-        """Is a configuration on its way?"""
+        """A control record is not written yet, or a configuration is not committed."""
         state = self._state
         return self._controls_open > 0 or (
             state.configurations.latest_offset > state.committed_offset
@@ -81,7 +82,7 @@ class Leadership:
         return min(self.next_heartbeat_ms, self._commit_due_ms)
 
     def on_time(self) -> bool:
-        """Heartbeats and what has to be asked again; False when a majority was not heard."""
+        """Send heartbeats and repeat lost pushes. Return False if no majority answered in time."""
         state = self._state
         if state.now_ms >= self._commit_due_ms:
             self._tell_commit()
@@ -100,11 +101,11 @@ class Leadership:
 
     @property
     def may_push(self) -> bool:
-        """The term is open: our log ends with a byte of ours."""
+        """The term is open: the log ends with a byte of this term."""
         return self._state.terms.last_term == self._state.term
 
     def appended(self, end_offset: int) -> None:
-        """Our log has grown."""
+        """Push what was appended to our log."""
         state = self._state
         assert end_offset >= state.end_offset, f"end {end_offset} after {state.end_offset}"
         if not self.may_push:
@@ -116,7 +117,7 @@ class Leadership:
         self._dispatch_all()
 
     def control_appended(self, control: Control, end_offset: int) -> None:
-        """A record of ours is in the log; a configuration counts from now on."""
+        """Push a control record; a configuration counts from now on (thesis 4.1)."""
         state = self._state
         self._controls_open -= 1
         if control.configuration is not None:
@@ -125,16 +126,16 @@ class Leadership:
         self.appended(end_offset)
 
     def change(self, kind: ChangeKind, member: str) -> str:
-        """Begin to change the membership; why not, in words, or empty."""
+        """Begin to change the membership. Return the reason if that is not possible, else ""."""
         state = self._state
-        if not self.is_serving:
+        if not self.is_serving:  # the bug of 2015, see membership
             return "this leader has not committed anything in its term yet; ask again in a moment"
-        if self.has_open_change:
+        if self.has_open_change:  # one at a time: majorities have to overlap (thesis 4.1)
             return "another change is not committed yet; ask again in a moment"
         obstacle = state.configuration.obstacle(kind, member)
         if obstacle:
             return obstacle
-        if kind is ChangeKind.PROMOTE:
+        if kind is ChangeKind.PROMOTE:  # an empty voter would delay commits (thesis 4.2.1)
             behind = state.end_offset - self.dispatchers[member].held_offset
             if behind > state.settings.caught_up_bytes:
                 return f"{member} is {behind} bytes behind; wait until it has caught up"
@@ -144,7 +145,7 @@ class Leadership:
         return ""
 
     def read(self, token: int) -> None:
-        """Ask where a read that must see everything acknowledged so far may be served."""
+        """Ask for leave to serve a read; it must see everything acknowledged so far."""
         state = self._state
         if not self.is_serving or len(self._reads) >= READS_MAX:
             state.reads.append(ReadReady(token, -1))
@@ -157,12 +158,12 @@ class Leadership:
 
     @property
     def has_lease(self) -> bool:
-        """Nobody else can be leader at this moment."""
+        """No other member can be leader at this moment."""
         return self._state.now_ms < self.lease_until_ms
 
     @property
     def lease_until_ms(self) -> int:
-        """By our clock; -1 for never."""
+        """End of the lease by our clock; -1 for none."""
         settings = self._state.settings
         if self.lease_void or not settings.lease_reads:
             return -1
@@ -188,29 +189,29 @@ class Leadership:
         self.try_commit()
 
     def try_commit(self) -> None:
-        """Commit what a majority has on disk, and tell."""
+        """Commit what a majority has on disk, and push the commit."""
         state = self._state
         held = reached_by_majority(self._of_voters(state.held_offset, _HELD_OFFSET))
         if held <= max(state.committed_offset, self.term_start_offset):
-            return
+            return  # Raft 5.4.2: bytes of older terms are not committed by counting
         before = state.committed_offset
         state.commit(held)
         self._dispatch_all()
         if before < state.configurations.latest_offset <= held:
-            # Who is removed by it is told before it is forgotten.
+            # A removed member gets this commit before its dispatcher is deleted.
             self._tell_commit()
             self._follow_configuration()
         for dispatcher in self.dispatchers.values():
             self._commit_waits(dispatcher)
 
     def end(self) -> None:
-        """Whoever waits for a read asks the next leader."""
+        """Reject all waiting reads: their clients ask the next leader."""
         self._state.reads.extend(ReadReady(token, -1) for _, token, _ in self._reads)
         self._reads.clear()
         self._state.controls.clear()
 
     def _check(self, response: PushResponse | HeartbeatResponse) -> None:
-        """A leader's log only grows: nobody holds more of it than there is."""
+        """Errors: RemoteProtocolError if a follower claims more of our log than there is."""
         end = self._state.end_offset
         if not response.held_offset <= response.matched_offset <= end:
             raise RemoteProtocolError(
@@ -224,7 +225,7 @@ class Leadership:
                 dispatcher.dispatch()
 
     def _commit_waits(self, dispatcher: EntryDispatcher) -> None:
-        """Bytes or a heartbeat may take the commit along; if none come, it goes by itself."""
+        """Set the time to push the commit alone, in case no bytes carry it before."""
         if self._commit_due_ms == _NEVER and dispatcher.owes_commit:
             self._commit_due_ms = self._state.now_ms + self._state.settings.commit_delay_ms
 
@@ -235,7 +236,7 @@ class Leadership:
                 dispatcher.tell_commit()
 
     def _follow_configuration(self) -> None:
-        """One dispatcher per member; one that is removed is told so first, by the commit."""
+        """Keep one dispatcher per member; that of a removed member until the removal commits."""
         state = self._state
         members = set(state.configuration.members)
         members.update(state.configurations.at(state.committed_offset).members)
@@ -260,7 +261,7 @@ class Leadership:
             )
 
     def _answer_reads(self) -> None:
-        """Serve those whose round is answered, and begin the next round if one is wanted."""
+        """Serve the reads whose round a majority has echoed; begin the next round if reads wait."""
         while self._reads:
             echoed = reached_by_majority(self._of_voters(self._read_round, _ECHOED_ROUND))
             while self._reads and self._reads[0][0] <= echoed:
@@ -278,7 +279,7 @@ class Leadership:
         return reached_by_majority(self._of_voters(self._state.now_ms, _ECHOED_MS))
 
     def _of_voters(self, own: int, value: Callable[[EntryDispatcher], int]) -> list[int]:
-        """One number per voter: our own, if we are one, and what the dispatchers know."""
+        """Return one number per voter: `own` for this member, `value` of the other dispatchers."""
         state = self._state
         return [
             own if voter == state.member_id else value(self.dispatchers[voter])

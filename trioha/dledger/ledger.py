@@ -1,4 +1,4 @@
-"""What the core reads of the log: the seam to the store, or to its twin in the simulation."""
+"""The core's view of the log: the seam to the store, or to the store of the simulation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trioha.wire.remoting_command import Buffer
 
 
 class Ledger(Protocol):
-    """The broker's commitlog. It changes between calls of the core only, as `Ready` says."""
+    """The broker's commitlog. It changes between calls of the core only, as `Ready` asks."""
 
     def read(self, phy_offset: int, size_max: int) -> Buffer:
-        """Whole records from here on, at most `size_max` bytes of them; one record at least."""
+        """Return whole records from `phy_offset` on: at most `size_max` bytes, but at least one."""

@@ -1,15 +1,16 @@
-"""One member: role, term, vote and log positions, and what it wants done. The parts share it.
+"""The state of one member: role, term, vote, log positions, and the output for the next `Ready`.
 
+Theory of operation. All parts of a node (elector, handler, leadership, transfer) share this object.
 The positions, always `begin <= committed <= end` and `held <= end`:
 
     begin_offset       first byte still here; retention moves it
     committed_offset   known to be on the disks of a majority
     matched_offset     a follower's log is its leader's up to here: proved in this term
-    held_offset        fsynced here: what is acknowledged, voted with and claimed as a candidate
+    held_offset        fsynced here: acknowledged, and compared in votes
     end_offset         appended here
 
-There is one copy of each. (DLedger keeps its end a second time for votes; `truncate` forgot that
-copy, and nodes with empty logs won elections.)
+There is one copy of each. DLedger keeps its end a second time for votes; its `truncate` does not
+update that copy, so nodes with empty logs won elections.
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class Recovered:
-    """What a member finds on its disk when it starts."""
+    """State that a member reads from its disk when it starts."""
 
     hard_state: HardState = HardState()
     terms: TermTable = TermTable()
     configurations: ConfigurationTable
     begin_offset: int = 0
     end_offset: int = 0
-    """All of it durable: recovery has cut what was torn, durably."""
+    """End of the log. All of it is durable: recovery has cut a torn end, durably."""
 
 
 class MemberState:
-    """Changed by the parts of a node only."""
+    """State of one member; only the parts of its node change it."""
 
     def __init__(
         self,
@@ -80,13 +81,13 @@ class MemberState:
         )
         self.matched_offset = self.committed_offset
         self.cut_count = 0
-        """Truncations so far: an fsync that began before one tells nothing of the bytes after."""
+        """Count of truncations: an fsync that began before one proves nothing about later bytes."""
         self.writable = True
-        """False while the disk is full: appends nothing, does not stand."""
+        """False while the disk is full: the member appends nothing and does not stand."""
         self.failed = ""
-        """Why the store cannot be trusted any more; empty while it can."""
+        """Reason why the store cannot be trusted any more; empty while it can."""
         self.now_ms = now_ms
-        # As if a leader had been heard: before the crash one may have been, and holds a lease.
+        # A leader that this member heard before a crash may hold a lease: vote for no other yet.
         self.heard_ms = now_ms
         self.election_deadline_ms = 0
         self._rng = rng
@@ -100,7 +101,7 @@ class MemberState:
 
     @property
     def configuration(self) -> Configuration:
-        """The newest in the log, committed or not."""
+        """The newest configuration in the log, committed or not (thesis 4.1)."""
         return self.configurations.latest
 
     @property
@@ -113,7 +114,7 @@ class MemberState:
 
     @property
     def may_stand(self) -> bool:
-        """Fit to be a leader, as far as it knows itself."""
+        """The member may be a candidate: it is a voter, its disk works and it forgot no promise."""
         return (
             self._is_needed
             and not self.impaired
@@ -124,9 +125,9 @@ class MemberState:
 
     @property
     def _is_needed(self) -> bool:
-        """A voter; or one whose removal is not committed, as far as it knows. Nobody else may hold
-        the record of that, and then nobody else can win (Raft thesis 4.2.2). Its own vote does not
-        count, and it resigns when the record is committed."""
+        """It is a voter, or its removal is not committed as far as it knows. In the second case it
+        may be the only member that holds the record of its removal, and then no other can win
+        (Raft thesis 4.2.2). Its own vote does not count, and it resigns when the record commits."""
         if self.member_id in self.configuration.voters:
             return True
         return (
@@ -136,13 +137,13 @@ class MemberState:
 
     @property
     def hears_leader(self) -> bool:
-        """Is there a leader that a majority may still follow? Then nobody else is voted for."""
+        """A majority may still follow a leader: vote for no other member (thesis 4.2.3)."""
         if self.role is Role.LEADER:
             return True
         return self.now_ms - self.heard_ms < self.settings.election_timeout_min_ms
 
     def draw_election_deadline(self) -> None:
-        """Anew whenever there is a leader, a vote was given, or a round begins."""
+        """Draw a new deadline: a leader was heard, a vote given, or a round begins (Raft 5.2)."""
         self.election_deadline_ms = self.now_ms + self._rng.randint(
             self.settings.election_timeout_min_ms, self.settings.election_timeout_max_ms
         )
@@ -175,12 +176,11 @@ class MemberState:
         self._become(Role.LEADER, self.member_id, reason)
 
     def hear_leader(self, leader_id: str) -> None:
-        """A message came that only the leader of our term sends.
+        """Follow the sender of a message that only the leader of our term sends.
 
-        Errors: RemoteProtocolError when there is one already: a term has one leader, so this is
-        somebody else who says so.
+        Errors: RemoteProtocolError if the term has another leader already: a term has only one.
         """
-        if self.leader_id not in ("", leader_id):
+        if self.leader_id not in ("", leader_id):  # election safety, Raft 5.2
             raise RemoteProtocolError(
                 f"{leader_id} and {self.leader_id} both lead term {self.term}"
             )
@@ -190,7 +190,7 @@ class MemberState:
         self.draw_election_deadline()
 
     def append(self, phy_offset: int, term: int, body: Buffer) -> None:
-        """Take bytes from the leader."""
+        """Append the leader's bytes to the log."""
         assert phy_offset == self.end_offset, f"append at {phy_offset}, end {self.end_offset}"
         if term != self.terms.last_term:
             self.terms = self.terms.begin(term, phy_offset)
@@ -216,7 +216,7 @@ class MemberState:
     def reset(
         self, begin_offset: int, terms: TermTable, configuration: tuple[int, Configuration]
     ) -> None:
-        """Empty the log and begin where the leader's begins."""
+        """Empty the log and begin where the leader's log begins."""
         self.begin_offset = self.end_offset = self.held_offset = begin_offset
         self.committed_offset = self.matched_offset = begin_offset
         self.terms = terms.cut(begin_offset)
@@ -225,7 +225,7 @@ class MemberState:
         self.cut_count += 1
 
     def flushed(self, end_offset: int, cut_count: int) -> bool:
-        """An fsync covers the log up to here; False if that is no news."""
+        """Note that an fsync covers the log up to `end_offset`; return False if that is no news."""
         held = min(end_offset, self.end_offset)
         if cut_count != self.cut_count or held <= self.held_offset:
             return False
@@ -233,7 +233,7 @@ class MemberState:
         return True
 
     def commit(self, committed_offset: int) -> None:
-        """What a majority holds. Never goes back."""
+        """Raise the commit to an offset that a majority holds. The commit never goes back."""
         if committed_offset <= self.committed_offset:
             return
         assert committed_offset <= self.end_offset, (

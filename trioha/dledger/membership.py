@@ -1,15 +1,18 @@
-"""Who belongs to the group, and since where in the log.
+"""Membership of a group: its configurations, each with the offset from which it counts.
 
-A configuration is a control record like the one that opens a term, and counts from the moment it is
-appended, committed or not (Raft thesis 4.1). Changes take one voter in or out, so that the
-majorities before and after have a member in common; the next may be asked for when the last is
-committed, and the first of a leader when its term has committed something (the bug of 2015 in the
-thesis' single-server change). A log that is cut loses the configurations of the part that goes.
+Theory of operation. A configuration is a control record like the one that opens a term. It counts
+from the moment it is appended, committed or not (Raft thesis 4.1). A change adds or removes one
+voter, so that any majority before and any after have a member in common. The next change may begin
+when the last is committed, and a leader's first when its term has committed something (the bug that
+was found in the thesis' single-server change in 2015). A log that is cut loses the configurations
+of the part that is cut.
 
-A learner is sent everything, counts for nothing and never stands. Whoever joins is a learner first.
+A learner gets the whole log. It has no vote, no commit waits for it, and it never stands for
+election. A new member is a learner first.
 
-A member that lost its store, or part of it, has lost promises with it. It does not get its vote
-back: it is removed, and joins again empty under an id that nobody has counted on before.
+A member that lost its store, or part of it, may have lost votes that it gave (thesis 3.8). It does
+not get its vote back: the operator removes it, and adds it again, empty, under an id that the group
+has not used before.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ MEMBER_ID_CHARS_MAX = 64
 
 
 class ChangeKind(enum.Enum):
-    """What may happen to one member at a time."""
+    """Kind of a change of membership."""
 
     ADD_LEARNER = "add-learner"
     PROMOTE = "promote"
@@ -35,7 +38,7 @@ class ChangeKind(enum.Enum):
 
 @attrs.frozen
 class Configuration:
-    """The members of a moment, sorted."""
+    """Voters and learners of a group at one offset of the log, sorted by id."""
 
     voters: tuple[str, ...]
     learners: tuple[str, ...] = ()
@@ -64,7 +67,7 @@ class Configuration:
         return f"voters {','.join(self.voters)}{learners}"
 
     def obstacle(self, kind: ChangeKind, member: str) -> str:
-        """Why this change makes no sense, in words; empty if it does."""
+        """Return the reason why this change is not possible; empty if it is."""
         if kind is ChangeKind.ADD_LEARNER:
             if member in self.members:
                 return f"{member} is a member already"
@@ -81,7 +84,7 @@ class Configuration:
         return ""
 
     def changed(self, kind: ChangeKind, member: str) -> Configuration:
-        """The configuration after a change to which there is no obstacle."""
+        """Return the configuration after a change; `obstacle` must be empty for it."""
         voters = set(self.voters) - {member}
         learners = set(self.learners) - {member}
         if kind is ChangeKind.PROMOTE:
@@ -96,7 +99,7 @@ class ConfigurationTable:
     """The configurations of one log: (end of their record, configuration), oldest first."""
 
     rows: tuple[tuple[int, Configuration], ...]
-    """Never empty; the first is what the group began with or what the log's beginning knows."""
+    """Never empty; the first is the group's first, or the one that counts at the log's begin."""
 
     @property
     def latest(self) -> Configuration:
@@ -104,17 +107,17 @@ class ConfigurationTable:
 
     @property
     def latest_offset(self) -> int:
-        """The end of the newest configuration's record: it is committed when that is."""
+        """End of the newest configuration's record: the configuration commits with that offset."""
         return self.rows[-1][0]
 
     def at(self, end_offset: int) -> Configuration:
-        """What counted when the log ended here."""
+        """Return the configuration that counted when the log ended at `end_offset`."""
         return next(
             (row[1] for row in reversed(self.rows) if row[0] <= end_offset), self.rows[0][1]
         )
 
     def within(self, phy_offset: int, end_offset: int) -> tuple[tuple[int, Configuration], ...]:
-        """Rows whose records end in this stretch of the log."""
+        """Return the rows whose records end in this range of the log."""
         if self.rows[-1][0] <= phy_offset:
             return ()
         return tuple(row for row in self.rows if phy_offset < row[0] <= end_offset)
@@ -123,7 +126,7 @@ class ConfigurationTable:
         return ConfigurationTable((*self.rows, (end_offset, configuration)))
 
     def cut(self, log_end: int) -> ConfigurationTable:
-        """Of a log that ends here."""
+        """Return the table of the log after a cut at `log_end`."""
         if self.rows[-1][0] <= log_end:
             return self
         return ConfigurationTable(
@@ -131,6 +134,6 @@ class ConfigurationTable:
         )
 
     def drop_before(self, begin_offset: int) -> ConfigurationTable:
-        """Of a log that begins here: the newest of the rows before stays."""
+        """Return the table of a log that begins here: the newest of the older rows stays."""
         older = [row for row in self.rows if row[0] <= begin_offset]
         return ConfigurationTable((*older[-1:], *self.rows[len(older) :]))

@@ -1,14 +1,14 @@
-"""Messages as bytes, and the door that only our own group's get through.
+"""Messages as bytes, and the check that admits messages of this member's group only.
 
-A message is the body of a one-way remoting command: the length of the head, the head as a msgpack
-array, then the bytes of the log, if any, as they lie:
+Theory of operation. A message is the body of a one-way remoting command: the length of the head,
+the head as a msgpack array, then the bytes of the log, if any, as they are in the log:
 
     size of head u32 | [group stamp, cluster, group, kind, source, target, term, ...] | log bytes
 
 The *group stamp* is a checksum over cluster, group and the members that the group began with. A
 node with another peer list has another stamp, so two nodes that were configured differently never
-count each other's votes. What comes from a stranger is refused before anything of it is looked at,
-what is too large before it is copied, and nothing is ever half taken.
+count each other's votes. A stranger's message is rejected before its fields are read. A message
+that is too large is rejected before it is copied. A message is taken as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import Buffer
 
 LOG_BYTES_MAX = 8 << 20
-"""Of one message: a batch of 1 MiB, or one record, which RocketMQ limits to 4 MiB."""
+"""Log bytes in one message: a batch of 1 MiB, or one record, which RocketMQ limits to 4 MiB."""
 HEAD_BYTES_MAX = 2 << 20
 """A full table of terms is 65,536 rows of at most 18 bytes."""
 TERM_MAX = 1 << 48
-"""Nobody gets there by elections: 280,000 years at one a tenth of a second."""
+"""No group reaches it by elections: at ten a second they take 890,000 years."""
 REASON_CHARS_MAX = 200
 _OFFSET_MAX = (1 << 63) - 1
 _HEAD_SIZE = struct.Struct(">I")
@@ -42,14 +42,14 @@ _HEAD_SIZE = struct.Struct(">I")
 _Check = Callable[[Any], Any]
 
 
-def _refuse(value: object, what: str) -> RemoteProtocolError:
-    return RemoteProtocolError(f"{str(value)[:60]!r} in a Raft message is no {what}")
+def _refuse(value: object, kind: str) -> RemoteProtocolError:
+    return RemoteProtocolError(f"{str(value)[:60]!r} in a Raft message is no {kind}")
 
 
-def _whole(limit: int, what: str) -> _Check:
+def _whole(limit: int, kind: str) -> _Check:
     def check(value: Any) -> int:
         if type(value) is not int or not 0 <= value <= limit:
-            raise _refuse(value, what)
+            raise _refuse(value, kind)
         return value
 
     return check
@@ -139,7 +139,7 @@ _FIELDS: dict[str, _Check] = {
     "type": _push_type,
     "status": _push_status,
 }
-"""Fields that are not named here are offsets."""
+"""Check of each field; a field that is not named here is an offset."""
 
 _KINDS: tuple[tuple[type[say.Message], RequestCode], ...] = (
     (say.VoteRequest, RequestCode.TRIOHA_RAFT_VOTE),
@@ -167,13 +167,13 @@ _LAYOUT: list[tuple[tuple[str, _Check], ...]] = [
 
 
 def code_of(message: say.Message) -> RequestCode:
-    """The remoting request that carries it."""
+    """Return the code of the remoting request that carries the message."""
     return _CODE[type(message)]
 
 
 @attrs.frozen
 class GroupDoor:
-    """One member's identity: what it stamps on messages, and whose it takes."""
+    """One member's identity: its stamp on messages, and the check of the messages that arrive."""
 
     cluster: str
     group: str
@@ -187,12 +187,12 @@ class GroupDoor:
             if not 0 < len(name) <= MEMBER_ID_CHARS_MAX or not name.isprintable():
                 raise ConfigError(f"{name[:80]!r} cannot be a dLegerSelfId; use ids like n0")
         if len(set(self.founders)) != len(self.founders):
-            raise ConfigError(f"dLegerPeers names somebody twice: {';'.join(self.founders)}")
+            raise ConfigError(f"dLegerPeers names a member twice: {';'.join(self.founders)}")
         names = "\n".join((self.cluster, self.group, *sorted(self.founders)))
         object.__setattr__(self, "stamp", crc32(names.encode()))
 
     def encode(self, message: say.Message) -> list[Buffer]:
-        """The buffers of a message, to be sent one after the other; log bytes are not copied."""
+        """Return the buffers of a message, to be sent in this order; log bytes are not copied."""
         number = _NUMBER[type(message)]
         head: list[Any] = [
             self.stamp,
@@ -219,9 +219,9 @@ class GroupDoor:
         return [_HEAD_SIZE.pack(len(packed)) + packed, *([body] if body else [])]
 
     def decode(self, data: Buffer, known: Iterable[str] = ()) -> say.Message:
-        """The message, if it is for us and from one of us; `known` are members beside founders.
+        """Return the message from a member to this member; `known` are members beside the founders.
 
-        Errors: RemoteProtocolError in one sentence; nothing of it was taken.
+        Errors: RemoteProtocolError, whose text is one sentence.
         """
         head, body = self._split(data)
         stamp, cluster, group, _, source, target = head[:6]
@@ -233,7 +233,7 @@ class GroupDoor:
         takes_body = kind is say.Append and bool(body)
         if len(head) != 7 + len(layout) + takes_body:
             raise RemoteProtocolError(
-                f"a Raft message has {len(head)} fields, {kind.__name__} has another number; "
+                f"a Raft message has {len(head)} fields, and {kind.__name__} has another number; "
                 "run the same version on all members"
             )
         values = {
@@ -242,7 +242,7 @@ class GroupDoor:
         if kind is say.Append:
             if body and head[-1] != crc32(body):
                 raise RemoteProtocolError(
-                    "log bytes were damaged on their way; they will come again"
+                    "log bytes were damaged on their way; the leader will send them again"
                 )
             values["body"] = body
         elif body:
@@ -272,26 +272,27 @@ class GroupDoor:
     def admit(
         self, cluster: Any, group: Any, stamp: Any, source: Any, target: Any, known: Iterable[str]
     ) -> None:
-        """Is it one of us, who means us? `known` are members beside founders.
+        """Check that the source is a member of this group and means this member.
 
-        Errors: RemoteProtocolError that names what differs, and the cure.
+        `known`: members beside the founders. Errors: RemoteProtocolError that names the difference
+        and its cure.
         """
         if (cluster, group) != (self.cluster, self.group):
             raise RemoteProtocolError(
                 f"a member of group {str(group)[:60]} in cluster {str(cluster)[:60]} wrote to "
                 f"{self.group} in {self.cluster}; compare dLegerPeers of both"
             )
-        if target != self.member_id:
+        if target != self.member_id:  # another node listens on an address of dLegerPeers
             raise RemoteProtocolError(
                 f"a message to {str(target)[:60]} came to {self.member_id}; "
                 "compare dLegerPeers and dLegerSelfId"
             )
-        if source == self.member_id:
+        if source == self.member_id:  # two with one id could vote twice in a term
             raise RemoteProtocolError(
-                f"somebody else calls itself {self.member_id}; "
+                f"another node has the id {self.member_id} too; "
                 "give each member its own dLegerSelfId"
             )
-        if stamp != self.stamp:
+        if stamp != self.stamp:  # another list of voters has other majorities
             raise RemoteProtocolError(
                 f"{str(source)[:60]} has another peer list than {self.member_id}; make dLegerPeers "
                 f"the same on all members, here it is {';'.join(sorted(self.founders))}"

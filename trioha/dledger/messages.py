@@ -1,7 +1,7 @@
-"""What members say to each other: one frozen class each.
+"""The messages between members: one frozen class for each kind.
 
-Every message has a source, a target and a term. Cluster and group are checked where bytes become
-messages (`message_codec.py`), so a machine never sees a stranger's.
+Every message has a source, a target and a term. `message_codec.py` checks cluster and group when it
+decodes a message, so the core never gets a stranger's. "You" is the target, "we" the source.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trioha.wire.remoting_command import Buffer
 
 
 class PushType(enum.IntEnum):
-    """DLedger's names of what a leader pushes."""
+    """Kind of push, with DLedger's names (PushEntryRequest.Type)."""
 
     COMPARE = 1
     TRUNCATE = 2
@@ -30,11 +30,11 @@ class PushStatus(enum.IntEnum):
 
     SUCCESS = 1
     GAP = 2
-    """Our log ends before the bytes begin: one was lost or overtaken on the way."""
+    """Our log ends before the bytes begin: a push was lost or overtaken."""
     INCONSISTENT_STATE = 3
-    """Our log differs there: compare again."""
+    """Our log differs there: send a COMPARE again."""
     BELOW_BEGIN = 4
-    """To a COMPARE: what we share lies before your first byte: install."""
+    """Answer to a COMPARE: our logs are the same only before your first byte; install."""
 
 
 @attrs.frozen
@@ -46,11 +46,11 @@ class Message:
 
 @attrs.frozen
 class VoteRequest(Message):
-    """A pre-vote asks "would you?" for the next term and changes nothing anywhere."""
+    """Request of a vote; with `is_pre` a question about the next term that changes no member."""
 
     is_pre: bool
     by_transfer: bool
-    """The leader itself asked for it: who hears a leader may answer all the same."""
+    """The leader asked for this election, so a member that hears a leader may vote too."""
     log_term: int
     log_end: int
 
@@ -60,12 +60,12 @@ class VoteResponse(Message):
     is_pre: bool
     granted: bool
     reason: str = ""
-    """Why not, for people."""
+    """Reason of a denied vote, for people."""
 
 
 @attrs.frozen
 class StaleTerm(Message):
-    """To a leader or candidate of an older term: there is a newer one."""
+    """Answer to a leader of an older term: there is a newer one."""
 
 
 @attrs.frozen
@@ -73,7 +73,7 @@ class Heartbeat(Message):
     committed_offset: int
     read_round: int
     sent_ms: int
-    """The leader's clock, echoed: a lease counts from when it asked, not from the answer."""
+    """The leader's clock. The answer repeats it: a lease counts from the heartbeat's sending."""
 
 
 @attrs.frozen
@@ -87,12 +87,12 @@ class HeartbeatResponse(Message):
 @attrs.frozen
 class Push(Message):
     sequence: int
-    """Counts the pushes of one leader to one follower; answers name it."""
+    """Number of the push, from one leader to one follower; the answer repeats it."""
 
 
 @attrs.frozen
 class Compare(Push):
-    """The leader's terms: the answer says up to where both logs are the same."""
+    """The leader's terms; the answer is the offset up to which both logs are the same."""
 
     begin_offset: int
     end_offset: int
@@ -101,7 +101,7 @@ class Compare(Push):
 
 @attrs.frozen
 class Truncate(Push):
-    """Cut at `phy_offset`, where the byte is of `conflict_term` in the leader's log."""
+    """Cut the log at `phy_offset`, where the leader's byte is of `conflict_term`."""
 
     phy_offset: int
     prev_term: int
@@ -110,7 +110,7 @@ class Truncate(Push):
 
 @attrs.frozen
 class Append(Push):
-    """Bytes of one term, from `prev_offset` on; without any it only tells the commit."""
+    """Bytes of one term, from `prev_offset` on; without bytes it carries only the commit."""
 
     prev_offset: int
     prev_term: int
@@ -118,35 +118,35 @@ class Append(Push):
     committed_offset: int
     body: Buffer = attrs.field(repr=False)
     configurations: tuple[tuple[int, Configuration], ...] = ()
-    """Those whose records end in the body."""
+    """The configurations whose records end in the body."""
 
 
 @attrs.frozen
 class Install(Push):
-    """What you have is gone here. Empty your log and begin at `begin_offset`, as we do."""
+    """Our log has no byte of yours any more: empty your log and begin at `begin_offset`."""
 
     begin_offset: int
     rows: tuple[Row, ...]
-    """The leader's terms; of those before `begin_offset` only the last."""
+    """The leader's terms; of the terms before `begin_offset` only the last."""
     end_offset: int
     configuration: tuple[int, Configuration]
-    """What counted at `begin_offset`."""
+    """The configuration that counted at `begin_offset`."""
 
 
 @attrs.frozen
 class PushResponse(Message):
     type: PushType
     sequence: int
-    """Of the push; 0 when an fsync is what there is to tell."""
+    """Number of the answered push; 0 when the answer tells of an fsync."""
     status: PushStatus
     matched_offset: int
     """Our log is the leader's up to here."""
     held_offset: int
-    """And on our disk up to here, at most `matched_offset`."""
+    """Our disk has the log up to here, at most `matched_offset`."""
     conflict: bool = False
-    """To a COMPARE: our log goes on beyond with bytes of another term."""
+    """Answer to a COMPARE: beyond `matched_offset` our bytes are of another term."""
 
 
 @attrs.frozen
 class TimeoutNow(Message):
-    """Stand for election at once: you hold all that the leader has."""
+    """Stand for election at once: you hold the leader's whole log (thesis 3.10)."""

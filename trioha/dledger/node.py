@@ -1,21 +1,23 @@
 """One member of a Raft group: messages and time in, a `Ready` out. The façade of this package.
 
+Theory of operation.
+
     node = DLedgerNode("n0", settings, recovered, ledger, rng, now_ms)
-    node.step(message, now_ms)            # what a peer says
+    node.step(message, now_ms)            # a peer's message
     node.on_time(now_ms)                  # at node.next_deadline_ms, never earlier
-    if node.may_append: ...               # the leader's shell writes to its log, then tells
+    if node.may_append: ...               # the leader's shell writes to its log, then calls
         node.appended(end_offset, now_ms)
     node.flushed(end_offset, cut_count, now_ms)      # an fsync has ended
-    while (ready := node.ready()) is not None:       # do it, top to bottom
+    while (ready := node.ready()) is not None:       # do its fields from top to bottom
         ...
         node.advance(ready)
 
-Nothing may come between `ready` and its `advance`. The log itself is the broker's; the core knows
-its offsets and terms and hands bytes through, so a batch of a thousand messages is one number here
-(docs/decisions/0014-raft-log-is-the-commitlog.md).
+No other call may come between `ready` and its `advance`, except `storage_failed`. The log itself is
+the broker's; the core knows its offsets and terms and passes bytes through, so a batch of a
+thousand messages is one number here (docs/decisions/0014-raft-log-is-the-commitlog.md).
 
-After Ongaro's thesis; the shape is etcd/raft's. The Java that it replaces is DLedgerEntryPusher,
-DLedgerLeaderElector and MemberState of DLedger 0.3; where ours departs, the modules say why.
+The algorithm is that of Ongaro's thesis, the interface that of etcd/raft. It replaces DLedger 0.3's
+DLedgerEntryPusher, DLedgerLeaderElector and MemberState; where it departs, the modules say why.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ _FROM_LEADER = (say.Heartbeat, say.Push, say.TimeoutNow)
 
 
 class DLedgerNode:
-    """A member that is given everything it knows: bytes, time, chance."""
+    """One member. The caller gives it messages, the time and a source of random numbers."""
 
     def __init__(
         self,
@@ -62,11 +64,11 @@ class DLedgerNode:
         self._told_commit = -1
         self._ready: Ready | None = None
 
-    # What the shell asks.
+    # The shell's questions.
 
     @property
     def may_append(self) -> bool:
-        """May the shell write to its log now? Only a leader's may, and not during a transfer."""
+        """The shell may write to its log: this member leads and is not handing over."""
         return (
             self._leadership is not None
             and self._leadership.may_push
@@ -77,7 +79,7 @@ class DLedgerNode:
 
     @property
     def is_serving(self) -> bool:
-        """Is this the leader, with everything committed known to it? The broker's master, then."""
+        """This member leads and knows all that is committed: its broker is the master."""
         return self._leadership is not None and self._leadership.is_serving
 
     @property
@@ -92,16 +94,17 @@ class DLedgerNode:
     def status(self) -> RaftStatus:
         return status_of(self.state, self._leadership, self._transfer)
 
-    # What happens to it.
+    # Inputs.
 
     def step(self, message: say.Message, now_ms: int) -> None:
-        """Take what a peer says.
+        """Handle a message of a peer.
 
-        Errors: RemoteProtocolError when it breaks the protocol: end its connection.
+        Errors: RemoteProtocolError if it breaks the protocol: the caller ends the connection.
         """
         self._begin(now_ms)
         state = self.state
         if message.target != state.member_id or message.source == state.member_id:
+            # A vote counted for the wrong member would break election safety (Raft 5.2).
             raise RemoteProtocolError(
                 f"{message.source} wrote to {message.target}, this is {state.member_id}; "
                 "compare dLegerPeers and dLegerSelfId of both"
@@ -115,7 +118,7 @@ class DLedgerNode:
         self._step_in_term(message)
 
     def on_time(self, now_ms: int) -> None:
-        """The deadline has come."""
+        """Do what is due at `now_ms`: an election, heartbeats, the end of a transfer."""
         self._begin(now_ms)
         state = self.state
         if self._leadership is None:
@@ -130,7 +133,7 @@ class DLedgerNode:
             self._transfer.look_for_preferred()
 
     def appended(self, end_offset: int, now_ms: int) -> None:
-        """Whole records were written to the leader's log, up to here."""
+        """Note that the leader's shell has written whole records, up to `end_offset`."""
         if not self.may_append:
             raise LocalProtocolError(f"{self.state.role.value} must not append: ask `may_append`")
         self._begin(now_ms)
@@ -138,13 +141,13 @@ class DLedgerNode:
         self._leadership.appended(end_offset)
 
     def control_appended(self, control: Control, end_offset: int, now_ms: int) -> None:
-        """A control record was written, up to here."""
+        """Note that the leader's shell has written a control record, up to `end_offset`."""
         self._begin(now_ms)
         if self._leadership is not None and control.term == self.state.term:
             self._leadership.control_appended(control, end_offset)
 
     def flushed(self, end_offset: int, cut_count: int, now_ms: int) -> None:
-        """An fsync has ended that began when the log ended here, after so many cuts."""
+        """Note the end of an fsync that began when the log ended here, after `cut_count` cuts."""
         self._begin(now_ms)
         if not self.state.flushed(end_offset, cut_count):
             return
@@ -155,14 +158,14 @@ class DLedgerNode:
         self._after_commit()
 
     def transfer_leadership(self, target: str, now_ms: int) -> str:
-        """Hand over to `target`; why not, in words, or empty when it has begun."""
+        """Begin to hand over to `target`. Return the reason if that is not possible, else ""."""
         self._begin(now_ms)
         if self._transfer is None:
             return self._not_leader()
         return self._transfer.begin(target)
 
     def change_membership(self, kind: ChangeKind, member: str, now_ms: int) -> str:
-        """Change one member; why not, in words, or empty when it has begun."""
+        """Begin to change one member. Return the reason if that is not possible, else ""."""
         self._begin(now_ms)
         if self._leadership is None or self._transfer is None:
             return self._not_leader()
@@ -171,7 +174,7 @@ class DLedgerNode:
         return self._leadership.change(kind, member)
 
     def read_index(self, token: int, now_ms: int) -> None:
-        """Ask for leave to serve a read; `Ready.reads` has the answer, now or later."""
+        """Ask for leave to serve a read; the answer comes in `Ready.reads`."""
         self._begin(now_ms)
         if self._leadership is None:
             self.state.reads.append(ReadReady(token, -1))
@@ -179,19 +182,19 @@ class DLedgerNode:
             self._leadership.read(token)
 
     def set_writable(self, writable: bool, now_ms: int) -> None:
-        """The disk is full, or has room again. A leader without room steps down."""
+        """Note that the disk is full or has room again. A leader whose disk is full steps down."""
         self._begin(now_ms)
         self.state.writable = writable
         if not writable:
             self._resign("disk full")
 
     def resign(self, reason: str, now_ms: int) -> None:
-        """Lead no longer: the broker above cannot keep up, say."""
+        """Step down, for example because the broker is too slow; hand over if possible."""
         self._begin(now_ms)
         self._resign(reason)
 
     def storage_failed(self, reason: str, now_ms: int) -> None:
-        """Something could not be saved. Whatever was to be said on its strength is not said."""
+        """Note that a write or fsync failed. Drop the messages that rely on it, and step down."""
         self._begin(now_ms, discard=True)
         state = self.state
         state.failed = state.failed or reason
@@ -201,7 +204,7 @@ class DLedgerNode:
         self._step_down(f"disk failed: {reason}")
 
     def log_trimmed(self, begin_offset: int) -> None:
-        """Retention has deleted committed bytes before this offset."""
+        """Note that retention has deleted committed bytes before `begin_offset`."""
         state = self.state
         assert begin_offset <= state.committed_offset, (
             f"deleted up to {begin_offset}, committed {state.committed_offset}"
@@ -210,10 +213,10 @@ class DLedgerNode:
         state.terms = state.terms.drop_before(begin_offset)
         state.configurations = state.configurations.drop_before(begin_offset)
 
-    # What it wants done.
+    # Output.
 
     def ready(self) -> Ready | None:
-        """What is to be done; None if nothing. The same until `advance`."""
+        """Return the work that is to be done, the same until `advance`; None if there is none."""
         state = self.state
         if self._ready is None and (
             state.messages
@@ -241,7 +244,7 @@ class DLedgerNode:
         return self._ready
 
     def advance(self, ready: Ready) -> None:
-        """It is done."""
+        """Note that the shell has done the work of `ready`."""
         if ready is not self._ready:
             raise LocalProtocolError("advance must be given what ready returned last")
         self._ready = None
@@ -252,25 +255,28 @@ class DLedgerNode:
         if self._ready is not None and not discard:
             raise LocalProtocolError("a Ready is out: advance before anything else happens")
         self._ready = None
-        # A clock that goes back stands still here.
+        # A clock that goes back stands still here: deadlines and leases never move back.
         self.state.now_ms = max(self.state.now_ms, now_ms)
 
     def _take_term(self, message: say.Message) -> bool:
-        """A newer term: ours from now on, unless it is only a question or a disturbance."""
+        """Adopt a newer term (Raft 5.1). Return False if the message is dealt with already.
+
+        A pre-vote and a disturbance do not change our term (thesis 9.6, 4.2.3).
+        """
         state = self.state
         if isinstance(message, say.VoteRequest):
             if message.is_pre or self._elector.is_disturbance(message):
                 self._elector.on_vote_request(message)
                 return False
         elif isinstance(message, say.VoteResponse) and message.is_pre and message.granted:
-            return True  # "I would": of a term that nobody has yet
+            return True  # a granted pre-vote is for a term that no member has yet
         leader_id = message.source if isinstance(message, _FROM_LEADER) else ""
         self._end_leadership()
         state.become_follower(message.term, leader_id, f"{message.source} has term {message.term}")
         return True
 
     def _answer_stale(self, message: say.Message) -> None:
-        """An older term: whoever claims something on its strength is told."""
+        """Tell a leader or candidate of an older term that there is a newer one (Raft 5.1)."""
         state = self.state
         if isinstance(message, _FROM_LEADER):
             state.messages.append(say.StaleTerm(state.member_id, message.source, state.term))
@@ -287,7 +293,7 @@ class DLedgerNode:
             )
 
     def _step_in_term(self, message: say.Message) -> None:
-        """The term is settled; `_HANDLERS` say who deals with it."""
+        """Handle a message of our term, or an answer to our pre-vote."""
         if isinstance(message, _FROM_LEADER):
             self.state.hear_leader(message.source)
         match message:
@@ -322,7 +328,7 @@ class DLedgerNode:
         self._leadership.on_time()
 
     def _after_commit(self) -> None:
-        """A leader's commit may complete a transfer, or its own removal."""
+        """Go on with a transfer; step down once our own removal is committed (thesis 4.2.2)."""
         state = self.state
         if self._transfer is not None:
             self._transfer.step()

@@ -1,23 +1,23 @@
-"""What two members say before the first Raft message of a connection, and its proofs.
+"""The greeting of two members before the first Raft message of a connection, and its proofs.
 
-    who connects                                   who is connected to
+    caller                                         callee
     HELLO  cluster, group, stamp, source,
-           target, address, nonce           ──►    one of us? our cluster, group, peer list, name?
+           target, address, nonce           ──►    checks cluster, group, peer list and names
                                             ◄──    nonce, proof that it knows the secret
     PROOF  proof                            ──►
-                                            ◄──    what I am (PeerNote)
+                                            ◄──    its PeerNote
     NOTE   every second                     ──►
-                                            ◄──    what I am
+                                            ◄──    its PeerNote
 
-Theory of operation. `ha/auth.py` in both directions: each end answers the other's nonce with an
+Theory of operation. Both ends do what `ha/auth.py` does: each end answers the other's nonce with an
 HMAC-SHA256 under `dLegerSecret`, over both nonces and both names, so that no answer fits another
-connection or direction. Without a secret on either end the proofs are empty. Nothing of a Raft
-message is decoded before, and afterwards only messages of the member that was greeted.
+connection or direction. Without a secret on either end the proofs are empty. Before the proofs the
+callee decodes no Raft message, and afterwards only messages of the member that greeted it.
 
-A source that our own configuration does not know is let in all the same if it can prove itself: a
-member that was away may be led by one that was added meanwhile (Raft thesis 4.1).
+A source that our own configuration does not know is let in too if it can prove that it knows the
+secret: the leader may have been added while we were away (Raft thesis 4.1).
 
-Nothing is encrypted and no message is signed: against a forger on the path, links belong in a VPN.
+Nothing is encrypted and no message is signed. Where an attacker can change packets, use a VPN.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from trioha.wire.remoting_command import Buffer
 HELLO, PROOF, NOTE = "hello", "proof", "note"
 PROOF_BYTES = 32
 BODY_BYTES_MAX = 16_384
-"""A note names at most fifteen members twice."""
+"""Limit of one greeting; a note names at most fifteen members twice."""
 _TEXT_CHARS_MAX = 255
 _CONNECTS, _ANSWERS = b"trioha-raft-connects", b"trioha-raft-answers"
 
 
 @attrs.frozen
 class PeerHello:
-    """Who connects, to whom."""
+    """First frame of a connection: the caller's identity and the member that it means."""
 
     cluster: str
     group: str
@@ -52,7 +52,7 @@ class PeerHello:
     source: str
     target: str
     address: str
-    """Where the source itself is reached."""
+    """Address, host:port, at which the source itself listens."""
     nonce: bytes
 
     @classmethod
@@ -69,10 +69,7 @@ def pack(fields: list[Any]) -> bytes:
 
 
 def unpack(data: Buffer) -> list[Any]:
-    """A list with its kind first.
-
-    Errors: RemoteProtocolError.
-    """
+    """Return the fields of a greeting, the kind first. Errors: RemoteProtocolError."""
     if len(data) > BODY_BYTES_MAX:
         raise RemoteProtocolError(f"a greeting of {len(data)} bytes")
     try:
@@ -85,9 +82,9 @@ def unpack(data: Buffer) -> list[Any]:
 
 
 def hello_of(fields: list[Any], door: GroupDoor) -> PeerHello:
-    """The hello of one of us.
+    """Return the hello of a member of this group.
 
-    Errors: RemoteProtocolError that names what differs, and the cure.
+    Errors: RemoteProtocolError that names the difference and its cure.
     """
     if len(fields) != 8:
         raise RemoteProtocolError("a hello that this version does not know")
@@ -98,12 +95,12 @@ def hello_of(fields: list[Any], door: GroupDoor) -> PeerHello:
     if type(hello.nonce) is not bytes or len(hello.nonce) != NONCE_BYTES:
         raise RemoteProtocolError("a hello without a nonce")
     if type(hello.address) is not str or len(hello.address) > _TEXT_CHARS_MAX:
-        raise RemoteProtocolError(f"{hello.source} does not say where it is reached")
+        raise RemoteProtocolError(f"{hello.source} does not tell its own address")
     return hello
 
 
 def proof_of(fields: list[Any]) -> bytes:
-    """Errors: RemoteProtocolError."""
+    """Return the proof of a PROOF frame. Errors: RemoteProtocolError."""
     if len(fields) != 2 or type(fields[1]) is not bytes:
         raise RemoteProtocolError("a proof that this version does not know")
     proof: bytes = fields[1]
@@ -112,7 +109,7 @@ def proof_of(fields: list[Any]) -> bytes:
 
 @attrs.frozen
 class PeerProofs:
-    """`dLegerSecret` at work; empty for none."""
+    """Makes and checks proofs under `dLegerSecret`; without a secret all proofs are empty."""
 
     secret: str = attrs.field(repr=False)
 
@@ -123,7 +120,7 @@ class PeerProofs:
         return self._proof(hello, nonce, _ANSWERS)
 
     def check_caller(self, hello: PeerHello, nonce: bytes, proof: bytes) -> None:
-        """Errors: RemoteProtocolError."""
+        """Errors: RemoteProtocolError if the caller's proof is wrong."""
         if not hmac.compare_digest(self.of_caller(hello, nonce), proof):
             raise RemoteProtocolError(
                 f"{hello.source} cannot prove that it knows the secret of {hello.group}; set "
@@ -131,7 +128,7 @@ class PeerProofs:
             )
 
     def check_callee(self, hello: PeerHello, nonce: bytes, proof: bytes) -> None:
-        """Errors: RemoteProtocolError."""
+        """Errors: RemoteProtocolError if the callee's proof is wrong."""
         if not hmac.compare_digest(self.of_callee(hello, nonce), proof):
             raise RemoteProtocolError(
                 f"{hello.target} cannot prove that it knows the secret of {hello.group}; set "
@@ -141,6 +138,6 @@ class PeerProofs:
     def _proof(self, hello: PeerHello, nonce: bytes, purpose: bytes) -> bytes:
         if not self.secret:
             return b""
-        # msgpack tells where each part ends, so that no two lists sign the same bytes.
+        # msgpack keeps the length of each part, so no two lists have the same bytes.
         signed = pack([purpose, nonce, *attrs.astuple(hello)])
         return hmac.digest(self.secret.encode(), signed, "sha256")

@@ -1,4 +1,4 @@
-"""Majorities: pure arithmetic."""
+"""Arithmetic of majorities (Raft 5.2, 5.3)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 
 class VoteOutcome(enum.Enum):
-    """What the votes so far amount to."""
+    """Result of the votes counted so far."""
 
     PENDING = "PENDING"
     WON = "WON"
@@ -15,19 +15,19 @@ class VoteOutcome(enum.Enum):
 
 
 def majority(count: int) -> int:
-    """How many of `count` voters are a majority."""
+    """Return the size of a majority of `count` voters."""
     return count // 2 + 1
 
 
 def reached_by_majority(values: Iterable[int]) -> int:
-    """The largest value that a majority has reached, each voter counted once."""
+    """Return the largest value that a majority has reached; `values` has one per voter."""
     ordered = sorted(values, reverse=True)
     assert ordered, "no voters"
     return ordered[majority(len(ordered)) - 1]
 
 
 def vote_outcome(votes: Mapping[str, bool], voters: Collection[str]) -> VoteOutcome:
-    """Votes of others than the voters do not count."""
+    """Count the votes of `voters`; votes of other members do not count (thesis 4.2.1)."""
     needed = majority(len(voters))
     granted = sum(1 for voter in voters if votes.get(voter) is True)
     rejected = sum(1 for voter in voters if votes.get(voter) is False)

@@ -1,7 +1,8 @@
-"""What a member wants done, in the order in which it must be done.
+"""The work that a member asks its shell to do, in the order in which it must be done.
 
-The shell takes a `Ready`, does its fields from top to bottom, and says `advance`. Nothing is sent
-before what stands above it is durable: that order is Raft's durability contract, written once.
+The shell takes a `Ready`, does its fields from top to bottom, and calls `advance`. It sends no
+message before the hard state and the cuts above it are durable: that order is Raft's durability
+contract (Raft figure 2: "updated on stable storage before responding to RPCs").
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ class Role(enum.Enum):
 
 @attrs.frozen
 class HardState:
-    """What a member must not forget. Both slots fsynced before anything below is done."""
+    """State that a member must not forget; saved and fsynced before the rest of a `Ready`."""
 
     term: int = 0
     voted_for: str = ""
-    """In `term`; empty for nobody."""
+    """Candidate that got this member's vote in `term`; empty for none."""
     impaired: bool = False
-    """It may have forgotten a promise (wiped, damaged): it neither votes nor stands ever again.
-    The cure is to replace it by a member of another id (see membership)."""
+    """The member may have forgotten a vote (its disk was replaced or damaged): it never votes nor
+    stands again. The cure is to replace it by a member with another id (see membership)."""
     committed_offset: int = 0
-    """Told along with the rest, never saved for its own sake: a lower bound."""
+    """Lower bound of the commit: saved with the rest, never for its own sake."""
 
 
 @attrs.frozen
 class LogWrite:
-    """Append the leader's bytes. fsync may come later: say `flushed` then."""
+    """Append the leader's bytes. The fsync may come later; call `flushed` after it."""
 
     phy_offset: int
     term: int
@@ -48,8 +49,8 @@ class LogWrite:
 
 @attrs.frozen
 class LogTruncate:
-    """Cut, durably, before the next operation: bytes that came back beneath newer ones would be
-    taken for them."""
+    """Cut the log, durably, before the next operation. Otherwise old bytes could come back after a
+    crash and be taken for newer ones."""
 
     phy_offset: int
 
@@ -58,7 +59,7 @@ class LogTruncate:
 class LogReset:
     """Empty the log, durably, and begin anew at this offset.
 
-    What the bytes before it would have told has to be saved too.
+    Save `terms` and `configuration` too: only the deleted bytes told of them.
     """
 
     begin_offset: int
@@ -71,7 +72,7 @@ LogOperation = LogWrite | LogTruncate | LogReset
 
 @attrs.frozen
 class Control:
-    """A record of our own that the leader's shell appends, then tells by `control_appended`.
+    """A control record that the leader's shell appends; it calls `control_appended` then.
 
     Without a configuration it is the NOOP that opens a term.
     """
@@ -83,7 +84,7 @@ class Control:
 
 @attrs.frozen
 class ReadReady:
-    """A read may be served once everything up to `committed_offset` is applied; -1: refused."""
+    """A read may be served once all up to `committed_offset` is applied; -1: it is rejected."""
 
     token: int
     committed_offset: int
@@ -91,7 +92,7 @@ class ReadReady:
 
 @attrs.frozen
 class SoftState:
-    """What changed for people and for the broker's role."""
+    """A change of role or leader, for the broker and for people."""
 
     role: Role
     term: int
@@ -101,15 +102,15 @@ class SoftState:
 
 @attrs.frozen
 class Ready:
-    """Do these from top to bottom."""
+    """One round of work, to be done from top to bottom."""
 
     hard_state: HardState | None
-    """Save and fsync. If that fails: `storage_failed`, and nothing below."""
+    """Save and fsync it. If that fails, call `storage_failed` and do nothing below."""
     log: tuple[LogOperation, ...]
     controls: tuple[Control, ...]
-    """Append each to the log, then `control_appended`."""
+    """Append each to the log, then call `control_appended`."""
     messages: tuple[Message, ...]
-    """Send. A full outbox drops: the machine asks again."""
+    """Send them. A full outbox may drop them: the core repeats its messages."""
     committed_offset: int
     """Apply up to here."""
     reads: tuple[ReadReady, ...]

@@ -1,4 +1,4 @@
-"""The limits and timers of a Raft group, each with where the number comes from."""
+"""Limits and timers of a Raft group, each with the source of its number."""
 
 from __future__ import annotations
 
@@ -9,35 +9,36 @@ from trioha.errors import ConfigError
 TERMS_MAX = 1 << 16
 """Terms that a log may hold at once: 1 MiB in a COMPARE. One election a second for 18 hours."""
 MEMBERS_MAX = 15
-"""Voters and learners. Everybody is sent everything by one leader."""
+"""Voters and learners together. One leader sends the whole log to each of them."""
 
 
 @attrs.frozen(kw_only=True)
 class RaftSettings:
-    """How one member behaves; all members of a group should be given the same."""
+    """Settings of one member; all members of a group should have the same."""
 
     heartbeat_interval_ms: int = 150
-    """DLedger's 2000 makes it take 6 s to notice a death."""
+    """DLedger's 2000 ms make it take 6 s to notice a dead leader."""
     election_timeout_min_ms: int = 1000
-    """Also the time within which a majority must have been heard, and the base of the lease."""
+    """A leader must also hear a majority within this time, and the lease derives from it."""
     election_timeout_max_ms: int = 2000
     retry_ms: int = 500
-    """A push without any answer for so long is taken for lost."""
+    """A push without any answer for so long counts as lost."""
     commit_delay_ms: int = 0
-    """How much later a commit is told to followers that have all bytes, if none come before, nor a
-    heartbeat. With 0 each commit of an idle group is a message of its own to everybody, which with
-    one sender at a time is half of what followers do."""
+    """Delay of a commit to followers that have all bytes; later bytes or a heartbeat carry it
+    earlier. With 0 each commit of an idle group is a message of its own to every follower: with one
+    sender at a time that is half of the followers' work."""
     batch_bytes_max: int = 1 << 20
     inflight_bytes_max: int = 8 << 20
-    """Sent to one follower and not yet matched: about 60 ms of a 1 Gbit/s link."""
+    """Bytes sent to one follower and not yet matched: about 60 ms of a 1 Gbit/s link."""
     inflight_count_max: int = 256
     lease_reads: bool = True
-    """Serve reads on a lease. Needs clocks that run on and never jump, as CLOCK_MONOTONIC does;
-    where a hypervisor cannot promise that, every read asks a majority instead."""
+    """Serve reads on a lease. This needs clocks that never stop or jump, like CLOCK_MONOTONIC.
+    Where a hypervisor cannot promise that, set it to False: every read asks a majority then."""
     lease_drift_percent: int = 10
-    """Clocks of two members run apart by less than this within one election timeout."""
+    """Two members' clocks drift apart by less than this within one election timeout."""
     caught_up_bytes: int = 4 << 20
-    """A transfer or a promotion is refused to who is further behind: half a second at 8 MB/s."""
+    """A member further behind is not promoted, nor handed the leadership: half a second at
+    8 MB/s."""
     replicated_in_memory: bool = False
     """Count bytes as held once appended, not once fsynced: a power cut of a majority loses them."""
     preferred_leader_ids: tuple[str, ...] = ()
@@ -61,5 +62,6 @@ class RaftSettings:
 
     @property
     def lease_ms(self) -> int:
-        """For how long after a heartbeat that a majority answered nobody else can be elected."""
+        """Time in which no other member is elected, from the sending of a heartbeat that a
+        majority answered."""
         return self.election_timeout_min_ms * (100 - self.lease_drift_percent) // 100

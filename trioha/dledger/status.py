@@ -14,7 +14,7 @@ from trioha.dledger.transfer import Transfer
 
 @attrs.frozen
 class FollowerStatus:
-    """What a leader knows of one follower."""
+    """A leader's view of one follower."""
 
     member_id: str
     is_voter: bool
@@ -28,7 +28,7 @@ class FollowerStatus:
 
 @attrs.frozen
 class RaftStatus:
-    """What one member knows."""
+    """One member's view of itself and, if it leads, of its followers."""
 
     member_id: str
     role: Role
@@ -41,7 +41,7 @@ class RaftStatus:
     end_offset: int
     is_serving: bool
     lease_until_ms: int
-    """By this member's clock; -1 for never."""
+    """End of the lease by this member's clock; -1 for none."""
     impaired: bool
     writable: bool
     failed: str

@@ -1,17 +1,17 @@
-"""Which term wrote which bytes of the log, and up to where two logs are the same.
+"""The terms of a log: the offset where each begins, and the comparison of two logs by them.
 
 Theory of operation. A leader appends to the end of its log only, and in one term there is one
-leader. So the bytes of a term are one stretch, and a log is told by the few offsets where its
+leader. So the bytes of a term are one run, and a log is described by the few offsets where its
 terms begin: rows of (term, start_offset), both strictly rising, since a term enters the table with
 its first byte (the control record that every leader writes at once) and never before.
 
 A position of the log is an end: `phy_offset` and the term of the byte before it. Two logs that have
-the same term before an offset are the same up to it (Raft's log matching, by bytes instead of
-entries): within the term because one leader wrote it, before it by induction, for a follower takes
-bytes only at an end which it shares with the leader.
+the same term before an offset are the same up to it (Raft's log matching, 5.3, by bytes instead of
+entries): within the term because one leader wrote it; before it by induction, since a follower
+takes bytes only at an end which it shares with the leader.
 
-Like `ha/epochs.py`, which must cope with masters that operators made; here a number has one owner,
-and the same term with two beginnings is proof of a fault.
+`ha/epochs.py` is similar, but an operator can give one epoch to two masters. A term has one leader
+here, so the same term with two beginnings is proof of a fault.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _starts(table: TermTable) -> tuple[int, ...]:
 
 @attrs.frozen
 class TermTable:
-    """The rows of one log, oldest first. A value: changes make a new one."""
+    """Rows of one log, oldest first. A value: each change makes a new table."""
 
     rows: tuple[Row, ...] = ()
     _starts: tuple[int, ...] = attrs.field(
@@ -44,7 +44,7 @@ class TermTable:
         if len(self.rows) > TERMS_MAX:
             raise RemoteProtocolError(f"{len(self.rows)} terms in a log, more than {TERMS_MAX}")
         for (term, start), (next_term, next_start) in zip(self.rows, self.rows[1:], strict=False):
-            if next_term <= term or next_start <= start:
+            if next_term <= term or next_start <= start:  # terms only rise (Raft 5.1)
                 raise RemoteProtocolError(
                     f"term {next_term} at {next_start} cannot follow term {term} at {start}"
                 )
@@ -54,42 +54,42 @@ class TermTable:
         return self.rows[-1][0] if self.rows else 0
 
     def term_at(self, end_offset: int) -> int:
-        """The term of the byte before `end_offset`; 0 where there is none."""
+        """Return the term of the byte before `end_offset`; 0 if there is none."""
         index = bisect_left(self._starts, end_offset) - 1
         return self.rows[index][0] if index >= 0 else 0
 
     def term_of(self, phy_offset: int) -> int:
-        """The term of the byte at `phy_offset`, which must be in the log."""
+        """Return the term of the byte at `phy_offset`, which must be in the log."""
         return self.term_at(phy_offset + 1)
 
     def run_end(self, phy_offset: int, log_end: int) -> int:
-        """Where the stretch that holds the byte at `phy_offset` ends."""
+        """Return the end of the run of one term that has the byte at `phy_offset`."""
         index = bisect_right(self._starts, phy_offset)
         return self._starts[index] if index < len(self._starts) else log_end
 
     def begin(self, term: int, start_offset: int) -> TermTable:
-        """With a new term, whose first byte comes at `start_offset`.
+        """Return the table with a new term, whose first byte is at `start_offset`.
 
-        Errors: LocalProtocolError when it is not newer than the last.
+        Errors: LocalProtocolError if it is not newer than the last.
         """
         if term <= self.last_term:
             raise LocalProtocolError(f"term {term} is not newer than {self.last_term}")
         return TermTable((*self.rows, (term, start_offset)))
 
     def cut(self, log_end: int) -> TermTable:
-        """Of a log that ends here: without the rows of which no byte is left."""
+        """Return the table of the log after a cut at `log_end`."""
         count = bisect_left(self._starts, log_end)
         return self if count == len(self.rows) else TermTable(self.rows[:count])
 
     def drop_before(self, begin_offset: int) -> TermTable:
-        """Of a log that begins here: the row which covers the byte before stays, as its term."""
+        """Return the table of a log that begins here; the row of the byte before stays."""
         index = bisect_left(self._starts, begin_offset) - 1
         return self if index <= 0 else TermTable(self.rows[index:])
 
     def meet(self, our_end: int, theirs: TermTable, their_end: int) -> int:
-        """Up to where both logs are the same; -1 when they share no term.
+        """Return the offset up to which both logs are the same; -1 if they share no term.
 
-        Errors: RemoteProtocolError when a term begins at two places.
+        Errors: RemoteProtocolError if a term begins at two offsets.
         """
         begins = dict(theirs.rows)
         for term, start in reversed(self.rows):

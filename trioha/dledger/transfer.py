@@ -1,13 +1,14 @@
-"""Handing the leadership over: on request, to a preferred member, or because the disk is full.
+"""Leadership transfer: on request, to a preferred member, or because the disk is full.
 
-Theory of operation. From the request on the leader takes no more bytes; as soon as the target holds
-all of its log it is told to stand at once (`TimeoutNow`), and wins unless the network fails. If
-there is no new leader within one election timeout the old one takes bytes again by itself. The word
-to stand may still be on its way then: it cannot harm, for the target asks in a newer term and with
-the old leader's whole log. But there is no lease any more in a term that has seen one.
+Theory of operation (Raft thesis 3.10). During a transfer the leader accepts no bytes. As soon as
+the target holds the leader's whole log, the leader sends it `TimeoutNow`: the target stands for
+election at once, and wins unless the network fails. If there is no new leader within one election
+timeout, the old one accepts bytes again. A late `TimeoutNow` does no harm: the target stands in a
+newer term, and only wins with a log that is up to date. But a term in which one was sent has no
+lease any more.
 
-A leader that is not preferred looks every second for a preferred member that is there and level.
-After a failure it waits twice as long as before, up to a minute, so that a member which cannot lead
+A leader that is not preferred looks every second for a preferred member that answers and is up to
+date. After each attempt it waits twice as long, up to a minute, so that a member which cannot lead
 does not stop the writes again and again (dledger#85).
 """
 
@@ -19,14 +20,14 @@ from trioha.dledger.messages import TimeoutNow
 
 
 class Transfer:
-    """At most one attempt at a time, in one leadership."""
+    """Transfers during one leadership, at most one at a time."""
 
     def __init__(self, state: MemberState, leadership: Leadership) -> None:
         self.target = ""
-        """Who is to lead; empty while nobody is."""
+        """Member that gets the leadership; empty without a transfer."""
         self.deadline_ms = 0
         self.last_error = ""
-        """How the last attempt ended, for the status."""
+        """Failure of the last attempt, for the status; empty for none."""
         self._state = state
         self._leadership = leadership
         self._told = False
@@ -34,14 +35,14 @@ class Transfer:
         self._next_check_ms = state.now_ms + self._backoff_ms
 
     def begin(self, target: str) -> str:
-        """Start handing over; why not, in words, or empty."""
+        """Begin to hand over. Return the reason if that is not possible, else ""."""
         state = self._state
         if target == state.member_id:
             return f"{target} is the leader already"
         if target not in state.configuration.voters:
             return f"{target} is no voter; there are {', '.join(state.configuration.voters)}"
         if self.target:
-            return f"a transfer to {self.target} is under way; ask again in a moment"
+            return f"a transfer to {self.target} is in progress; ask again in a moment"
         if not self._leadership.is_serving or self._leadership.has_open_change:
             return "a change is not committed yet; ask again in a moment"
         dispatcher = self._leadership.dispatchers[target]
@@ -57,7 +58,7 @@ class Transfer:
         return ""
 
     def step(self) -> None:
-        """Tell the target once it holds everything; give up when it takes too long."""
+        """Send `TimeoutNow` once the target holds the whole log; give up at the deadline."""
         state = self._state
         if not self.target:
             return
@@ -71,7 +72,10 @@ class Transfer:
             self._told = True
 
     def resign(self) -> None:
-        """Leave it to the best of those that are level, if there is one: we step down anyway."""
+        """Send `TimeoutNow` to the voter heard last among those that hold the whole log, if any.
+
+        The caller steps down in any case.
+        """
         state = self._state
         fit = [
             (dispatcher.heard_ms, voter)
@@ -82,22 +86,22 @@ class Transfer:
             self._tell(max(fit)[1])
 
     def look_for_preferred(self) -> None:
-        """Hand over to a preferred member when one is fit."""
+        """Begin to hand over to the preferred member that is the most up to date."""
         state, settings = self._state, self._state.settings
         preferred = settings.preferred_leader_ids
         if not preferred or state.member_id in preferred or self.target:
             return
         if state.now_ms < self._next_check_ms:
             return
-        level = [
+        candidates = [
             (dispatcher.held_offset, member)
             for member, dispatcher in self._leadership.dispatchers.items()
             if member in preferred
         ]
         self._next_check_ms = state.now_ms + settings.preferred_check_ms
-        for _, member in sorted(level, reverse=True):
+        for _, member in sorted(candidates, reverse=True):
             if not self.begin(member):
-                # If it works we are no leader when the next check comes.
+                # If it succeeds, this object is gone before the next check.
                 self._backoff_ms = min(self._backoff_ms * 2, settings.preferred_backoff_ms_max)
                 self._next_check_ms = state.now_ms + self._backoff_ms
                 return

@@ -1,12 +1,13 @@
-"""The few bytes that a member must not forget, and whose they are.
+"""The vote record: term, vote and birth of a member, and the member's name, as bytes.
 
-They lie in a `store.two_slot_file.TwoSlotFile` named `raft`: two slots in turn, each with a number
-and a CRC, fsynced before anything is said on their strength. DLedger's `currterm` is a text file
-that is neither fsynced nor checked, and a failure to write it is swallowed.
+The record is in a `store.two_slot_file.TwoSlotFile` named `raft`: two slots in turn, each with a
+number and a CRC, fsynced before a message leaves that relies on it (Raft figure 2, persistent
+state). DLedger's `currterm` is a text file that is neither fsynced nor checked, and DLedger ignores
+a failure to write it.
 
-The record names its owner: a store that was copied, or a node that was given the dLegerSelfId of
-another, would vote a second time under the same name. It is there from the first start on; until
-the group has begun (`dledger/bootstrap.py`) it holds no promise, only the nonce of the disk.
+The record names its owner. Otherwise a copied store, or a node that has another member's
+dLegerSelfId, would vote a second time under the same name. The record exists from the first start
+on; until the group has begun (`dledger/bootstrap.py`) it has no vote, only the nonce of the disk.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ VERSION = 1
 
 @attrs.frozen
 class VoteRecord:
-    """What was saved."""
+    """The decoded record."""
 
     hard: HardState | None
-    """None until this member has begun: it has promised nothing yet."""
+    """None until this member has begun: it has not voted yet."""
     birth: Birth
 
 
@@ -52,9 +53,9 @@ def encode_vote_record(
 
 
 def decode_vote_record(data: bytes, owner: GroupDoor) -> VoteRecord:
-    """What this member has promised.
+    """Decode the record of this member.
 
-    Errors: StoreError when the record is another's, or none.
+    Errors: StoreError if it is another member's, damaged, or of another version.
     """
     try:
         fields: Any = msgpack.unpackb(data)
@@ -67,7 +68,7 @@ def decode_vote_record(data: bytes, owner: GroupDoor) -> VoteRecord:
         )
     _, cluster, group, member_id, promise, birth = fields
     if (cluster, group, member_id) != (owner.cluster, owner.group, owner.member_id):
-        raise StoreError(
+        raise StoreError(  # a member has one vote: two with its name could vote twice
             f"this store belongs to {member_id} of group {group} in cluster {cluster}, not to "
             f"{owner.member_id} of {owner.group} in {owner.cluster}; correct dLegerSelfId or the "
             "store's path"
@@ -86,5 +87,5 @@ def _hard_state(promise: Any) -> HardState | None:
     term, voted_for, impaired, committed_offset = promise
     whole = type(term) is int and type(committed_offset) is int and type(voted_for) is str
     if not whole or not 0 <= term <= TERM_MAX or committed_offset < 0:
-        raise ValueError(f"it says term {term!r}, commit {committed_offset!r}")
+        raise ValueError(f"term {term!r}, commit {committed_offset!r}")
     return HardState(term, voted_for, bool(impaired), committed_offset)

@@ -14,20 +14,10 @@ from zlib import crc32
 
 from trioha.errors import LocalProtocolError, OffsetOutOfRange
 from trioha.ha.confirmation import Returning, objection_to
-from trioha.ha.hello import PROOF_SPAN_BYTES, Extent, Hello, HelloAnswer, Span
+from trioha.ha.hello import PROOF_SPAN_BYTES, Hello, HelloAnswer, Log, Span
 from trioha.ha.mastership import Mastership, Standing
 
 _TEXT_CHARS_MAX = 255
-
-
-class Log(Protocol):
-    """The log of this node, as far as a hello is about it."""
-
-    @property
-    def min_phy_offset(self) -> int: ...
-    @property
-    def max_phy_offset(self) -> int: ...
-    def read_log(self, phy_offset: int, size_max: int) -> memoryview: ...
 
 
 class Greeted(Protocol):
@@ -128,17 +118,8 @@ class Greeting:
 
     def _answer_to(self, hello: Hello, objection: str) -> HelloAnswer:
         mastership, log = self._mastership, self._log
-        return HelloAnswer(
-            broker_name=self._broker_name,
-            home_id=mastership.home_id,
-            address=self._address,
-            log=Extent(mastership.history, log.min_phy_offset, log.max_phy_offset),
-            known_epoch=mastership.begun[0],
-            known_nonce=mastership.begun[1],
-            promised_epoch=mastership.promise_given[0],
-            promised_nonce=mastership.promise_given[1],
-            is_whole=not mastership.may_have_lost,
-            members=mastership.members,
+        return HelloAnswer.of(
+            *(self._broker_name, self._address, mastership, log),
             standing=mastership.standing,
             follows=self._greeted.follows if mastership.standing is not Standing.MASTER else "",
             objection=objection[:_TEXT_CHARS_MAX],

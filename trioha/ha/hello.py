@@ -33,7 +33,7 @@ import hmac
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import attrs
 import msgpack
@@ -41,7 +41,7 @@ import msgpack
 from trioha.errors import RemoteProtocolError
 from trioha.ha.epochs import EPOCH_MAX, NONCE_BYTES, EpochHistory
 from trioha.ha.events import Term
-from trioha.ha.mastership import MEMBERS_MAX, Standing
+from trioha.ha.mastership import MEMBERS_MAX, Mastership, Standing
 
 PROOF_SPAN_BYTES = 4096
 SPANS_MAX = 4
@@ -56,6 +56,16 @@ T = TypeVar("T", bound="_Message")
 
 class NeedsResync(RemoteProtocolError):
     """Following would cost what only an operator may give up."""
+
+
+class Log(Protocol):
+    """The log of this node, as far as a hello is about it."""
+
+    @property
+    def min_phy_offset(self) -> int: ...
+    @property
+    def max_phy_offset(self) -> int: ...
+    def read_log(self, phy_offset: int, size_max: int) -> memoryview: ...
 
 
 @attrs.frozen
@@ -94,6 +104,30 @@ class _Message:
     is_whole: bool = True
     """False after a loss of power, until the log is again as long as its master's was."""
     members: Mapping[int, str] = MappingProxyType({})
+
+    @classmethod
+    def of(
+        cls: type[T],
+        broker_name: str,
+        address: str,
+        mastership: Mastership,
+        log: Log,
+        **more: Any,
+    ) -> T:
+        """Return what a node says of itself; `more` are the fields of one kind of message alone."""
+        return cls(
+            broker_name=broker_name,
+            home_id=mastership.home_id,
+            address=address,
+            log=Extent(mastership.history, log.min_phy_offset, log.max_phy_offset),
+            known_epoch=mastership.begun[0],
+            known_nonce=mastership.begun[1],
+            promised_epoch=mastership.promise_given[0],
+            promised_nonce=mastership.promise_given[1],
+            is_whole=not mastership.may_have_lost,
+            members=mastership.members,
+            **more,
+        )
 
     @property
     def promised(self) -> tuple[int, bytes]:

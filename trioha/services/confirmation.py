@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import trio
 
 from trioha.config import BrokerRole
 from trioha.errors import LocalProtocolError
-from trioha.ha.confirmation import Answer, Finding, MemberWord, Returning, judge
-from trioha.ha.epochs import NONCE_BYTES
+from trioha.ha.candidacy import words_in
+from trioha.ha.confirmation import Answer, Finding, judge
 from trioha.ha.events import Term
 
 if TYPE_CHECKING:
@@ -46,12 +45,12 @@ async def _settle_doubt(
     moment_s = started_s + node.config.ha_restart_patience / 1000
     patience_s = started_s + node.config.ha_confirm_patience / 1000
     while _is_in_doubt(node):
-        words = await _ask_members(node)
+        answers = await _hear_members(node)
         moment_over = trio.current_time() >= moment_s
         if _is_in_doubt(node):  # else somebody else has told us
             finding = judge(
-                _returning(node),
-                words,
+                node.roles.candidacy.returning(node.config.broker_name, node.store.max_phy_offset),
+                words_in(answers),
                 node.mastership.members,
                 remembered=node.registration.remembers_claim_before(started_s),
                 moment_over=moment_over,
@@ -75,24 +74,6 @@ def _settled(node: MasterSlaveNode, task_status: trio.TaskStatus[None]) -> None:
 
 def _is_in_doubt(node: MasterSlaveNode) -> bool:
     return node.mastership.unconfirmed
-
-
-def _returning(node: MasterSlaveNode) -> Returning:
-    mastership = node.mastership
-    newest = mastership.newest
-    assert newest is not None, "a node without a term was no master"
-    promised, candidacy = mastership.promise_given, node.roles.candidacy
-    if candidacy is not None and promised == (candidacy.epoch, candidacy.nonce):
-        promised = (0, b"")  # to this node itself
-    return Returning(
-        broker_name=node.config.broker_name,
-        home_id=mastership.home_id,
-        history=mastership.history,
-        end=node.store.max_phy_offset,
-        promised=promised,
-        may_have_lost=mastership.may_have_lost,
-        sync=newest.sync,
-    )
 
 
 async def _act(node: MasterSlaveNode, finding: Finding, *, moment_over: bool) -> None:
@@ -119,32 +100,15 @@ async def _act(node: MasterSlaveNode, finding: Finding, *, moment_over: bool) ->
 async def _begin_anew(node: MasterSlaveNode, finding: Finding) -> None:
     """Begin a new term once a quorum has promised it; the next round of questions tries again."""
     await node.flush.flush_log()
-    mastership, term = node.mastership, node.roles.candidacy
-    if not _is_in_doubt(node):
+    candidacy = node.roles.candidacy
+    if not _is_in_doubt(node) or (term := candidacy.wish(finding.epoch)) is None:
         return
-    if term is None or term.epoch < finding.epoch or term.epoch <= mastership.known_epoch:
-        term = node.roles.candidacy = Term(finding.epoch, os.urandom(NONCE_BYTES))
-    try:
-        mastership.promise(term.epoch, term.nonce)
-        answers = await _hear_members(node, term)
-        promised = [
-            home_id
-            for home_id, answer in answers.items()
-            if answer is not None and answer.promised == (term.epoch, term.nonce)
-        ]
-        absent = mastership.lacks_promises(promised)
-        if _is_in_doubt(node) and not absent:
+    answers = await _hear_members(node, term)
+    if _is_in_doubt(node) and candidacy.has_promises(term, answers):
+        try:
             node.roles.begin_anew(term.epoch, term.nonce)
-    except LocalProtocolError:
-        node.roles.candidacy = None  # a newer term was promised or has begun meanwhile
-
-
-async def _ask_members(node: MasterSlaveNode) -> dict[int, MemberWord | None]:
-    answers = await _hear_members(node)
-    return {
-        home_id: None if answer is None else MemberWord.told_by(answer)
-        for home_id, answer in answers.items()
-    }
+        except LocalProtocolError:
+            candidacy.give_up()
 
 
 async def _hear_members(

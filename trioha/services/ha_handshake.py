@@ -213,19 +213,7 @@ class Handshake:
                 return None
 
     def _hello(self) -> Hello:
-        mastership, store = self._mastership, self._store
-        return Hello(
-            broker_name=self._config.broker_name,
-            home_id=mastership.home_id,
-            address=self._address,
-            log=Extent(mastership.history, store.min_phy_offset, store.max_phy_offset),
-            known_epoch=mastership.begun[0],
-            known_nonce=mastership.begun[1],
-            promised_epoch=mastership.promise_given[0],
-            promised_nonce=mastership.promise_given[1],
-            is_whole=not mastership.may_have_lost,
-            members=mastership.members,
-        )
+        return Hello.of(self._config.broker_name, self._address, self._mastership, self._store)
 
     async def _ask(self, client: RemotingClient, hello: Hello) -> HelloAnswer | None:
         """One question, with a proof if the master wants one."""

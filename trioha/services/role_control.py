@@ -18,6 +18,7 @@ the hand-over, the old master asks the target by itself what became of it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,8 @@ from trioha.errors import (
     RemoteProtocolError,
     Unreachable,
 )
-from trioha.ha.events import Term
+from trioha.ha.candidacy import Candidacy
+from trioha.ha.epochs import NONCE_BYTES
 from trioha.ha.mastership import Standing
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Instant
@@ -90,8 +92,7 @@ class RoleControl:
         """Of the role's nursery."""
         self.in_doubt = trio.Event()
         """Members have to be asked whether this node is still master (`services.confirmation`)."""
-        self.candidacy: Term | None = None
-        """Term that this node asks members in doubt to promise; asked again under one number."""
+        self.candidacy = Candidacy(node.mastership, lambda: os.urandom(NONCE_BYTES))
         self.began = trio.Event()
         """This node has become master, or has met a new member: the members are to hear of it."""
         self._requests = Requests(RemotingConnection(), Outbox(0), node.core.handlers, node.events)

@@ -11,7 +11,7 @@ import msgpack
 from trioha.broker.failover import FailoverProcessor
 from trioha.errors import CommandError, RemoteProtocolError
 from trioha.ha.greeting import Greeting
-from trioha.ha.hello import Extent, Hello
+from trioha.ha.hello import Hello
 from trioha.journal import NullSink
 from trioha.remoting.channel import Instant
 from trioha.sim.disk import Crashed, CrashPoint, LogFile, SavedBytes
@@ -174,19 +174,7 @@ class SimNode:
 
     def hello(self) -> Hello:
         """What this node says of itself to another one."""
-        mastership = self.roles.mastership
-        return Hello(
-            broker_name=BROKER,
-            home_id=mastership.home_id,
-            address=self.host,
-            log=Extent(mastership.history, 0, self.log_end),
-            known_epoch=mastership.begun[0],
-            known_nonce=mastership.begun[1],
-            promised_epoch=mastership.promise_given[0],
-            promised_nonce=mastership.promise_given[1],
-            is_whole=not mastership.may_have_lost,
-            members=mastership.members,
-        )
+        return Hello.of(BROKER, self.host, self.roles.mastership, self.log)
 
     def status(self) -> Mapping[str, object]:
         """NODE_STATUS, as far as a failover reads it."""

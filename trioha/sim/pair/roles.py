@@ -7,16 +7,17 @@ real node's; what both must do is in docs/decisions/0012.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
 
 from trioha.broker.failover import Peer, Promotion
 from trioha.errors import CommandError, LocalProtocolError
+from trioha.ha.candidacy import Answers, Candidacy, words_in
 from trioha.ha.confirmation import Answer as Finds
-from trioha.ha.confirmation import Finding, MemberWord, Returning, judge
+from trioha.ha.confirmation import Finding, judge
 from trioha.ha.epochs import NONCE_BYTES, EpochRecord
-from trioha.ha.events import Term
 from trioha.ha.hello import Hello, HelloAnswer
 from trioha.ha.mastership import Mastership, Standing, kept_history
 from trioha.sim.pair.master_role import Answer, MasterRole
@@ -52,8 +53,7 @@ class Roles:
         self._started_ms = node.now_ms
         self.remembered = False
         """The name server remembers our claim from before our start."""
-        self.candidacy: Term | None = None
-        """Term that this node asks members in doubt to promise."""
+        self.candidacy = Candidacy(self.mastership, partial(node.world.rng.randbytes, NONCE_BYTES))
         self._parked: list[tuple[Put, Answer]] = []
         self._handed_to: tuple[Peer, str] | None = None
         self._asks_target = False
@@ -298,9 +298,7 @@ class Roles:
         """May we be master again? `trioha.ha.confirmation` judges what the others say."""
         self._hear_members(self._node.hello(), self._judge)
 
-    def _hear_members(
-        self, hello: Hello, conclude: Callable[[Mapping[int, HelloAnswer | None]], None]
-    ) -> None:
+    def _hear_members(self, hello: Hello, conclude: Callable[[Answers], None]) -> None:
         node = self._node
         answers: dict[int, HelloAnswer | None] = {}
         members = dict(self.mastership.members)
@@ -314,26 +312,12 @@ class Roles:
         for home_id, host in members.items():
             node.ask(host, hello, lambda answer, home_id=home_id: hear(home_id, answer))  # type: ignore[misc]
 
-    def _judge(self, answers: Mapping[int, HelloAnswer | None]) -> None:
+    def _judge(self, answers: Answers) -> None:
         node, mastership = self._node, self.mastership
         waited_ms = node.now_ms - self._started_ms
-        promised, candidacy = mastership.promise_given, self.candidacy
-        if candidacy is not None and promised == (candidacy.epoch, candidacy.nonce):
-            promised = (0, b"")  # to this node itself
         finding = judge(
-            Returning(
-                broker_name=node.status_name,
-                home_id=mastership.home_id,
-                history=mastership.history,
-                end=self.log_end,
-                promised=promised,
-                may_have_lost=mastership.may_have_lost,
-                sync=True,
-            ),
-            {
-                home_id: None if answer is None else MemberWord.told_by(answer)
-                for home_id, answer in answers.items()
-            },
+            self.candidacy.returning(node.status_name, self.log_end),
+            words_in(answers),
             mastership.members,
             remembered=self.remembered,
             moment_over=waited_ms > RESTART_PATIENCE_MS,
@@ -352,30 +336,21 @@ class Roles:
 
     def _begin_anew(self, finding: Finding) -> None:
         """Begin a new term once a quorum has promised it; the next round tries again."""
-        node, mastership, term = self._node, self.mastership, self.candidacy
-        if term is None or term.epoch < finding.epoch or term.epoch <= mastership.known_epoch:
-            term = self.candidacy = Term(finding.epoch, node.world.rng.randbytes(NONCE_BYTES))
+        node, candidacy = self._node, self.candidacy
+        term = candidacy.wish(finding.epoch)
+        if term is None:
+            return
 
-        def conclude(answers: Mapping[int, HelloAnswer | None]) -> None:
-            promised = [
-                home_id
-                for home_id, answer in answers.items()
-                if answer is not None and answer.promised == (term.epoch, term.nonce)
-            ]
-            if mastership.lacks_promises(promised):
+        def conclude(answers: Answers) -> None:
+            if not candidacy.has_promises(term, answers):
                 return
             try:
                 self._begin(term.epoch, term.nonce)
             except LocalProtocolError:
-                self.candidacy = None
+                candidacy.give_up()
             else:
                 node.tell(f"begins epoch {term.epoch} anew")
 
-        try:
-            mastership.promise(term.epoch, term.nonce)
-        except LocalProtocolError:
-            self.candidacy = None
-            return
         wish = attrs.evolve(node.hello(), wants_epoch=term.epoch, wants_nonce=term.nonce)
         self._hear_members(wish, conclude)
 

@@ -161,6 +161,48 @@ async def test_followers_whose_operator_vanishes_after_a_promotion_hear_of_it_fr
         await set_.check_converged(1)
 
 
+async def test_a_master_that_is_deposed_while_it_connects_announces_itself_to_nobody(
+    tmp_path: Path, autojump_clock: Clock
+) -> None:
+    """Its first packet was lost: it connects a second later, and is no master then."""
+    async with virtual_set(tmp_path) as set_, set_.hammered():
+        set_.network.connect_times_s[set_[1].host, set_[0].host] = 1.0
+        for target in (1, 2):
+            outcome = await set_.fail_over(to=target)
+            assert outcome.result is Result.DONE, outcome.message
+        await set_.wait(lambda: follows_from(set_, 1, 2) and follows_from(set_, 0, 2))
+        for _ in range(30):
+            assert set_[0].node.master_remoting_address.value == set_[2].address
+            await trio.sleep(0.1)
+        await set_.check_converged(2)
+
+
+@pytest.mark.parametrize("goes_on", [True, False], ids=["as a slave", "dead"])
+async def test_a_follower_that_slept_through_a_switch_finds_the_master_that_it_had_before(
+    tmp_path: Path, autojump_clock: Clock, goes_on: bool
+) -> None:
+    """Its name server says what it said before the switch of which only the master told: news."""
+    async with virtual_set(tmp_path) as set_, set_.hammered():
+        await set_.fail_over(to=2)
+        await set_.wait(lambda: follows_from(set_, 0, 2))
+        await trio.sleep(40)
+        set_[1].after_next_term = lambda: set_.cut(set_[1].host, NAMESRV)
+        await set_.fail_over(to=1)
+        await set_.wait(lambda: follows_from(set_, 0, 1))
+        set_.cut(set_[0].host)
+        set_.heal(set_[1].host)
+        outcome = await set_.fail_over(to=2, force=True)
+        assert outcome.result is Result.DONE, outcome.message
+        await trio.sleep(20)
+        if not goes_on:
+            await set_[1].kill()
+        set_.heal()
+        await set_.wait(lambda: follows_from(set_, 0, 2))
+        if not goes_on:
+            await set_[1].start()
+        await set_.check_converged(2)
+
+
 async def test_a_deposed_master_and_its_slaves_follow_the_new_one_without_a_registration(
     tmp_path: Path, autojump_clock: Clock
 ) -> None:

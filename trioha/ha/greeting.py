@@ -85,6 +85,8 @@ class Greeting:
         if (
             hello.ha_address
             and newest is not None
+            # A master that was deposed on the way here tells of its successor's term.
+            and newest.home_id == hello.home_id
             and mastership.standing is not Standing.MASTER
             and mastership.follows_term(newest.epoch, newest.nonce)
         ):

@@ -85,18 +85,21 @@ async def replicate_from_master(
     *,
     handshake: Handshake | None = None,
     on_metadata: Callable[[int, bytes], None] | None = None,
+    on_failed: Callable[[], None] = lambda: None,
     connect_to: Connect = connect_link,
     task_status: trio.TaskStatus[HaClient] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Follow whoever `master_address` names, until cancelled; starts with the `HaClient`.
 
     `on_appended` is called synchronously after each read that brought log, `on_metadata` with each
-    piece of metadata. Without a `handshake` every link is a classic one.
+    piece of metadata, `on_failed` when the master cannot be followed, once for each new
+    reason. Without a `handshake` every link is a classic one.
     """
     client = HaClient(
         *(master_address, store, config, events, clock, on_appended, connect_to),
         handshake=handshake,
         on_metadata=on_metadata,
+        on_failed=on_failed,
     )
     task_status.started(client)
     await client.run()
@@ -117,7 +120,9 @@ class HaClient:
         *,
         handshake: Handshake | None = None,
         on_metadata: Callable[[int, bytes], None] | None = None,
+        on_failed: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_failed = on_failed
         self._handshake = handshake
         if handshake is not None:
             # It outlives roles; a suspension ends with the client that was told of it.
@@ -308,6 +313,7 @@ class HaClient:
             self._events.event(
                 "ha_refused" if refused else "ha_disconnected", peer=address, reason=reason
             )
+            self._on_failed()
         self._fail(reason)
 
     def _fail(self, reason: str) -> None:

@@ -32,7 +32,7 @@ from trioha.ha.hello import (
     holds_more,
     meetings,
 )
-from trioha.ha.mastership import Mastership
+from trioha.ha.mastership import Mastership, Standing
 from trioha.journal import EventSink
 from trioha.services.clock import Clock
 from trioha.services.ha_greeting import CHALLENGE_FIELD, PROOF_FIELD
@@ -201,6 +201,8 @@ class Handshake:
         async with open_remoting_client(
             *parse_address(address), self._clock, transport=transport
         ) as client:
+            if ha_address and self._mastership.standing is not Standing.MASTER:
+                return None  # deposed while it connected
             hello = attrs.evolve(
                 self._hello(),
                 ha_address=ha_address,

@@ -214,6 +214,12 @@ class NamesrvRegistration:
         for link in self._links:
             link.master = None
 
+    def ask_for_master(self) -> None:
+        """Register at once: the master that was named cannot be followed; whichever is named
+        next is news."""
+        self.forget_master()
+        self.topics_changed()
+
     def _body(self, version: DataVersion, topics: Mapping[str, TopicConfig]) -> RegisterBrokerBody:
         permission = self.identity.permission
         if permission & 6 != 6:

@@ -53,6 +53,7 @@ async def _start_slave(node: MasterSlaveNode, listener: Listener, nursery: trio.
         node.on_appended,
         handshake=node.handshake,
         on_metadata=node.on_metadata,
+        on_failed=node.registration.ask_for_master,
         connect_to=node.connect_link,
     )
     node.ha_client = await nursery.start(follow, name="ha.client")

@@ -148,6 +148,9 @@ class RaftNetwork:
         self.listeners: dict[str, RaftListener] = {}
         self.latency_ms_max = latency_ms_max
         self.connects = 0
+        self.connect_times_s: dict[tuple[str, str], float] = {}
+        """How long a connection takes from one machine to another, as when its first packet was
+        lost; at once if it is not told."""
         self._rng = rng
         self._cuts: set[tuple[str, str]] = set()
         self._pipes: list[Pipe] = []
@@ -185,6 +188,7 @@ class RaftNetwork:
         await trio.lowlevel.checkpoint()
         if self.is_cut(source, target) or self.is_cut(target, source):
             await trio.sleep_forever()
+        await trio.sleep(self.connect_times_s.get((source, target), 0))
         listener = self.listeners.get(target if port is None else f"{target}:{port}")
         if listener is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens")

@@ -119,9 +119,10 @@ def test_a_flipped_byte_near_the_end_of_a_cleanly_stopped_log_stops_the_start(
 
 
 @pytest.mark.parametrize("cut", [1, 40, 95])
-def test_a13_a_zeroed_end_of_the_last_record_is_cut_and_the_broker_serves(
+def test_a_zeroed_end_of_the_last_record_is_cut_and_the_broker_serves(
     filled: Fill, cut: int
 ) -> None:
+    """Fault A13."""
     it = filled(segments=3, kill=True, **NEVER_FLUSHED)
     end = end_of_log(it.node.commitlog)
     before = list(stored_messages(it.node.commitlog, "T"))

@@ -1,6 +1,6 @@
 """kill -9 of a master, its slave or both at random points under load, then everything is judged.
 
-Row A12 of the known failures is these rounds: after each of them the consume queues are the
+Fault A12 is these rounds: after each of them the consume queues are the
 projection of the log, and nothing else.
 
 The draw of a round comes from its seed alone, which a failure prints. Processes die here, not the

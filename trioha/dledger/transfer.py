@@ -8,7 +8,7 @@ the old leader's whole log. But there is no lease any more in a term that has se
 
 A leader that is not preferred looks every second for a preferred member that is there and level.
 After a failure it waits twice as long as before, up to a minute, so that a member which cannot lead
-does not stop the writes again and again (dledger#85).
+does not stop the writes again and again (fault B7).
 """
 
 from __future__ import annotations

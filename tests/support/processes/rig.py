@@ -265,9 +265,6 @@ class Processes:
         for process in reversed(self.members):
             process.kill()
 
-    def report(self) -> str:
-        return "\n".join(process.tail() for process in self.members)
-
 
 def trioha_command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "trioha", *arguments]
@@ -383,7 +380,17 @@ def _die_with_parent() -> list[str]:
 def running_processes(root: Path) -> Iterator[Processes]:
     """A registry whose members are killed when the block ends, however it ends."""
     processes = Processes(root)
+    _running.append(processes)
     try:
         yield processes
     finally:
+        _running.remove(processes)
         processes.close()
+
+
+_running: list[Processes] = []
+
+
+def what_all_said_last() -> str:
+    """The last lines of every process that runs or ran in a block that has not ended."""
+    return "\n".join(process.tail() for one in _running for process in one.members)

@@ -14,8 +14,8 @@ from typing import Any
 
 import attrs
 import msgpack
-from support.histories.commitlog import end_of_log, first_difference
-from support.histories.history import Stored, stored_messages
+from support.histories.commitlog import end_of_log, first_difference, stored_messages
+from support.histories.messages import Stored
 from support.processes.admin import request
 from support.processes.faults import TINY_FILES, Failpoint, lose_power, set_failpoints
 from support.processes.namespaces import Net, listen_at

@@ -21,13 +21,11 @@ from raft_drills.faults import (
     net_of,
 )
 from raft_drills.ghost import Ghost
-from raft_drills.history import Put
 from raft_drills.load import RaftLoad
 from raft_drills.member_clients import GROUP, Mix
 from raft_drills.raft_group import SETTINGS, Member, RaftGroup
-from support.histories.commitlog import segments
-from support.histories.history import stored_messages
-from support.histories.load import make_body
+from support.histories.commitlog import segments, stored_messages
+from support.histories.messages import Put, make_body
 from support.processes.admin import Fields, create_topic, put_topic, request
 from support.processes.rig import Processes
 from support.processes.status import wait_until

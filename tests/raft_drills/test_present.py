@@ -20,8 +20,8 @@ from raft_drills.drill import QUEUES, TOPIC, cut_group
 from raft_drills.faults import host_of, kill, net_of
 from raft_drills.member_clients import MemberClient
 from raft_drills.raft_group import Member, RaftGroup
-from support.histories.history import stored_messages
-from support.histories.load import make_body
+from support.histories.commitlog import stored_messages
+from support.histories.messages import make_body
 from support.processes.admin import Fields, create_topic, request
 from support.processes.namespaces import Host
 from support.processes.rig import Processes

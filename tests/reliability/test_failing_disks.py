@@ -18,8 +18,8 @@ import attrs
 import pytest
 from support.clusters.pair import Cluster
 from support.histories.commitlog import end_of_log
-from support.histories.history import History
 from support.histories.load import Load, Mix
+from support.histories.load_history import LoadHistory
 from support.processes.admin import Fields, create_topic, request
 from support.processes.faults import TINY_FILES, Failpoint, fill_disk, set_failpoints, small_disk
 from support.processes.rig import REPO, Node, Processes, trioha_broker
@@ -64,8 +64,8 @@ def pull_first(node: Node, queue_id: int = 0) -> list[bytes]:
     return [bytes(record.body) for record in decode_records(answer.body_bytes())]
 
 
-def history_of(*loads: Load) -> History:
-    history = History("T")
+def history_of(*loads: Load) -> LoadHistory:
+    history = LoadHistory("T")
     for load in loads:
         history.add(load.sent)
     return history

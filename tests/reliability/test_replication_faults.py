@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from support.clusters.pair import Cluster
-from support.histories.history import History, stored_messages
+from support.histories.commitlog import stored_messages
 from support.histories.load import Load, Mix
+from support.histories.load_history import LoadHistory
 from support.processes.admin import create_topic, request
 from support.processes.faults import TINY_FILES, fill_disk, small_disk
 from support.processes.rig import Node, Processes, trioha_broker
@@ -117,7 +118,7 @@ def test_a_fresh_slave_of_a_master_of_many_segments_gets_everything(cluster: Clu
     load = Load(cluster.master.address, "T", seed=2, mix=Mix(large_chance=0.2)).start()
     wait_until("five segments", lambda: len(list(cluster.master.commitlog.iterdir())) >= 5)
     load.stop()
-    history = History("T")
+    history = LoadHistory("T")
     history.add(load.sent)
     cluster.start_slave()
     wait_level(cluster.master, cluster.slave)
@@ -201,7 +202,7 @@ def test_a_slave_whose_disk_is_full_holds_up_no_sender_and_recovers(
         assert set(load.codes) == RELEASED, load
         wait_level(cluster.master, cluster.slave)
         equal(cluster.master, cluster.slave)
-        history = History("T")
+        history = LoadHistory("T")
         history.add(load.sent)
         history.check(cluster.master.commitlog)
         history.check_replica(cluster.slave.commitlog)
@@ -236,7 +237,7 @@ def test_a_slave_that_stops_answering_is_left_behind_and_taken_back(cluster: Clu
     assert set(load.codes) == RELEASED, load
     wait_level(cluster.master, cluster.slave)
     equal(cluster.master, cluster.slave)
-    history = History("T")
+    history = LoadHistory("T")
     history.add(load.sent)
     history.check(cluster.master.commitlog)
     history.check_replica(cluster.slave.commitlog)

@@ -20,7 +20,7 @@ from typing import Any
 
 import attrs
 from failover_drills.consumers import OffsetWatch
-from failover_drills.replica_set import ReplicaSet, Switch
+from support.clusters.replica_set import ReplicaSet, Switch
 from support.histories.commitlog import stored_messages
 from support.histories.judge import demand_none, judge_log, stored_by_name
 from support.histories.senders import Attempt, OwnSender, Sender, StockSender

@@ -9,7 +9,7 @@ import pytest
 from failover_drills.drill import QUEUES, TOPIC, check_log
 from failover_drills.hammered import Hammer
 from failover_drills.interrupted import Struck, fail_over, shorten
-from failover_drills.replica_set import SETTINGS, ReplicaSet
+from support.clusters.replica_set import SETTINGS, ReplicaSet
 from support.histories.commitlog import stored_messages
 from support.processes.admin import create_topic
 from support.processes.namespaces import Net, open_net

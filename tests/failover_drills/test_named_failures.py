@@ -14,7 +14,7 @@ from failover_drills.interrupted import (
     start_again,
     stop_process,
 )
-from failover_drills.replica_set import BROKER, ReplicaSet
+from support.clusters.replica_set import BROKER, ReplicaSet
 from support.processes.admin import create_topic, request
 from support.processes.rig import Processes
 from support.processes.status import wait_until

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 
+from raft_drills.hurt_group import HurtGroup, Member
 from raft_drills.member_clients import (
     MemberReader,
     MemberSender,
@@ -15,7 +16,6 @@ from raft_drills.member_clients import (
     ProgressKeeper,
     TopicKeeper,
 )
-from raft_drills.raft_group import Member, RaftGroup
 from support.histories.commitlog import stored_messages
 from support.histories.judge import History, Read
 from support.histories.messages import Stored, name_of
@@ -32,7 +32,7 @@ class RaftLoad:
 
     def __init__(
         self,
-        group: RaftGroup,
+        group: HurtGroup,
         topic: str,
         *,
         seed: int = 0,

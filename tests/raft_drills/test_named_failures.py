@@ -21,9 +21,9 @@ from raft_drills.faults import (
     net_of,
 )
 from raft_drills.ghost import Ghost
+from raft_drills.hurt_group import SETTINGS, HurtGroup, Member
 from raft_drills.load import RaftLoad
 from raft_drills.member_clients import GROUP, Mix
-from raft_drills.raft_group import SETTINGS, Member, RaftGroup
 from support.histories.commitlog import segments, stored_messages
 from support.histories.messages import Put, make_body
 from support.processes.admin import Fields, create_topic, put_topic, request
@@ -42,14 +42,14 @@ MIB = 1 << 20
 ELECTION_S = 3.0
 
 
-def load_of(group: RaftGroup, mix: Mix = CALM) -> RaftLoad:
+def load_of(group: HurtGroup, mix: Mix = CALM) -> RaftLoad:
     """A topic and a calm load."""
     create_topic(group.leader.address, group.namesrv, TOPIC, QUEUES)
     return RaftLoad(group, TOPIC, mix=mix).start()
 
 
 @pytest.fixture
-def cut(processes: Processes) -> Iterator[RaftGroup]:
+def cut(processes: Processes) -> Iterator[HurtGroup]:
     with cut_group(processes) as group:
         yield group
 
@@ -130,7 +130,7 @@ def test_figure_8_bytes_of_an_old_term_are_not_committed_because_a_majority_hold
 
 
 def test_two_leaders_are_isolated_one_after_the_other_and_nothing_is_emptied(
-    cut: RaftGroup,
+    cut: HurtGroup,
 ) -> None:
     """Fault A2: all 300 acknowledged entries were gone after two one-node isolations."""
     load = load_of(cut)
@@ -150,7 +150,7 @@ def test_two_leaders_are_isolated_one_after_the_other_and_nothing_is_emptied(
     load.finish()
 
 
-def wait_for_leader_but(group: RaftGroup, old: Member) -> Member:
+def wait_for_leader_but(group: HurtGroup, old: Member) -> Member:
     """As soon as it calls itself leader, served or not."""
     found: list[Member] = []
 
@@ -167,7 +167,7 @@ def wait_for_leader_but(group: RaftGroup, old: Member) -> Member:
 
 def test_a_truncate_that_comes_late_cuts_nothing(processes: Processes) -> None:
     """Fault A3: a deposed leader's TRUNCATE took a follower below what was committed."""
-    group = RaftGroup(processes).start()
+    group = HurtGroup(processes).start()
     load = load_of(group)
     old = group.leader
     old_term, middle = old.raft()["term"], old.raft()["committed_offset"]
@@ -192,7 +192,7 @@ def test_a_truncate_that_comes_late_cuts_nothing(processes: Processes) -> None:
     load.finish()
 
 
-def test_a_member_that_slept_through_elections_does_not_win_the_next_one(cut: RaftGroup) -> None:
+def test_a_member_that_slept_through_elections_does_not_win_the_next_one(cut: HurtGroup) -> None:
     """Fault A4: the term of its log was taken from the newest term that it had voted in."""
     load = load_of(cut)
     lagging = cut.others(cut.leader)[0]
@@ -216,7 +216,7 @@ def test_a_wiped_follower_of_an_idle_group_is_filled_and_votes_no_more(
     processes: Processes,
 ) -> None:
     """Fault A5: an empty log was taken for an equal one until somebody wrote."""
-    group = RaftGroup(processes).start()
+    group = HurtGroup(processes).start()
     load = load_of(group)
     wait_until("some stored", lambda: sum(one.acknowledged for one in load.senders) >= 300)
     load.stop_senders()
@@ -244,7 +244,7 @@ def test_a_wiped_follower_of_an_idle_group_is_filled_and_votes_no_more(
     load.finish()
 
 
-def test_a_leader_that_is_cut_off_acknowledges_nothing_after_its_time(cut: RaftGroup) -> None:
+def test_a_leader_that_is_cut_off_acknowledges_nothing_after_its_time(cut: HurtGroup) -> None:
     """Fault A8: its clients are on its side of the cut."""
     load = load_of(cut)
     old = cut.leader
@@ -265,7 +265,7 @@ def cut_rng() -> random.Random:
 
 def test_elections_without_writes_leave_equal_logs(processes: Processes) -> None:
     """Fault A9: a term that begins where the one before began was dropped."""
-    group = RaftGroup(processes).start()
+    group = HurtGroup(processes).start()
     load = load_of(group)
     load.stop_senders()
     for _ in range(4):
@@ -285,7 +285,7 @@ def test_a_leader_whose_fsync_fails_acknowledges_nothing_and_another_leads(
     processes: Processes,
 ) -> None:
     """Faults A11 and B5: it went on with its heartbeats: no writes, and no new leader."""
-    group = RaftGroup(processes, timers={}).start()
+    group = HurtGroup(processes, timers={}).start()
     load = load_of(group)
     old = group.leader
     heal = fsync_fails(group, old)
@@ -320,7 +320,7 @@ def test_a_leader_whose_disk_is_full_hands_over_and_needs_no_restart(
         load.finish()
 
 
-def test_a_member_that_comes_back_from_isolation_disturbs_nobody(cut: RaftGroup) -> None:
+def test_a_member_that_comes_back_from_isolation_disturbs_nobody(cut: HurtGroup) -> None:
     """Fault B1: it came back with a high term and never joined again."""
     load = load_of(cut)
     leader = cut.leader
@@ -335,7 +335,7 @@ def test_a_member_that_comes_back_from_isolation_disturbs_nobody(cut: RaftGroup)
     load.finish()
 
 
-def test_one_way_cuts_of_every_link_change_the_leader_twice_at_most(cut: RaftGroup) -> None:
+def test_one_way_cuts_of_every_link_change_the_leader_twice_at_most(cut: HurtGroup) -> None:
     """Fault B8: elections without end."""
     load = load_of(cut)
     changes = {}
@@ -359,7 +359,7 @@ def test_a_follower_that_is_behind_what_retention_left_begins_anew(
 ) -> None:
     """Fault B9: it was pushed an entry that nobody had any more, without end."""
     settings = {**SETTINGS, "fileReservedTime": 1, "cleanResourceInterval": 200}
-    group = RaftGroup(processes, settings=settings).start()
+    group = HurtGroup(processes, settings=settings).start()
     load = load_of(group, Mix(large_chance=1.0, large_bytes_max=100_000))
     victim = group.others(group.leader)[0]
     held = victim.raft()["held_offset"]
@@ -404,7 +404,7 @@ def test_a_topic_and_an_offset_that_were_acknowledged_survive_their_leader(
     processes: Processes,
 ) -> None:
     """Faults D1 and D6: they were copied every ten seconds, if they were."""
-    group = RaftGroup(processes).start()
+    group = HurtGroup(processes).start()
     load = load_of(group)
     for number in range(3):
         leader = group.leader

@@ -9,7 +9,8 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from support.nodes.live_set import SUCCESS, Broker, LiveSet, follows, level, live_set, send_request
+from support.nodes.live_node import SUCCESS, send_request
+from support.nodes.live_set import Broker, LiveSet, follows, level, live_set
 
 from trioha.client import open_admin
 from trioha.config import BrokerRole

@@ -24,7 +24,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from failover_drills.replica_set import SETTINGS, ReplicaSet
+from support.clusters.replica_set import SETTINGS, ReplicaSet
 from support.histories.load import Load, Mix
 from support.processes.admin import create_topic
 from support.processes.rig import REPO, running_processes

@@ -128,7 +128,7 @@ def test_slave_too_slow_is_flush_slave_timeout_at_its_deadline() -> None:
 
 
 def test_no_slave_near_is_slave_not_available_at_once() -> None:
-    """D9: a SYNC_MASTER without a slave was silently asynchronous."""
+    """Fault D9: a SYNC_MASTER without a slave was silently asynchronous."""
     bench = Bench(SYNC_MASTER)
     bench.replicas.available = False
     outcome = bench.put()
@@ -260,8 +260,8 @@ def test_partly_acknowledged_message_is_not_safe() -> None:
     assert bench.told == []
 
 
-def test_c6_small_puts_beside_large_ones_time_out_by_their_deadline_only() -> None:
-    """RocketMQ lets a wait end after five wake-ups, so busy neighbours use up its patience."""
+def test_small_puts_beside_large_ones_time_out_by_their_deadline_only() -> None:
+    """Fault C6: RocketMQ ends a wait after five wake-ups, which busy neighbours use up."""
     bench = Bench(SYNC_MASTER, waiters_max=20_000)
     for turn in range(500):
         instant = at(turn)
@@ -276,7 +276,8 @@ def test_c6_small_puts_beside_large_ones_time_out_by_their_deadline_only() -> No
     assert bench.told == [OK] * 500
 
 
-def test_c6_megabyte_message_times_out_by_its_deadline_only() -> None:
+def test_megabyte_message_times_out_by_its_deadline_only() -> None:
+    """Fault C6."""
     bench = Bench(SYNC_MASTER)
     outcome = bench.put(body=b"x" * (1 << 20))
     end = end_of(outcome)
@@ -360,7 +361,7 @@ def test_too_many_waiters_are_refused_before_anything_is_stored() -> None:
 
 
 def test_giving_up_tells_everybody_that_the_outcome_is_unknown() -> None:
-    """D8: an unknown outcome that looks like a refusal is sent again."""
+    """Fault D8: an unknown outcome that looks like a refusal is sent again."""
     bench = Bench(BOTH)
     bench.put()
     bench.flush()

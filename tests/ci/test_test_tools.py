@@ -195,3 +195,28 @@ def test_a_test_for_releases_is_deselected_otherwise() -> None:
         check=False,
     )
     assert re.search(r"no tests collected \(\d+ deselected\)", done.stdout), done.stdout
+
+
+PROCESS_DIES = """
+import sys
+from support.processes.rig import Process
+
+def test_needs_it(processes, tmp_path):
+    command = [sys.executable, "-c", "print('no space left')"]
+    process = processes.add(Process("node-7", command, tmp_path / "node.log"))
+    process.start()
+    assert process.wait() == 1
+
+def test_says_too_much(processes, tmp_path):
+    log = tmp_path / "logs" / "broker-a.log"
+    log.parent.mkdir()
+    log.write_text("Traceback (most recent call last)")
+"""
+
+
+def test_a_failing_test_shows_what_its_processes_said_last(say: Say) -> None:
+    said = say(PROCESS_DIES, plugin="support.processes.fixtures")
+    assert "1 failed, 1 passed, 1 error" in said
+    assert "node-7 (exit status 0)" in said
+    assert "  | no space left" in said
+    assert "broker-a.log shows a traceback" in said

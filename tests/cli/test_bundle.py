@@ -6,24 +6,16 @@ import hashlib
 import json
 import signal
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from support.clusters.pair import Cluster
-from support.processes.rig import Processes, running_processes
+from support.processes.rig import Processes
 from support.processes.status import run_trioha, wait_in_sync
 
 from trioha.journal.file import JournalFile
 from trioha.watch.recording import open_recording
 
 SECRET = "correct-horse-battery"
-
-
-@pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    with running_processes(tmp_path) as processes:
-        yield processes
 
 
 def unpacked(path: Path, into: Path) -> dict[str, bytes]:

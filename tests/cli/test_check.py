@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from support.clusters.pair import Cluster
 from support.fakes.raw_answers import RawCluster
-from support.processes.rig import Processes, running_processes
+from support.processes.rig import Processes
 from support.processes.status import Outcome, run_trioha, wait_in_sync, wait_until
 
 from trioha.cli import check, cli
@@ -178,12 +177,6 @@ def test_help_teaches_and_is_no_alarm() -> None:
     assert result.exit_code == 0
     assert "cron:" in result.output
     assert "define command" in result.output
-
-
-@pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    with running_processes(tmp_path) as processes:
-        yield processes
 
 
 def test_real_nodes_one_stopped_and_one_killed(processes: Processes) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import trio
 from click.testing import CliRunner, Result
-from support.nodes.live_set import SUCCESS, level, live_set
+from support.nodes.live_node import SUCCESS
+from support.nodes.live_set import level, live_set
 
 from trioha.cli import cli
 from trioha.client import open_admin

@@ -5,21 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from support.clusters.pair import Cluster
-from support.processes.rig import REPO, Process, Processes, running_processes
+from support.processes.rig import REPO, Process, Processes
 from support.processes.status import run_trioha
 
 from trioha.cli.node import tree_lines
-
-
-@pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    with running_processes(tmp_path) as processes:
-        yield processes
 
 
 def test_both_kinds_of_nodes_tell_tasks_settings_and_journal(processes: Processes) -> None:

@@ -11,7 +11,8 @@ import attrs
 import pytest
 import trio
 from click.testing import CliRunner, Result
-from support.nodes.live_set import NAME, SUCCESS, Broker, LiveSet, live_set
+from support.nodes.live_node import NAME, SUCCESS
+from support.nodes.live_set import Broker, LiveSet, live_set
 
 from trioha.cli import cli
 from trioha.config import BrokerRole

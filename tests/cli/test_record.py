@@ -5,23 +5,15 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from support.clusters.pair import Cluster
-from support.processes.rig import REPO, Process, Processes, running_processes
+from support.processes.rig import REPO, Process, Processes
 from support.processes.status import run_trioha, wait_in_sync
 
 from trioha.watch.recording import open_recording
 from trioha.watch.replay import Replay
 from trioha.watch.snapshot import ClusterSnapshot
-
-
-@pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    with running_processes(tmp_path) as processes:
-        yield processes
 
 
 def test_an_incident_is_recorded_told_and_can_be_replayed(

@@ -163,7 +163,7 @@ async def test_a_connection_that_breaks_is_tried_at_another_broker(
 async def test_a_connection_that_breaks_and_nobody_else_leaves_the_outcome_unknown(
     cluster: FakeCluster, broker: FakeBroker
 ) -> None:
-    """D8, as the client tells it."""
+    """Fault D8, as the client tells it."""
 
     def crash(command: RemotingCommand) -> None:
         broker.crash()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import get_args
 
 import pytest
 import trio
 from support.clusters.pair import SMALL_FILES, Cluster, Make
-from support.processes.rig import running_processes
+from support.processes.rig import Processes
 
 from trioha.client import (
     ConsumeFrom,
@@ -45,10 +44,9 @@ _MAKES = [
 
 
 @pytest.fixture(params=_MAKES)
-def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+def pair(request: pytest.FixtureRequest, processes: Processes) -> Cluster:
     """A name server, a master and its slave, all of one make."""
-    with running_processes(tmp_path) as processes:
-        yield Cluster(processes, request.param, settings=SMALL_FILES).start(slave=True)
+    return Cluster(processes, request.param, settings=SMALL_FILES).start(slave=True)
 
 
 class Inbox:

@@ -7,19 +7,16 @@ has its own cluster.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator
-from pathlib import Path
 from typing import get_args
 
 import pytest
 from support.clusters.pair import SMALL_FILES, Cluster, Make
 from support.peers.clients import Clients
 from support.processes.admin import create_topic
-from support.processes.rig import Processes, running_processes
+from support.processes.rig import Processes
 
 # A retry waits for level 3: a second or two of it instead of ten.
 QUICK_LEVELS = "1s 2s 2s 3s 4s 5s 6s 7s 8s 9s 10s 20s 30s 1m 2m 3m 1h 2h"
-REGISTRIES = pytest.StashKey[list[Processes]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,17 +28,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    if report.failed:
-        for processes in item.config.stash.get(REGISTRIES, []):
-            report.sections.append(("processes", processes.report()))
-    return report
-
-
 @pytest.fixture(scope="session")
 def make(pytestconfig: pytest.Config) -> Make:
     make: Make = pytestconfig.getoption("--peer", default="trioha")
@@ -49,35 +35,10 @@ def make(pytestconfig: pytest.Config) -> Make:
 
 
 @pytest.fixture(scope="session")
-def _registries(pytestconfig: pytest.Config) -> list[Processes]:
-    return pytestconfig.stash.setdefault(REGISTRIES, [])
-
-
-def _registered(processes: Processes, registries: list[Processes]) -> Iterator[Processes]:
-    registries.append(processes)
-    yield processes
-    registries.remove(processes)
-
-
-@pytest.fixture(scope="session")
-def shared_processes(
-    tmp_path_factory: pytest.TempPathFactory, _registries: list[Processes]
-) -> Iterator[Processes]:
-    with running_processes(tmp_path_factory.mktemp("shared")) as processes:
-        yield from _registered(processes, _registries)
-
-
-@pytest.fixture(scope="session")
 def shared_cluster(shared_processes: Processes, make: Make) -> Cluster:
     """One name server and one master for every test that leaves them alone."""
     settings = {**SMALL_FILES, "messageDelayLevel": QUICK_LEVELS}
     return Cluster(shared_processes, make, settings=settings).start()
-
-
-@pytest.fixture
-def processes(tmp_path: Path, _registries: list[Processes]) -> Iterator[Processes]:
-    with running_processes(tmp_path) as processes:
-        yield from _registered(processes, _registries)
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ def test_progress_made_at_the_slave_comes_to_the_returned_master(
 ) -> None:
     skip_unless(
         make != "java",
-        "a Java slave keeps such progress to itself, and forgets it (rocketmq#1094)",
+        "a Java slave keeps such progress to itself, and forgets it (fault D1)",
     )
     cluster = own_cluster.start("ASYNC_MASTER", slave=True)
     create_topic(cluster.master.address, cluster.namesrv, "T")

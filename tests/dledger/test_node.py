@@ -274,7 +274,7 @@ def test_replicated_in_memory_acknowledges_at_once() -> None:
 
 
 def test_a_commit_beyond_what_was_compared_is_not_believed() -> None:
-    """A6, dledger#278: our log is longer, and of another term."""
+    """Fault A6: our log is longer, and of another term."""
     node, log = _node(recovered=_of_term_one(100))
     node.step(say.Heartbeat("n1", "n0", 2, 100, 0, 0), 5000)
     _drain(node, log, 5000)
@@ -282,7 +282,7 @@ def test_a_commit_beyond_what_was_compared_is_not_believed() -> None:
 
 
 def test_a_deposed_leader_cuts_nothing() -> None:
-    """A3."""
+    """Fault A3."""
     node, log = _node("n0", "n1", "n2")
     node.step(say.Append("n1", "n0", 2, 1, 0, 0, 1, 0, b"abc"), 5000)
     _drain(node, log, 5000)
@@ -293,7 +293,7 @@ def test_a_deposed_leader_cuts_nothing() -> None:
 
 
 def test_a_truncate_that_comes_twice_cuts_once() -> None:
-    """A2: what has been written since is the leader's own."""
+    """Fault A2: what has been written since is the leader's own."""
     node, log = _node(recovered=_of_term_one(10))
     truncate = say.Truncate("n1", "n0", 2, 1, 4, 1, 2)
     node.step(truncate, 5000)
@@ -367,7 +367,7 @@ def test_a_leader_whose_log_parts_from_what_is_committed_is_refused() -> None:
 
 
 def test_a_leader_that_hears_of_a_newer_term_follows_at_once() -> None:
-    """B1, dledger#247: even while a majority answers."""
+    """Fault B1: even while a majority answers."""
     node, log = _leader_of_three()
     node.step(say.StaleTerm("n2", "n0", 7), 5004)
     _drain(node, log, 5004)

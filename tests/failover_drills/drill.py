@@ -20,10 +20,10 @@ from typing import Any
 
 import attrs
 from failover_drills.consumers import OffsetWatch
-from failover_drills.replica_set import ReplicaSet, Switch
-from support.histories.history import stored_messages
-from support.histories.load import Place
-from support.histories.senders import OwnSender, Sender, StockSender
+from support.clusters.replica_set import ReplicaSet, Switch
+from support.histories.commitlog import stored_messages
+from support.histories.judge import demand_none, judge_log, stored_by_name
+from support.histories.senders import Attempt, OwnSender, Sender, StockSender
 from support.peers.clients import Clients, StockConsumer
 from support.processes.admin import create_topic
 from support.processes.rig import Processes, running_processes
@@ -173,28 +173,11 @@ class Drill:
         }
 
 
-def check_log(commitlog: Path, attempts: Sequence[Any]) -> int:
+def check_log(commitlog: Path, attempts: Sequence[Attempt]) -> int:
     """The log holds what was acknowledged, and dense queues; returns how many are there twice."""
-    places: dict[str, list[Place]] = {}
-    queues: dict[int, list[int]] = {}
-    for stored in stored_messages(commitlog, TOPIC):
-        places.setdefault(stored.name, []).append(stored.place)
-        queues.setdefault(stored.place.queue_id, []).append(stored.place.queue_offset)
-    lost = [one for one in attempts if one.is_ok and one.name not in places]
-    assert not lost, f"{len(lost)} acknowledged messages are lost, the first {lost[0]}"
-    for queue_id, offsets in queues.items():
-        assert offsets == list(range(len(offsets))), f"queue {queue_id} is not dense"
-    moved = [
-        one
-        for one in attempts
-        if one.is_ok
-        and one.queue_offset is not None
-        and one.queue_offset not in [place.queue_offset for place in places[one.name]]
-    ]
-    assert not moved, f"told another offset than it has: {moved[0]}, {places[moved[0].name]}"
-    refused = [one for one in attempts if one.status == "refused" and one.name in places]
-    assert not refused, f"refused and stored: {refused[0]}"
-    return sum(len(found) > 1 for found in places.values())
+    log = list(stored_messages(commitlog, TOPIC))
+    demand_none([finding.words for finding in judge_log([one.put for one in attempts], log)])
+    return sum(len(found) > 1 for found in stored_by_name(log).values())
 
 
 def _wait_for_names(kind: str, reader: StockConsumer, wanted: set[str]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 import trio
 from failover_drills.drill import check_log
-from failover_drills.replica_set import BROKER, ReplicaSet
+from support.clusters.replica_set import BROKER, ReplicaSet
 from support.histories.senders import OwnSender
 from support.processes.rig import Node, ProcessFailed
 from support.processes.status import check_sound, wait_until

@@ -25,11 +25,11 @@ from typing import Any
 import attrs
 import pytest
 from failover_drills.interrupted import fail_over, shorten, stop_process
-from failover_drills.replica_set import SETTINGS
 from failover_drills.strikable_steps import MASTER_STEPS, OTHER_STEPS, TARGET_STEPS
 from failover_drills.traps import Trap
 from failover_drills.watched_set import TOPIC, WatchedSet
-from support.histories.load import NAME_COLUMNS
+from support.clusters.replica_set import SETTINGS
+from support.histories.messages import NAME_COLUMNS
 from support.histories.senders import Sender, StockSender
 from support.peers.clients import Clients, StockConsumer
 from support.processes.admin import wait_for_route

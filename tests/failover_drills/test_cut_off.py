@@ -9,8 +9,8 @@ import pytest
 from failover_drills.drill import QUEUES, TOPIC, check_log
 from failover_drills.hammered import Hammer
 from failover_drills.interrupted import Struck, fail_over, shorten
-from failover_drills.replica_set import SETTINGS, ReplicaSet
-from support.histories.history import stored_messages
+from support.clusters.replica_set import SETTINGS, ReplicaSet
+from support.histories.commitlog import stored_messages
 from support.processes.admin import create_topic
 from support.processes.namespaces import Net, open_net
 from support.processes.rig import Processes
@@ -57,7 +57,7 @@ def test_a_cut_between_the_two_ends_at_any_step_in_a_state_that_is_told(
 def test_a_master_that_is_cut_off_acknowledges_nothing_and_follows_when_it_is_back(
     struck: Struck, net: Net, processes: Processes
 ) -> None:
-    """A8 (rocketmq#6662, #7017): its clients go on sending to it from its own side of the cut."""
+    """Fault A8: its clients go on sending to it from its own side of the cut."""
     old = struck.set.nodes[0]
     hammer = Hammer(processes, old.address, TOPIC, net.hosts[0].prefix)
     hammer.wait_for_more()

@@ -15,7 +15,7 @@ from failover_drills.interrupted import (
     start_again,
     stop_process,
 )
-from failover_drills.replica_set import ReplicaSet
+from support.clusters.replica_set import ReplicaSet
 from support.processes.admin import create_topic
 from support.processes.rig import Processes
 from support.suite.sizes import FORCED_STEPS, PLANNED_STEPS

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from failover_drills.interrupted import continue_process, stop_process
-from failover_drills.replica_set import ReplicaSet
 from failover_drills.traps import Trap
 from failover_drills.watched_set import WHOLE_S, WatchedSet
+from support.clusters.replica_set import ReplicaSet
 from support.processes.namespaces import Net, open_net
 from support.processes.rig import Node, Processes
 from support.processes.status import journal, wait_until

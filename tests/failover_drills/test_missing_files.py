@@ -12,7 +12,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from failover_drills.replica_set import BROKER, SETTINGS, ReplicaSet
+from support.clusters.replica_set import BROKER, SETTINGS, ReplicaSet
 from support.processes.admin import create_topic, request
 from support.processes.rig import Node, Processes, trioha_broker, trioha_namesrv
 from support.processes.status import check_sound, journal, node_status, run_trioha, start_and_fail

@@ -14,7 +14,7 @@ from failover_drills.interrupted import (
     start_again,
     stop_process,
 )
-from failover_drills.replica_set import BROKER, ReplicaSet
+from support.clusters.replica_set import BROKER, ReplicaSet
 from support.processes.admin import create_topic, request
 from support.processes.rig import Processes
 from support.processes.status import wait_until
@@ -37,10 +37,10 @@ def struck(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> Struck:
     return Struck(replica_set, TOPIC)
 
 
-def test_a7_a_master_that_dies_as_its_slave_joins_had_acknowledged_no_more_than_it_holds(
+def test_a_master_that_dies_as_its_slave_joins_had_acknowledged_no_more_than_it_holds(
     struck: Struck,
 ) -> None:
-    """rocketmq#5663: the in-sync set grows, and the master counted on it too soon."""
+    """Fault A7: the in-sync set grows, and the master counted on it too soon."""
     for _ in range(5):
         master = struck.set.master
         slave = struck.other(master)
@@ -56,8 +56,8 @@ def test_a7_a_master_that_dies_as_its_slave_joins_had_acknowledged_no_more_than_
     struck.account()
 
 
-def test_d3_master_and_name_server_die_together_and_queue_offsets_go_on(struck: Struck) -> None:
-    """rocketmq#7689: a coordinator that remembered nothing reset the offsets of its master."""
+def test_master_and_name_server_die_together_and_queue_offsets_go_on(struck: Struck) -> None:
+    """Fault D3: a coordinator that remembered nothing reset the offsets of its master."""
     (namesrv,) = struck.set.namesrvs
     for epoch in (1, 2, 3):
         master = struck.set.master
@@ -96,8 +96,8 @@ class RouteWatch:
                 self.masters.append(master)
 
 
-def test_d4_d5_a_returning_master_never_takes_the_route_back(struck: Struck) -> None:
-    """rocketmq#1464, #3168, #6316: whoever registered last was believed."""
+def test_a_returning_master_never_takes_the_route_back(struck: Struck) -> None:
+    """Faults D4 and D5: whoever registered last was believed."""
     watch = RouteWatch(struck.set.namesrv)
     wait_until("seen", lambda: bool(watch.masters))
     expected = [struck.set.master.address]
@@ -114,8 +114,8 @@ def test_d4_d5_a_returning_master_never_takes_the_route_back(struck: Struck) -> 
     struck.account()
 
 
-def test_d7_a_master_that_stalls_for_seconds_stays_master(struck: Struck) -> None:
-    """rocketmq#2582: long pauses were read as death, and the old master never caught up."""
+def test_a_master_that_stalls_for_seconds_stays_master(struck: Struck) -> None:
+    """Fault D7: long pauses were read as death, and the old master never caught up."""
     master = struck.set.master
     for _ in range(3):
         stop_process(master)

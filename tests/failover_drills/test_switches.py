@@ -25,7 +25,8 @@ def run(processes: Processes, planned: int, forced: int, slave_count: int = 1) -
     assert account["sends"]["SEND_OK"] > 1000, account
 
 
-def test_d1_d3_switches_of_each_kind_lose_nothing(processes: Processes) -> None:
+def test_switches_of_each_kind_lose_nothing(processes: Processes) -> None:
+    """Faults D1 and D3."""
     run(processes, planned=SWITCHES, forced=SWITCHES)
 
 

@@ -16,13 +16,14 @@ message that was lost it is the epoch in which the member that was asked said to
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import attrs
 from failover_drills.probes import Asked, Commit, Told
-from support.histories.history import stored_messages
-from support.histories.load import Place
+from support.histories.commitlog import stored_messages
+from support.histories.judge import LOG_KINDS, judge_log, stored_by_name
+from support.histories.messages import Stored
 from support.histories.senders import Attempt
 from support.processes.rig import Node
 
@@ -76,33 +77,22 @@ def judge(
 ) -> Verdict:
     """`master` is stopped, as is everybody else."""
     assert master.store is not None, f"{master.name} has no store"
-    places: dict[str, list[Place]] = defaultdict(list)
-    queues: dict[int, list[int]] = defaultdict(list)
-    for stored in stored_messages(master.commitlog, topic):
-        places[stored.name].append(stored.place)
-        queues[stored.place.queue_id].append(stored.place.queue_offset)
+    log = list(stored_messages(master.commitlog, topic))
+    held = stored_by_name(log)
     acknowledged = [one for one in attempts if one.is_ok]
-    acks = list(_acks(acknowledged, places, history_of(master.store)))
+    acks = list(_acks(acknowledged, held, history_of(master.store)))
+    findings: dict[str, list[str]] = {kind: [] for kind in LOG_KINDS}
+    for finding in judge_log([one.put for one in attempts], log):
+        findings[finding.kind].append(finding.words)
     return Verdict(
         len(acknowledged),
         {
-            "acknowledged and lost": [
-                _words(one) for one in acknowledged if one.name not in places
-            ],
-            "told another place": list(_moved(acknowledged, places)),
+            **findings,
             "queue offset given twice": list(_given_twice(acknowledged)),
-            "queue not dense": [
-                f"queue {queue_id}"
-                for queue_id, offsets in queues.items()
-                if offsets != list(range(len(offsets)))
-            ],
-            "refused and stored": [
-                _words(one) for one in attempts if one.status == "refused" and one.name in places
-            ],
             "two masters at a time": list(overlapping_terms(acks)),
             "offset went back": list(regressions(commits, told)),
         },
-        sum(len(found) > 1 for found in places.values()),
+        sum(len(found) > 1 for found in held.values()),
     )
 
 
@@ -114,12 +104,12 @@ def history_of(store: Path) -> EpochHistory:
 
 
 def _acks(
-    acknowledged: Iterable[Attempt], places: dict[str, list[Place]], history: EpochHistory
+    acknowledged: Iterable[Attempt], held: Mapping[str, list[Stored]], history: EpochHistory
 ) -> Iterable[Ack]:
     for one in acknowledged:
         stored_at = one.stored_at if isinstance(one, Asked) else ""
-        if one.name in places:
-            epoch = history.epoch_at(places[one.name][0].phy_offset)
+        if one.name in held:
+            epoch = history.epoch_at(held[one.name][0].place.phy_offset)
         elif isinstance(one, Asked) and one.epoch is not None:
             epoch = one.epoch
         else:
@@ -175,15 +165,6 @@ def regressions(commits: Iterable[Commit], told: Iterable[Told]) -> Iterable[str
                     f"{before} by itself, {acknowledged} acknowledged"
                 )
             by_member[one.home_id] = max(before, min(one.offset, acknowledged))
-
-
-def _moved(acknowledged: Iterable[Attempt], places: dict[str, list[Place]]) -> Iterable[str]:
-    for one in acknowledged:
-        found = places.get(one.name)
-        if found and one.queue_offset is not None:
-            offsets = [place.queue_offset for place in found]
-            if one.queue_offset not in offsets:
-                yield f"{_words(one)}: told queue offset {one.queue_offset}, is at {offsets}"
 
 
 def _given_twice(acknowledged: Iterable[Attempt]) -> Iterable[str]:

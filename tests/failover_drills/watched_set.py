@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from failover_drills.interrupted import continue_process, start_again
 from failover_drills.probes import Probes
-from failover_drills.replica_set import SETTINGS, ReplicaSet, Switch
+from failover_drills.traps import make_strikable
 from failover_drills.verdict import Verdict, judge
+from support.clusters.replica_set import SETTINGS, ReplicaSet, Switch
 from support.histories.senders import Attempt, OwnSender, Sender
 from support.processes.admin import create_topic
 from support.processes.namespaces import Net
@@ -39,7 +40,7 @@ class WatchedSet:
         more_senders: Callable[[str], Sequence[Sender]] = lambda namesrv: (),
     ) -> None:
         self.set = ReplicaSet(
-            processes, slave_count=2, settings=settings, net=net, strikable=True
+            processes, slave_count=2, settings=settings, net=net, prepare=make_strikable
         ).start()
         create_topic(self.set.master.address, self.set.namesrv, TOPIC, QUEUES)
         namesrv = self.set.namesrv

@@ -60,8 +60,8 @@ def test_drain_releases_all_and_leaves_nothing() -> None:
     assert waits.next_deadline_ms is None
 
 
-def test_c6_acks_in_small_steps_use_up_no_large_message_s_patience() -> None:
-    """R-1244, R-1535, R-153: RocketMQ gave up after five wake-ups, whatever the clock said."""
+def test_acks_in_small_steps_use_up_no_large_message_s_patience() -> None:
+    """Fault C6: RocketMQ gave up after five wake-ups, whatever the clock said."""
     waits: GroupCommit[int] = GroupCommit()
     batch = 32 * 1024
     for number in range(1, 9):
@@ -76,7 +76,8 @@ def test_c6_acks_in_small_steps_use_up_no_large_message_s_patience() -> None:
     assert released == list(range(1, 9))
 
 
-def test_c6_ten_thousand_small_puts_beside_a_busy_log_all_make_it() -> None:
+def test_ten_thousand_small_puts_beside_a_busy_log_all_make_it() -> None:
+    """Fault C6."""
     waits: GroupCommit[int] = GroupCommit()
     end, released = 0, 0
     for number in range(10_000):

@@ -97,8 +97,8 @@ def test_says_nothing_before_the_first_report() -> None:
         conn.send_heartbeat(0)
 
 
-def test_c2_an_empty_slave_gets_the_log_from_its_first_segment() -> None:
-    """R-3661, R-9580: Java ships only the last file of five."""
+def test_an_empty_slave_gets_the_log_from_its_first_segment() -> None:
+    """Fault C2: Java ships only the last file of five."""
     conn = connection()
     reported(conn, 0, 1 * SEGMENT, 5 * SEGMENT - 10)
     assert conn.next_transfer_offset == SEGMENT
@@ -110,8 +110,8 @@ def test_an_empty_slave_gets_the_last_segment_if_so_configured() -> None:
     assert conn.next_transfer_offset == 4 * SEGMENT
 
 
-def test_c1_a_slave_ahead_of_us_is_refused_with_both_numbers() -> None:
-    """R-3388, R-323: one message more than the master, and it reconnected for ever."""
+def test_a_slave_ahead_of_us_is_refused_with_both_numbers() -> None:
+    """Fault C1: one message more than the master, and it reconnected for ever."""
     conn = connection()
     conn.receive_data(REPORT.pack(5001))
     with pytest.raises(RemoteProtocolError, match=r"5001, beyond our end 5000.*empty the slave"):
@@ -119,7 +119,8 @@ def test_c1_a_slave_ahead_of_us_is_refused_with_both_numbers() -> None:
     assert TRANSFER_HEADER.unpack(conn.last_words) == (5000, 0)
 
 
-def test_c1_a_slave_below_our_first_offset_is_refused_not_stalled() -> None:
+def test_a_slave_below_our_first_offset_is_refused_not_stalled() -> None:
+    """Fault C1."""
     conn = connection()
     conn.receive_data(REPORT.pack(500))
     with pytest.raises(RemoteProtocolError, match=r"500, below our first offset 1024.*empty"):
@@ -145,7 +146,8 @@ def test_a_slave_four_gibibytes_in_is_none() -> None:
 
 
 @pytest.mark.parametrize("offset", [2**62, -1, -(2**63), 5001])
-def test_c3_a_bogus_first_report_is_refused(offset: int) -> None:
+def test_a_bogus_first_report_is_refused(offset: int) -> None:
+    """Fault C3."""
     conn = connection()
     conn.receive_data(REPORT.pack(offset))
     with pytest.raises(RemoteProtocolError, match=str(offset)):
@@ -154,8 +156,8 @@ def test_c3_a_bogus_first_report_is_refused(offset: int) -> None:
 
 
 @pytest.mark.parametrize("offset", [2**62, 5001, 1101, 999, 0, -1])
-def test_c3_a_bogus_ack_is_refused(offset: int) -> None:
-    """R-1155, R-3015. Also one within our log but never sent to that slave."""
+def test_a_bogus_ack_is_refused(offset: int) -> None:
+    """Fault C3. Also one within our log but never sent to that slave."""
     conn = connection()
     reported(conn, 1000)
     conn.send_transfer(memoryview(bytes(100)), 0)
@@ -165,7 +167,8 @@ def test_c3_a_bogus_ack_is_refused(offset: int) -> None:
     assert conn.slave_ack_offset == 1000
 
 
-def test_c4_nothing_is_sent_to_a_peer_that_has_proved_nothing() -> None:
+def test_nothing_is_sent_to_a_peer_that_has_proved_nothing() -> None:
+    """Fault C4."""
     conn = connection(challenge=CHALLENGE)
     conn.receive_data(REPORT.pack(0))
     assert conn.next_event(0, 5000, 0) is NEED_DATA

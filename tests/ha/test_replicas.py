@@ -124,8 +124,8 @@ def test_the_gap_of_a_slave_that_takes_nothing_is_told_as_it_grows() -> None:
     assert [e["gap_bytes"] for e in events.of("ha_progress")] == [1000, 2000, 3000, 4000]
 
 
-def test_c8_a_slave_that_takes_bytes_and_acknowledges_none_leaves_the_in_sync_set() -> None:
-    """R-3484: its disk is read-only, it stays connected, and every put times out."""
+def test_a_slave_that_takes_bytes_and_acknowledges_none_leaves_the_in_sync_set() -> None:
+    """Fault C8: its disk is read-only, it stays connected, and every put times out."""
     events = RecordedEvents()
     replicas = registry(events)
     replica = linked(replicas, 100, 100)

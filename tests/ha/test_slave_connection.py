@@ -118,7 +118,8 @@ def test_part_of_a_frame_is_handed_on_and_reported() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"x"])
-def test_c1_a_master_behind_us_ends_the_link_with_both_numbers(body: bytes) -> None:
+def test_a_master_behind_us_ends_the_link_with_both_numbers(body: bytes) -> None:
+    """Fault C1."""
     conn = connection(1000)
     conn.receive_data(frame(900, body))
     with pytest.raises(RemoteProtocolError, match=r"master is at offset 900.*ends at 1000"):
@@ -127,7 +128,8 @@ def test_c1_a_master_behind_us_ends_the_link_with_both_numbers(body: bytes) -> N
 
 
 @pytest.mark.parametrize("body", [b"", b"x"])
-def test_c1_a_gap_before_the_master_s_log_ends_the_link_with_both_numbers(body: bytes) -> None:
+def test_a_gap_before_the_master_s_log_ends_the_link_with_both_numbers(body: bytes) -> None:
+    """Fault C1."""
     conn = connection(1000)
     conn.receive_data(frame(2048, body))
     with pytest.raises(RemoteProtocolError, match=r"goes on at offset 2048, ours ends at 1000"):

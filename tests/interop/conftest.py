@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,8 @@ from support.clusters.meeting import BOTH, Meeting, start_meeting
 from support.clusters.pair import Make
 from support.peers.clients import Clients, StockProducer
 from support.peers.java_tools import JavaReader, MqAdmin, java_reader, mq_admin
-from support.processes.rig import Processes, running_processes
+from support.processes.rig import Processes
 
-REGISTRIES = pytest.StashKey[list[Processes]]()
 # Tests that share the meeting stay in one process when pytest-xdist runs several.
 MEETING_GROUP = "meeting"
 
@@ -28,44 +26,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.xdist_group(MEETING_GROUP))
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    if report.failed:
-        for processes in item.config.stash.get(REGISTRIES, []):
-            report.sections.append(("processes", processes.report()))
-    return report
-
-
-@pytest.fixture(scope="session")
-def _registries(pytestconfig: pytest.Config) -> list[Processes]:
-    return pytestconfig.stash.setdefault(REGISTRIES, [])
-
-
-def _registered(root: Path, registries: list[Processes]) -> Iterator[Processes]:
-    with running_processes(root) as processes:
-        registries.append(processes)
-        yield processes
-        registries.remove(processes)
-
-
-@pytest.fixture
-def processes(tmp_path: Path, _registries: list[Processes]) -> Iterator[Processes]:
-    yield from _registered(tmp_path, _registries)
-
-
 @pytest.fixture
 def clients(processes: Processes) -> Clients:
     return Clients(processes)
-
-
-@pytest.fixture(scope="session")
-def shared_processes(
-    tmp_path_factory: pytest.TempPathFactory, _registries: list[Processes]
-) -> Iterator[Processes]:
-    yield from _registered(tmp_path_factory.mktemp("shared"), _registries)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from support.peers.clients import Clients, SendFailed, StockConsumer, StockProdu
 from support.peers.java import java_broker
 from support.peers.java_tools import QUICK_CONSUMER
 from support.processes.admin import put_topic, wait_for_progress
-from support.processes.rig import Node, Processes, trioha_broker, trioha_namesrv
+from support.processes.rig import Node, Processes, start_all, trioha_broker, trioha_namesrv
 
 TOPIC = "T"
 QUEUES = 4
@@ -53,13 +53,6 @@ def sets(processes: Processes, namesrv: str) -> list[ReplicaSet]:
         put_topic(one.master.address, TOPIC, QUEUES)
     wait_for_brokers(namesrv, TOPIC, {one.name for one in made})
     return made
-
-
-def start_all(nodes: list[Node]) -> None:
-    for node in nodes:
-        node.process.start()
-    for node in nodes:
-        node.wait_until_ready()
 
 
 def wait_until_both_take(producer: StockProducer, sets: list[ReplicaSet]) -> list[str]:

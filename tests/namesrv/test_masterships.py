@@ -14,7 +14,7 @@ def claim(address: str, epoch: int = 0, nonce: str = "") -> Claim:
 
 
 def test_the_newest_epoch_stands_whoever_speaks_last() -> None:
-    """D5 (rocketmq#6316): two registrations in the other order."""
+    """Fault D5: two registrations in the other order."""
     masters = Masterships()
     assert masters.judge("a", claim(A, 1, "x")) is None
     assert masters.judge("a", claim(B, 2, "y")) is None

@@ -128,7 +128,7 @@ def test_a_deposed_master_is_refused_and_told_who_took_its_place() -> None:
     assert namesrv.ask(old).code == 0
     new = register_request(successor, epoch=2, nonce="bb", ha_server_addr="10.0.0.2:10912")
     assert namesrv.ask(new, FakeChannel()).code == 0
-    # Whichever of the two comes last (rocketmq#6316).
+    # Whichever of the two comes last (fault D5).
     refused = namesrv.ask(old)
     assert refused.code == ResponseCode.FENCED_MASTER_EPOCH
     assert refused.ext_fields == {
@@ -329,7 +329,7 @@ def test_only_so_many_kv_changes_may_wait_for_the_disk() -> None:
     ],
 )
 def test_configuration_is_not_settable_over_the_wire(body: bytes) -> None:
-    """Row E2: through this request a peer made a name server write a file of its choice."""
+    """Fault E2: through this request a peer made a name server write a file of its choice."""
     namesrv = Namesrv()
     before = namesrv.call(RequestCode.GET_NAMESRV_CONFIG).body_bytes()
     request = RemotingCommand(RequestCode.UPDATE_NAMESRV_CONFIG, {}, body)

@@ -194,7 +194,7 @@ def test_a_broker_unregisters_only_under_the_id_that_it_has_now() -> None:
 
 
 def test_a_deposed_master_does_not_take_its_successor_with_it() -> None:
-    """Row D4: two brokers as id 0; the one that came last stands."""
+    """Fault D4: two brokers as id 0; the one that came last stands."""
     registry = Registry()
     successor = attrs.evolve(MASTER, address="10.0.0.9:10911")
     registry.register(MASTER)

@@ -30,9 +30,9 @@ from raft_drills.faults import (
     Strike,
     Struck,
 )
+from raft_drills.hurt_group import HurtGroup
 from raft_drills.load import RaftLoad
 from raft_drills.member_clients import Mix
-from raft_drills.raft_group import RaftGroup
 from support.peers.clients import Clients
 from support.processes.admin import create_topic
 from support.processes.faults import small_disk
@@ -61,7 +61,7 @@ class Drill:
     """One group's life: rounds of faults, then the account."""
 
     def __init__(
-        self, group: RaftGroup, seed: int, *, stock: bool = True, mix: Mix | None = None
+        self, group: HurtGroup, seed: int, *, stock: bool = True, mix: Mix | None = None
     ) -> None:
         self.group = group
         self.seed = seed
@@ -162,18 +162,18 @@ class Drill:
 
 
 @contextlib.contextmanager
-def cut_group(processes: Processes, size: int = 3, **more: Any) -> Iterator[RaftGroup]:
+def cut_group(processes: Processes, size: int = 3, **more: Any) -> Iterator[HurtGroup]:
     """A group whose networks can be cut."""
     with open_net(size) as net:
         try:
-            yield RaftGroup(processes, size, net=net, **more).start()
+            yield HurtGroup(processes, size, net=net, **more).start()
         finally:
             # Before the namespaces go.
             processes.close()
 
 
 @contextlib.contextmanager
-def small_disk_group(processes: Processes, size: int = 3, **more: Any) -> Iterator[RaftGroup]:
+def small_disk_group(processes: Processes, size: int = 3, **more: Any) -> Iterator[HurtGroup]:
     """A group whose disks can be filled."""
     with contextlib.ExitStack() as disks:
         stores = [
@@ -181,16 +181,16 @@ def small_disk_group(processes: Processes, size: int = 3, **more: Any) -> Iterat
             for index in range(size)
         ]
         try:
-            yield RaftGroup(processes, size, stores=stores, **more).start()
+            yield HurtGroup(processes, size, stores=stores, **more).start()
         finally:
             processes.close()
 
 
 @contextlib.contextmanager
-def power_group(processes: Processes, size: int = 3, **more: Any) -> Iterator[RaftGroup]:
+def power_group(processes: Processes, size: int = 3, **more: Any) -> Iterator[HurtGroup]:
     """A group whose power can be cut."""
     try:
-        yield RaftGroup(processes, size, keeps_synced=True, **more).start()
+        yield HurtGroup(processes, size, keeps_synced=True, **more).start()
     finally:
         processes.close()
 
@@ -201,7 +201,7 @@ class Plan:
 
     kind: str
     size: int
-    open: Callable[..., contextlib.AbstractContextManager[RaftGroup]]
+    open: Callable[..., contextlib.AbstractContextManager[HurtGroup]]
     faults: Mapping[str, Strike]
     share: int
     """Of a hundred rounds."""

@@ -26,9 +26,9 @@ from typing import Any
 from failover_drills.drill import spread_ms
 from raft_drills.drill import TOPIC, cut_group
 from raft_drills.faults import host_of, net_of
+from raft_drills.hurt_group import HurtGroup
 from raft_drills.load import RaftLoad
 from raft_drills.member_clients import Mix
-from raft_drills.raft_group import RaftGroup
 from support.processes.admin import create_topic
 from support.processes.rig import running_processes
 
@@ -38,7 +38,7 @@ LIGHT = Mix(window=1, pace_s=0.01, large_chance=0.0, patience_s=0.3)
 """Who asked the old leader, or somebody who passed it on to it, does not wait for it for long."""
 
 
-def after_kill(group: RaftGroup, load: RaftLoad) -> float:
+def after_kill(group: HurtGroup, load: RaftLoad) -> float:
     leader = group.leader
     leader.kill()
     took_s = load.wait_for_progress(30.0)
@@ -46,7 +46,7 @@ def after_kill(group: RaftGroup, load: RaftLoad) -> float:
     return took_s
 
 
-def after_black_hole(group: RaftGroup, load: RaftLoad) -> float:
+def after_black_hole(group: HurtGroup, load: RaftLoad) -> float:
     leader = group.leader
     net_of(group).isolate(host_of(group, leader))
     took_s = load.wait_for_progress(30.0, leader)
@@ -54,7 +54,7 @@ def after_black_hole(group: RaftGroup, load: RaftLoad) -> float:
     return took_s
 
 
-def around_transfer(group: RaftGroup, load: RaftLoad) -> float:
+def around_transfer(group: HurtGroup, load: RaftLoad) -> float:
     leader = group.leader
     began_s = time.monotonic()
     group.transfer(group.others(leader)[0])
@@ -62,14 +62,14 @@ def around_transfer(group: RaftGroup, load: RaftLoad) -> float:
     return load.longest_gap_s(began_s, time.monotonic())
 
 
-TRIALS: dict[str, Callable[[RaftGroup, RaftLoad], float]] = {
+TRIALS: dict[str, Callable[[HurtGroup, RaftLoad], float]] = {
     "kill": after_kill,
     "black hole": after_black_hole,
     "transfer": around_transfer,
 }
 
 
-def measure(group: RaftGroup, load: RaftLoad, kind: str, count: int) -> list[float]:
+def measure(group: HurtGroup, load: RaftLoad, kind: str, count: int) -> list[float]:
     """Seconds, one per trial."""
     rng = random.Random(count)
     taken = []

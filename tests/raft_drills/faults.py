@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import attrs
-from raft_drills.raft_group import Member, RaftGroup
+from raft_drills.hurt_group import HurtGroup, Member
 from support.processes.faults import fill_disk
 from support.processes.namespaces import Host, Net
 from support.processes.rig import ProcessFailed
 
 Heal = Callable[[], None]
-Strike = Callable[[RaftGroup, random.Random], Heal]
+Strike = Callable[[HurtGroup, random.Random], Heal]
 ENDS_S = 10.0
 ENDED = (1, -signal.SIGKILL)
 """A node that ends for its disk does so with 1; another fault may have been quicker."""
@@ -33,29 +33,29 @@ def nothing() -> None:
 # Processes.
 
 
-def kill(group: RaftGroup, *victims: Member) -> Heal:
+def kill(group: HurtGroup, *victims: Member) -> Heal:
     for victim in victims:
         victim.kill()
     return lambda: group.start_all(victims)
 
 
-def kill_leader(group: RaftGroup, rng: random.Random) -> Heal:
+def kill_leader(group: HurtGroup, rng: random.Random) -> Heal:
     return kill(group, leader_of(group, rng))
 
 
-def kill_follower(group: RaftGroup, rng: random.Random) -> Heal:
+def kill_follower(group: HurtGroup, rng: random.Random) -> Heal:
     return kill(group, follower_of(group, rng))
 
 
-def kill_two(group: RaftGroup, rng: random.Random) -> Heal:
+def kill_two(group: HurtGroup, rng: random.Random) -> Heal:
     return kill(group, *rng.sample(group.members, 2))
 
 
-def kill_all(group: RaftGroup, rng: random.Random) -> Heal:
+def kill_all(group: HurtGroup, rng: random.Random) -> Heal:
     return kill(group, *rng.sample(group.members, group.size))
 
 
-def kill_leader_then_its_successor(group: RaftGroup, rng: random.Random) -> Heal:
+def kill_leader_then_its_successor(group: HurtGroup, rng: random.Random) -> Heal:
     """The second death falls into the first moments of the new leadership."""
     first = leader_of(group, rng)
     first.kill()
@@ -69,7 +69,7 @@ def kill_leader_then_its_successor(group: RaftGroup, rng: random.Random) -> Heal
     return lambda: group.start_all([second] if second is not None else [])
 
 
-def stop_in_order(group: RaftGroup, rng: random.Random) -> Heal:
+def stop_in_order(group: HurtGroup, rng: random.Random) -> Heal:
     """SIGTERM: a leader hands over before it goes."""
     victim = leader_of(group, rng)
     victim.node.stop()
@@ -87,19 +87,19 @@ def stand_still(*victims: Member) -> Heal:
     return heal
 
 
-def leader_stands_still(group: RaftGroup, rng: random.Random) -> Heal:
+def leader_stands_still(group: HurtGroup, rng: random.Random) -> Heal:
     return stand_still(leader_of(group, rng))
 
 
-def follower_stands_still(group: RaftGroup, rng: random.Random) -> Heal:
+def follower_stands_still(group: HurtGroup, rng: random.Random) -> Heal:
     return stand_still(follower_of(group, rng))
 
 
-def two_stand_still(group: RaftGroup, rng: random.Random) -> Heal:
+def two_stand_still(group: HurtGroup, rng: random.Random) -> Heal:
     return stand_still(*rng.sample(group.members, 2))
 
 
-def leader_stutters(group: RaftGroup, rng: random.Random) -> Heal:
+def leader_stutters(group: HurtGroup, rng: random.Random) -> Heal:
     """Pauses around the election timeout: deposed, or just not."""
     victim = leader_of(group, rng)
     for _ in range(3):
@@ -113,7 +113,7 @@ def leader_stutters(group: RaftGroup, rng: random.Random) -> Heal:
 # Power. What was not brought to disk is gone, in part or in whole.
 
 
-def cut_power(group: RaftGroup, rng: random.Random, *victims: Member) -> Heal:
+def cut_power(group: HurtGroup, rng: random.Random, *victims: Member) -> Heal:
     """In the middle of an fsync that takes its time: there is something to lose."""
     heals = [slow_disk_of(victim) for victim in victims]
     time.sleep(rng.uniform(0.0, 0.5))
@@ -125,27 +125,27 @@ def cut_power(group: RaftGroup, rng: random.Random, *victims: Member) -> Heal:
     return lambda: group.start_all(victims)
 
 
-def leader_loses_power(group: RaftGroup, rng: random.Random) -> Heal:
+def leader_loses_power(group: HurtGroup, rng: random.Random) -> Heal:
     return cut_power(group, rng, leader_of(group, rng))
 
 
-def two_lose_power(group: RaftGroup, rng: random.Random) -> Heal:
+def two_lose_power(group: HurtGroup, rng: random.Random) -> Heal:
     return cut_power(group, rng, *rng.sample(group.members, 2))
 
 
-def all_lose_power(group: RaftGroup, rng: random.Random) -> Heal:
+def all_lose_power(group: HurtGroup, rng: random.Random) -> Heal:
     return cut_power(group, rng, *rng.sample(group.members, group.size))
 
 
 # Networks. Clients reach a member unless it is isolated.
 
 
-def isolate_leader(group: RaftGroup, rng: random.Random) -> Heal:
+def isolate_leader(group: HurtGroup, rng: random.Random) -> Heal:
     net_of(group).isolate(host_of(group, leader_of(group, rng)))
     return net_of(group).heal
 
 
-def isolate_leader_from_its_peers(group: RaftGroup, rng: random.Random) -> Heal:
+def isolate_leader_from_its_peers(group: HurtGroup, rng: random.Random) -> Heal:
     """Its clients still reach it."""
     leader = leader_of(group, rng)
     for other in group.others(leader):
@@ -153,12 +153,12 @@ def isolate_leader_from_its_peers(group: RaftGroup, rng: random.Random) -> Heal:
     return net_of(group).heal
 
 
-def isolate_follower(group: RaftGroup, rng: random.Random) -> Heal:
+def isolate_follower(group: HurtGroup, rng: random.Random) -> Heal:
     net_of(group).isolate(host_of(group, follower_of(group, rng)))
     return net_of(group).heal
 
 
-def isolate_everybody(group: RaftGroup, rng: random.Random) -> Heal:
+def isolate_everybody(group: HurtGroup, rng: random.Random) -> Heal:
     net = net_of(group)
     for index, host in enumerate(net.hosts):
         for other in net.hosts[index + 1 :]:
@@ -166,7 +166,7 @@ def isolate_everybody(group: RaftGroup, rng: random.Random) -> Heal:
     return net.heal
 
 
-def leader_is_not_heard(group: RaftGroup, rng: random.Random) -> Heal:
+def leader_is_not_heard(group: HurtGroup, rng: random.Random) -> Heal:
     """It hears everybody."""
     leader = leader_of(group, rng)
     for other in group.others(leader):
@@ -174,7 +174,7 @@ def leader_is_not_heard(group: RaftGroup, rng: random.Random) -> Heal:
     return net_of(group).heal
 
 
-def leader_does_not_hear(group: RaftGroup, rng: random.Random) -> Heal:
+def leader_does_not_hear(group: HurtGroup, rng: random.Random) -> Heal:
     """Everybody hears it."""
     leader = leader_of(group, rng)
     for other in group.others(leader):
@@ -182,13 +182,13 @@ def leader_does_not_hear(group: RaftGroup, rng: random.Random) -> Heal:
     return net_of(group).heal
 
 
-def one_link_one_way(group: RaftGroup, rng: random.Random) -> Heal:
+def one_link_one_way(group: HurtGroup, rng: random.Random) -> Heal:
     source, target = rng.sample(group.members, 2)
     net_of(group).cut(host_of(group, source), host_of(group, target))
     return net_of(group).heal
 
 
-def bridge(group: RaftGroup, rng: random.Random) -> Heal:
+def bridge(group: HurtGroup, rng: random.Random) -> Heal:
     """Two sides that only the member in the middle can talk to."""
     members = rng.sample(group.members, group.size)
     half = group.size // 2
@@ -198,7 +198,7 @@ def bridge(group: RaftGroup, rng: random.Random) -> Heal:
     return net_of(group).heal
 
 
-def ring(group: RaftGroup, rng: random.Random) -> Heal:
+def ring(group: HurtGroup, rng: random.Random) -> Heal:
     """Everybody sees two neighbours, and with itself a majority of its own."""
     members = rng.sample(group.members, group.size)
     for index, member in enumerate(members):
@@ -209,7 +209,7 @@ def ring(group: RaftGroup, rng: random.Random) -> Heal:
     return net_of(group).heal
 
 
-def halves(group: RaftGroup, rng: random.Random) -> Heal:
+def halves(group: HurtGroup, rng: random.Random) -> Heal:
     """A minority with the leader in it, perhaps, and a majority."""
     members = rng.sample(group.members, group.size)
     minority = group.size // 2
@@ -219,7 +219,7 @@ def halves(group: RaftGroup, rng: random.Random) -> Heal:
     return net_of(group).heal
 
 
-def flapping(group: RaftGroup, rng: random.Random) -> Heal:
+def flapping(group: HurtGroup, rng: random.Random) -> Heal:
     """The leader's network comes and goes around the election timeout."""
     for _ in range(4):
         isolate_leader_from_its_peers(group, rng)
@@ -229,7 +229,7 @@ def flapping(group: RaftGroup, rng: random.Random) -> Heal:
     return nothing
 
 
-def isolate_one_after_the_other(group: RaftGroup, rng: random.Random) -> Heal:
+def isolate_one_after_the_other(group: HurtGroup, rng: random.Random) -> Heal:
     """What DLedger 0.4 lost everything by: two leaders in sequence, healed crosswise."""
     net = net_of(group)
     first = leader_of(group, rng)
@@ -244,21 +244,21 @@ def isolate_one_after_the_other(group: RaftGroup, rng: random.Random) -> Heal:
 # Disks.
 
 
-def full_disk_of(group: RaftGroup, victim: Member) -> Heal:
+def full_disk_of(group: HurtGroup, victim: Member) -> Heal:
     assert group.stores is not None, "this fault needs stores on small disks"
     filler = fill_disk(group.stores[victim.index])
     return partial(filler.unlink, missing_ok=True)
 
 
-def leaders_disk_is_full(group: RaftGroup, rng: random.Random) -> Heal:
+def leaders_disk_is_full(group: HurtGroup, rng: random.Random) -> Heal:
     return full_disk_of(group, leader_of(group, rng))
 
 
-def followers_disk_is_full(group: RaftGroup, rng: random.Random) -> Heal:
+def followers_disk_is_full(group: HurtGroup, rng: random.Random) -> Heal:
     return full_disk_of(group, follower_of(group, rng))
 
 
-def fsync_fails(group: RaftGroup, victim: Member) -> Heal:
+def fsync_fails(group: HurtGroup, victim: Member) -> Heal:
     """A disk that lied once is not asked again: the process ends by itself and is started anew."""
     victim.broken.touch()
 
@@ -271,11 +271,11 @@ def fsync_fails(group: RaftGroup, victim: Member) -> Heal:
     return heal
 
 
-def leaders_fsync_fails(group: RaftGroup, rng: random.Random) -> Heal:
+def leaders_fsync_fails(group: HurtGroup, rng: random.Random) -> Heal:
     return fsync_fails(group, leader_of(group, rng))
 
 
-def followers_fsync_fails(group: RaftGroup, rng: random.Random) -> Heal:
+def followers_fsync_fails(group: HurtGroup, rng: random.Random) -> Heal:
     return fsync_fails(group, follower_of(group, rng))
 
 
@@ -284,15 +284,15 @@ def slow_disk_of(victim: Member) -> Heal:
     return partial(victim.slow.unlink, missing_ok=True)
 
 
-def leaders_disk_is_slow(group: RaftGroup, rng: random.Random) -> Heal:
+def leaders_disk_is_slow(group: HurtGroup, rng: random.Random) -> Heal:
     return slow_disk_of(leader_of(group, rng))
 
 
-def followers_disk_is_slow(group: RaftGroup, rng: random.Random) -> Heal:
+def followers_disk_is_slow(group: HurtGroup, rng: random.Random) -> Heal:
     return slow_disk_of(follower_of(group, rng))
 
 
-def votes_cannot_be_saved(group: RaftGroup, rng: random.Random) -> Heal:
+def votes_cannot_be_saved(group: HurtGroup, rng: random.Random) -> Heal:
     """The leader dies, and one of those who are to elect another cannot write its vote."""
     leader = leader_of(group, rng)
     victim = rng.choice(group.others(leader))
@@ -312,7 +312,7 @@ def votes_cannot_be_saved(group: RaftGroup, rng: random.Random) -> Heal:
 # Operators.
 
 
-def hand_over(group: RaftGroup, rng: random.Random) -> Heal:
+def hand_over(group: HurtGroup, rng: random.Random) -> Heal:
     """Refused or not: it must do no harm."""
     leader = leader_of(group, rng)
     with contextlib.suppress(OSError):  # it is no leader any more, or does not answer
@@ -369,13 +369,13 @@ POWER_FAULTS: Mapping[str, Strike] = {
 }
 
 
-def leader_of(group: RaftGroup, rng: random.Random) -> Member:
+def leader_of(group: HurtGroup, rng: random.Random) -> Member:
     """Who leads, or anybody if nobody does: another fault may have killed them all."""
     chosen = rng.choice([member for member in group.members if member.running] or group.members)
     return group.leader_or_none() or chosen
 
 
-def follower_of(group: RaftGroup, rng: random.Random) -> Member:
+def follower_of(group: HurtGroup, rng: random.Random) -> Member:
     return rng.choice(group.others(leader_of(group, rng)))
 
 
@@ -386,7 +386,7 @@ def calls_itself_leader(member: Member) -> bool:
         return False
 
 
-def _wait_for_another(group: RaftGroup, old: Member) -> Member | None:
+def _wait_for_another(group: HurtGroup, old: Member) -> Member | None:
     """Somebody else who leads; None if it takes too long."""
     deadline = time.monotonic() + 3.0
     while time.monotonic() < deadline:
@@ -396,12 +396,12 @@ def _wait_for_another(group: RaftGroup, old: Member) -> Member | None:
     return None
 
 
-def net_of(group: RaftGroup) -> Net:
+def net_of(group: HurtGroup) -> Net:
     assert group.net is not None, "this fault needs a network that can be cut"
     return group.net
 
 
-def host_of(group: RaftGroup, member: Member) -> Host:
+def host_of(group: HurtGroup, member: Member) -> Host:
     return net_of(group).hosts[member.index]
 
 

@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Sequence
 
-from raft_drills.raft_group import BROKER, CLUSTER, SECRET, Member, RaftGroup
+from raft_drills.hurt_group import BROKER, CLUSTER, SECRET, HurtGroup, Member
 from support.processes.admin import receive_frame
 
 from trioha.dledger.bootstrap import NONCE_BYTES
@@ -22,7 +22,7 @@ ANSWER_S = 5.0
 class Ghost:
     """A connection to a member that greets as another one and knows the secret."""
 
-    def __init__(self, group: RaftGroup, source: Member, target: Member) -> None:
+    def __init__(self, group: HurtGroup, source: Member, target: Member) -> None:
         founders = tuple(member.member_id for member in group.members)
         self._door = GroupDoor(CLUSTER, BROKER, source.member_id, founders)
         host, port = target.address.rsplit(":", 1)

@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 
-import attrs
-from raft_drills.history import Put, RaftHistory, Read
+from raft_drills.hurt_group import HurtGroup, Member
 from raft_drills.member_clients import (
     MemberReader,
     MemberSender,
@@ -17,10 +16,10 @@ from raft_drills.member_clients import (
     ProgressKeeper,
     TopicKeeper,
 )
-from raft_drills.raft_group import Member, RaftGroup
-from support.histories.history import Stored, stored_messages
-from support.histories.load import Place, name_of
-from support.histories.senders import Attempt, OwnSender, Sender, StockSender
+from support.histories.commitlog import stored_messages
+from support.histories.judge import History, Read
+from support.histories.messages import Stored, name_of
+from support.histories.senders import OwnSender, Sender, StockSender
 from support.peers.clients import Clients, StockConsumer
 
 PERIOD_S = 0.02
@@ -33,7 +32,7 @@ class RaftLoad:
 
     def __init__(
         self,
-        group: RaftGroup,
+        group: HurtGroup,
         topic: str,
         *,
         seed: int = 0,
@@ -162,7 +161,7 @@ class RaftLoad:
                 STOCK_READ_S,
             )
 
-    def finish(self) -> tuple[RaftHistory, list[Stored]]:
+    def finish(self) -> tuple[History, list[Stored]]:
         """Stop sending, read all of it everywhere, stop the group and judge.
 
         Errors: AssertionError with what was broken.
@@ -186,12 +185,12 @@ class RaftLoad:
         assert not moved, f"readers were sent away: {moved[:3]}"
         return history, log
 
-    def history(self) -> RaftHistory:
-        history = RaftHistory(strict_readers={reader.name for reader in self.readers})
+    def history(self) -> History:
+        history = History(strict_readers={reader.name for reader in self.readers})
         for sender in self.senders:
             history.puts += sender.puts
         for routed in self.routed:
-            history.puts += [_put_of(attempt, routed.label) for attempt in routed.attempts]
+            history.puts += [attempt.put for attempt in routed.attempts]
         for reader in self.readers:
             history.reads += reader.reads
         for kind, consumer in self.consumers.items():
@@ -213,17 +212,6 @@ def _queue_ends(log: Iterable[Stored], queues: int) -> dict[int, int]:
     for stored in log:
         ends[stored.place.queue_id] += 1
     return ends
-
-
-def _put_of(attempt: Attempt, label: str) -> Put:
-    put = Put(name=attempt.name, client=label, began_s=attempt.began_s, retries=True)
-    if attempt.is_ok:
-        from_client = attempt.queue_offset
-        place = None if from_client is None else Place(-1, from_client, -1)
-        return attrs.evolve(put, ended_s=attempt.ended_s, outcome="acknowledged", place=place)
-    if attempt.status == "refused":
-        return attrs.evolve(put, ended_s=attempt.ended_s, outcome="refused", detail=attempt.detail)
-    return put
 
 
 def _reads_of(consumer: StockConsumer, client: str) -> list[Read]:

@@ -16,8 +16,8 @@ from typing import Any
 
 import attrs
 import msgpack
-from raft_drills.history import Commit, Look, Put, Read, TopicChange
-from support.histories.load import Place, make_body, name_of
+from support.histories.judge import Commit, Look, Read, TopicChange
+from support.histories.messages import Place, Put, make_body, name_of
 from support.processes.admin import Fields, receive_frame
 
 from trioha.client.message import Message, MessageQueue

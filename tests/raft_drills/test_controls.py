@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import pytest
 from raft_drills.drill import QUEUES, TOPIC, cut_group
 from raft_drills.faults import isolate_leader_from_its_peers, net_of
+from raft_drills.hurt_group import SETTINGS, HurtGroup, Member
 from raft_drills.load import RaftLoad
 from raft_drills.member_clients import Mix
-from raft_drills.raft_group import SETTINGS, Member, RaftGroup
 from support.processes.admin import create_topic
 from support.processes.rig import Processes
 from support.processes.status import wait_until
@@ -53,12 +53,12 @@ answering.WAYS = {**answering.WAYS, Kind.PRESENT: dict.fromkeys(Place, Way.OWN)}
 
 
 @pytest.fixture
-def broken(request: pytest.FixtureRequest, processes: Processes) -> Iterator[RaftGroup]:
+def broken(request: pytest.FixtureRequest, processes: Processes) -> Iterator[HurtGroup]:
     with cut_group(processes, breakage=request.param) as group:
         yield group
 
 
-def load_of(group: RaftGroup) -> RaftLoad:
+def load_of(group: HurtGroup) -> RaftLoad:
     create_topic(group.leader.address, group.namesrv, TOPIC, QUEUES)
     return RaftLoad(group, TOPIC, mix=Mix(window=1, large_chance=0.0)).start()
 
@@ -66,7 +66,7 @@ def load_of(group: RaftGroup) -> RaftLoad:
 def test_a_group_that_acknowledges_before_it_is_on_disk_is_found(processes: Processes) -> None:
     """The setting says so itself: a power cut of a majority loses messages."""
     settings = {**SETTINGS, "dLegerReplicatedInMemory": True}
-    group = RaftGroup(processes, settings=settings, keeps_synced=True, slow_s=3.0).start()
+    group = HurtGroup(processes, settings=settings, keeps_synced=True, slow_s=3.0).start()
     load = load_of(group)
     for member in group.members:
         member.slow.touch()
@@ -83,7 +83,7 @@ def test_a_group_that_acknowledges_before_it_is_on_disk_is_found(processes: Proc
     assert "was acknowledged to put-" in verdict(group, load)
 
 
-def cut_off_and_kill(group: RaftGroup, load: RaftLoad) -> Member:
+def cut_off_and_kill(group: HurtGroup, load: RaftLoad) -> Member:
     """A leader without its peers for a while; its clients stay."""
     old = group.leader
     isolate_leader_from_its_peers(group, random.Random(1))
@@ -95,7 +95,7 @@ def cut_off_and_kill(group: RaftGroup, load: RaftLoad) -> Member:
     return old
 
 
-def verdict(group: RaftGroup, load: RaftLoad) -> str:
+def verdict(group: HurtGroup, load: RaftLoad) -> str:
     """What the judge says, in one text."""
     load.stop_senders()
     end = group.wait_level()
@@ -105,21 +105,21 @@ def verdict(group: RaftGroup, load: RaftLoad) -> str:
 
 
 @pytest.mark.parametrize("broken", [COUNTS_ALONE], indirect=True, ids=[""])
-def test_a_leader_that_takes_itself_for_a_majority_is_found(broken: RaftGroup) -> None:
+def test_a_leader_that_takes_itself_for_a_majority_is_found(broken: HurtGroup) -> None:
     load = load_of(broken)
     old = cut_off_and_kill(broken, load)
     assert f"was acknowledged to put-{old.member_id}" in verdict(broken, load)
 
 
 @pytest.mark.parametrize("broken", [SHOWS_EVERYTHING], indirect=True, ids=[""])
-def test_a_member_that_shows_what_is_not_committed_is_found(broken: RaftGroup) -> None:
+def test_a_member_that_shows_what_is_not_committed_is_found(broken: HurtGroup) -> None:
     load = load_of(broken)
     old = cut_off_and_kill(broken, load)
     assert f"read-{old.member_id} read " in verdict(broken, load)
 
 
 @pytest.mark.parametrize("broken", [KEEPS_PROGRESS_TO_ITSELF], indirect=True, ids=[""])
-def test_a_leader_that_keeps_its_groups_progress_to_itself_is_found(broken: RaftGroup) -> None:
+def test_a_leader_that_keeps_its_groups_progress_to_itself_is_found(broken: HurtGroup) -> None:
     load = load_of(broken)
     old = broken.leader
     keeper = next(one for one in load.keepers if one.member == old.member_id)
@@ -141,7 +141,7 @@ def test_a_leader_that_keeps_its_groups_progress_to_itself_is_found(broken: Raft
 
 
 @pytest.mark.parametrize("broken", [ANSWERS_FROM_ITS_TABLES], indirect=True, ids=[""])
-def test_a_member_that_answers_the_past_as_the_present_is_found(broken: RaftGroup) -> None:
+def test_a_member_that_answers_the_past_as_the_present_is_found(broken: HurtGroup) -> None:
     load = load_of(broken)
     wait_until("looked at", lambda: all(keeper.looks for keeper in load.keepers))
     old = broken.leader

@@ -21,13 +21,11 @@ from raft_drills.faults import (
     net_of,
 )
 from raft_drills.ghost import Ghost
-from raft_drills.history import Put
+from raft_drills.hurt_group import SETTINGS, HurtGroup, Member
 from raft_drills.load import RaftLoad
 from raft_drills.member_clients import GROUP, Mix
-from raft_drills.raft_group import SETTINGS, Member, RaftGroup
-from support.histories.commitlog import segments
-from support.histories.history import stored_messages
-from support.histories.load import make_body
+from support.histories.commitlog import segments, stored_messages
+from support.histories.messages import Put, make_body
 from support.processes.admin import Fields, create_topic, put_topic, request
 from support.processes.rig import Processes
 from support.processes.status import wait_until
@@ -44,14 +42,14 @@ MIB = 1 << 20
 ELECTION_S = 3.0
 
 
-def load_of(group: RaftGroup, mix: Mix = CALM) -> RaftLoad:
+def load_of(group: HurtGroup, mix: Mix = CALM) -> RaftLoad:
     """A topic and a calm load."""
     create_topic(group.leader.address, group.namesrv, TOPIC, QUEUES)
     return RaftLoad(group, TOPIC, mix=mix).start()
 
 
 @pytest.fixture
-def cut(processes: Processes) -> Iterator[RaftGroup]:
+def cut(processes: Processes) -> Iterator[HurtGroup]:
     with cut_group(processes) as group:
         yield group
 
@@ -77,10 +75,10 @@ def burst(member: Member, label: str, count: int, size: int) -> list[Put]:
     return puts
 
 
-def test_a1_figure_8_bytes_of_an_old_term_are_not_committed_because_a_majority_holds_them(
+def test_figure_8_bytes_of_an_old_term_are_not_committed_because_a_majority_holds_them(
     processes: Processes,
 ) -> None:
-    """dledger#4: an index that was committed was another entry later, on a majority.
+    """Fault A1: an index that was committed was another entry later, on a majority.
 
     Three members, a leads. E is in a's log alone when a dies. b leads a term whose first record
     reaches nobody, for c's disk is full. b dies, a leads again, and a part of E gets to c, whose
@@ -131,10 +129,10 @@ def test_a1_figure_8_bytes_of_an_old_term_are_not_committed_because_a_majority_h
         load.finish()
 
 
-def test_a2_two_leaders_are_isolated_one_after_the_other_and_nothing_is_emptied(
-    cut: RaftGroup,
+def test_two_leaders_are_isolated_one_after_the_other_and_nothing_is_emptied(
+    cut: HurtGroup,
 ) -> None:
-    """dledger#316: all 300 acknowledged entries were gone after two one-node isolations."""
+    """Fault A2: all 300 acknowledged entries were gone after two one-node isolations."""
     load = load_of(cut)
     wait_until("300 stored", lambda: sum(one.acknowledged for one in load.senders) >= 300)
     net = net_of(cut)
@@ -152,7 +150,7 @@ def test_a2_two_leaders_are_isolated_one_after_the_other_and_nothing_is_emptied(
     load.finish()
 
 
-def wait_for_leader_but(group: RaftGroup, old: Member) -> Member:
+def wait_for_leader_but(group: HurtGroup, old: Member) -> Member:
     """As soon as it calls itself leader, served or not."""
     found: list[Member] = []
 
@@ -167,9 +165,9 @@ def wait_for_leader_but(group: RaftGroup, old: Member) -> Member:
     return found[0]
 
 
-def test_a3_a_truncate_that_comes_late_cuts_nothing(processes: Processes) -> None:
-    """DLedger 0.4: a deposed leader's TRUNCATE took a follower below what was committed."""
-    group = RaftGroup(processes).start()
+def test_a_truncate_that_comes_late_cuts_nothing(processes: Processes) -> None:
+    """Fault A3: a deposed leader's TRUNCATE took a follower below what was committed."""
+    group = HurtGroup(processes).start()
     load = load_of(group)
     old = group.leader
     old_term, middle = old.raft()["term"], old.raft()["committed_offset"]
@@ -194,8 +192,8 @@ def test_a3_a_truncate_that_comes_late_cuts_nothing(processes: Processes) -> Non
     load.finish()
 
 
-def test_a4_a_member_that_slept_through_elections_does_not_win_the_next_one(cut: RaftGroup) -> None:
-    """dledger#52: the term of its log was taken from the newest term that it had voted in."""
+def test_a_member_that_slept_through_elections_does_not_win_the_next_one(cut: HurtGroup) -> None:
+    """Fault A4: the term of its log was taken from the newest term that it had voted in."""
     load = load_of(cut)
     lagging = cut.others(cut.leader)[0]
     lagging.kill()
@@ -214,11 +212,11 @@ def test_a4_a_member_that_slept_through_elections_does_not_win_the_next_one(cut:
     load.finish()
 
 
-def test_a5_a_wiped_follower_of_an_idle_group_is_filled_and_votes_no_more(
+def test_a_wiped_follower_of_an_idle_group_is_filled_and_votes_no_more(
     processes: Processes,
 ) -> None:
-    """dledger#61: an empty log was taken for an equal one until somebody wrote."""
-    group = RaftGroup(processes).start()
+    """Fault A5: an empty log was taken for an equal one until somebody wrote."""
+    group = HurtGroup(processes).start()
     load = load_of(group)
     wait_until("some stored", lambda: sum(one.acknowledged for one in load.senders) >= 300)
     load.stop_senders()
@@ -246,8 +244,8 @@ def test_a5_a_wiped_follower_of_an_idle_group_is_filled_and_votes_no_more(
     load.finish()
 
 
-def test_a8_a_leader_that_is_cut_off_acknowledges_nothing_after_its_time(cut: RaftGroup) -> None:
-    """rocketmq#6662, #7017: its clients are on its side of the cut."""
+def test_a_leader_that_is_cut_off_acknowledges_nothing_after_its_time(cut: HurtGroup) -> None:
+    """Fault A8: its clients are on its side of the cut."""
     load = load_of(cut)
     old = cut.leader
     sender = next(one for one in load.senders if one.member == old.member_id)
@@ -265,9 +263,9 @@ def cut_rng() -> random.Random:
     return random.Random(8)
 
 
-def test_a9_elections_without_writes_leave_equal_logs(processes: Processes) -> None:
-    """rocketmq#9689: a term that begins where the one before began was dropped."""
-    group = RaftGroup(processes).start()
+def test_elections_without_writes_leave_equal_logs(processes: Processes) -> None:
+    """Fault A9: a term that begins where the one before began was dropped."""
+    group = HurtGroup(processes).start()
     load = load_of(group)
     load.stop_senders()
     for _ in range(4):
@@ -283,11 +281,11 @@ def test_a9_elections_without_writes_leave_equal_logs(processes: Processes) -> N
     load.finish()
 
 
-def test_a11_b5_a_leader_whose_fsync_fails_acknowledges_nothing_and_another_leads(
+def test_a_leader_whose_fsync_fails_acknowledges_nothing_and_another_leads(
     processes: Processes,
 ) -> None:
-    """dledger#287: it went on with its heartbeats: no writes, and no new leader."""
-    group = RaftGroup(processes, timers={}).start()
+    """Faults A11 and B5: it went on with its heartbeats: no writes, and no new leader."""
+    group = HurtGroup(processes, timers={}).start()
     load = load_of(group)
     old = group.leader
     heal = fsync_fails(group, old)
@@ -301,9 +299,10 @@ def test_a11_b5_a_leader_whose_fsync_fails_acknowledges_nothing_and_another_lead
     load.finish()
 
 
-def test_c8_a_leader_whose_disk_is_full_hands_over_and_needs_no_restart(
+def test_a_leader_whose_disk_is_full_hands_over_and_needs_no_restart(
     processes: Processes,
 ) -> None:
+    """Fault C8."""
     with small_disk_group(processes) as group:
         load = load_of(group)
         old = group.leader
@@ -321,8 +320,8 @@ def test_c8_a_leader_whose_disk_is_full_hands_over_and_needs_no_restart(
         load.finish()
 
 
-def test_b1_a_member_that_comes_back_from_isolation_disturbs_nobody(cut: RaftGroup) -> None:
-    """dledger#247: it came back with a high term and never joined again."""
+def test_a_member_that_comes_back_from_isolation_disturbs_nobody(cut: HurtGroup) -> None:
+    """Fault B1: it came back with a high term and never joined again."""
     load = load_of(cut)
     leader = cut.leader
     term = leader.raft()["term"]
@@ -336,8 +335,8 @@ def test_b1_a_member_that_comes_back_from_isolation_disturbs_nobody(cut: RaftGro
     load.finish()
 
 
-def test_b8_one_way_cuts_of_every_link_change_the_leader_twice_at_most(cut: RaftGroup) -> None:
-    """dledger#7, #25, #37: elections without end."""
+def test_one_way_cuts_of_every_link_change_the_leader_twice_at_most(cut: HurtGroup) -> None:
+    """Fault B8: elections without end."""
     load = load_of(cut)
     changes = {}
     for source in cut.members:
@@ -355,12 +354,12 @@ def test_b8_one_way_cuts_of_every_link_change_the_leader_twice_at_most(cut: Raft
     load.finish()
 
 
-def test_b9_a_follower_that_is_behind_what_retention_left_begins_anew(
+def test_a_follower_that_is_behind_what_retention_left_begins_anew(
     processes: Processes,
 ) -> None:
-    """dledger#87: it was pushed an entry that nobody had any more, without end."""
+    """Fault B9: it was pushed an entry that nobody had any more, without end."""
     settings = {**SETTINGS, "fileReservedTime": 1, "cleanResourceInterval": 200}
-    group = RaftGroup(processes, settings=settings).start()
+    group = HurtGroup(processes, settings=settings).start()
     load = load_of(group, Mix(large_chance=1.0, large_bytes_max=100_000))
     victim = group.others(group.leader)[0]
     held = victim.raft()["held_offset"]
@@ -401,11 +400,11 @@ def bytes_between(member: Member, begin: int, end: int) -> bytes:
     return data[: end - begin]
 
 
-def test_d1_d6_a_topic_and_an_offset_that_were_acknowledged_survive_their_leader(
+def test_a_topic_and_an_offset_that_were_acknowledged_survive_their_leader(
     processes: Processes,
 ) -> None:
-    """rocketmq#1094, helm#33: they were copied every ten seconds, if they were."""
-    group = RaftGroup(processes).start()
+    """Faults D1 and D6: they were copied every ten seconds, if they were."""
+    group = HurtGroup(processes).start()
     load = load_of(group)
     for number in range(3):
         leader = group.leader

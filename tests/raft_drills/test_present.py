@@ -18,10 +18,10 @@ import attrs
 import pytest
 from raft_drills.drill import QUEUES, TOPIC, cut_group
 from raft_drills.faults import host_of, kill, net_of
+from raft_drills.hurt_group import HurtGroup, Member
 from raft_drills.member_clients import MemberClient
-from raft_drills.raft_group import Member, RaftGroup
-from support.histories.history import stored_messages
-from support.histories.load import make_body
+from support.histories.commitlog import stored_messages
+from support.histories.messages import make_body
 from support.processes.admin import Fields, create_topic, request
 from support.processes.namespaces import Host
 from support.processes.rig import Processes
@@ -104,7 +104,7 @@ class Asker(MemberClient):
 
 
 @contextlib.contextmanager
-def asked(group: RaftGroup, present: Present) -> Iterator[dict[str, Asker]]:
+def asked(group: HurtGroup, present: Present) -> Iterator[dict[str, Asker]]:
     """Ask every member while the block runs; none may have answered the past."""
     askers = {member.member_id: Asker(member, present) for member in group.members}
     for asker in askers.values():
@@ -122,13 +122,13 @@ def asked(group: RaftGroup, present: Present) -> Iterator[dict[str, Asker]]:
 
 
 @pytest.fixture
-def cut(processes: Processes) -> Iterator[RaftGroup]:
+def cut(processes: Processes) -> Iterator[HurtGroup]:
     with cut_group(processes) as group:
         create_topic(group.leader.address, group.namesrv, TOPIC, QUEUES)
         yield group
 
 
-def separate(group: RaftGroup, member: Member) -> None:
+def separate(group: HurtGroup, member: Member) -> None:
     """From the other members, both ways; clients still reach it."""
     for other in group.others(member):
         net_of(group).separate(host_of(group, member), host_of(group, other))
@@ -140,7 +140,7 @@ def told_more(asker: Asker) -> None:
     wait_until("values from it again", lambda: asker.answers["told"] > before + ASKED)
 
 
-def test_a_leader_that_is_cut_off_both_ways_never_answers_what_was_before(cut: RaftGroup) -> None:
+def test_a_leader_that_is_cut_off_both_ways_never_answers_what_was_before(cut: HurtGroup) -> None:
     present = Present()
     old = cut.leader
     present.advance(old)
@@ -168,7 +168,7 @@ def test_a_leader_that_is_cut_off_both_ways_never_answers_what_was_before(cut: R
 
 
 def test_a_leader_that_was_killed_answers_nothing_before_it_hears_of_a_leader(
-    cut: RaftGroup,
+    cut: HurtGroup,
 ) -> None:
     present = Present()
     old = cut.leader
@@ -195,7 +195,7 @@ def test_a_leader_that_was_killed_answers_nothing_before_it_hears_of_a_leader(
             told_more(asker)
 
 
-def test_a_send_that_its_sender_gave_up_is_not_stored_behind_a_later_one(cut: RaftGroup) -> None:
+def test_a_send_that_its_sender_gave_up_is_not_stored_behind_a_later_one(cut: HurtGroup) -> None:
     """It lay in a kernel between two members; a minute later the network was whole again."""
     present = Present()
     leader = cut.leader

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from raft_drills.drill import Drill
-from raft_drills.raft_group import RaftGroup
+from raft_drills.hurt_group import HurtGroup
 from support.peers.clients import Clients
 from support.processes.admin import Fields, consumer_offset, create_topic, request
 from support.processes.rig import Processes
@@ -21,7 +21,7 @@ CPP_ROUTE_S = 90.0
 def test_c_plus_plus_and_javascript_send_and_consume_on_after_elections(
     processes: Processes,
 ) -> None:
-    group = RaftGroup(processes, timers={}).start()
+    group = HurtGroup(processes, timers={}).start()
     drill = Drill(group, seed=1)
     own, js, cpp = drill.load.routed
     for sender in (own, js, cpp):
@@ -51,7 +51,7 @@ def test_a_consumer_that_starts_while_no_leader_is_known_goes_on_where_it_was(
 ) -> None:
     """The C++ client takes any failure for a group without an offset: had it come to asking for
     one, it would go on from the end, and miss what was sent while it was away."""
-    group = RaftGroup(processes, timers={}).start()
+    group = HurtGroup(processes, timers={}).start()
     clients = Clients(processes)
     create_topic(group.leader.address, group.namesrv, "T", 1)
     producer = clients.producer("js", group.namesrv)

@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 from support.clusters.pair import Cluster
 from support.processes.faults import TINY_FILES
-from support.processes.fixtures import processes, pytest_runtest_makereport
 from support.processes.rig import Processes
-
-__all__ = ["processes", "pytest_runtest_makereport"]
 
 
 @pytest.fixture

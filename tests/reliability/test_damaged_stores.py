@@ -12,9 +12,9 @@ from pathlib import Path
 import attrs
 import pytest
 from support.clusters.pair import Cluster
-from support.histories.commitlog import end_of_log
-from support.histories.history import History, stored_messages
+from support.histories.commitlog import end_of_log, stored_messages
 from support.histories.load import Load, undisturbed
+from support.histories.load_history import LoadHistory
 from support.processes.admin import create_topic, request
 from support.processes.faults import TINY_FILES, flip_byte
 from support.processes.rig import Node, Processes, trioha_broker
@@ -37,7 +37,7 @@ class Filled:
     """A broker that was filled and stopped, and what it must hold."""
 
     cluster: Cluster
-    history: History
+    history: LoadHistory
 
     @property
     def node(self) -> Node:
@@ -75,7 +75,7 @@ def filled(cluster: Cluster) -> Fill:
             load.wait_for_more(100)
         load.wait_for_more(20)
         load.stop()
-        history = History("T")
+        history = LoadHistory("T")
         history.add(load.sent)
         if kill:
             cluster.master.kill()
@@ -119,9 +119,10 @@ def test_a_flipped_byte_near_the_end_of_a_cleanly_stopped_log_stops_the_start(
 
 
 @pytest.mark.parametrize("cut", [1, 40, 95])
-def test_a13_a_zeroed_end_of_the_last_record_is_cut_and_the_broker_serves(
+def test_a_zeroed_end_of_the_last_record_is_cut_and_the_broker_serves(
     filled: Fill, cut: int
 ) -> None:
+    """Fault A13."""
     it = filled(segments=3, kill=True, **NEVER_FLUSHED)
     end = end_of_log(it.node.commitlog)
     before = list(stored_messages(it.node.commitlog, "T"))
@@ -210,7 +211,7 @@ def test_a_table_of_nonsense_is_named_with_the_cure(cluster: Cluster, shape: byt
     cluster.start()
     create_topic(cluster.master.address, cluster.namesrv, "T")
     assert cluster.master.stop() == 0
-    it = Filled(cluster, History("T"))
+    it = Filled(cluster, LoadHistory("T"))
     for name in TABLES:
         table = it.store / "config" / f"{name}.json"
         backup = table.with_name(f"{name}.json.bak")

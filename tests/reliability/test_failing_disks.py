@@ -1,4 +1,4 @@
-"""Disks that are full, fail, or are cut off in the middle of a call (group A of the failures).
+"""Disks that are full, fail, or are cut off in the middle of a call (family A of the known faults).
 
 System calls fail, or kill their process, at named points: see `support.processes.faults.Failpoint`.
 """
@@ -18,8 +18,8 @@ import attrs
 import pytest
 from support.clusters.pair import Cluster
 from support.histories.commitlog import end_of_log
-from support.histories.history import History
 from support.histories.load import Load, Mix
+from support.histories.load_history import LoadHistory
 from support.processes.admin import Fields, create_topic, request
 from support.processes.faults import TINY_FILES, Failpoint, fill_disk, set_failpoints, small_disk
 from support.processes.rig import REPO, Node, Processes, trioha_broker
@@ -64,8 +64,8 @@ def pull_first(node: Node, queue_id: int = 0) -> list[bytes]:
     return [bytes(record.body) for record in decode_records(answer.body_bytes())]
 
 
-def history_of(*loads: Load) -> History:
-    history = History("T")
+def history_of(*loads: Load) -> LoadHistory:
+    history = LoadHistory("T")
     for load in loads:
         history.add(load.sent)
     return history
@@ -128,9 +128,10 @@ def test_a_start_on_a_full_disk_is_one_clear_line(processes: Processes, tmp_path
         assert "No space left on device" in line, line
 
 
-def test_c9_the_disk_that_counts_is_the_one_the_log_is_on(
+def test_the_disk_that_counts_is_the_one_the_log_is_on(
     processes: Processes, tmp_path: Path
 ) -> None:
+    """Fault C9."""
     with small_disk(tmp_path / "small", 24 * MIB) as disk:
         settings = {
             **TINY_FILES,
@@ -153,9 +154,10 @@ def test_c9_the_disk_that_counts_is_the_one_the_log_is_on(
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-def test_a11_a_failed_fsync_acknowledges_nothing_and_ends_the_node(
+def test_a_failed_fsync_acknowledges_nothing_and_ends_the_node(
     cluster: Cluster, processes: Processes, flush: str, number: int
 ) -> None:
+    """Fault A11."""
     cluster.start(settings={"flushDiskType": flush, "flushIntervalCommitLog": 100})
     create_topic(cluster.master.address, cluster.namesrv, "T")
     cluster.master.stop()
@@ -200,7 +202,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a10_what_was_truncated_stays_gone_after_kill(cluster: Cluster) -> None:
+def test_what_was_truncated_stays_gone_after_kill(cluster: Cluster) -> None:
+    """Fault A10."""
     cluster.start()
     create_topic(cluster.master.address, cluster.namesrv, "T")
     load = Load(cluster.master.address, "T", seed=10).start()
@@ -260,9 +263,10 @@ MASTER_POINTS = {
 
 
 @pytest.mark.parametrize("point", MASTER_POINTS.values(), ids=MASTER_POINTS.keys())
-def test_a13_a_master_that_dies_at_a_named_point_comes_back_whole(
+def test_a_master_that_dies_at_a_named_point_comes_back_whole(
     cluster: Cluster, processes: Processes, point: Failpoint
 ) -> None:
+    """Fault A13."""
     settings = {**TINY_FILES, "flushIntervalCommitLog": 50, "flushIntervalConsumeQueue": 100}
     cluster.start_namesrv()
     node = trioha_broker(processes, cluster.namesrv, settings=settings)
@@ -340,9 +344,10 @@ SLAVE_POINTS = {
 
 
 @pytest.mark.parametrize("point", SLAVE_POINTS.values(), ids=SLAVE_POINTS.keys())
-def test_a13_a_slave_that_dies_at_a_named_point_becomes_equal_again(
+def test_a_slave_that_dies_at_a_named_point_becomes_equal_again(
     cluster: Cluster, processes: Processes, point: Failpoint
 ) -> None:
+    """Fault A13."""
     cluster.start("SYNC_MASTER", slave=True, settings={"slaveTimeout": 1000})
     create_topic(cluster.master.address, cluster.namesrv, "T")
     wait_in_sync(cluster.master)
@@ -368,9 +373,10 @@ def test_a13_a_slave_that_dies_at_a_named_point_becomes_equal_again(
 
 
 @pytest.mark.parametrize("action", ["die before", "die after"])
-def test_a13_a_broker_that_dies_while_it_deletes_segments_starts_behind_them(
+def test_a_broker_that_dies_while_it_deletes_segments_starts_behind_them(
     cluster: Cluster, processes: Processes, action: str
 ) -> None:
+    """Fault A13."""
     settings = {
         **TINY_FILES,
         "deleteWhen": ";".join(f"{hour:02d}" for hour in range(24)),

@@ -1,6 +1,6 @@
 """kill -9 of a master, its slave or both at random points under load, then everything is judged.
 
-Row A12 of the known failures is these rounds: after each of them the consume queues are the
+Fault A12 is these rounds: after each of them the consume queues are the
 projection of the log, and nothing else.
 
 The draw of a round comes from its seed alone, which a failure prints. Processes die here, not the
@@ -17,8 +17,8 @@ import time
 
 import pytest
 from support.clusters.pair import Cluster
-from support.histories.history import History
 from support.histories.load import Load
+from support.histories.load_history import LoadHistory
 from support.processes.admin import create_topic
 from support.processes.rig import Node
 from support.processes.status import check_sound, node_status, run_trioha, wait_in_sync, wait_level
@@ -62,7 +62,7 @@ class Rounds:
     def __init__(self, cluster: Cluster, role: str, settings: dict[str, object]) -> None:
         self.cluster = cluster
         self.is_sync = role == "SYNC_MASTER"
-        self.history = History(TOPIC)
+        self.history = LoadHistory(TOPIC)
         self.faults: list[str] = []
         cluster.start(role, slave=True, settings={**SETTINGS, **settings})
         create_topic(cluster.master.address, cluster.namesrv, TOPIC)

@@ -1,6 +1,6 @@
 """kill -9 under a stream of offset commits and new topics: what was acknowledged is there.
 
-Rows D1 (offsets roll back) and D6 (topics missing) of the known failures, with real processes.
+Faults D1 and D6, offsets that roll back and topics that are missing, with real processes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def test_a_killed_broker_has_every_commit_and_topic_that_it_acknowledged(
 def test_what_a_sync_master_acknowledged_is_on_its_slave_when_it_is_killed(
     cluster: Cluster,
 ) -> None:
-    """D1 and D6: the slave is what is left."""
+    """Faults D1 and D6: the slave is what is left."""
     cluster.start("SYNC_MASTER", slave=True)
     master, slave = cluster.master, cluster.slave
     create_topic(master.address, cluster.namesrv, TOPIC)

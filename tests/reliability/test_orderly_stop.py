@@ -7,9 +7,9 @@ import time
 
 import pytest
 from support.clusters.pair import Cluster
-from support.histories.commitlog import end_of_log
-from support.histories.history import History, stored_messages
+from support.histories.commitlog import end_of_log, stored_messages
 from support.histories.load import Load
+from support.histories.load_history import LoadHistory
 from support.processes.admin import create_topic
 from support.processes.status import (
     check_sound,
@@ -50,7 +50,7 @@ def test_a_stop_under_load_answers_what_it_stored_and_leaves_the_slave_level(
     )
     assert master.process.wait() == 0
     load.stop()
-    history = History("T")
+    history = LoadHistory("T")
     history.add(load.sent)
     history.check(master.commitlog)
     # Whoever was not answered may send again without fear: his message is not there.
@@ -96,7 +96,7 @@ def test_a_stopped_slave_holds_the_stop_up_no_longer_than_the_grace(cluster: Clu
     cluster.slave.process.signal(signal.SIGCONT)
     cluster.master.start()
     wait_level(cluster.master, cluster.slave)
-    history = History("T")
+    history = LoadHistory("T")
     history.add(load.sent)
     history.check(cluster.slave.commitlog)
 
@@ -144,7 +144,7 @@ def test_a_second_signal_stops_at_once_and_costs_only_a_recovery(cluster: Cluste
     cluster.slave.process.signal(signal.SIGCONT)
     cluster.master.start()
     wait_level(cluster.master, cluster.slave)
-    history = History("T")
+    history = LoadHistory("T")
     history.add(load.sent)
     history.check(cluster.master.commitlog)
     for node in (cluster.master, cluster.slave):

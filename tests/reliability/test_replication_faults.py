@@ -1,7 +1,7 @@
-"""Named failures of master-slave replication (group C) where they show: on real processes.
+"""Known faults of master-slave replication (family C) where they show: on real processes.
 
-What needs no process is tested on memory streams in tests/ha and tests/services; C3, C4, C5 and C7
-are there alone.
+What needs no process is tested on memory streams in tests/ha and tests/services;
+faults C3, C4, C5 and C7 are there alone.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from support.clusters.pair import Cluster
-from support.histories.history import History, stored_messages
+from support.histories.commitlog import stored_messages
 from support.histories.load import Load, Mix
+from support.histories.load_history import LoadHistory
 from support.processes.admin import create_topic, request
 from support.processes.faults import TINY_FILES, fill_disk, small_disk
 from support.processes.rig import Node, Processes, trioha_broker
@@ -62,11 +63,14 @@ def equal(master: Node, slave: Node) -> None:
     assert report.equal, report
 
 
-def test_c1_a_slave_with_one_message_more_is_master_by_its_newer_term_and_not_in_a_loop(
+def test_a_slave_with_one_message_more_is_master_by_its_newer_term_and_not_in_a_loop(
     cluster: Cluster, processes: Processes
 ) -> None:
-    """Whoever holds the newest term is followed, whatever the configurations say: no message is
-    given up, and nobody is refused for ever."""
+    """Fault C1.
+
+    Whoever holds the newest term is followed, whatever the configurations say: no message is
+    given up, and nobody is refused for ever.
+    """
     cluster.start(slave=True)
     create_topic(cluster.master.address, cluster.namesrv, "T")
     wait_in_sync(cluster.master)
@@ -107,13 +111,14 @@ def test_c1_a_slave_with_one_message_more_is_master_by_its_newer_term_and_not_in
     assert len(journal(cluster.master, "ha_refused")) <= 3
 
 
-def test_c2_a_fresh_slave_of_a_master_of_many_segments_gets_everything(cluster: Cluster) -> None:
+def test_a_fresh_slave_of_a_master_of_many_segments_gets_everything(cluster: Cluster) -> None:
+    """Fault C2."""
     cluster.start()
     create_topic(cluster.master.address, cluster.namesrv, "T")
     load = Load(cluster.master.address, "T", seed=2, mix=Mix(large_chance=0.2)).start()
     wait_until("five segments", lambda: len(list(cluster.master.commitlog.iterdir())) >= 5)
     load.stop()
-    history = History("T")
+    history = LoadHistory("T")
     history.add(load.sent)
     cluster.start_slave()
     wait_level(cluster.master, cluster.slave)
@@ -122,7 +127,8 @@ def test_c2_a_fresh_slave_of_a_master_of_many_segments_gets_everything(cluster: 
     assert node_status(cluster.slave)["min_phy_offset"] == 0
 
 
-def test_c2_an_emptied_slave_of_an_idle_master_is_filled_again(cluster: Cluster) -> None:
+def test_an_emptied_slave_of_an_idle_master_is_filled_again(cluster: Cluster) -> None:
+    """Fault C2."""
     cluster.start(slave=True)
     create_topic(cluster.master.address, cluster.namesrv, "T")
     load = Load(cluster.master.address, "T", seed=3).start()
@@ -137,7 +143,8 @@ def test_c2_an_emptied_slave_of_an_idle_master_is_filled_again(cluster: Cluster)
     equal(cluster.master, cluster.slave)
 
 
-def test_c6_messages_of_one_mebibyte_time_nobody_out(processes: Processes) -> None:
+def test_messages_of_one_mebibyte_time_nobody_out(processes: Processes) -> None:
+    """Fault C6."""
     cluster = Cluster(processes).start("SYNC_MASTER", slave=True)
     create_topic(cluster.master.address, cluster.namesrv, "T")
     wait_in_sync(cluster.master)
@@ -158,9 +165,10 @@ def test_c6_messages_of_one_mebibyte_time_nobody_out(processes: Processes) -> No
     equal(cluster.master, cluster.slave)
 
 
-def test_c8_a_slave_whose_disk_is_full_holds_up_no_sender_and_recovers(
+def test_a_slave_whose_disk_is_full_holds_up_no_sender_and_recovers(
     processes: Processes, tmp_path: Path
 ) -> None:
+    """Fault C8."""
     with small_disk(tmp_path / "small", 24 * MIB) as disk:
         cluster = Cluster(processes, settings=TINY_FILES | PATIENT).start("SYNC_MASTER")
         create_topic(cluster.master.address, cluster.namesrv, "T")
@@ -194,14 +202,15 @@ def test_c8_a_slave_whose_disk_is_full_holds_up_no_sender_and_recovers(
         assert set(load.codes) == RELEASED, load
         wait_level(cluster.master, cluster.slave)
         equal(cluster.master, cluster.slave)
-        history = History("T")
+        history = LoadHistory("T")
         history.add(load.sent)
         history.check(cluster.master.commitlog)
         history.check_replica(cluster.slave.commitlog)
         cluster.slave.stop()
 
 
-def test_c8_a_slave_that_stops_answering_is_left_behind_and_taken_back(cluster: Cluster) -> None:
+def test_a_slave_that_stops_answering_is_left_behind_and_taken_back(cluster: Cluster) -> None:
+    """Fault C8."""
     cluster.start("SYNC_MASTER", slave=True, settings=PATIENT)
     create_topic(cluster.master.address, cluster.namesrv, "T")
     wait_in_sync(cluster.master)
@@ -228,7 +237,7 @@ def test_c8_a_slave_that_stops_answering_is_left_behind_and_taken_back(cluster: 
     assert set(load.codes) == RELEASED, load
     wait_level(cluster.master, cluster.slave)
     equal(cluster.master, cluster.slave)
-    history = History("T")
+    history = LoadHistory("T")
     history.add(load.sent)
     history.check(cluster.master.commitlog)
     history.check_replica(cluster.slave.commitlog)

@@ -9,8 +9,8 @@ import signal
 
 import pytest
 from support.clusters.pair import Cluster
-from support.histories.history import History
 from support.histories.load import Load
+from support.histories.load_history import LoadHistory
 from support.processes.admin import create_topic
 from support.processes.status import wait_in_sync, wait_level, wait_until
 
@@ -45,7 +45,7 @@ def check(cluster: Cluster, load: Load) -> None:
     load.stop()
     assert set(load.codes) == {OK, NO_SLAVE}, load
     wait_level(cluster.master, cluster.slave)
-    history = History("T")
+    history = LoadHistory("T")
     history.add(load.sent)
     history.check(cluster.master.commitlog)
     history.check_replica(cluster.slave.commitlog)

@@ -102,7 +102,7 @@ async def test_queues_reach_the_disk_after_the_last_growth_too() -> None:
 
 
 async def test_a_failed_fsync_ends_the_node_and_acknowledges_nothing() -> None:
-    """A11: RocketMQ answered SEND_OK although the flush had failed."""
+    """Fault A11: RocketMQ answered SEND_OK although the flush had failed."""
     rig = Rig(interval_ms=1)
     rig.disk.broken = True
     rig.disk.go.release()

@@ -12,8 +12,8 @@ import pytest
 import trio
 from services.test_metrics import get, labels, scrape
 from support.memory.events import RecordedEvents
-from support.nodes.live_group import NAME, SUCCESS, LiveGroup, free_ports, live_group
-from support.nodes.live_set import send_request
+from support.nodes.live_group import LiveGroup, free_ports, live_group
+from support.nodes.live_node import NAME, SUCCESS, send_request
 
 from trioha.client import open_admin
 from trioha.config import BrokerConfig

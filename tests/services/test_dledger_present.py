@@ -8,8 +8,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from support.nodes.live_group import SUCCESS
-from support.nodes.live_set import send_request
+from support.nodes.live_node import SUCCESS, send_request
 from support.nodes.virtual_group import (
     PROGRESS,
     VirtualGroup,

@@ -13,7 +13,7 @@ import trio.testing
 from support.handlers.sending import FakeChannel
 from support.memory.events import RecordedEvents
 from support.nodes.live_group import member_config
-from support.nodes.live_set import send_request
+from support.nodes.live_node import send_request
 
 from trioha.broker.raft_answers import ANSWERS, PRESENT
 from trioha.dledger.ready import Role, SoftState

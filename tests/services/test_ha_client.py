@@ -195,10 +195,10 @@ async def test_a_connect_that_hangs_is_given_up_after_five_seconds(
 
 
 @pytest.mark.parametrize("last_words", [frame(2), b""])
-async def test_c1_a_slave_that_is_refused_backs_off_and_shows_why(
+async def test_a_slave_that_is_refused_backs_off_and_shows_why(
     autojump_clock: trio.testing.MockClock, last_words: bytes
 ) -> None:
-    """R-3388, R-323. A trioha master ends with its own offset, a Java master just hangs up."""
+    """Fault C1. A trioha master ends with its own offset, a Java master just hangs up."""
     async with following(b"abc") as node:
         for _ in range(7):
             master = await node.accept()
@@ -286,10 +286,10 @@ async def test_another_address_ends_the_link_and_is_followed_at_once(
         assert node.client.statistics().master == "second:2"
 
 
-async def test_c8_a_full_disk_ends_the_link_and_no_ack_leaves(
+async def test_a_full_disk_ends_the_link_and_no_ack_leaves(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """R-3484: a slave that stays connected and silent makes every put wait in vain."""
+    """Fault C8: a slave that stays connected and silent makes every put wait in vain."""
     async with following(b"abc") as node:
         node.log.room = 5
         for _ in range(3):

@@ -46,7 +46,8 @@ async def test_a_new_slave_takes_over_history_and_log(tmp_path: Path) -> None:
         assert dict(slave.mastership.members) == {0: "node0:10911"}
 
 
-async def test_c1_a_returning_master_keeps_what_it_has_to_give_up(tmp_path: Path) -> None:
+async def test_a_returning_master_keeps_what_it_has_to_give_up(tmp_path: Path) -> None:
+    """Fault C1."""
     async with replica_set(tmp_path) as set_:
         old, new = set_.members
         old.write(20)
@@ -85,10 +86,10 @@ async def test_both_sides_write_after_a_forced_switch(tmp_path: Path) -> None:
         assert old.mastership.standing is Standing.SLAVE
 
 
-async def test_a9_three_elections_without_a_write_between_them_then_one_write_a_side(
+async def test_three_elections_without_a_write_between_them_then_one_write_a_side(
     tmp_path: Path,
 ) -> None:
-    """rocketmq#9689, KIP-279."""
+    """Fault A9."""
     async with replica_set(tmp_path) as set_:
         a, b = set_.members
         a.write(5)
@@ -214,8 +215,8 @@ async def test_a_crash_at_any_step_begins_anew_and_loses_nothing(
         assert len(list_cuts(old.store_config.root)) == 1
 
 
-async def test_a10_a_crash_right_after_the_cut_brings_no_byte_back(tmp_path: Path) -> None:
-    """The new end is on disk before anything follows."""
+async def test_a_crash_right_after_the_cut_brings_no_byte_back(tmp_path: Path) -> None:
+    """Fault A10: the new end is on disk before anything follows."""
     async with replica_set(tmp_path) as set_:
         old, new = set_.members
         old.write(20)
@@ -229,7 +230,8 @@ async def test_a10_a_crash_right_after_the_cut_brings_no_byte_back(tmp_path: Pat
         assert queues_of(old.store) == projection_of(records_of(old.store_config))
 
 
-async def test_a3_an_older_epoch_is_refused_and_learns_of_the_newer_one(tmp_path: Path) -> None:
+async def test_an_older_epoch_is_refused_and_learns_of_the_newer_one(tmp_path: Path) -> None:
+    """Fault A3."""
     async with replica_set(tmp_path, 3) as set_:
         a, b, c = set_.members
         await b.follow(a)

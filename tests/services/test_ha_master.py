@@ -178,9 +178,10 @@ async def test_a_peer_that_never_reports_is_dropped_and_told_nothing(
         assert node.events.events == []
 
 
-async def test_c1_a_slave_ahead_of_us_is_refused_with_a_clear_reason(
+async def test_a_slave_ahead_of_us_is_refused_with_a_clear_reason(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
+    """Fault C1."""
     async with serving(100) as node:
         slave = await node.follow(101)
         assert TRANSFER_HEADER.unpack(await read_all(slave)) == (100, 0)
@@ -189,9 +190,10 @@ async def test_c1_a_slave_ahead_of_us_is_refused_with_a_clear_reason(
         assert node.acks == []
 
 
-async def test_c2_a_new_slave_gets_all_five_segments(
+async def test_a_new_slave_gets_all_five_segments(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
+    """Fault C2."""
     async with serving(5 * SEGMENT - 100, ha_transfer_batch_size=1000) as node:
         slave = await node.follow(0)
         data, wanted = b"", 5 * SEGMENT - 100
@@ -209,9 +211,10 @@ async def test_c2_a_new_slave_gets_all_five_segments(
 
 
 @pytest.mark.parametrize("first", [True, False])
-async def test_c3_a_rogue_ack_makes_no_write_succeed(
+async def test_a_rogue_ack_makes_no_write_succeed(
     autojump_clock: trio.testing.MockClock, first: bool
 ) -> None:
+    """Fault C3."""
     async with serving(100) as node:
         rogue = await node.follow(2**62 if first else 0)
         if not first:
@@ -224,9 +227,10 @@ async def test_c3_a_rogue_ack_makes_no_write_succeed(
         assert str(2**62) in str(node.events.of("ha_refused")[0]["reason"])
 
 
-async def test_c4_a_peer_without_the_secret_gets_no_byte_of_log(
+async def test_a_peer_without_the_secret_gets_no_byte_of_log(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
+    """Fault C4."""
     async with serving(100, ha_secret="s3cret") as node:
         stranger = await node.follow(0)
         await stranger.send_all([REPORT.pack(0) * 8])
@@ -235,9 +239,10 @@ async def test_c4_a_peer_without_the_secret_gets_no_byte_of_log(
         assert node.acks == []
 
 
-async def test_c4_a_peer_that_answers_nothing_is_refused_in_five_seconds(
+async def test_a_peer_that_answers_nothing_is_refused_in_five_seconds(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
+    """Fault C4."""
     async with serving(100, ha_secret="s3cret") as node:
         stranger = await node.connect()
         begun_s = trio.current_time()
@@ -249,18 +254,20 @@ async def test_c4_a_peer_that_answers_nothing_is_refused_in_five_seconds(
         assert "no answer to the challenge" in str(node.events.of("ha_refused")[0]["reason"])
 
 
-async def test_c4_a_peer_outside_the_allowed_networks_gets_nothing_at_all(
+async def test_a_peer_outside_the_allowed_networks_gets_nothing_at_all(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
+    """Fault C4."""
     async with serving(100, ha_allowed_peers="10.0.0.0/8") as node:
         stranger = await node.connect()
         assert await read_all(stranger) == b""
         assert "haAllowedPeers" in str(node.events.of("ha_refused")[0]["reason"])
 
 
-async def test_c4_an_allowed_network_follows_the_classic_way(
+async def test_an_allowed_network_follows_the_classic_way(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
+    """Fault C4."""
     async with serving(100, ha_secret="s3cret", ha_allowed_peers="127.0.0.0/8") as node:
         slave = await node.follow(0)
         assert await read_frame(slave) == (0, bytes(range(100)))
@@ -290,10 +297,10 @@ async def test_wrong_networks_are_a_configuration_error() -> None:
         )
 
 
-async def test_c5_probes_that_connect_and_go_leave_nothing(
+async def test_probes_that_connect_and_go_leave_nothing(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """R-8875: out of memory in twenty days."""
+    """Fault C5: out of memory in twenty days."""
     async with serving(100) as node:
 
         async def probe(count: int) -> None:
@@ -319,9 +326,10 @@ async def test_c5_probes_that_connect_and_go_leave_nothing(
         assert node.events.events == []
 
 
-async def test_c5_probes_that_stay_are_bounded_and_keep_no_slave_out(
+async def test_probes_that_stay_are_bounded_and_keep_no_slave_out(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
+    """Fault C5."""
     async with serving(100) as node:
         probes = [await node.connect() for _ in range(3 * UNREPORTED_MAX)]
         slave = await node.follow(100)
@@ -335,7 +343,8 @@ async def test_c5_probes_that_stay_are_bounded_and_keep_no_slave_out(
         assert len(probes) == 3 * UNREPORTED_MAX
 
 
-async def test_c5_sockets_of_probes_are_given_back() -> None:
+async def test_sockets_of_probes_are_given_back() -> None:
+    """Fault C5."""
     config, log, events = BrokerConfig(), MemoryLog(SEGMENT), RecordedEvents()
     replicas, listener = open_replicas(config, events), open_listener("127.0.0.1", 0)
     before = len(os.listdir("/proc/self/fd"))
@@ -360,10 +369,10 @@ async def test_c5_sockets_of_probes_are_given_back() -> None:
     listener.close()
 
 
-async def test_c8_a_slave_that_stops_acknowledging_is_not_waited_for(
+async def test_a_slave_that_stops_acknowledging_is_not_waited_for(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """R-3484: it leaves the set within a second; puts do not time out one by one."""
+    """Fault C8: it leaves the set within a second; puts do not time out one by one."""
     async with serving(100) as node:
         slave = await node.follow(100)
         await read_frame(slave)

@@ -138,9 +138,10 @@ async def test_one_put_at_a_time_is_acknowledged_over_loopback() -> None:
         assert pair.slave_log.data == pair.master_log.data
 
 
-async def test_c1_a_slave_with_one_message_more_is_refused_on_both_ends(
+async def test_a_slave_with_one_message_more_is_refused_on_both_ends(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
+    """Fault C1."""
     async with paired(master_data=b"abc", slave_data=b"abcd") as pair:
         await trio.sleep(120)
         (ours, theirs) = (pair.master_events.of("ha_refused"), pair.slave_events.of("ha_refused"))
@@ -151,9 +152,10 @@ async def test_c1_a_slave_with_one_message_more_is_refused_on_both_ends(
         assert pair.acks.offsets == []
 
 
-async def test_c2_a_fresh_slave_copies_all_five_segments(
+async def test_a_fresh_slave_copies_all_five_segments(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
+    """Fault C2."""
     async with paired(master_data=bytes(5 * SEGMENT - 1)) as pair:
         await pair.wait_equal()
         assert (pair.slave_log.base, len(pair.slave_log.data)) == (0, 5 * SEGMENT - 1)
@@ -169,10 +171,10 @@ async def test_a_fresh_slave_may_be_given_the_last_segment_only(
 
 
 @pytest.mark.parametrize("data", [b"", b"abc"])
-async def test_c7_ten_idle_minutes_later_it_is_the_same_link(
+async def test_ten_idle_minutes_later_it_is_the_same_link(
     autojump_clock: trio.testing.MockClock, data: bytes
 ) -> None:
-    """R-1082, R-1118."""
+    """Fault C7."""
     async with paired(master_data=data) as pair:
         await trio.sleep(600)
         (row,) = pair.master.statistics()
@@ -185,9 +187,10 @@ async def test_c7_ten_idle_minutes_later_it_is_the_same_link(
             assert not events.of("ha_heartbeat_late")
 
 
-async def test_c8_a_slave_with_a_full_disk_leaves_the_in_sync_set_and_comes_back(
+async def test_a_slave_with_a_full_disk_leaves_the_in_sync_set_and_comes_back(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
+    """Fault C8."""
     async with paired(master_data=b"abc") as pair:
         await pair.wait_equal()
         pair.slave_log.room = 5
@@ -209,9 +212,10 @@ async def test_both_ends_with_the_secret_replicate(autojump_clock: trio.testing.
         await pair.wait_equal()
 
 
-async def test_c4_a_slave_without_the_secret_is_told_what_to_set(
+async def test_a_slave_without_the_secret_is_told_what_to_set(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
+    """Fault C4."""
     async with paired(master_data=b"abc", master_settings={"ha_secret": "s3cret"}) as pair:
         await trio.sleep(3)
         assert "set haSecret" in pair.slave.statistics().last_error
@@ -219,9 +223,10 @@ async def test_c4_a_slave_without_the_secret_is_told_what_to_set(
         assert pair.acks.offsets == []
 
 
-async def test_c4_a_slave_with_another_secret_is_refused(
+async def test_a_slave_with_another_secret_is_refused(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
+    """Fault C4."""
     async with paired(
         master_data=b"abc",
         master_settings={"ha_secret": "s3cret"},

@@ -9,7 +9,8 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from support.nodes.live_set import SUCCESS, Broker, LiveSet, follows, level, live_set, send_request
+from support.nodes.live_node import SUCCESS, send_request
+from support.nodes.live_set import Broker, LiveSet, follows, level, live_set
 
 from trioha.client import open_admin
 from trioha.config import BrokerRole
@@ -47,9 +48,10 @@ async def test_a_slave_of_our_kind_follows_on_an_extended_link(tmp_path: Path) -
         assert status["level_since_start"] is True
 
 
-async def test_d4_the_old_master_of_the_first_failover_acknowledges_nothing_when_it_returns(
+async def test_the_old_master_of_the_first_failover_acknowledges_nothing_when_it_returns(
     tmp_path: Path,
 ) -> None:
+    """Fault D4."""
     async with live_set(tmp_path) as set_:
         a, b = await pair(set_)
         await a.stop()
@@ -81,7 +83,8 @@ async def test_d4_the_old_master_of_the_first_failover_acknowledges_nothing_when
         assert not list((a.root / "cut").glob("*"))
 
 
-async def test_d3_a_planned_switch_there_and_back_leaves_one_history(tmp_path: Path) -> None:
+async def test_a_planned_switch_there_and_back_leaves_one_history(tmp_path: Path) -> None:
+    """Fault D3."""
     async with live_set(tmp_path) as set_:
         a, b = await pair(set_)
         offsets = [0]

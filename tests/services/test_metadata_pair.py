@@ -362,9 +362,8 @@ async def run_load(link: Link, clients: Clients, rounds: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(15))
-async def test_d1_d6_a_promoted_slave_has_whatever_was_acknowledged(
-    tmp_path: Path, seed: int
-) -> None:
+async def test_a_promoted_slave_has_whatever_was_acknowledged(tmp_path: Path, seed: int) -> None:
+    """Faults D1 and D6."""
     rng = random.Random(seed)
     a, b = Node(tmp_path / "a", SYNC), Node(tmp_path / "b", SLAVE)
     clients = Clients(rng)
@@ -438,10 +437,10 @@ def delay(node: Node, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("cut_after", [0, 1, 2, 3])
-async def test_d2_delayed_messages_are_delivered_once_by_either_master(
+async def test_delayed_messages_are_delivered_once_by_either_master(
     tmp_path: Path, cut_after: int
 ) -> None:
-    """R-1934, R-2259, R-2518: what one master has delivered the next one does not deliver again.
+    """Fault D2: what one master has delivered the next one does not deliver again.
 
     Only of a turn whose last words did not reach the slave may there be messages twice.
     """
@@ -474,7 +473,8 @@ async def test_d2_delayed_messages_are_delivered_once_by_either_master(
     b.kill()
 
 
-async def test_d2_a_switch_that_lost_nothing_delivers_nothing_twice(tmp_path: Path) -> None:
+async def test_a_switch_that_lost_nothing_delivers_nothing_twice(tmp_path: Path) -> None:
+    """Fault D2."""
     rng = random.Random(5)
     a, b = Node(tmp_path / "a", SYNC), Node(tmp_path / "b", SLAVE)
     a.core.topics.put(TopicConfig("T", 4, 4), 1000)

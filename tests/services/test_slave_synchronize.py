@@ -212,7 +212,7 @@ async def test_another_master_is_asked_at_once(autojump_clock: trio.testing.Mock
 async def test_commits_made_here_while_the_master_was_away_are_told_to_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """D1: the returning master must not put consumers back to where it left them."""
+    """Fault D1: the returning master must not put consumers back to where it left them."""
     async with synchronizing() as slave:
         asked: list[RemotingCommand] = []
 

@@ -446,9 +446,10 @@ def test_over_the_warning_level_nothing_is_written(
 # Failing disks.
 
 
-def test_a11_a_failed_fsync_ends_all_writing(
+def test_a_failed_fsync_ends_all_writing(
     config: StoreConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Fault A11."""
     store = open_store(config)
     store.put_message(message(), 1000)
     real = os.fdatasync
@@ -475,9 +476,10 @@ def test_a11_a_failed_fsync_ends_all_writing(
     open_store(config).close()
 
 
-def test_a11_no_space_for_the_flush_is_no_success(
+def test_no_space_for_the_flush_is_no_success(
     config: StoreConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Fault A11."""
     store = open_store(config)
     store.put_message(message(), 1000)
     monkeypatch.setattr(os, "fdatasync", no_space)

@@ -193,7 +193,8 @@ def test_byte_flips_in_the_tail_cut_cleanly(crashed: Crashed, flips: list[tuple[
         check_projection(store, config)
 
 
-def test_a10_truncated_bytes_never_return(config: StoreConfig) -> None:
+def test_truncated_bytes_never_return(config: StoreConfig) -> None:
+    """Fault A10."""
     store = open_store(config)
     ends = fill(store, 60)
     store.flush()
@@ -214,7 +215,8 @@ def test_a10_truncated_bytes_never_return(config: StoreConfig) -> None:
     store.close()
 
 
-def test_a10_truncation_at_a_segment_start_holds(config: StoreConfig) -> None:
+def test_truncation_at_a_segment_start_holds(config: StoreConfig) -> None:
+    """Fault A10."""
     store = open_store(config)
     fill(store, 60)
     store.flush_queues()
@@ -226,9 +228,10 @@ def test_a10_truncation_at_a_segment_start_holds(config: StoreConfig) -> None:
     store.close()
 
 
-def test_a10_killed_in_the_midst_of_a_truncation(
+def test_killed_in_the_midst_of_a_truncation(
     config: StoreConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Fault A10."""
     store = open_store(config)
     ends = fill(store, 60)
     store.flush_queues()
@@ -245,9 +248,10 @@ def test_a10_killed_in_the_midst_of_a_truncation(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(seed=st.integers(0, 1 << 30), steps=st.integers(1, 60))
-def test_a12_queues_are_the_projection_of_the_log_after_every_kill(
+def test_queues_are_the_projection_of_the_log_after_every_kill(
     store_path: Path, seed: int, steps: int
 ) -> None:
+    """Fault A12."""
     shutil.rmtree(store_path, ignore_errors=True)
     config = small_config(store_path)
     rng = random.Random(seed)
@@ -266,7 +270,8 @@ def test_a12_queues_are_the_projection_of_the_log_after_every_kill(
     store.close()
 
 
-def test_a13_a_zeroed_part_of_the_last_record_is_cut(config: StoreConfig) -> None:
+def test_a_zeroed_part_of_the_last_record_is_cut(config: StoreConfig) -> None:
+    """Fault A13."""
     store = open_store(config)
     fill(store, 10)
     store.flush_queues()
@@ -285,7 +290,8 @@ def test_a13_a_zeroed_part_of_the_last_record_is_cut(config: StoreConfig) -> Non
         crash(store)
 
 
-def test_a13_killed_while_the_first_file_was_made(config: StoreConfig) -> None:
+def test_killed_while_the_first_file_was_made(config: StoreConfig) -> None:
+    """Fault A13."""
     store = open_store(config)
     crash(store)
     (config.root / FIRST).touch()
@@ -299,7 +305,8 @@ def test_a13_killed_while_the_first_file_was_made(config: StoreConfig) -> None:
 
 
 @pytest.mark.parametrize("size", [0, SEGMENT_BYTES])
-def test_a13_killed_between_the_next_file_and_the_blank(config: StoreConfig, size: int) -> None:
+def test_killed_between_the_next_file_and_the_blank(config: StoreConfig, size: int) -> None:
+    """Fault A13."""
     store = open_store(config)
     fill(store, 6)
     crash(store)
@@ -311,7 +318,8 @@ def test_a13_killed_between_the_next_file_and_the_blank(config: StoreConfig, siz
     assert len(records_of(config)) == 56
 
 
-def test_a13_killed_behind_a_blank_that_nothing_follows(config: StoreConfig) -> None:
+def test_killed_behind_a_blank_that_nothing_follows(config: StoreConfig) -> None:
+    """Fault A13."""
     store = open_store(config)
     fill(store, 6)
     store.flush_queues()
@@ -328,7 +336,8 @@ def test_a13_killed_behind_a_blank_that_nothing_follows(config: StoreConfig) -> 
     store.close()
 
 
-def test_a13_killed_between_two_deletions(config: StoreConfig) -> None:
+def test_killed_between_two_deletions(config: StoreConfig) -> None:
+    """Fault A13."""
     store = open_store(config)
     fill(store, 100)
     store.flush_queues()
@@ -341,7 +350,8 @@ def test_a13_killed_between_two_deletions(config: StoreConfig) -> None:
     store.close()
 
 
-def test_a14_a_body_whose_checksum_is_zero_is_valid(config: StoreConfig) -> None:
+def test_a_body_whose_checksum_is_zero_is_valid(config: StoreConfig) -> None:
+    """Fault A14."""
     body = bytes.fromhex("9d0ad96d")
     assert body_crc(body) == 0
     store = open_store(config)

@@ -170,7 +170,7 @@ def test_a_record_is_packed_into_a_mapping_in_place() -> None:
 
 @given(st.binary(max_size=30))
 def test_a_payload_whose_checksum_is_zero_is_valid_like_any_other(prefix: bytes) -> None:
-    """Row A14: a checksum of 0 was once read as "no checksum" or "invalid"."""
+    """Fault A14: a checksum of 0 was once read as "no checksum" or "invalid"."""
     # Four bytes bring any CRC to 0: those that do it from the start, xor the state so far.
     state = crc32(prefix)
     suffix = struct.pack("<I", struct.unpack("<I", bytes.fromhex("9d0ad96d"))[0] ^ state)

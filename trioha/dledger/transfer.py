@@ -9,7 +9,7 @@ lease any more.
 
 A leader that is not preferred looks every second for a preferred member that answers and is up to
 date. After each attempt it waits twice as long, up to a minute, so that a member which cannot lead
-does not stop the writes again and again (dledger#85).
+does not stop the writes again and again (fault B7).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Theory of operation. Every term of mastership is an *epoch*: a record of its num
 which it began, and who made it. A node's records, oldest first, are its *history*; a record covers
 the log from its start to the next one's start, or to the log's end. Numbers only grow, starts never
 fall. A term in which nothing was written is a record like any other: dropped, two histories that
-differ would look alike (rocketmq#9689).
+differ would look alike (fault A9).
 
 Bytes below a common offset are the same in both logs, since within one epoch only its master writes
 and everybody else copies. So two nodes agree up to the end of the newest record that both hold: the

@@ -1,7 +1,7 @@
 """Who may be master of a broker name: the newest epoch claimed decides.
 
 RocketMQ's name server believes whoever registered last, so a deposed master that comes back takes
-the clients with it (rocketmq#1464, #6316). Here a claim to id 0 carries its epoch, and one that is
+the clients with it (faults D4 and D5). Here a claim to id 0 carries its epoch, and one that is
 older than the newest seen is refused. The claimant is told who stands against it.
 
 Among claims of a set that was never failed over (epoch 1, or none: a Java broker) the last one

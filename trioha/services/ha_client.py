@@ -5,7 +5,7 @@ continues; a master of the classic kind is followed without.
 
 A link that ends is tried again after `haReconnectInterval`. When the master turned us away, or our
 own disk did, the pause doubles up to half a minute: trying faster cures neither, and would flood
-both journals (R-3388).
+both journals (fault C1).
 """
 
 from __future__ import annotations

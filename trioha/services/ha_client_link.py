@@ -136,7 +136,7 @@ class HaClientLink:
             self.refused = True
             reason = str(error)
         except StoreError as error:
-            # No ack any more: the master's view has to lose us rather than wait for us (R-3484).
+            # No ack any more: the master's view has to lose us rather than wait for us (fault C8).
             self.store_failed = True
             reason = f"our own log takes no more: {error}"
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:

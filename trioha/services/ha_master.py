@@ -11,7 +11,7 @@ report us: at small batches that costs more than the puts. So what is appended w
 milliseconds goes out together, behind the answers to the clients.
 
 What strangers may cost: a peer that has not reported holds one of a few places, and the oldest of
-them makes room for the next, so probes that connect and stay pile up nothing (R-8875) and keep no
+them makes room for the next, so probes that connect and stay pile up nothing (fault C5) and keep no
 slave out.
 """
 

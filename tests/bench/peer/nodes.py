@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -21,14 +21,12 @@ from bench.peer.probe import Probe
 from bench.peer.results import Side
 from bench.peer.rows import Topology
 from bench.peer.scale import MIB
-from support.peers.java import java_command, java_environment, java_namesrv, write_properties
+from support.peers.java import java_broker, java_namesrv
 from support.processes.admin import create_topic
 from support.processes.rig import (
     REPO,
     Node,
-    Process,
     Processes,
-    free_ports,
     running_processes,
     trioha_broker,
     trioha_namesrv,
@@ -44,6 +42,8 @@ RUNBROKER_FLAGS = (
     *("-XX:InitiatingHeapOccupancyPercent=30", "-XX:SoftRefLRUPolicyMSPerMB=0"),
     *("-XX:-OmitStackTraceInFastThrow", "-XX:+AlwaysPreTouch", "-XX:-UseLargePages"),
 )
+production_broker = partial(java_broker, heap=[*BROKER_HEAP, *RUNBROKER_FLAGS], sizes={})
+"""A Java broker with the heap and the flags of a production start."""
 SETTINGS: Mapping[str, object] = {
     "flushDiskType": "ASYNC_FLUSH",
     "mappedFileSizeCommitLog": 256 * MIB,
@@ -159,7 +159,7 @@ def open_replica_set(
     settings = {**SETTINGS, **settings}
     with running_processes(root) as processes:
         make_namesrv = java_namesrv if side == "java" else trioha_namesrv
-        make_broker = java_broker if side == "java" else trioha_broker
+        make_broker = production_broker if side == "java" else trioha_broker
         namesrv = make_namesrv(processes)
         if side == "trioha":
             runtime.take(namesrv)
@@ -177,44 +177,3 @@ def open_replica_set(
 
         master, slave = broker(0, topology.role), broker(1, "SLAVE")
         yield ReplicaSet(side, topology, processes, namesrv, master, slave)
-
-
-def java_broker(
-    processes: Processes,
-    namesrv: str,
-    *,
-    name: str,
-    broker_id: int,
-    role: str,
-    settings: Mapping[str, object],
-) -> Node:
-    """A Java broker with the heap and the flags of a production start, not yet started."""
-    port = free_ports()
-    label = f"java-{name}-{broker_id}"
-    home = processes.root / label
-    store = home / "store"
-    config: dict[str, object] = {
-        "brokerClusterName": "DefaultCluster",
-        "brokerName": name,
-        "brokerId": broker_id,
-        "brokerRole": role,
-        "namesrvAddr": namesrv,
-        "brokerIP1": "127.0.0.1",
-        "brokerIP2": "127.0.0.1",
-        "listenPort": port,
-        "storePathRootDir": store,
-        "storePathCommitLog": store / "commitlog",
-        "rocketmqHome": home,
-        **settings,
-    }
-    file = write_properties(home / "broker.conf", config)
-    command = java_command(
-        "org.apache.rocketmq.broker.BrokerStartup",
-        home,
-        ["-c", str(file)],
-        heap=[*BROKER_HEAP, *RUNBROKER_FLAGS],
-    )
-    log = processes.root / "logs" / f"{label}.log"
-    process = processes.add(Process(label, command, log, java_environment(home), home))
-    ready = rf"The broker\[{re.escape(name)}, \S+\] boot success"
-    return Node(process, f"127.0.0.1:{port}", ready, store, f"127.0.0.1:{port + 1}")

@@ -7,8 +7,8 @@ stands against two of ours: replicated in memory, the same promise, and fsynced 
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -16,11 +16,10 @@ from bench.peer.nodes import QUEUES, RUNBROKER_FLAGS
 from bench.peer.probe import wait_for_accepted_send
 from bench.peer.scale import MIB
 from support.clusters.raft_group import ELECTED_S, START_S, RaftGroup, raft_group
-from support.peers.java import java_command, java_environment, java_namesrv, write_properties
+from support.peers.java import java_broker, java_namesrv
 from support.processes.admin import create_topic
 from support.processes.rig import (
     Node,
-    Process,
     Processes,
     running_processes,
     trioha_broker,
@@ -29,6 +28,7 @@ from support.processes.rig import (
 
 BROKER = "broker-a"
 TOPIC = "bench"
+# Three members have room for it.
 JAVA_HEAP = ("-Xms1g", "-Xmx1g", "-Xmn512m", "-XX:MaxDirectMemorySize=2g")
 SETTINGS: Mapping[str, object] = {
     "flushDiskType": "ASYNC_FLUSH",
@@ -105,10 +105,6 @@ def open_scene(
         namesrv.start(START_S)
         group = None
         if side.is_java:
-
-            def member(number: int, port: int, settings: Mapping[str, object]) -> Node:
-                return _java_member(processes, namesrv.address, number, port, settings)
-
             settings = {**settings, **JAVA_SETTINGS}
             group = raft_group(
                 processes,
@@ -116,7 +112,7 @@ def open_scene(
                 make="java",
                 name=BROKER,
                 settings=settings,
-                make_member=member,
+                java_broker=partial(java_broker, heap=[*JAVA_HEAP, *RUNBROKER_FLAGS], sizes={}),
             )
         elif side.is_group:
             group = raft_group(processes, namesrv.address, name=BROKER, settings=settings)
@@ -132,35 +128,3 @@ def open_scene(
         scene = Scene(side, processes, namesrv, nodes, group)
         wait_for_accepted_send(scene.leader.address, START_S)
         yield scene
-
-
-def _java_member(
-    processes: Processes, namesrv: str, number: int, port: int, settings: Mapping[str, object]
-) -> Node:
-    """A member with the flags of a production start and a heap that three of them have room for."""
-    label = f"java-n{number}"
-    home = processes.root / label
-    store = home / "store"
-    config: dict[str, object] = {
-        "brokerClusterName": "DefaultCluster",
-        "brokerName": BROKER,
-        "namesrvAddr": namesrv,
-        "brokerIP1": "127.0.0.1",
-        "brokerIP2": "127.0.0.1",
-        "listenPort": port,
-        "storePathRootDir": store,
-        "storePathCommitLog": store / "commitlog",
-        "rocketmqHome": home,
-        **settings,
-    }
-    file = write_properties(home / "broker.conf", config)
-    command = java_command(
-        "org.apache.rocketmq.broker.BrokerStartup",
-        home,
-        ["-c", str(file)],
-        heap=[*JAVA_HEAP, *RUNBROKER_FLAGS],
-    )
-    log = processes.root / "logs" / f"{label}.log"
-    process = processes.add(Process(label, command, log, java_environment(home), home))
-    ready = rf"The broker\[{re.escape(BROKER)}, \S+\] boot success"
-    return Node(process, f"127.0.0.1:{port}", ready, store)

@@ -8,7 +8,7 @@ lives through the seed that is known to show the fault, then through all from 0 
 objects, and prints the seed and the objection. Only the judge's verdict counts: a mutant that
 cannot be imported, or that breaks the simulation itself, has not been noticed.
 
-The numbers S1.. and A1.. are those of the faults that were found in DLedger and its users' reports.
+docs/known-faults.md explains the faults by number.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MUTANTS = (
         "leadership",
         "if held <= max(state.committed_offset, self.term_start_offset):",
         "if held <= state.committed_offset:",
-        "S1: Raft's Figure 8; what DLedger 0.3 ships",
+        "fault S1: Raft's Figure 8; what DLedger 0.3 ships",
         0,
     ),
     Mutant(
@@ -55,7 +55,7 @@ MUTANTS = (
         "leadership",
         "self._of_voters(state.held_offset, _HELD_OFFSET)",
         "self._of_voters(state.end_offset, _HELD_OFFSET)",
-        "S6: the leader's own copy is in the page cache only",
+        "fault S6: the leader's own copy is in the page cache only",
         1,
     ),
     Mutant(
@@ -63,7 +63,7 @@ MUTANTS = (
         "entry_handler",
         "return min(self._state.held_offset, self._state.matched_offset)",
         "return self._state.matched_offset",
-        "S6: what DLedger ships, 10 ms before the flush",
+        "fault S6: what DLedger ships, 10 ms before the flush",
         0,
     ),
     Mutant(
@@ -71,7 +71,7 @@ MUTANTS = (
         "member_state",
         "        self.held_offset = min(self.held_offset, phy_offset)\n",
         "",
-        "S3: after a cut it still votes with, and acknowledges, what it no longer has",
+        "fault S3: after a cut it still votes with, and acknowledges, what it no longer has",
         4,
     ),
     Mutant(
@@ -79,7 +79,7 @@ MUTANTS = (
         "node",
         "elif message.term < state.term:",
         "elif message.term < state.term and not isinstance(message, say.Push):",
-        "S4, A3: a delayed push of an older term is carried out",
+        "faults S4 and A3: a delayed push of an older term is carried out",
         1,
     ),
     Mutant(
@@ -95,7 +95,7 @@ MUTANTS = (
         "member_state",
         "return HardState(self.term, self.voted_for,",
         "return HardState(self.term, '',",
-        "S7: a vote is given that a crash forgets",
+        "fault S7: a vote is given that a crash forgets",
         116,
     ),
     Mutant(
@@ -103,7 +103,7 @@ MUTANTS = (
         "member_state",
         "        self.voted_for = self.member_id\n",
         "        self.voted_for = ''\n",
-        "S7: a candidate that restarts votes for another in the same term",
+        "fault S7: a candidate that restarts votes for another in the same term",
         40,
     ),
     Mutant(
@@ -111,7 +111,7 @@ MUTANTS = (
         "entry_handler",
         "state.commit(min(heartbeat.committed_offset, state.matched_offset))",
         "state.commit(min(heartbeat.committed_offset, state.end_offset))",
-        "S8, A6: the leader's commit trusted past the verified prefix",
+        "faults S8 and A6: the leader's commit trusted past the verified prefix",
         4,
     ),
     Mutant(
@@ -135,7 +135,7 @@ MUTANTS = (
         "leader_elector",
         "                        state.held_term,\n",
         "                        state.term,\n",
-        "A4, dledger#52: the last term taken from the current one; a lagging member wins",
+        "fault A4: the last term taken from the current one; a lagging member wins",
         22,
     ),
     Mutant(
@@ -177,7 +177,7 @@ MUTANTS = (
         "        leader_id = message.source if isinstance(message, _FROM_LEADER)",
         "        if self._leadership is not None:\n            return False\n"
         "        leader_id = message.source if isinstance(message, _FROM_LEADER)",
-        "B1, dledger#247: a member in a newer term never rejoins",
+        "fault B1: a member in a newer term never rejoins",
         62,
     ),
     Mutant(
@@ -185,7 +185,7 @@ MUTANTS = (
         "entry_dispatcher",
         "if since is not None and self._state.now_ms - since >= self._state.settings.retry_ms:",
         "if since is not None and since < 0:",
-        "P4, B2: nobody asks again",
+        "faults P4 and B2: nobody asks again",
         0,
     ),
     Mutant(
@@ -258,7 +258,7 @@ MUTANTS = (
         "leader_elector",
         "        if state.impaired:\n",
         "        if False:\n",
-        "S9: a wiped or damaged member helps to elect somebody who lacks what it has lost",
+        "fault S9: a wiped or damaged member helps to elect somebody who lacks what it has lost",
         205,
     ),
     Mutant(
@@ -266,7 +266,7 @@ MUTANTS = (
         "entry_dispatcher",
         "self.echoed_ms = max(self.echoed_ms, response.sent_ms)",
         "self.echoed_ms = self._state.now_ms",
-        "S11: a lease that counts from when the answer came",
+        "fault S11: a lease that counts from when the answer came",
         428,
     ),
     Mutant(
@@ -274,7 +274,7 @@ MUTANTS = (
         "settings",
         "return self.election_timeout_min_ms * (100 - self.lease_drift_percent) // 100",
         "return self.election_timeout_max_ms * 2",
-        "S11: an isolated leader serves stale reads, 6 to 9 s in DLedger",
+        "fault S11: an isolated leader serves stale reads, 6 to 9 s in DLedger",
         9,
     ),
     Mutant(
@@ -290,7 +290,7 @@ MUTANTS = (
         "leadership",
         "        elif self.has_lease:\n",
         "        elif True:\n",
-        "S11: DLedger's GET",
+        "fault S11: DLedger's GET",
         15,
     ),
     Mutant(
@@ -320,7 +320,7 @@ MUTANTS = (
         "answering",
         "Kind.PRESENT: _ways(Way.READ, Way.FORWARD, Way.PARK, Way.REJECT),",
         "Kind.PRESENT: _ways(Way.OWN, Way.FORWARD, Way.PARK, Way.REJECT),",
-        "S11: a leader that was cut off believes itself",
+        "fault S11: a leader that was cut off believes itself",
     ),
     Mutant(
         "installs-on-any-conflict",

@@ -118,7 +118,7 @@ def test_a_transfer_stops_the_writes_for_a_moment_only() -> None:
 
 
 def test_one_way_cut_of_any_link_costs_two_elections_at_most() -> None:
-    """B8: without pre-vote and check-quorum this churns."""
+    """Fault B8: without pre-vote and check-quorum this churns."""
     for source, target in itertools.permutations(("n0", "n1", "n2"), 2):
         group = _Group(_calm(7))
         before = group.elections
@@ -129,7 +129,7 @@ def test_one_way_cut_of_any_link_costs_two_elections_at_most() -> None:
 
 
 def test_an_isolated_member_comes_back_without_an_election() -> None:
-    """B1, and its opposite: terms that grew in isolation."""
+    """Fault B1, and its opposite: terms that grew in isolation."""
     group = _Group(_calm(3))
     lonely = next(one for one in group.simulation.members.values() if not one.is_leader)
     others = [one for one in group.simulation.members if one != lonely.member_id]
@@ -153,7 +153,7 @@ def test_an_isolated_leader_takes_no_bytes_for_longer_than_the_shortest_timeout(
 
 
 def test_a_preferred_member_gets_the_leadership_and_a_dead_one_does_not_stop_the_writes() -> None:
-    """B7, dledger#85 and #106."""
+    """Fault B7."""
     options = _calm(11)
     settings = RaftSettings(preferred_leader_ids=("n1",))
     group = _Group(attrs.evolve(options, settings=settings))
@@ -172,7 +172,7 @@ def test_a_preferred_member_gets_the_leadership_and_a_dead_one_does_not_stop_the
 
 
 def test_an_idle_group_fills_a_wiped_member_in_five_seconds() -> None:
-    """A5, dledger#61."""
+    """Fault A5."""
     group = _Group(_calm(4))
     leader = group.the_leader()
     for _ in range(500):

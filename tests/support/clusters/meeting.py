@@ -14,7 +14,14 @@ import attrs
 from support.clusters.pair import SMALL_FILES, Make
 from support.peers.java import java_broker, java_namesrv
 from support.processes.admin import put_topic, request
-from support.processes.rig import Node, Processes, ProcessFailed, trioha_broker, trioha_namesrv
+from support.processes.rig import (
+    Node,
+    Processes,
+    ProcessFailed,
+    start_all,
+    trioha_broker,
+    trioha_namesrv,
+)
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 from trioha.wire.route import TopicRouteData
@@ -46,13 +53,13 @@ class Meeting:
 def start_meeting(processes: Processes) -> Meeting:
     namesrvs = {"trioha": trioha_namesrv(processes), "java": java_namesrv(processes)}
     # Started together, waited for together: a JVM's start is most of the time.
-    _start_all(list(namesrvs.values()))
+    start_all(namesrvs.values())
     addresses = ";".join(node.address for node in namesrvs.values())
     masters = {
         "trioha": trioha_broker(processes, addresses, name=NAMES["trioha"], settings=SETTINGS),
         "java": java_broker(processes, addresses, name=NAMES["java"], settings=SETTINGS),
     }
-    _start_all(list(masters.values()))
+    start_all(masters.values())
     return Meeting(namesrvs, masters)  # type: ignore[arg-type]
 
 
@@ -72,10 +79,3 @@ def wait_for_brokers(namesrv: str, topic: str, names: set[str], within_s: float 
         if time.monotonic() > deadline:
             raise ProcessFailed(f"the route of {topic} at {namesrv} is {found}, not {names}")
         time.sleep(ASK_PERIOD_S)
-
-
-def _start_all(nodes: Sequence[Node]) -> None:
-    for node in nodes:
-        node.process.start()
-    for node in nodes:
-        node.wait_until_ready()

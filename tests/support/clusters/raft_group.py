@@ -1,18 +1,26 @@
-"""Groups of brokers in DLEDGER mode, of either make: each member a process on loopback."""
+"""Groups in DLEDGER mode of either make, seen from outside: whom the name server calls the leader.
+
+`raft_drills.hurt_group` is for groups of trioha's whose members are hurt and asked one by one.
+"""
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 import attrs
 
 from support.clusters.pair import SMALL_FILES, Make
 from support.peers.java import java_broker
 from support.processes.admin import put_topic, request, wait_for_route
-from support.processes.rig import Node, Processes, ProcessFailed, free_ports, trioha_broker
+from support.processes.rig import (
+    Node,
+    Processes,
+    ProcessFailed,
+    distinct_ports,
+    raft_member,
+    start_all,
+)
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 from trioha.wire.route import ClusterInfo
@@ -23,12 +31,6 @@ START_S = 60.0
 ELECTED_S = 60.0
 TOPIC_S = 30.0
 ASK_PERIOD_S = 0.02
-
-
-class MakeMember(Protocol):
-    """Makes a member's process with these settings, not yet started."""
-
-    def __call__(self, number: int, port: int, settings: Mapping[str, object]) -> Node: ...
 
 
 @attrs.define(eq=False)
@@ -42,10 +44,7 @@ class RaftGroup:
 
     def start(self, within_s: float = ELECTED_S) -> Node:
         """Start all members; returns the leader once the name server knows it."""
-        for node in self.nodes:
-            node.process.start()
-        for node in self.nodes:
-            node.wait_until_ready(START_S)
+        start_all(self.nodes, START_S)
         return self.wait_for_leader(within_s)
 
     def addresses(self) -> Mapping[int, str]:
@@ -101,7 +100,7 @@ def raft_group(
     name: str = "broker-a",
     members: int = MEMBERS,
     settings: Mapping[str, object] = SMALL_FILES,
-    make_member: MakeMember | None = None,
+    java_broker: Callable[..., Node] = java_broker,
 ) -> RaftGroup:
     """A group whose members are not yet started; each keeps its ports over a restart."""
     ports = distinct_ports(members)
@@ -109,28 +108,30 @@ def raft_group(
     raft_ports = distinct_ports(members, apart_from=ports) if make == "java" else ports
     peers = ";".join(f"n{number}-127.0.0.1:{port}" for number, port in enumerate(raft_ports))
 
-    def member(number: int, port: int, settings: Mapping[str, object]) -> Node:
-        if make == "java":
-            return java_broker(
-                processes, namesrv, name=name, broker_id=number, port=port, settings=settings
+    def member(number: int, port: int) -> Node:
+        id_ = f"n{number}"
+        if make == "trioha":
+            address = f"127.0.0.1:{port}"
+            return raft_member(
+                processes,
+                namesrv,
+                name=name,
+                member_id=id_,
+                peers=peers,
+                address=address,
+                settings=settings,
             )
-        return trioha_member(processes, namesrv, name, number, port, settings)
-
-    nodes = [
-        (make_member or member)(
-            number,
-            port,
-            {
-                **settings,
-                "enableDLegerCommitLog": True,
-                "dLegerGroup": name,
-                "dLegerPeers": peers,
-                "dLegerSelfId": f"n{number}",
-            },
+        raft = {"enableDLegerCommitLog": True, "dLegerGroup": name, "dLegerPeers": peers}
+        return java_broker(
+            processes,
+            namesrv,
+            name=name,
+            broker_id=number,
+            port=port,
+            settings={**settings, **raft, "dLegerSelfId": id_},
         )
-        for number, port in enumerate(ports)
-    ]
-    return RaftGroup(make, name, namesrv, nodes)
+
+    return RaftGroup(make, name, namesrv, [member(*each) for each in enumerate(ports)])
 
 
 def wait_for_topic(broker: str, topic: str, within_s: float = TOPIC_S) -> None:
@@ -144,33 +145,3 @@ def wait_for_topic(broker: str, topic: str, within_s: float = TOPIC_S) -> None:
             return
         assert time.monotonic() < deadline, f"{broker} does not know {topic} after {within_s} s"
         time.sleep(ASK_PERIOD_S)
-
-
-def trioha_member(
-    processes: Processes,
-    namesrv: str,
-    name: str,
-    number: int,
-    port: int,
-    settings: Mapping[str, object],
-) -> Node:
-    """A member whose id and role are the group's to say, not yet started."""
-    node = trioha_broker(
-        processes, namesrv, name=name, broker_id=number, port=port, settings=settings
-    )
-    command = list(node.process.command)
-    for option in ("--id", "--role", "--ha-listen"):
-        at = command.index(option)
-        del command[at : at + 2]
-    node.process.command = command
-    node.ready_pattern = rf"trioha broker {re.escape(name)} .*ready"
-    return node
-
-
-def distinct_ports(count: int, apart_from: Sequence[int] = ()) -> list[int]:
-    """Ports as `free_ports` gives them, none of them twice."""
-    found: list[int] = []
-    while len(found) < count:
-        if (port := free_ports()) not in (*found, *apart_from):
-            found.append(port)
-    return found

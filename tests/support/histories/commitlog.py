@@ -1,17 +1,22 @@
-"""Compare the commitlogs of a pair by an own reading of the format, without trioha's code."""
+"""Commitlogs by an own reading of the format, without trioha's code: their messages and ends."""
 
 from __future__ import annotations
 
 import struct
 import time
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
+
+from support.histories.messages import Place, Stored, name_of
 
 MESSAGE_MAGIC = 0xDAA320A7
 BLANK_MAGIC = 0xCBD43194
 COMPARE_PERIOD_S = 0.1
 _HEAD = struct.Struct(">II")
+_FIXED = struct.Struct(">IIIiiqqiq8sq8siqi")
 
 
 @attrs.frozen
@@ -28,24 +33,46 @@ def segments(commitlog: Path) -> list[Path]:
     return sorted(path for path in commitlog.iterdir() if path.name.isdigit())
 
 
-def end_of_log(commitlog: Path) -> LogEnd:
-    """Walk the records from the first segment to the first hole."""
-    offset = records = 0
+def _records(commitlog: Path) -> Iterator[tuple[int, int, bytes]]:
+    """Offset, size and bytes of each record up to the first hole. A blank has no bytes."""
     for segment in segments(commitlog):
         base = int(segment.name)
         data = segment.read_bytes()
         position = 0
-        while position + 8 <= len(data):
+        while position + _HEAD.size <= len(data):
             size, magic = _HEAD.unpack_from(data, position)
             if magic == BLANK_MAGIC:
-                position = len(data)
+                yield base + position, len(data) - position, b""
                 break
             if magic != MESSAGE_MAGIC or size == 0:
-                return LogEnd(base + position, records)
-            records += 1
+                return
+            yield base + position, size, data[position : position + size]
             position += size
-        offset = base + position
-    return LogEnd(offset, records)
+
+
+def end_of_log(commitlog: Path) -> LogEnd:
+    """Walk the records from the first segment to the first hole."""
+    records = 0
+    end = next((int(segment.name) for segment in segments(commitlog)), 0)
+    for offset, size, data in _records(commitlog):
+        records += bool(data)
+        end = offset + size
+    return LogEnd(end, records)
+
+
+def stored_messages(commitlog: Path, topic: str) -> Iterator[Stored]:
+    """The records of one topic, from the first segment to the first hole."""
+    for offset, _, data in _records(commitlog):
+        if not data:
+            continue
+        fields = _FIXED.unpack_from(data)
+        queue_id, queue_offset, phy_offset = fields[3], fields[5], fields[6]
+        topic_at = _FIXED.size + fields[14]
+        if data[topic_at + 1 : topic_at + 1 + data[topic_at]].decode() == topic:
+            assert phy_offset == offset, f"record at {offset}: {phy_offset}"
+            body = data[_FIXED.size : topic_at]
+            place = Place(queue_id, queue_offset, phy_offset)
+            yield Stored(name_of(body), len(body), zlib.crc32(body), place)
 
 
 def first_difference(left: Path, right: Path, end: int) -> int | None:

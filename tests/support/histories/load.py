@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
+from support.histories.messages import Place, Put, make_body
 from support.processes.admin import receive_frame
 from trioha.client.message import Message, MessageQueue
 from trioha.client.send_header import send_batch_command, send_command
@@ -35,17 +36,7 @@ STORED = frozenset(
     }
 )
 """Answers after which the message is in the master's log."""
-NAME_COLUMNS = 24
 _GROUP = "reliability"
-
-
-@attrs.frozen
-class Place:
-    """Where a log holds a message."""
-
-    queue_id: int
-    queue_offset: int
-    phy_offset: int
 
 
 @attrs.define(eq=False)
@@ -65,6 +56,19 @@ class Sent:
     def stored(self) -> bool:
         return self.code in STORED
 
+    @property
+    def put(self) -> Put:
+        """For the judge."""
+        answered = "acknowledged" if self.stored else "refused"
+        return Put(
+            name=self.name,
+            client=self.name.rpartition("-")[0],
+            outcome="unknown" if self.code is None else answered,
+            place=self.place,
+            body=(self.size, self.crc),
+            detail=str(self.code),
+        )
+
 
 @attrs.frozen(kw_only=True)
 class Mix:
@@ -77,17 +81,6 @@ class Mix:
     large_bytes_max: int = 60_000
     batch_chance: float = 0.08
     batch_max: int = 8
-
-
-def make_body(name: str, size: int) -> bytes:
-    """A body that tells its name and is different at every length."""
-    head = name.ljust(NAME_COLUMNS).encode()
-    filler = (name + "|").encode()
-    return head + (filler * (size // len(filler) + 1))[:size]
-
-
-def name_of(body: bytes) -> str:
-    return body[:NAME_COLUMNS].decode().rstrip()
 
 
 class Load:

@@ -14,7 +14,7 @@ import time
 import attrs
 import trio
 
-from support.histories.load import make_body
+from support.histories.messages import Place, Put, make_body
 from support.peers.clients import SendFailed, StockProducer
 from trioha.client import (
     Message,
@@ -47,6 +47,21 @@ class Attempt:
     @property
     def is_ok(self) -> bool:
         return self.status == "SEND_OK"
+
+    @property
+    def put(self) -> Put:
+        """For the judge. A client may have tried again by itself."""
+        client = self.name.rpartition("-")[0]
+        put = Put(
+            name=self.name, client=client, began_s=self.began_s, retries=True, detail=self.detail
+        )
+        if self.status == "refused":
+            return attrs.evolve(put, ended_s=self.ended_s, outcome="refused")
+        if not self.is_ok:
+            return put
+        queue_id = -1 if self.queue_id is None else self.queue_id
+        place = None if self.queue_offset is None else Place(queue_id, self.queue_offset, -1)
+        return attrs.evolve(put, ended_s=self.ended_s, outcome="acknowledged", place=place)
 
     @property
     def is_stored(self) -> bool:

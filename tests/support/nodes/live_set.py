@@ -2,55 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
-import msgpack
 import trio
 
 from support.memory.events import RecordedEvents
+from support.nodes.live_node import NAME, SMALL, LiveNode, live_namesrv, send_request
 from trioha.client.cluster import open_cluster
 from trioha.client.failover import new_order, run_failover
-from trioha.config import BrokerConfig, BrokerRole, NamesrvConfig
+from trioha.config import BrokerConfig, BrokerRole
 from trioha.failover.outcome import Outcome
 from trioha.services.broker import serve_broker
 from trioha.services.broker_listeners import BrokerAddresses
-from trioha.services.clock import Clock
-from trioha.services.namesrv import serve_namesrv
-from trioha.services.remoting_client import open_remoting_client, parse_address
-from trioha.wire.codes import RequestCode, ResponseCode
-from trioha.wire.remoting_command import ExtValue, RemotingCommand
-
-NAME = "broker-a"
+from trioha.services.remoting_client import parse_address
 
 
-def send_request(body: bytes = b"hello", topic: str = "T", unique_key: str = "") -> RemotingCommand:
-    fields: dict[str, ExtValue] = {"a": "pg", "b": topic, "c": "TBW102", "d": 1, "e": 0, "f": 0}
-    fields |= {"g": 1000, "h": 0, "i": f"UNIQ_KEY\x01{unique_key}" if unique_key else ""}
-    return RemotingCommand(RequestCode.SEND_MESSAGE_V2, fields, body)
-
-
-@attrs.define(eq=False)
-class Broker:
-    """One node; its ports stay the same from one life to the next."""
-
-    config: BrokerConfig
-    nursery: trio.Nursery
-    events: RecordedEvents = attrs.Factory(RecordedEvents)
-    _shutdown: trio.Event = attrs.Factory(trio.Event)
-    _ended: trio.Event = attrs.Factory(trio.Event)
-
-    @property
-    def address(self) -> str:
-        return f"{self.config.broker_ip1}:{self.config.listen_port}"
-
-    @property
-    def root(self) -> Path:
-        return Path(self.config.store_path_root_dir)
+class Broker(LiveNode):
+    """One member; its ports stay the same from one life to the next."""
 
     async def start(self) -> None:
         self.events = RecordedEvents()
@@ -61,37 +33,16 @@ class Broker:
             _, ha_port = parse_address(addresses.ha_listen)
             self.config = attrs.evolve(self.config, ha_listen_port=ha_port)
 
-    async def stop(self) -> None:
-        self._shutdown.set()
-        await self._ended.wait()
-
     async def _run(self, *, task_status: trio.TaskStatus[BrokerAddresses]) -> None:
-        self._shutdown, self._ended = trio.Event(), trio.Event()
+        self._shutdown, self.ended = trio.Event(), trio.Event()
         try:
             await serve_broker(self.config, self._shutdown, self.events, task_status=task_status)
         finally:
-            self._ended.set()
-
-    async def ask(self, request: RemotingCommand) -> RemotingCommand:
-        async with open_remoting_client(*parse_address(self.address), Clock()) as client:
-            return await client.request(request)
+            self.ended.set()
 
     async def send(self, body: bytes, unique_key: str = "") -> int:
         """The code of the answer."""
         return (await self.ask(send_request(body, unique_key=unique_key))).code
-
-    async def status(self) -> dict[str, Any]:
-        answer = await self.ask(RemotingCommand(RequestCode.TRIOHA_NODE_STATUS))
-        status: dict[str, Any] = msgpack.unpackb(answer.body_bytes())
-        return status
-
-    async def wait(self, done: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Until its status says so."""
-        while True:
-            status = await self.status()
-            if done(status):
-                return status
-            await trio.sleep(0.01)  # it is a real network
 
 
 @attrs.define(eq=False)
@@ -105,21 +56,13 @@ class LiveSet:
     async def add(self, role: BrokerRole = BrokerRole.SLAVE) -> Broker:
         home_id = len(self.brokers)
         config = BrokerConfig(
-            broker_name=NAME,
+            **SMALL,
             broker_id=home_id,
             broker_role=role,
             namesrv_addr=self.namesrv,
             store_path_root_dir=str(self.root / str(home_id)),
-            mapped_file_size_commit_log=1 << 20,
-            max_message_size=1 << 16,
-            max_hash_slot_num=100,
-            max_index_num=400,
-            bind_address="127.0.0.1",
-            broker_ip1="127.0.0.1",
             listen_port=0,
             ha_listen_port=0,
-            vip_channel=False,
-            admin_http_enable=False,
             ha_reconnect_interval=20,
             shutdown_grace=200,
         )
@@ -135,20 +78,9 @@ class LiveSet:
 
 @asynccontextmanager
 async def live_set(root: Path, **settings: Any) -> AsyncIterator[LiveSet]:
-    """A set without brokers yet; all of it ends with the block, within half a minute."""
-    shutdown = trio.Event()
-    config = NamesrvConfig(
-        bind_address="127.0.0.1",
-        listen_port=0,
-        admin_http_enable=False,
-        kv_config_path=str(root / "kv.json"),
-    )
-    with trio.fail_after(60):
-        async with trio.open_nursery() as nursery:
-            serve = partial(serve_namesrv, config, shutdown, RecordedEvents())
-            namesrv = await nursery.start(serve)
-            yield LiveSet(root, nursery, namesrv.listen, settings)
-            nursery.cancel_scope.cancel()
+    """A set without brokers yet; all of it ends with the block, within a minute."""
+    async with live_namesrv(root) as (nursery, namesrv):
+        yield LiveSet(root, nursery, namesrv, settings)
 
 
 def level(status: dict[str, Any]) -> bool:
@@ -159,6 +91,3 @@ def level(status: dict[str, Any]) -> bool:
 def follows(status: dict[str, Any]) -> bool:
     slave = status["slave"]
     return bool(slave and slave["state"] == "TRANSFER")
-
-
-SUCCESS, REFUSED = int(ResponseCode.SUCCESS), int(ResponseCode.SERVICE_NOT_AVAILABLE)

@@ -18,8 +18,8 @@ import trio
 
 from support.memory.events import RecordedEvents
 from support.memory.network import RaftListener, RaftNetwork
-from support.nodes.live_group import SUCCESS, member_config
-from support.nodes.live_set import send_request
+from support.nodes.live_group import member_config
+from support.nodes.live_node import SUCCESS, send_request
 from trioha.remoting.channel import Channel
 from trioha.services.broker_listeners import BrokerAddresses, BrokerListeners
 from trioha.services.clock import Clock

@@ -21,7 +21,7 @@ import trio
 
 from support.memory.events import RecordedEvents
 from support.memory.network import RaftListener, RaftNetwork
-from support.nodes.live_set import NAME, SUCCESS, send_request
+from support.nodes.live_node import NAME, SUCCESS, send_request
 from support.nodes.virtual_group import host_of, without_threads
 from support.suite.drawn_seed import drawn_seed
 from trioha.client.cluster import ClusterConfig, open_cluster

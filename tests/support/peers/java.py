@@ -181,6 +181,8 @@ def java_broker(
     store: Path | None = None,
     settings: Mapping[str, object] | None = None,
     release: str = "4",
+    heap: Sequence[str] = SMALL_HEAP,
+    sizes: Mapping[str, object] = SMALL_STORE,
 ) -> Node:
     """A Java broker on loopback, not yet started. It keeps its ports over a restart."""
     require_java(release)
@@ -200,12 +202,12 @@ def java_broker(
         "storePathRootDir": store,
         "storePathCommitLog": store / "commitlog",
         "rocketmqHome": home,
-        **SMALL_STORE,
+        **sizes,
         **(settings or {}),
     }
     file = write_properties(home / "broker.conf", config)
     main = "org.apache.rocketmq.broker.BrokerStartup"
-    command = java_command(main, home, ["-c", str(file)], release=release)
+    command = java_command(main, home, ["-c", str(file)], heap=heap, release=release)
     process = _java_process(processes, label, command, home)
     ready = rf"The broker\[{re.escape(name)}, \S+\] boot success"
     return Node(process, f"127.0.0.1:{port}", ready, store, f"127.0.0.1:{port + 1}")

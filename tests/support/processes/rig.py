@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -265,8 +265,13 @@ class Processes:
         for process in reversed(self.members):
             process.kill()
 
-    def report(self) -> str:
-        return "\n".join(process.tail() for process in self.members)
+
+def start_all(nodes: Collection[Node], within_s: float = READY_S) -> None:
+    """Start them side by side: a start is mostly waiting."""
+    for node in nodes:
+        node.process.start()
+    for node in nodes:
+        node.wait_until_ready(within_s)
 
 
 def trioha_command(*arguments: str) -> list[str]:
@@ -277,7 +282,6 @@ def trioha_namesrv(processes: Processes, port: int | None = None, name: str = "n
     """A trioha name server on loopback, not yet started."""
     address = f"127.0.0.1:{port or free_ports()}"
     home = processes.root / name
-    home.mkdir(parents=True, exist_ok=True)
     command = trioha_command("run", "namesrv", "--listen", address)
     command += ["--set", f"kvConfigPath={home / 'kvConfig.json'}"]
     process = _node_process(processes, name, command, home)
@@ -298,20 +302,12 @@ def trioha_broker(
     """A trioha broker on loopback, not yet started. It keeps its ports over a restart."""
     port = port or free_ports()
     address, ha_address = f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}"
-    label = f"{name}-{broker_id}"
-    home = processes.root / label
-    store = store or home / "store"
-    home.mkdir(parents=True, exist_ok=True)
-    command = trioha_command(
-        *("run", "broker", "--name", name, "--id", str(broker_id), "--role", role),
-        *("--listen", address, "--ha-listen", ha_address),
-        *("--namesrv", namesrv, "--store", str(store)),
+    options = ("--id", str(broker_id), "--role", role, "--ha-listen", ha_address)
+    words = rf"id={broker_id} role=(\S+)"
+    node = _broker(
+        processes, namesrv, f"{name}-{broker_id}", name, address, store, options, settings, words
     )
-    for key, value in (settings or {}).items():
-        command += ["--set", f"{key}={_java_text(value)}"]
-    process = _node_process(processes, label, command, home)
-    ready = rf"trioha broker {re.escape(name)} id={broker_id} role=(\S+) ready"
-    return Node(process, address, ready, store, ha_address)
+    return attrs.evolve(node, ha_address=ha_address)
 
 
 def raft_member(
@@ -326,23 +322,36 @@ def raft_member(
     settings: Mapping[str, object] | None = None,
 ) -> Node:
     """A broker of a Raft group, not yet started; `peers` as in dLegerPeers."""
+    member = {"enableDLegerCommitLog": True, "dLegerPeers": peers, "dLegerSelfId": member_id}
+    settings = {**member, **(settings or {})}
+    words = f"id={member_id} role=DLEDGER"
     label = f"{name}-{member_id}"
+    return _broker(processes, namesrv, label, name, address, store, (), settings, words)
+
+
+def _broker(
+    processes: Processes,
+    namesrv: str,
+    label: str,
+    name: str,
+    address: str,
+    store: Path | None,
+    options: Sequence[str],
+    settings: Mapping[str, object] | None,
+    ready_words: str,
+) -> Node:
     home = processes.root / label
     store = store or home / "store"
-    home.mkdir(parents=True, exist_ok=True)
-    command = trioha_command(
-        *("run", "broker", "--name", name, "--listen", address),
-        *("--namesrv", namesrv, "--store", str(store)),
-    )
-    member = {"enableDLegerCommitLog": True, "dLegerPeers": peers, "dLegerSelfId": member_id}
-    for key, value in {**member, **(settings or {})}.items():
+    command = trioha_command("run", "broker", "--name", name, *options, "--listen", address)
+    command += ["--namesrv", namesrv, "--store", str(store)]
+    for key, value in (settings or {}).items():
         command += ["--set", f"{key}={_java_text(value)}"]
     process = _node_process(processes, label, command, home)
-    ready = rf"trioha broker {re.escape(name)} id={member_id} role=DLEDGER ready"
-    return Node(process, address, ready, store)
+    return Node(process, address, rf"trioha broker {re.escape(name)} {ready_words} ready", store)
 
 
 def _node_process(processes: Processes, name: str, command: list[str], home: Path) -> Process:
+    home.mkdir(parents=True, exist_ok=True)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TRIOHA_")}
     environment |= {"HOME": str(home), "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(REPO)}
     return processes.add(
@@ -364,6 +373,15 @@ def free_ports() -> int:
     raise ProcessFailed("no free block of ports below the ephemeral range")
 
 
+def distinct_ports(count: int, apart_from: Collection[int] = ()) -> list[int]:
+    """Ports as `free_ports` gives them, none of them twice."""
+    found: list[int] = []
+    while len(found) < count:
+        if (port := free_ports()) not in (*found, *apart_from):
+            found.append(port)
+    return found
+
+
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -383,7 +401,17 @@ def _die_with_parent() -> list[str]:
 def running_processes(root: Path) -> Iterator[Processes]:
     """A registry whose members are killed when the block ends, however it ends."""
     processes = Processes(root)
+    _running.append(processes)
     try:
         yield processes
     finally:
+        _running.remove(processes)
         processes.close()
+
+
+_running: list[Processes] = []
+
+
+def what_all_said_last() -> str:
+    """The last lines of every process that runs or ran in a block that has not ended."""
+    return "\n".join(process.tail() for one in _running for process in one.members)

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
-from failover_drills.replica_set import BROKER, SETTINGS, ReplicaSet
 
+from support.clusters.replica_set import BROKER, SETTINGS, ReplicaSet
 from support.processes.admin import create_topic
 from support.processes.rig import REPO, Process, Processes, trioha_command
 from support.processes.status import run_trioha, wait_until

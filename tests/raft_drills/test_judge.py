@@ -6,9 +6,8 @@ import math
 
 import attrs
 import pytest
-from raft_drills.history import Commit, Look, Put, RaftHistory, Read, TopicChange
-from support.histories.history import Stored
-from support.histories.load import Place
+from support.histories.judge import Commit, History, Look, Read, TopicChange
+from support.histories.messages import Place, Put, Stored
 
 SIZE = 100
 
@@ -28,14 +27,14 @@ PUTS = {
 }
 
 
-def history(*, reads: list[Read] | None = None, **changed: Put | None) -> RaftHistory:
+def history(*, reads: list[Read] | None = None, **changed: Put | None) -> History:
     """A good one, with some puts changed or taken out."""
     told = {one.name: one.place for one in LOG}
     puts = {
         name: attrs.evolve(put, place=told[name]) if put.outcome == "acknowledged" else put
         for name, put in PUTS.items()
     } | changed
-    return RaftHistory([put for put in puts.values() if put is not None], reads or [])
+    return History([put for put in puts.values() if put is not None], reads or [])
 
 
 def read(name: str, queue_offset: int, queue_id: int = 0, client: str = "reader") -> Read:
@@ -171,7 +170,7 @@ COMMITS = [commit(1, 0.0, 0.5), commit(2, 1.0, 1.5), commit(3, 2.0)]
     ids=["not yet", "under way", "unknown became known", "unknown was lost", "never committed"],
 )
 def test_progress_that_is_true_is_good(looks: list[Look]) -> None:
-    RaftHistory(commits=list(COMMITS), looks=looks).check([])
+    History(commits=list(COMMITS), looks=looks).check([])
 
 
 @pytest.mark.parametrize(
@@ -187,7 +186,7 @@ def test_progress_that_is_true_is_good(looks: list[Look]) -> None:
 )
 def test_progress_that_goes_back_is_found(looks: list[Look], finding: str) -> None:
     with pytest.raises(AssertionError, match=finding):
-        RaftHistory(commits=list(COMMITS), looks=looks).check([])
+        History(commits=list(COMMITS), looks=looks).check([])
 
 
 MADE = TopicChange(topic="t", made=True, acknowledged=True)
@@ -210,7 +209,7 @@ def test_topics_that_are_as_they_were_told_are_good(
     changes: list[TopicChange], there: bool
 ) -> None:
     topics = {"n0": {"t"} if there else set()}
-    RaftHistory(topic_changes=changes, topics=topics).check([])
+    History(topic_changes=changes, topics=topics).check([])
 
 
 @pytest.mark.parametrize(
@@ -226,4 +225,4 @@ def test_a_topic_that_one_member_has_otherwise_is_found(
 ) -> None:
     topics = {"n0": {"t"}, "n1": set[str]()}
     with pytest.raises(AssertionError, match=finding):
-        RaftHistory(topic_changes=changes, topics=topics).check([])
+        History(topic_changes=changes, topics=topics).check([])

@@ -14,16 +14,17 @@ from typing import Any
 
 import attrs
 import msgpack
-from support.histories.commitlog import end_of_log, first_difference
-from support.histories.history import Stored, stored_messages
+from support.histories.commitlog import end_of_log, first_difference, stored_messages
+from support.histories.messages import Stored
 from support.processes.admin import request
 from support.processes.faults import TINY_FILES, Failpoint, lose_power, set_failpoints
 from support.processes.namespaces import Net, listen_at
 from support.processes.rig import (
     Node,
     Processes,
-    free_ports,
+    distinct_ports,
     raft_member,
+    start_all,
     trioha_namesrv,
 )
 from support.processes.status import node_status, wait_until
@@ -109,7 +110,7 @@ class Member:
 
 
 @attrs.define(eq=False)
-class RaftGroup:
+class HurtGroup:
     """Members under one name server, on loopback or on hosts of their own."""
 
     processes: Processes
@@ -133,7 +134,7 @@ class RaftGroup:
         assert self.namesrv_node is not None
         return self.namesrv_node.address
 
-    def start(self) -> RaftGroup:
+    def start(self) -> HurtGroup:
         """Name server and members, all at once; the group serves when it returns."""
         self.namesrv_node = trioha_namesrv(self.processes)
         if self.net is not None:
@@ -149,19 +150,12 @@ class RaftGroup:
 
     def start_all(self, members: Sequence[Member]) -> None:
         """Those that do not run, side by side."""
-        started = [member for member in members if not member.running]
-        for member in started:
-            member.node.process.start()
-        for member in started:
-            member.node.wait_until_ready()
+        start_all([member.node for member in members if not member.running])
 
     def _addresses(self) -> list[str]:
         if self.net is not None:
             return [f"{host.address}:{HOST_PORT}" for host in self.net.hosts[: self.size]]
-        ports: set[int] = set()
-        while len(ports) < self.size:
-            ports.add(free_ports())
-        return [f"127.0.0.1:{port}" for port in sorted(ports)]
+        return [f"127.0.0.1:{port}" for port in distinct_ports(self.size)]
 
     def _member(self, index: int, address: str, peers: str) -> Member:
         store = None if self.stores is None else self.stores[index] / "store"

@@ -1,8 +1,11 @@
-"""What clients of a Raft group were told, judged against the log that the group ended with.
+"""What clients were told, judged against the log that their set or group ended with.
+
+The judge of all drills: `judge_log` is for a log and the sends alone, `History.findings` for what
+readers, committers and makers of topics saw besides.
 
 A history holds what was asked and what was answered, with the time of both. Nothing is assumed of
 an answer that never came: such a put may be stored or not, at any moment after it was asked for.
-`findings` demands:
+`History.findings` demands:
 
 - what was acknowledged is in the log, at the told queue offset and place, and once;
 - what was refused is not there; what is unknown is there once or not at all; nothing is made up;
@@ -26,30 +29,31 @@ import heapq
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import attrs
-from support.histories.history import Stored
-from support.histories.load import Place
+
+from support.histories.messages import Place, Put, Stored
 
 FINDINGS_SHOWN = 12
 
 
-@attrs.frozen(kw_only=True)
-class Put:
-    """One message, and what its sender was told."""
+LOG_KINDS = (
+    "acknowledged and lost",
+    "told another place",
+    "stored twice",
+    "another body",
+    "refused and stored",
+    "queue not dense",
+)
+"""What `judge_log` may find."""
 
-    name: str
-    client: str
-    began_s: float
-    ended_s: float = math.inf
-    """Infinite while no answer has come: whatever became of it may have happened later."""
-    outcome: str = "unknown"
-    """"acknowledged", "refused" or "unknown"."""
-    place: Place | None = None
-    """As told; a physical offset of -1 was not told."""
-    retries: bool = False
-    """Its client may have sent it several times."""
-    detail: str = ""
+
+class Finding(NamedTuple):
+    """A promise that was not kept."""
+
+    kind: str
+    words: str
 
 
 @attrs.frozen(kw_only=True)
@@ -96,8 +100,8 @@ class TopicChange:
 
 
 @attrs.define(eq=False)
-class RaftHistory:
-    """All that was asked of one group, in any order."""
+class History:
+    """All that was asked of one set or group, in any order."""
 
     puts: list[Put] = attrs.Factory(list)
     reads: list[Read] = attrs.Factory(list)
@@ -114,8 +118,8 @@ class RaftHistory:
     def findings(self, log: Sequence[Stored]) -> list[str]:
         """What is wrong; empty when every promise was kept."""
         return [
-            *_judge_puts(self.puts, log),
-            *_judge_queues(log),
+            *judge_strangers(self.puts, log),
+            *(finding.words for finding in judge_log(self.puts, log)),
             *_judge_time(self.puts, log),
             *_judge_reads(self.reads, log),
             *_judge_strict_readers(self.reads, self.strict_readers),
@@ -125,37 +129,53 @@ class RaftHistory:
 
     def check(self, log: Sequence[Stored]) -> None:
         """Errors: AssertionError with the first findings."""
-        findings = self.findings(log)
-        shown = "\n  ".join(findings[:FINDINGS_SHOWN])
-        assert not findings, f"{len(findings)} finding(s)\n  {shown}"
+        demand_none(self.findings(log))
 
 
-def _places(log: Iterable[Stored]) -> Mapping[str, list[Place]]:
-    places: dict[str, list[Place]] = defaultdict(list)
-    for stored in log:
-        places[stored.name].append(stored.place)
-    return places
+def demand_none(findings: Sequence[str]) -> None:
+    """Errors: AssertionError with the first findings."""
+    shown = "\n  ".join(findings[:FINDINGS_SHOWN])
+    assert not findings, f"{len(findings)} finding(s)\n  {shown}"
 
 
-def _judge_puts(puts: Sequence[Put], log: Sequence[Stored]) -> Iterable[str]:
-    places = _places(log)
-    names = {put.name for put in puts}
-    assert len(names) == len(puts), "a history holds a name twice"
-    for name, found in places.items():
-        if name not in names:
-            yield f"{name} was never sent and is at {found}"
+def judge_log(puts: Sequence[Put], log: Sequence[Stored]) -> Iterable[Finding]:
+    """What the log holds of these puts, and its queues. Others may have sent to it, too."""
+    held = stored_by_name(log)
+    assert len({put.name for put in puts}) == len(puts), "a history holds a name twice"
     for put in puts:
-        found = places.get(put.name, [])
+        found = held.get(put.name, [])
+        places = [stored.place for stored in found]
         if len(found) > 1 and not put.retries:
-            yield f"{put.name} is stored {len(found)} times: {found}"
+            yield Finding("stored twice", f"{put.name} is stored {len(found)} times: {places}")
+        if put.body is not None and any((one.size, one.crc) != put.body for one in found):
+            yield Finding("another body", f"{put.name} has another body")
         if put.outcome == "refused" and found:
-            yield f"{put.name} was refused ({put.detail}) and is at {found[0]}"
+            words = f"{put.name} was refused ({put.detail}) and is at {places[0]}"
+            yield Finding("refused and stored", words)
         if put.outcome != "acknowledged":
             continue
         if not found:
-            yield f"{put.name} was acknowledged to {put.client} for {put.place} and is lost"
-        elif put.place is not None and not any(_agree(put.place, place) for place in found):
-            yield f"{put.name} was told {put.place} and is at {found}"
+            words = f"{put.name} was acknowledged to {put.client} for {put.place} and is lost"
+            yield Finding("acknowledged and lost", words)
+        elif put.place is not None and not any(_agree(put.place, place) for place in places):
+            words = f"{put.name} was told {put.place} and is at {places}"
+            yield Finding("told another place", words)
+    yield from _judge_queues(log)
+
+
+def stored_by_name(log: Iterable[Stored]) -> Mapping[str, list[Stored]]:
+    held: dict[str, list[Stored]] = defaultdict(list)
+    for stored in log:
+        held[stored.name].append(stored)
+    return held
+
+
+def judge_strangers(puts: Iterable[Put], log: Iterable[Stored]) -> Iterable[str]:
+    """Messages that nobody has sent."""
+    names = {put.name for put in puts}
+    for stored in log:
+        if stored.name not in names:
+            yield f"{stored.name} was never sent and is at {stored.place}"
 
 
 def _agree(told: Place, found: Place) -> bool:
@@ -166,25 +186,27 @@ def _agree(told: Place, found: Place) -> bool:
     )
 
 
-def _judge_queues(log: Sequence[Stored]) -> Iterable[str]:
+def _judge_queues(log: Iterable[Stored]) -> Iterable[Finding]:
     queues: dict[int, list[int]] = defaultdict(list)
     for stored in log:
         queues[stored.place.queue_id].append(stored.place.queue_offset)
     for queue_id, offsets in queues.items():
         for index, offset in enumerate(offsets):
             if index != offset:
-                yield f"queue {queue_id} is not dense: record {index} has offset {offset}"
+                words = f"queue {queue_id} is not dense: record {index} has offset {offset}"
+                yield Finding("queue not dense", words)
                 break
 
 
 def _judge_time(puts: Sequence[Put], log: Sequence[Stored]) -> Iterable[str]:
     """An answer is a moment: whoever begins after it is stored behind it."""
-    places = _places(log)
+    held = stored_by_name(log)
     by_queue: dict[int, list[tuple[Put, int]]] = defaultdict(list)
     for put in puts:
-        found = places.get(put.name, [])
+        found = held.get(put.name, [])
         if len(found) == 1 and not put.retries:
-            by_queue[found[0].queue_id].append((put, found[0].queue_offset))
+            place = found[0].place
+            by_queue[place.queue_id].append((put, place.queue_offset))
     for queue_id, stored in by_queue.items():
         ended = [
             (put.ended_s, offset, put.name)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
-from failover_drills.traps import make_strikable
+
 from support.processes.namespaces import Net, listen_at
 from support.processes.rig import Node, Processes, trioha_broker, trioha_namesrv
 from support.processes.status import Outcome, node_status, run_trioha, wait_until
@@ -54,8 +54,8 @@ class ReplicaSet:
     role: str = "SYNC_MASTER"
     net: Net | None = None
     """Where the nodes live; None: all on loopback. Hosts that no member needs are name servers'."""
-    strikable: bool = False
-    """Members can be killed or stopped between two steps (`traps`)."""
+    prepare: Callable[[Node], None] = lambda node: None
+    """What becomes of a member before its first start."""
     namesrvs: list[Node] = attrs.Factory(list)
     nodes: list[Node] = attrs.Factory(list)
     """By their configured ids."""
@@ -83,8 +83,7 @@ class ReplicaSet:
             )
             # What it comes up as follows its history.
             node.ready_pattern = rf"trioha broker {BROKER} id=\d+ role=(\S+) ready"
-            if self.strikable:
-                make_strikable(node)
+            self.prepare(node)
             if self.net is not None:
                 self.net.hosts[home_id].place(node)
             self.nodes.append(node.start())

@@ -94,13 +94,13 @@ class Supervisor:
 
         Errors: NodeFailed when it ends first.
         """
+        command = [sys.executable, "-m", "trioha", "run", *arguments, "--ready-json"]
+        if not detached:
+            command.append("--until-stdin-ends")
         stderr = subprocess.PIPE if log is None else log.open("ab")
         try:
             process = await trio.lowlevel.open_process(
-                [
-                    *(sys.executable, "-m", "trioha", "run", *arguments, "--ready-json"),
-                    *(() if detached else ("--until-stdin-ends",)),
-                ],
+                command,
                 stdin=subprocess.DEVNULL if detached else subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

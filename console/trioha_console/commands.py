@@ -36,8 +36,11 @@ COMMANDS: Sequence[Command] = (
     Command("goto", ("node",), "BROKER[ ID]|ADDRESS", "Open a node.", "goto"),
     Command("group", (), "NAME", "Open a consumer group.", "group"),
     Command(
-        *("failover", ("switch", "transfer"), "BROKER [ID]"),
-        *("Fail over; a group hands over.", "failover"),
+        "failover",
+        ("switch", "transfer"),
+        "BROKER [ID]",
+        "Fail over; a group hands over.",
+        "failover",
     ),
     Command("filter", (), "[WORDS]", "Show rows with these words; !word without.", "filter"),
     Command("sort", (), "COLUMN [down]", "Sort the table.", "sort"),

@@ -35,7 +35,7 @@ def response(slot: int, code: int = 0, form: SerializeType = SerializeType.JSON)
 @pytest.mark.parametrize("form", list(SerializeType))
 def test_each_send_is_a_whole_request_with_its_own_id_and_time(form: SerializeType) -> None:
     queue = MessageQueue("T", "a", 3)
-    frame = SendFrame(7, "G", queue, b"body", id_prefix=PREFIX, serialize_type=form)
+    frame = SendFrame(7, queue, b"body", group="G", id_prefix=PREFIX, serialize_type=form)
     for serial in (0, 1, 0x7FFFFFFF):
         command = sent(frame, serial)
         assert (command.code, command.opaque) == (RequestCode.SEND_MESSAGE_V2, OPAQUE_BASE + 7)
@@ -46,7 +46,7 @@ def test_each_send_is_a_whole_request_with_its_own_id_and_time(form: SerializeTy
 
 
 def test_each_message_of_a_batch_has_its_own_id() -> None:
-    frame = SendFrame(0, "G", MessageQueue("T", "a", 0), b"body", id_prefix=PREFIX, batch=3)
+    frame = SendFrame(0, MessageQueue("T", "a", 0), b"body", group="G", id_prefix=PREFIX, batch=3)
     elements = split_batch(sent(frame, 10).body_bytes())
     ids = [decode_properties(bytes(element.properties))["UNIQ_KEY"] for element in elements]
     assert ids == [f"{PREFIX}{serial:08X}" for serial in (10, 11, 12)]
@@ -54,7 +54,7 @@ def test_each_message_of_a_batch_has_its_own_id() -> None:
 
 def test_a_body_that_looks_like_a_place_to_fill_is_left_alone() -> None:
     body = b"1111111111111" + f"{PREFIX}{0:08X}".encode()
-    frame = SendFrame(0, "G", MessageQueue("T", "a", 0), body, id_prefix=PREFIX)
+    frame = SendFrame(0, MessageQueue("T", "a", 0), body, group="G", id_prefix=PREFIX)
     assert sent(frame, 5).body_bytes() == body
 
 

@@ -77,7 +77,10 @@ class EndToEndLoad:
         body = b"\x00" * max(options.size, _STAMP.size)
         self._frames = [
             SendFrame(
-                *(slot, options.group, queues[slot % len(queues)], body),
+                slot,
+                queues[slot % len(queues)],
+                body,
+                group=options.group,
                 id_prefix=options.id_prefix,
             )
             for slot in range(_SLOTS)

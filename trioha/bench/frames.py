@@ -39,10 +39,10 @@ class SendFrame:
     def __init__(
         self,
         slot: int,
-        group: str,
         queue: MessageQueue,
         body: bytes,
         *,
+        group: str,
         id_prefix: str,
         batch: int = 1,
         serialize_type: SerializeType = SerializeType.JSON,

@@ -122,7 +122,10 @@ class ProduceLoad:
                 at = queues[address]
                 self._frames.append(
                     SendFrame(
-                        *(slot, options.group, at[(slot + number) % len(at)], body),
+                        slot,
+                        at[(slot + number) % len(at)],
+                        body,
+                        group=options.group,
                         id_prefix=options.id_prefix,
                         batch=options.batch,
                         serialize_type=options.serialize_type,

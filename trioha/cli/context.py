@@ -113,8 +113,11 @@ def rule_rows(rules: Iterable[Rule]) -> list[tuple[str, str, str, str, str]]:
     """Name, both thresholds, patience and meaning of each, in words."""
     return [
         (
-            *(rule.name, _threshold(rule, rule.warn), _threshold(rule, rule.crit)),
-            *(f"{rule.for_s:g} s", rule.doc),
+            rule.name,
+            _threshold(rule, rule.warn),
+            _threshold(rule, rule.crit),
+            f"{rule.for_s:g} s",
+            rule.doc,
         )
         for rule in rules
     ]

@@ -23,7 +23,14 @@ from trioha.cli.ha_raft import (
 from trioha.cli.ha_recover import recover_command
 from trioha.cli.ha_resync import resync_command
 from trioha.cli.ha_terms import disagreements, terms_in_words
-from trioha.cli.output import age_in_words, output_option, print_json, size_in_words, table
+from trioha.cli.output import (
+    age_in_words,
+    output_option,
+    print_json,
+    size_in_words,
+    table,
+    table_of,
+)
 from trioha.client import Admin, ClusterConfig, open_admin
 from trioha.errors import CommandError, RemoteProtocolError, TriohaError
 from trioha.watch.raft import member_number, members_told
@@ -243,16 +250,20 @@ def status_in_words(brokers: Sequence[Status]) -> str:
 
 
 def _broker_table(brokers: Sequence[Status]) -> str:
-    return table(
-        ("BROKER", "ID", "ROLE", "VERSION", "ADDRESS", "LOG BEGINS", "LOG ENDS", "FLUSHED"),
+    return table_of(
         [
-            (
-                *(broker["name"], broker["id"], broker["role"], _version(broker)),
-                *(broker["address"], broker["min_phy_offset"]),
-                *(broker["max_phy_offset"], broker["flushed_offset"]),
-            )
+            {
+                "BROKER": broker["name"],
+                "ID": broker["id"],
+                "ROLE": broker["role"],
+                "VERSION": _version(broker),
+                "ADDRESS": broker["address"],
+                "LOG BEGINS": broker["min_phy_offset"],
+                "LOG ENDS": broker["max_phy_offset"],
+                "FLUSHED": broker["flushed_offset"],
+            }
             for broker in brokers
-        ],
+        ]
     )
 
 
@@ -262,25 +273,21 @@ def _version(broker: Status) -> str | None:
 
 
 def _link_table(links: Sequence[tuple[Status, Status]]) -> str:
-    return table(
-        (
-            *("LINK TO SLAVE", "ACKED", "GAP", "SECONDS", "IN SYNC", "HEARD", "EVERY", "LIMIT"),
-            *("RATE", "UP FOR", "RECONNECTS"),
-        ),
+    return table_of(
         [
-            (
-                f"{broker['name']} → {link.get('peer')}",
-                _offset_in_words(link.get("slave_ack_offset")),
-                size_in_words(link.get("gap_bytes")),
-                age_in_words(link.get("gap_s")),
-                link.get("in_sync"),
-                *_heard(link, "last_ack_age_s"),
-                f"{size_in_words(link.get('transferred_bytes_per_s'))}/s",
-                age_in_words(link.get("connected_s")),
-                link.get("reconnects"),
-            )
+            {
+                "LINK TO SLAVE": f"{broker['name']} → {link.get('peer')}",
+                "ACKED": _offset_in_words(link.get("slave_ack_offset")),
+                "GAP": size_in_words(link.get("gap_bytes")),
+                "SECONDS": age_in_words(link.get("gap_s")),
+                "IN SYNC": link.get("in_sync"),
+                **_heard(link, "last_ack_age_s"),
+                "RATE": f"{size_in_words(link.get('transferred_bytes_per_s'))}/s",
+                "UP FOR": age_in_words(link.get("connected_s")),
+                "RECONNECTS": link.get("reconnects"),
+            }
             for broker, link in links
-        ],
+        ]
     )
 
 
@@ -289,24 +296,24 @@ def _slave_table(slaves: Sequence[Status]) -> str:
     for broker in slaves:
         slave = broker["slave"] or {}
         rows.append(
-            (
-                f"{broker['name']} {broker['id']}",
-                slave.get("master"),
-                slave.get("state"),
-                size_in_words(_gap_bytes(broker)),
-                *_heard(slave, "last_read_age_s"),
-                slave.get("reconnects"),
-            )
+            {
+                "SLAVE": f"{broker['name']} {broker['id']}",
+                "FOLLOWS": slave.get("master"),
+                "STATE": slave.get("state"),
+                "GAP": size_in_words(_gap_bytes(broker)),
+                **_heard(slave, "last_read_age_s"),
+                "RECONNECTS": slave.get("reconnects"),
+            }
         )
-    return table(
-        ("SLAVE", "FOLLOWS", "STATE", "GAP", "HEARD", "EVERY", "LIMIT", "RECONNECTS"), rows
-    )
+    return table_of(rows)
 
 
-def _heard(link: Mapping[str, Any], age: str) -> tuple[str, str, str]:
-    keys = (age, "heartbeat_interval_s", "housekeeping_s")
-    first, second, third = (age_in_words(link.get(key)) for key in keys)
-    return first, second, third
+def _heard(link: Mapping[str, Any], age: str) -> dict[str, str]:
+    return {
+        "HEARD": age_in_words(link.get(age)),
+        "EVERY": age_in_words(link.get("heartbeat_interval_s")),
+        "LIMIT": age_in_words(link.get("housekeeping_s")),
+    }
 
 
 def _offset_in_words(offset: int | None) -> object:

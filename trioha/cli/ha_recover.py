@@ -82,7 +82,7 @@ async def _recover(
             open_producer(namesrv, group=group, cluster_config=config) as producer,
         ):
             await recover(
-                *(cut, admin, producer, tally), dry_run=dry_run, on_progress=progress.advance
+                cut, admin, producer, tally, dry_run=dry_run, on_progress=progress.advance
             )
     finally:
         progress.end()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from trioha.cli.output import size_in_words, table
+from trioha.cli.output import size_in_words, table_of
 from trioha.log_lines import rfc3339
 
 Status = Mapping[str, Any]
@@ -21,34 +21,41 @@ def terms_in_words(brokers: Sequence[Status]) -> list[str]:
     if not ours:
         return []
     parts = [
-        table(
-            ("BROKER", "NODE", "STANDING", "EPOCH", "OF ITS LOG", "BELIEVES IN", "CUTS"),
+        table_of(
             [
-                (
-                    *(broker["name"], broker.get("home_id"), broker["standing"]),
-                    *(broker.get("epoch"), broker.get("log_epoch"), believed_master(broker)),
-                    len(broker.get("cuts") or []) or None,
-                )
+                {
+                    "BROKER": broker["name"],
+                    "NODE": broker.get("home_id"),
+                    "STANDING": broker["standing"],
+                    "EPOCH": broker.get("epoch"),
+                    "OF ITS LOG": broker.get("log_epoch"),
+                    "BELIEVES IN": believed_master(broker),
+                    "CUTS": len(broker.get("cuts") or []) or None,
+                }
                 for broker in ours
-            ],
+            ]
         )
     ]
     rows = [row for _, members in groupby(ours, lambda one: one["name"]) for row in _terms(members)]
     if rows:
-        parts.append(table(("BROKER", "EPOCH", "BEGAN", "MASTER", "AT OFFSET", "PUTS WAIT"), rows))
+        parts.append(table_of(rows))
     return parts
 
 
-def _terms(members: Iterator[Status]) -> Iterator[tuple[object, ...]]:
+def _terms(members: Iterator[Status]) -> Iterator[Mapping[str, object]]:
     """The newest terms of a set that was failed over."""
     knowing = max(members, key=lambda one: _number_of_newest(one))
     terms = knowing.get("epochs") or []
     if len(terms) > 1:
         for term in terms[-_TERMS_SHOWN:]:
-            yield (
-                *(knowing["name"], term["epoch"], rfc3339(term["began_wall_ms"])),
-                *(term["home_id"], term["start_offset"], "for a slave" if term["sync"] else "no"),
-            )
+            yield {
+                "BROKER": knowing["name"],
+                "EPOCH": term["epoch"],
+                "BEGAN": rfc3339(term["began_wall_ms"]),
+                "MASTER": term["home_id"],
+                "AT OFFSET": term["start_offset"],
+                "PUTS WAIT": "for a slave" if term["sync"] else "no",
+            }
 
 
 def believed_master(broker: Status) -> str:

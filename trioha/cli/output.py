@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -49,6 +49,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def table_of(rows: Sequence[Mapping[str, object]]) -> str:
+    """A table of at least one row, each by its columns' heads."""
+    return table(list(rows[0]), [list(row.values()) for row in rows])
 
 
 def _is_number(value: object) -> bool:

@@ -35,11 +35,12 @@ def command() -> None:
     """
 
 
-for one in (
-    *(transfer_command, add_command, promote_command, remove_command),
-    *(convert_command, repair_command),
-):
-    command.add_command(one)
+command.add_command(transfer_command)
+command.add_command(add_command)
+command.add_command(promote_command)
+command.add_command(remove_command)
+command.add_command(convert_command)
+command.add_command(repair_command)
 
 
 @command.command("status")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trioha.cli.output import age_in_words, size_in_words, table
+from trioha.cli.output import age_in_words, size_in_words, table_of
 from trioha.watch.condition import condition_of, condition_of_set
 from trioha.watch.level import Level
 from trioha.watch.raft_condition import leader_of
@@ -29,45 +29,39 @@ def group_table(groups: Sequence[ReplicaSet]) -> str:
     for one in groups:
         leader = leader_of(one.raft_states)
         rows.append(
-            (
-                *(one.name, leader and leader.member_id, leader and leader.term),
-                leader.is_serving if leader is not None else False,
-                leader and leader.committed_offset,
-                f"{leader.voters_present} of {len(leader.voters)}" if leader else None,
-                ", ".join(leader.learners) if leader and leader.learners else None,
-            )
+            {
+                "GROUP": one.name,
+                "LEADER": leader and leader.member_id,
+                "TERM": leader and leader.term,
+                "SERVES": leader.is_serving if leader is not None else False,
+                "COMMITTED": leader and leader.committed_offset,
+                "VOTERS HEARD": leader and f"{leader.voters_present} of {len(leader.voters)}",
+                "LEARNERS": ", ".join(leader.learners) if leader and leader.learners else None,
+            }
         )
-    head = ("GROUP", "LEADER", "TERM", "SERVES", "COMMITTED", "VOTERS HEARD", "LEARNERS")
-    return table(head, rows)
+    return table_of(rows)
 
 
 def member_table(groups: Sequence[ReplicaSet]) -> str:
-    return table(
-        (
-            *("GROUP", "MEMBER", "ROLE", "STATE", "ADDRESS", "TERM", "LOG BEGINS"),
-            *("COMMITTED", "HELD", "LOG ENDS", "GAP", "HEARD"),
-        ),
-        [_member_row(one, replica) for one in groups for replica in one.replicas],
-    )
+    return table_of([_member_row(one, replica) for one in groups for replica in one.replicas])
 
 
-def _member_row(one: ReplicaSet, replica: Replica) -> tuple[object, ...]:
+def _member_row(one: ReplicaSet, replica: Replica) -> dict[str, object]:
     raft, link = replica.raft, replica.link
-    offsets: tuple[object, ...] = (None,) * 4
-    if raft is not None:
-        offsets = (raft.begin_offset, raft.committed_offset, raft.held_offset, raft.end_offset)
-    gap, heard = (
-        ("-", "-")
-        if link is None
-        else (
-            size_in_words(link.gap_bytes),
-            age_in_words(link.heard_age_s),
-        )
-    )
-    return (
-        *(one.name, replica.member_id, replica.standing, condition_of(replica).word),
-        *(replica.address, replica.epoch, *offsets, gap, heard),
-    )
+    return {
+        "GROUP": one.name,
+        "MEMBER": replica.member_id,
+        "ROLE": replica.standing,
+        "STATE": condition_of(replica).word,
+        "ADDRESS": replica.address,
+        "TERM": replica.epoch,
+        "LOG BEGINS": raft and raft.begin_offset,
+        "COMMITTED": raft and raft.committed_offset,
+        "HELD": raft and raft.held_offset,
+        "LOG ENDS": raft and raft.end_offset,
+        "GAP": size_in_words(link.gap_bytes) if link is not None else "-",
+        "HEARD": age_in_words(link.heard_age_s) if link is not None else "-",
+    }
 
 
 def problems_of_group(one: ReplicaSet) -> Iterator[str]:

@@ -166,8 +166,12 @@ class PushConsumer:
         for queue in added:
             log.info("%s is ours", queue)
             task = self._tasks[queue] = QueueTask(
-                *(queue, self._subscriptions[topic], self._requests, self._routes, self._config),
-                self._deliver,
+                queue,
+                self._subscriptions[topic],
+                requests=self._requests,
+                routes=self._routes,
+                config=self._config,
+                deliver=self._deliver,
             )
             self._nursery.start_soon(self._serve_queue, task, name=f"client.queue[{queue}]")
 

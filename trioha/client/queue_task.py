@@ -70,6 +70,7 @@ class QueueTask:
         self,
         queue: MessageQueue,
         subscription: Subscription,
+        *,
         requests: QueueRequests,
         routes: RouteTable,
         config: PushConsumerConfig,
@@ -191,7 +192,9 @@ class QueueTask:
         if result.status is PullStatus.OFFSET_MOVED:
             log.warning(
                 "offset %d of %s is outside the queue, going on at %d",
-                *(held.next_offset, self.queue, result.next_offset),
+                held.next_offset,
+                self.queue,
+                result.next_offset,
             )
             self.reset(result.next_offset)
             # Two nodes that disagree about the queue would send us to and fro without end.

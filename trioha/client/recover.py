@@ -36,9 +36,16 @@ _DECISIONS_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 # What brokers put there for their own use, or decide anew.
 _NOT_SENT = frozenset(
     {
-        *(Property.UNIQ_KEY, Property.WAIT, Property.CLUSTER, Property.MSG_REGION),
-        *(Property.TRACE_ON, Property.MIN_OFFSET, Property.MAX_OFFSET, Property.REAL_TOPIC),
-        *(Property.REAL_QID, Property.TRAN_MSG),
+        Property.UNIQ_KEY,
+        Property.WAIT,
+        Property.CLUSTER,
+        Property.MSG_REGION,
+        Property.TRACE_ON,
+        Property.MIN_OFFSET,
+        Property.MAX_OFFSET,
+        Property.REAL_TOPIC,
+        Property.REAL_QID,
+        Property.TRAN_MSG,
     }
 )
 

@@ -45,8 +45,13 @@ def send_command(
         properties[Property.WAIT] = "false"
     return _command(
         RequestCode.SEND_MESSAGE_V2,
-        *(group, queue, message.flag, properties, born_timestamp, message.body),
+        message.body,
+        group=group,
+        queue=queue,
+        properties=properties,
+        born_timestamp=born_timestamp,
         batch=False,
+        flag=message.flag,
         sys_flag=message.sys_flag,
     )
 
@@ -72,21 +77,25 @@ def send_batch_command(
     properties = {} if waits else {Property.WAIT: "false"}
     return _command(
         RequestCode.SEND_BATCH_MESSAGE,
-        *(group, queue, 0, properties, born_timestamp, encode_batch(elements)),
+        encode_batch(elements),
+        group=group,
+        queue=queue,
+        properties=properties,
+        born_timestamp=born_timestamp,
         batch=True,
     )
 
 
 def _command(
     code: RequestCode,
-    group: str,
-    queue: MessageQueue,
-    flag: int,
-    properties: dict[str, str],
-    born_timestamp: int,
     body: Buffer,
     *,
+    group: str,
+    queue: MessageQueue,
+    properties: dict[str, str],
+    born_timestamp: int,
     batch: bool,
+    flag: int = 0,
     sys_flag: int = 0,
 ) -> RemotingCommand:
     return RemotingCommand(

@@ -197,7 +197,9 @@ class _Store:
     def _missing_log(self) -> str:
         config, queues = self._config, self._queues
         files = MappedFileQueue(
-            *(config.commitlog_path, config.segment_bytes, config.log_chunk_bytes),
+            config.commitlog_path,
+            config.segment_bytes,
+            config.log_chunk_bytes,
             cure="",
             size_key="mappedFileSizeCommitLog",
         )

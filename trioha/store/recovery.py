@@ -207,8 +207,12 @@ class Recovery:
         if not self._lacking:
             return
         kept = rebuilding_extent(
-            *(self._config, self._queues, self._extent, self._lacking),
-            *(self._log.min_offset, start),
+            self._config,
+            self._queues,
+            self._extent,
+            lacking=self._lacking,
+            log_begin=self._log.min_offset,
+            log_end=start,
         )
         write_extent(self._extent_file.path, kept)
         for key in self._lacking:
@@ -241,8 +245,12 @@ class Recovery:
                 queue.recover(None, foreign=True)
         files = self._log.files
         kept = rebuilding_extent(
-            *(self._config, self._queues, self._extent, None),
-            *(files.first_offset, files.end_offset),
+            self._config,
+            self._queues,
+            self._extent,
+            lacking=None,
+            log_begin=files.first_offset,
+            log_end=files.end_offset,
         )
         write_extent(self._extent_file.path, kept)
         self._extent = kept

@@ -195,6 +195,7 @@ def rebuilding_extent(
     config: StoreConfig,
     queues: ConsumeQueues,
     extent: StoreExtent | None,
+    *,
     lacking: dict[QueueKey, str] | None,
     log_begin: int,
     log_end: int,

@@ -11,12 +11,16 @@ from trioha.analysis.page.formats import format_bytes, format_duration, format_n
 from trioha.analysis.results import AxisKind
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
-_DURATION_STEPS = (
-    *(1, 2, 5, 10, 20, 50, 100, 200, 500),
-    *(seconds * _SECOND for seconds in (1, 2, 5, 10, 15, 30)),
-    *(minutes * _MINUTE for minutes in (1, 2, 5, 10, 15, 30)),
-    *(hours * _HOUR for hours in (1, 2, 3, 6, 12)),
-    *(days * _DAY for days in (1, 2, 7, 14, 28, 91, 182, 365, 1825, 3650, 36500)),
+_DURATION_STEPS = tuple(
+    count * unit
+    for unit, counts in (
+        (1, (1, 2, 5, 10, 20, 50, 100, 200, 500)),
+        (_SECOND, (1, 2, 5, 10, 15, 30)),
+        (_MINUTE, (1, 2, 5, 10, 15, 30)),
+        (_HOUR, (1, 2, 3, 6, 12)),
+        (_DAY, (1, 2, 7, 14, 28, 91, 182, 365, 1825, 3650, 36500)),
+    )
+    for count in counts
 )
 
 

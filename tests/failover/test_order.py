@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import attrs
 
-from trioha.failover.engine import Order
+from trioha.failover.attempt import Order
 from trioha.failover.facts import Make, ReplicaFacts, SetFacts
 from trioha.failover.plan import make_plan
 from trioha.ha.mastership import Standing

@@ -73,7 +73,7 @@ def test_of_a_dead_async_master_the_loss_is_stated_and_wants_force() -> None:
 def test_an_unknown_loss_is_not_no_loss() -> None:
     slave = attrs.evolve(SLAVE, sync=False, announced_offset=None)
     plan = make_plan(facts(DEAD, slave))
-    assert "would lose unknown: nobody tells how far the master was" in refusals(plan)
+    assert "would lose unknown: no member knows where the master's log ended" in refusals(plan)
 
 
 def test_a_slave_of_a_newer_epoch_beats_a_longer_log() -> None:
@@ -118,7 +118,7 @@ def test_a_fenced_master_tells_exactly_what_would_be_lost() -> None:
         ((), None, "no broker named broker-a is registered"),
         ((MASTER, SLAVE), 7, "there is no id 7 in broker-a; there are 0, 1"),
         ((MASTER, SLAVE), 0, "0 (10.0.0.1:10911) is the master; name another id"),
-        ((MASTER,), None, "nobody can be promoted (there is no slave); start a slave"),
+        ((MASTER,), None, "no member can be promoted (there is no slave); start a slave"),
         ((MASTER, attrs.evolve(SLAVE, in_sync=False)), 1, "1 (10.0.0.2:10911) is not in sync"),
         ((MASTER, attrs.evolve(SLAVE, epoch=2)), 1, "knows epoch 2, the master's is 3"),
         (
@@ -151,7 +151,8 @@ def test_what_cannot_be_done_is_refused_in_words_whatever_the_force(
 def test_the_second_operator_is_told_who_is_at_it() -> None:
     ticket = Ticket(ticket_id="x", operator="anna@ops-1", age_s=4.2, left_s=25.6)
     plan = make_plan(facts(MASTER, attrs.evolve(SLAVE, ticket=ticket)), force=True)
-    assert "anna@ops-1 has been at it for 4 s; talk to them, or wait 26 s" in refusals(plan)
+    why = "anna@ops-1 has been running a failover for 4 s; talk to them, or wait 26 s"
+    assert why in refusals(plan)
 
 
 def test_a_name_server_that_is_away_wants_force() -> None:

@@ -18,6 +18,7 @@ from support.histories.senders import OwnSender
 from support.processes.rig import Node, ProcessFailed
 from support.processes.status import check_sound, wait_until
 
+import trioha.failover.attempt as attempt
 import trioha.failover.engine as engine
 from trioha.client.cluster import ClusterConfig, open_cluster
 from trioha.client.failover import new_order, run_failover
@@ -31,7 +32,7 @@ Strike = Callable[[], None]
 
 def shorten(patch: pytest.MonkeyPatch) -> None:
     """An attempt that is never heard of again ends within two seconds."""
-    patch.setattr(engine, "TICKET_MS", 2500)
+    patch.setattr(attempt, "TICKET_MS", 2500)
     patch.setattr(engine, "PAUSE_MS", 1500)
     patch.setattr(engine, "CATCH_UP_MS", 1000)
     patch.setattr(engine, "PROMOTE_PATIENCE_S", 1.0)

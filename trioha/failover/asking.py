@@ -1,9 +1,9 @@
-"""What a failover says to its driver, and what it hears: requests out, answers or failures in.
+"""The seam between a failover and its driver: requests out, answers or failures in.
 
-The engine is a generator. It yields a tuple of `Ask`, to be sent all at once, and is sent back a
-list with an `Answer` or a `Failed` for each, in that order; or it yields a `Wait` and is sent an
-empty list once so much time has passed. Trio drives it in the CLI, asyncio in the console, a
-simulation in tests.
+Theory of operation. The engine is a generator. It yields a tuple of `Ask`, which the driver sends
+all at once; the driver sends back a list with an `Answer` or a `Failed` for each, in that order.
+Or it yields a `Wait`, and the driver sends an empty list after that time. Trio drives it in the
+CLI, asyncio in the console, a simulation in tests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Ask:
     address: str
     code: int
     body: Mapping[str, object] | None = None
-    """Goes as msgpack."""
+    """Sent as msgpack; None sends no body."""
     patience_s: float = 3.0
 
     def encoded_body(self) -> bytes:
@@ -36,7 +36,7 @@ class Ask:
 
 @attrs.frozen
 class Answer:
-    """What the node said."""
+    """A node's answer."""
 
     code: int
     remark: str = ""
@@ -47,25 +47,22 @@ class Answer:
         return self.code == ResponseCode.SUCCESS
 
     def fields(self) -> dict[str, Any]:
-        """The body as a msgpack map.
-
-        Errors: RemoteProtocolError when it is none.
-        """
+        """Return the body, a msgpack map. Errors: RemoteProtocolError if it is none."""
         return decode_map(self.body)
 
 
 @attrs.frozen
 class Failed:
-    """No answer."""
+    """A request without an answer."""
 
     reason: str
     may_have_happened: bool = True
-    """False when the request surely did not reach the node."""
+    """False if the request certainly did not reach the node."""
 
 
 @attrs.frozen
 class Wait:
-    """Go on after so much time."""
+    """Asks the driver to go on after `seconds`."""
 
     seconds: float
 
@@ -75,7 +72,7 @@ Flow = Generator[tuple[Ask, ...] | Wait, list[Reply], T]
 
 
 def ask_all(*asks: Ask) -> Flow[list[Reply]]:
-    """Ask them all at once."""
+    """Send all requests at once; return the replies in their order."""
     return (yield asks) if asks else []
 
 

@@ -1,4 +1,4 @@
-"""What the members of a set remember of past failovers."""
+"""Audit records: the members of a set keep a record of each failover."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Record = Mapping[str, Any]
 def audit_records(
     broker_name: str, namesrvs: Sequence[str], *, patience_s: float = 3.0
 ) -> Flow[tuple[list[Record], list[str]]]:
-    """Past failovers, oldest first, each once; and who could not be asked, in words."""
+    """Return past failovers, oldest first, each once, and the nodes that did not answer."""
     facts = yield from gather_facts(broker_name, namesrvs, patience_s=patience_s)
     silent = [f"name server {one.address}: {one.error}" for one in facts.namesrvs if one.error]
     silent += [f"{one.name}: {one.error}" for one in facts.replicas if one.error]

@@ -1,6 +1,6 @@
-"""What is known of one replica set at one moment: the ground that a plan stands on.
+"""The facts about one replica set at one moment, from which a plan is made.
 
-A fact that could not be had is None, never zero: an unknown loss is not no loss.
+A fact that is not known is None, never zero: an unknown loss is not "no loss".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from trioha.ha.mastership import Standing
 
 
 class Make(enum.Enum):
-    """Whose broker it is. Only our own can be promoted or stepped down."""
+    """Make of a broker. Only a trioha broker can be promoted or step down."""
 
     TRIOHA = "trioha"
     JAVA = "java"
@@ -22,11 +22,11 @@ class Make(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class Ticket:
-    """Leave to change roles: one at a time, with a deadline."""
+    """Permission to change roles in a set: one at a time, with a deadline."""
 
     ticket_id: str
     operator: str
-    """Who, and from where: ``anna@ops-1``."""
+    """User and machine: ``anna@ops-1``."""
     age_s: float
     left_s: float
 
@@ -36,35 +36,35 @@ class ReplicaFacts:
     """One member of the set."""
 
     home_id: int
-    """brokerId as configured."""
+    """The configured brokerId."""
     address: str
     ha_address: str = ""
     error: str = ""
-    """Why it could not be asked; empty when it answered."""
+    """Reason why it could not be asked; empty if it answered."""
     make: Make = Make.UNKNOWN
     is_raft: bool = False
-    """It is of a group that elects its master itself."""
+    """It is a member of a DLEDGER group, which elects its master itself."""
     standing: Standing | None = None
     epoch: int | None = None
-    """Newest epoch it knows of."""
+    """Newest epoch that it knows of."""
     promised_epoch: int = 0
     """Newest epoch that it promised to a candidate."""
     log_epoch: int | None = None
-    """Newest epoch that its log has come to."""
+    """Newest epoch in its log."""
     max_phy_offset: int | None = None
     metadata_position: int | None = None
-    """How much it has of what its master changed beside the log; None when that is not known."""
+    """Position of the newest change of its master's metadata that it has; None if unknown."""
     sync: bool | None = None
-    """Do puts wait for a slave? Of a master, or as a slave learned from its master."""
+    """Puts wait for a slave: the master's setting, or what a slave learned from its master."""
     in_sync: bool | None = None
-    """Of a slave, by its master's word."""
+    """The slave is in sync, as its master tells; None for other roles."""
     announced_offset: int | None = None
-    """Of a slave: the furthest end its master ever told it."""
+    """Furthest end of log that the slave's master ever announced to it."""
     level_since_start: bool | None = None
-    """Has it held all that it ever acknowledged, since it started? False after a loss of power that
-    took bytes which were not flushed, until it is level with its master again."""
+    """It holds all that it ever acknowledged. False from a loss of power that took bytes which were
+    not flushed until it is up to date with its master again."""
     follows: str = ""
-    """Address of the node it takes for its master."""
+    """Address of the master that it follows."""
     ticket: Ticket | None = None
 
     @property
@@ -73,13 +73,13 @@ class ReplicaFacts:
 
     @property
     def name(self) -> str:
-        """How people and messages call it."""
+        """Name in messages: id and address."""
         return f"{self.home_id} ({self.address})"
 
 
 @attrs.frozen(kw_only=True)
 class NamesrvFacts:
-    """What one name server believes."""
+    """One name server's view of the set."""
 
     address: str
     error: str = ""
@@ -97,7 +97,7 @@ class SetFacts:
 
     @property
     def masters(self) -> tuple[ReplicaFacts, ...]:
-        """Who takes itself for master and answers."""
+        """Members that answer and have the standing MASTER."""
         return tuple(one for one in self.replicas if one.standing is Standing.MASTER)
 
     @property
@@ -111,7 +111,7 @@ class SetFacts:
         return tuple(one for one in self.replicas if not one.answers)
 
     def lost_master(self) -> ReplicaFacts | None:
-        """The silent member that others follow or name servers route to; else silent id 0."""
+        """Return the silent member that others follow or routes name; else a silent id 0."""
         followed = {one.follows for one in self.replicas} | {one.master for one in self.namesrvs}
         silent = [one for one in self.replicas if not one.answers]
         named = [one for one in silent if one.address in followed]

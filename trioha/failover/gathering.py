@@ -1,8 +1,8 @@
 """Gathers the facts of a replica set: from each name server, then from each member.
 
-Members are those that a name server lists, and those that members know of: a dead master is in no
-route any more, but its slaves remember whom they followed, and a member that is away may hold more
-than those that answer.
+Theory of operation. A set's members are those that a name server lists, and those that members know
+of. A dead master is in no route any more, but its slaves remember its address; and a member that
+does not answer may hold more log than those that do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.route import ClusterInfo
 
 _LEVEL_BYTES = 1 << 20
-"""As near as a master wants a slave that is to count as in sync (`trioha.ha.replicas`)."""
+"""Largest gap of a slave in sync, the same as a master's (`trioha.ha.replicas`)."""
 _ROUNDS_MAX = 3
 MEMBERS_MAX = 64
 
@@ -35,7 +35,10 @@ def gather_facts(
     own_ticket: str = "",
     patience_s: float = 3.0,
 ) -> Flow[SetFacts]:
-    """Ask everybody. `own_ticket` is not reported as somebody's."""
+    """Ask name servers and members for the facts of a set.
+
+    `own_ticket`: id of the caller's own ticket, which the facts leave out.
+    """
     namesrv_facts, listed = yield from _ask_namesrvs(broker_name, namesrvs, patience_s)
     statuses: dict[str, Reply] = {}
     home_ids: dict[str, int] = dict(listed)
@@ -52,7 +55,7 @@ def gather_facts(
             for address, home_id in _members_told(_status_of(reply), broker_name).items():
                 home_ids.setdefault(address, home_id)
                 told.setdefault(address, home_id)
-    # A name server lists ids that follow the role; members know the configured ones.
+    # A name server lists role ids (0 for the master); members know the configured ids.
     home_ids.update(told)
     java = [address for address, reply in statuses.items() if _is_java(reply)]
     runtime = yield from ask_all(
@@ -93,11 +96,11 @@ def _ask_namesrvs(
 
 
 def brokers_listed(broker_name: str, reply: Reply) -> Mapping[int, str] | str:
-    """Addresses by registered id as a name server lists them, or why it cannot be said."""
+    """Return the addresses by registered id that a name server lists, or why it did not."""
     if isinstance(reply, Failed):
         return reply.reason
     if not reply.is_success:
-        return reply.remark or f"refused with code {reply.code}"
+        return reply.remark or f"rejected with code {reply.code}"
     try:
         info = ClusterInfo.decode(reply.body)
     except RemoteProtocolError as error:
@@ -116,7 +119,7 @@ def _status_of(reply: Reply) -> Status:
 
 
 def _members_told(status: Status, broker_name: str) -> dict[str, int]:
-    """Whom a member knows, by address."""
+    """Return the home ids of the members that this member knows, by address."""
     if status.get("name") != broker_name:
         return {}
     members = status.get("members")
@@ -156,7 +159,7 @@ def _replica(
     listed: Mapping[str, int],
 ) -> ReplicaFacts:
     if address in java_ends:
-        # Its role is its configuration: id 0 is master, whatever it is called.
+        # RocketMQ's broker has the role of its configured id: id 0 is the master.
         is_master = listed.get(address) == 0
         return ReplicaFacts(
             home_id=home_id,
@@ -169,7 +172,7 @@ def _replica(
         return ReplicaFacts(home_id=home_id, address=address, error=reply.reason)
     status = _status_of(reply)
     if not status:
-        reason = reply.remark or "an answer that cannot be understood"
+        reason = reply.remark or "its answer cannot be read"
         return ReplicaFacts(home_id=home_id, address=address, error=reason)
     slave = status.get("slave") or {}
     announced = slave.get("announced_offset")
@@ -214,10 +217,10 @@ def _ticket(fields: object, own_ticket: str) -> Ticket | None:
 def _with_sync(
     replicas: Sequence[ReplicaFacts], statuses: Mapping[str, Reply]
 ) -> list[ReplicaFacts]:
-    """Say of each slave whether it is in sync, by its master's word where that names it.
+    """Return the replicas with `in_sync` set for each slave, as its master tells.
 
-    A classic link does not tell whose it is: then the slave's own end of it and the distance of the
-    two logs have to do.
+    On a classic link the master does not know the slave's id. Then the state of the slave's end of
+    the link and the gap between both logs decide.
     """
     masters = [one for one in replicas if one.standing is Standing.MASTER]
     if len(masters) != 1:

@@ -1,4 +1,4 @@
-"""What became of a failover: step by step, and in the end."""
+"""The outcome of a failover and its steps."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from trioha.failover.plan import Plan
 
 
 class Result(enum.Enum):
-    """How it ended."""
+    """Result of a failover."""
 
     DONE = "done"
     REFUSED = "refused"
     """Nothing has changed, and the message says why."""
     UNREACHABLE = "unreachable"
-    """Nothing has changed: who would have to be asked did not answer."""
+    """Nothing has changed: a node that is needed did not answer."""
     UNKNOWN = "unknown"
-    """It may or may not have happened; the message says what to look at."""
+    """The switch may or may not have happened; the message says what to look at."""
 
 
 @attrs.frozen(kw_only=True)
 class Step:
-    """One request to one node, with its repetitions, and what came of it."""
+    """One request to one node, with its repetitions, and its result."""
 
     name: str
     node: str
@@ -38,17 +38,17 @@ class Step:
 
 @attrs.frozen(kw_only=True)
 class Outcome:
-    """The end of it."""
+    """Result of a failover, with the plan and all steps."""
 
     result: Result
     message: str
     plan: Plan
     steps: tuple[Step, ...] = ()
     notes: tuple[str, ...] = ()
-    """What is done and yet not as it should be."""
+    """Sentences on what is done and yet not as it should be."""
 
     def as_dict(self) -> dict[str, object]:
-        """For `-o json`."""
+        """Return the outcome as `-o json` prints it."""
         return {
             "plan": plan_as_dict(self.plan),
             "steps": [step.as_dict() for step in self.steps],
@@ -59,7 +59,7 @@ class Outcome:
 
 
 def plan_as_dict(plan: Plan) -> dict[str, object]:
-    """A plan for programs: what `--dry-run -o json` prints and the audit record keeps."""
+    """Return a plan as `--dry-run -o json` prints it and the audit record keeps it."""
     target, master, loss = plan.target, plan.master, plan.loss
     return {
         "broker": plan.broker_name,

@@ -1,13 +1,14 @@
-"""What a failover would do, and why it may not: made from facts, before anything is changed.
+"""The plan of a failover: its target, its cost, and the reasons against it.
 
-A plan is a value. The same one is printed by `--dry-run`, shown by the console, and carried out;
-facts are taken again right before acting, and a plan whose grounds have shifted is made anew.
+Theory of operation. A plan is a value, made from facts before anything is changed. `--dry-run`
+prints it, the console shows it, and the engine carries out the same one. The engine gathers the
+facts again right before it acts, and makes the plan anew; `difference` compares both.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import attrs
@@ -27,7 +28,7 @@ from trioha.ha.quorum import MISSING_MAX, next_epoch
 
 
 class Kind(enum.Enum):
-    """PLANNED: both ends are alive and nothing is lost. FORCED: the master does not answer."""
+    """PLANNED: master and target answer, nothing is lost. FORCED: the master does not answer."""
 
     PLANNED = "planned"
     FORCED = "forced"
@@ -35,7 +36,7 @@ class Kind(enum.Enum):
 
 @attrs.frozen
 class Refusal:
-    """Why a plan cannot be carried out as asked."""
+    """A reason why a plan cannot be carried out, and its cure."""
 
     what: str
     cure: str
@@ -48,16 +49,16 @@ class Refusal:
 
 @attrs.frozen(kw_only=True)
 class Plan:
-    """A failover that could be carried out, or the reasons why not."""
+    """A failover that can be carried out, or the reasons against it."""
 
     broker_name: str
     kind: Kind
     epoch: int
-    """The term that it would begin."""
+    """The epoch that the new master would begin."""
     newest_epoch: int = 0
     """The newest epoch that any member knew of or had promised."""
     master: ReplicaFacts | None
-    """Who steps down; None when it does not answer."""
+    """The master that steps down; None if it does not answer."""
     target: ReplicaFacts | None
     candidates: tuple[Candidate, ...]
     loss: LossWindow | None
@@ -67,7 +68,7 @@ class Plan:
     written_off: tuple[int, ...] = ()
     """Home ids of the silent members that the operator gives up by force."""
     nobody_answers: bool = False
-    """No name server told anything: what is refused may be a matter of the network."""
+    """No name server answered: the reason may be the network between here and them."""
 
     @property
     def may_run(self) -> bool:
@@ -75,7 +76,10 @@ class Plan:
 
 
 def make_plan(facts: SetFacts, *, to: int | None = None, force: bool = False) -> Plan:
-    """The plan for these facts. `to` names the target by its home id; else the best is taken."""
+    """Make the plan for these facts. `to` is the target's home id; None takes the best slave.
+
+    `force` drops the refusals that `--force` may override.
+    """
     candidates = rank_candidates(facts)
     masters = facts.masters
     master = masters[0] if len(masters) == 1 else None
@@ -85,7 +89,7 @@ def make_plan(facts: SetFacts, *, to: int | None = None, force: bool = False) ->
     if len(masters) > 1:
         names = " and ".join(one.name for one in masters)
         refusals.append(
-            Refusal(f"{names} both say that they are master", "stop the one that is wrong first")
+            Refusal(f"{names} both say that they are master", "stop the wrong one first")
         )
     nobody_answers = not facts.replicas and all(one.error for one in facts.namesrvs)
     if not facts.replicas and not nobody_answers:
@@ -111,7 +115,7 @@ def make_plan(facts: SetFacts, *, to: int | None = None, force: bool = False) ->
     if force:
         refusals = [refusal for refusal in refusals if not refusal.by_force]
     if any(one.is_raft for one in facts.replicas):
-        # Nothing else that was found out about it means anything.
+        # The other refusals are about master-slave sets only.
         what = f"{facts.broker_name} is a DLEDGER group: it elects its master itself"
         cure = f"`trioha raft transfer {facts.broker_name}` hands over to another member"
         refusals, target, loss = [Refusal(what, cure)], None, None
@@ -131,6 +135,28 @@ def make_plan(facts: SetFacts, *, to: int | None = None, force: bool = False) ->
     )
 
 
+def difference(before: Plan, now: Plan) -> str:
+    """Return how the two plans differ, in words; "" if the difference does not matter."""
+    if before.kind is not now.kind:
+        return f"the plan was {before.kind.value}, now it would be {now.kind.value}"
+    if before.newest_epoch != now.newest_epoch:
+        return f"the plan was to begin epoch {before.epoch}, now it would be {now.epoch}"
+    first, second = before.target, now.target
+    if first is not None and (second is None or first.home_id != second.home_id):
+        return f"the plan was to promote {first.name}, now it would be " + (
+            second.name if second is not None else f"no member ({_refusals(now.refusals)})"
+        )
+    if before.may_run and not now.may_run:
+        return _refusals(now.refusals)
+    if before.loss is not None and now.loss is not None and now.loss.exceeds(before.loss):
+        return f"it would lose {now.loss}, not {before.loss}"
+    return ""
+
+
+def _refusals(refusals: Sequence[Refusal]) -> str:
+    return "; ".join(map(str, refusals))
+
+
 def _target(
     facts: SetFacts,
     candidates: tuple[Candidate, ...],
@@ -142,7 +168,9 @@ def _target(
         if best is None and facts.replicas:
             told = "; ".join(f"{one.replica.name} {one.reason}" for one in candidates)
             refusals.append(
-                Refusal(f"nobody can be promoted ({told or 'there is no slave'})", "start a slave")
+                Refusal(
+                    f"no member can be promoted ({told or 'there is no slave'})", "start a slave"
+                )
             )
         return None if best is None else best.replica
     replica = facts.by_id(to)
@@ -173,7 +201,7 @@ def _held_elsewhere(facts: SetFacts) -> list[Refusal]:
         if ticket is not None:
             return [
                 Refusal(
-                    f"{ticket.operator} has been at it for {ticket.age_s:.0f} s",
+                    f"{ticket.operator} has been running a failover for {ticket.age_s:.0f} s",
                     f"talk to them, or wait {ticket.left_s:.0f} s until that attempt expires",
                 )
             ]
@@ -217,7 +245,10 @@ def _unfit_for_planned(
 
 
 def _missing(facts: SetFacts, target: ReplicaFacts) -> list[Refusal]:
-    """Members without which it is not known whether the target holds all that was acknowledged."""
+    """Refuse for each missing member that may hold acknowledged messages the target lacks.
+
+    One may be missing (`trioha.ha.quorum`), the lost master first.
+    """
     return [
         Refusal(
             f"{one.name} does not answer and may hold more"

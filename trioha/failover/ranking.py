@@ -1,14 +1,15 @@
-"""Whom to promote, and what would be lost.
+"""The ranking of candidates for promotion, and the loss that each would cost.
 
-Candidates are ranked as Raft compares logs: the newest epoch the log has come to, then its length.
-A log of an older epoch may be longer and still lack what was acknowledged since. Of equal logs the
-one is further that was told more of what changed beside it: a link carries both in one order.
+Theory of operation. Candidates are ranked as Raft compares logs (Raft 5.4.1): by the newest epoch
+in the log, then by its length. A log of an older epoch may be longer and still lack what was
+acknowledged since. Of equal logs the one with more changes of metadata is first: a link carries
+both in one order.
 
-The loss window is what the old master had and the candidate has not. How far the old master was is
-known exactly while it answers; else the furthest end that it announced to any slave is the least it
-can have been. Under SYNC_MASTER every acknowledged message is on two members. So if all
-members but one answer, and none of them lost power since it was last up to date, a promotion of the
-best of them loses no acknowledged message (`trioha.ha.quorum`).
+The loss window is the part of the old master's log that the candidate lacks. While the old master
+answers, the end of its log is known exactly; otherwise its log ended at the furthest end that it
+announced to any slave, or beyond. Under SYNC_MASTER every acknowledged message is on two members.
+So if all members but one answer, and none of them lost power since it was last up to date, a
+promotion of the best of them loses no acknowledged message (`trioha.ha.quorum`).
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from trioha.ha.quorum import MISSING_MAX
 
 @attrs.frozen
 class Candidate:
-    """A member in its place."""
+    """A member with its rank."""
 
     replica: ReplicaFacts
     rank: int
-    """1 is the best; 0 for who cannot be promoted."""
+    """1 is the best; 0 means that the member cannot be promoted."""
     reason: str
-    """Why it has this place, in words."""
+    """Reason of the rank, in words."""
 
     @property
     def eligible(self) -> bool:
@@ -39,22 +40,22 @@ class Candidate:
 
 @attrs.frozen
 class LossWindow:
-    """What a promotion gives up."""
+    """The part of the log that a promotion gives up."""
 
     bytes: int | None
-    """At least so many; None when nobody knows how far the master was."""
+    """Lower bound of the lost bytes; None if no member knows where the master's log ended."""
     exact: bool
-    """The master itself has said where its log ends."""
+    """The master itself has told the end of its log."""
     acknowledged: bool
-    """May some of it have been acknowledged to a client?"""
+    """Some of it may have been acknowledged to a client."""
 
     @property
     def is_none(self) -> bool:
-        """Certainly nothing that a client relies on."""
+        """No acknowledged message is lost."""
         return not self.acknowledged
 
     def exceeds(self, agreed: LossWindow) -> bool:
-        """Would more be lost than was agreed to? What nobody relies on does not count."""
+        """Return whether more would be lost than `agreed`; unacknowledged bytes do not count."""
         if self.is_none or agreed.is_none:
             return not self.is_none
         if self.bytes is None or agreed.bytes is None:
@@ -66,12 +67,12 @@ class LossWindow:
             rest = f"; {self.bytes} bytes were never acknowledged" if self.bytes else ""
             return f"no acknowledged message{rest}"
         if self.bytes is None:
-            return "unknown: nobody tells how far the master was"
+            return "unknown: no member knows where the master's log ended"
         return f"{'' if self.exact else 'at least '}{self.bytes} bytes of log"
 
 
 def rank_candidates(facts: SetFacts) -> tuple[Candidate, ...]:
-    """Every member but a live master, best first, those that cannot be promoted last."""
+    """Rank every member but a live master: the best first, those that cannot be promoted last."""
     able: list[ReplicaFacts] = []
     unable: list[Candidate] = []
     for replica in facts.replicas:
@@ -91,12 +92,11 @@ def rank_candidates(facts: SetFacts) -> tuple[Candidate, ...]:
 
 
 def loss_of(facts: SetFacts, target: ReplicaFacts) -> LossWindow:
-    """What promoting `target` gives up. It must be one that answers."""
-    assert target.max_phy_offset is not None, f"{target.name} has told no offset"
+    """Return the loss of promoting `target`, which must be a member that answers."""
+    assert target.max_phy_offset is not None, f"{target.name} has no max_phy_offset"
     end = target.max_phy_offset
     slaves = [one for one in facts.replicas if one.standing is Standing.SLAVE]
-    # An old master tells where its log ended only if it was master of the newest term there is, and
-    # still holds all of it.
+    # An old master's end counts only if it was master of the newest epoch and still has all of it.
     newest = max((one.epoch or 0 for one in facts.replicas), default=0)
     told = [
         one.max_phy_offset
@@ -113,7 +113,7 @@ def loss_of(facts: SetFacts, target: ReplicaFacts) -> LossWindow:
     announced = [one.announced_offset for one in slaves if one.announced_offset is not None]
     known = max([*others, *announced], default=None) if announced else None
     if target.level_since_start is False:
-        # What it acknowledged before it stopped may be on nobody who lives.
+        # No live member may hold what the target acknowledged before its machine lost power.
         known = None
     lost_bytes = None if known is None else max(0, known - end)
     if _all_acks_are_here(facts, target):
@@ -122,7 +122,7 @@ def loss_of(facts: SetFacts, target: ReplicaFacts) -> LossWindow:
 
 
 def _all_acks_are_here(facts: SetFacts, target: ReplicaFacts) -> bool:
-    """Does the target hold whatever a SYNC_MASTER has answered for?"""
+    """Return whether the target holds all that a SYNC_MASTER has acknowledged."""
     if not target.sync or target.level_since_start is False:
         return False
     if any(one.standing is Standing.SLAVE and is_ahead(one, target) for one in facts.replicas):
@@ -131,27 +131,27 @@ def _all_acks_are_here(facts: SetFacts, target: ReplicaFacts) -> bool:
 
 
 def missing_logs(facts: SetFacts) -> list[ReplicaFacts]:
-    """Members whose logs prove nothing of what they acknowledged; the lost master comes first."""
+    """Return the members whose logs may lack what they acknowledged; the lost master first."""
     lost_master = facts.lost_master()
     missing = [one for one in facts.replicas if not one.answers or one.level_since_start is False]
     return sorted(missing, key=lambda one: one is not lost_master)
 
 
 def _obstacle(replica: ReplicaFacts) -> str:
-    """Why this member cannot be promoted; empty if it can."""
+    """Return why this member cannot be promoted; empty if it can."""
     if not replica.answers:
         return f"does not answer: {replica.error}"
     if replica.make is Make.JAVA:
         return "is RocketMQ's own broker: its role is fixed when it starts"
     if replica.make is not Make.TRIOHA or replica.standing is None:
-        return "does not say what it is"
+        return "does not tell its role"
     if replica.log_epoch is None or replica.max_phy_offset is None:
         return "is of a version that knows no epochs"
     return ""
 
 
 def _merit(replica: ReplicaFacts) -> tuple[int, int, int, int]:
-    """Larger is better; the lower id wins a draw."""
+    """Return the sort key of a candidate: larger is better; the lower id wins a draw."""
     position = replica.metadata_position
     return (
         replica.log_epoch or 0,
@@ -176,10 +176,10 @@ def _reason(replica: ReplicaFacts, best: ReplicaFacts | None) -> str:
 
 
 def is_ahead(one: ReplicaFacts, other: ReplicaFacts) -> bool:
-    """Does one hold what the other may lack?"""
+    """Return whether `one` may hold log or metadata that `other` lacks."""
     return _merit(one)[:3] > _merit(other)[:3]
 
 
 def best_of(candidates: Sequence[Candidate]) -> Candidate | None:
-    """The first, if it can be promoted."""
+    """Return the first candidate if it can be promoted."""
     return candidates[0] if candidates and candidates[0].eligible else None

@@ -75,7 +75,7 @@ class Told:
     offset: int
     began_s: float
     epoch: int | None
-    """As of `Asked`: None unless the member was master."""
+    """The same as in `Asked`: None unless the member was master."""
 
 
 class Probes:

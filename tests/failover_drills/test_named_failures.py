@@ -1,4 +1,4 @@
-"""Rows of the list of failures that we must not have, lived through by real sets."""
+"""Known faults (docs/known-faults.md), lived through by real sets."""
 
 from __future__ import annotations
 

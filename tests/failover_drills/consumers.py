@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from support.processes.admin import consumer_offset
+from support.processes.worker import Worker
 
 PERIOD_S = 0.05
 
 
-class OffsetWatch:
+class OffsetWatch(Worker):
     """Asks the master of the moment again and again, in a thread of its own.
 
     Only what a master answers counts: a slave may be a moment behind.
@@ -19,6 +19,7 @@ class OffsetWatch:
     def __init__(
         self, master_address: Callable[[], str | None], group: str, topic: str, queues: int
     ) -> None:
+        super().__init__(f"watch[{group}]", 20.0)
         self.regressions: list[str] = []
         self.highest: dict[int, int] = {}
         self.looks = 0
@@ -26,19 +27,8 @@ class OffsetWatch:
         self._group = group
         self._topic = topic
         self._queues = queues
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"watch[{group}]", daemon=True)
 
-    def start(self) -> OffsetWatch:
-        self._thread.start()
-        return self
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join(20.0)
-        assert not self._thread.is_alive(), "the watch hangs"
-
-    def _run(self) -> None:
+    def _work(self) -> None:
         while not self._stopping.wait(PERIOD_S):
             try:
                 self._look()

@@ -39,11 +39,11 @@ IN_A_ROW = 5
 
 @attrs.define(eq=False)
 class Gaps:
-    """How long each client went without an answer that says stored, round by round."""
+    """The times that each client went without an answer that says stored, one for each round."""
 
     by_client: dict[str, list[float]] = attrs.Factory(dict)
     first_stored_s: list[float] = attrs.Factory(list)
-    """From the command's start, its own 0.3 s included, to the first answer that says stored."""
+    """Times from the command's start, its own 0.3 s included, to the first answer "stored"."""
     command_s: list[float] = attrs.Factory(list)
 
     def as_dict(self) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from support.histories.load import STORED
 from support.histories.senders import Attempt, body_of
 from support.processes.admin import receive_frame
 from support.processes.rig import Node
+from support.processes.worker import Worker
 
 from trioha.client.message import Message, MessageQueue
 from trioha.client.send_header import send_command
@@ -75,7 +76,7 @@ class Told:
     offset: int
     began_s: float
     epoch: int | None
-    """As of `Asked`: None unless the member was master."""
+    """The same as in `Asked`: None unless the member was master."""
 
 
 class Probes:
@@ -122,10 +123,11 @@ class Probes:
             probe.stop()
 
 
-class Probe:
+class Probe(Worker):
     """One member's."""
 
     def __init__(self, owner: Probes, home_id: int, address: str, topic: str, queues: int) -> None:
+        super().__init__(f"probe[{home_id}]", ANSWER_S + 5.0)
         self.home_id = home_id
         self.asked: list[Asked] = []
         self.told: list[Told] = []
@@ -138,32 +140,20 @@ class Probe:
         self._topic = topic
         self._queues = queues
         self._numbers = itertools.count()
-        self._stopping = threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name=f"probe[{home_id}]", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
+    def ask_to_stop(self) -> None:
+        super().ask_to_stop()
         self.going.set()
-        self._thread.join(ANSWER_S + 5.0)
-        assert not self._thread.is_alive(), f"probe {self.home_id} hangs"
-        if self._failure is not None:
-            raise self._failure
 
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                try:
-                    self._ask_until_closed()
-                except OSError:
-                    self._rest()
-        except BaseException as error:
-            self._failure = error
-        finally:
-            self.idle.set()
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._ask_until_closed()
+            except OSError:
+                self._rest()
+
+    def _ended(self) -> None:
+        self.idle.set()
 
     def _rest(self) -> None:
         """Wait a moment, and as long as the probes are paused."""

@@ -51,14 +51,14 @@ HOSTS = 4
 READERS = "readers-cpp"
 READ_S = 60.0
 SERVES_S = 1.5
-"""How long the operator looks whether sends are acknowledged, before the next thing is tried."""
+"""If no send is acknowledged for so long, the operator tries the next thing."""
 BY_ITSELF_S = 25.0
-"""How long a set whose nodes are all back may take until it is whole, before the operator tries."""
+"""If all nodes are back and the set is not whole after so long, the operator steps in."""
 REPAIRS_MAX = 6
 REGISTERED_S = 2.0
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 TRIED = 3
-"""Of the four below, in a drawn order."""
+"""So many of `TRIES` are drawn for a round, in a drawn order."""
 TRIES = ("again", "old back", "struck back", "force")
 
 Say = Callable[[str], None]
@@ -70,11 +70,11 @@ class Draw:
 
     kind: str
     target: int
-    """Which of the two slaves, 0 or 1."""
+    """The number of the slave that is promoted, 0 or 1."""
     level: bool
     """Sends pause until all logs are equal; then the master goes."""
     master_goes: signal.Signals
-    """In a forced switch."""
+    """The signal that ends the master in a forced switch."""
     struck: str
     """"target", "other" or "master"."""
     step: str
@@ -82,9 +82,9 @@ class Draw:
     cut: str
     """The link that is cut while the switch lasts: "target", "other", "both" or ""."""
     forgets: str
-    """When the name server is killed and started: "before" the switch, "after" it, or ""."""
+    """The name server is killed and started "before" the switch, "after" it, or not at all ("")."""
     tries: tuple[str, ...]
-    """What the operator tries, one after the other, until sends are acknowledged again."""
+    """The operator tries these one after the other until sends are acknowledged again."""
 
 
 def draw_round(seed: int, number: int, *, cuts: bool) -> Draw:
@@ -167,7 +167,7 @@ class Rounds:
         }
 
     def _not_consumed(self, acknowledged: set[str]) -> set[str]:
-        """What the consumer has not been given after a while."""
+        """Return the acknowledged messages that the consumer has not been given after a while."""
 
         def missing() -> set[str]:
             bodies = [message.body for message in list(self.reader.messages)]

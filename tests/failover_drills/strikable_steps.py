@@ -13,7 +13,7 @@ TARGET_STEPS = (
     "before register",
     "after register",
 )
-"""Of the member that is promoted. The answer to PROMOTE leaves between the last two but one."""
+"""The member that is promoted takes these steps. It answers PROMOTE before the last two."""
 MASTER_STEPS = (
     "before failover ticket",
     "after failover ticket",
@@ -24,6 +24,6 @@ MASTER_STEPS = (
     "before follow",
     "after follow",
 )
-"""Of the master of a planned switch."""
+"""The master takes these steps in a planned switch."""
 OTHER_STEPS = ("before failover ticket", "after failover ticket", "before follow", "after follow")
-"""Of every other member."""
+"""Every other member takes these steps."""

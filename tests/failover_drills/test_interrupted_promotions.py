@@ -24,7 +24,7 @@ UNKNOWN = 5
 FOLLOWS_S = 10.0
 """Much less than `registerNameServerPeriod`, which is 30 s by default."""
 RETURN_S = 20.0
-"""As much less, with the time in which members and name servers are asked."""
+"""Less than that period, too; members and name servers are asked in this time."""
 
 
 @pytest.fixture

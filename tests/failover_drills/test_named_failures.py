@@ -1,8 +1,6 @@
-"""Rows of the list of failures that we must not have, lived through by real sets."""
+"""Known faults (docs/known-faults.md), lived through by real sets."""
 
 from __future__ import annotations
-
-import threading
 
 import pytest
 from failover_drills.drill import QUEUES, TOPIC
@@ -18,6 +16,7 @@ from support.clusters.replica_set import BROKER, ReplicaSet
 from support.processes.admin import create_topic, request
 from support.processes.rig import Processes
 from support.processes.status import wait_until
+from support.processes.worker import Worker
 
 from trioha.failover.outcome import Result
 from trioha.wire.codes import RequestCode
@@ -73,21 +72,15 @@ def test_master_and_name_server_die_together_and_queue_offsets_go_on(struck: Str
     struck.account()
 
 
-class RouteWatch:
+class RouteWatch(Worker):
     """Notes whom a name server calls master, each change of it."""
 
     def __init__(self, namesrv: str) -> None:
+        super().__init__("watch[route]", 20.0)
         self.masters: list[str] = []
         self._namesrv = namesrv
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch[route]", daemon=True)
-        self._thread.start()
 
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join(20.0)
-
-    def _run(self) -> None:
+    def _work(self) -> None:
         while not self._stopping.wait(LOOK_PERIOD_S):
             answer = request(self._namesrv, RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO))
             broker = ClusterInfo.decode(answer.body_bytes()).broker_addr_table.get(BROKER)
@@ -98,7 +91,7 @@ class RouteWatch:
 
 def test_a_returning_master_never_takes_the_route_back(struck: Struck) -> None:
     """Faults D4 and D5: whoever registered last was believed."""
-    watch = RouteWatch(struck.set.namesrv)
+    watch = RouteWatch(struck.set.namesrv).start()
     wait_until("seen", lambda: bool(watch.masters))
     expected = [struck.set.master.address]
     for _ in range(3):

@@ -48,7 +48,7 @@ class Ack:
 
 @attrs.frozen
 class Verdict:
-    """What was found, by kind: empty lists for what is as it has to be."""
+    """The findings by kind. A kind of which nothing was found has an empty list."""
 
     acknowledged: int
     findings: dict[str, list[str]]

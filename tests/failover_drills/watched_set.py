@@ -20,12 +20,12 @@ from support.processes.status import check_sound, node_status, wait_until
 TOPIC = "drill"
 QUEUES = 4
 WHOLE_S = 45.0
-"""How long a set may take to have one master and two slaves in sync once every node is back."""
+"""A set whose nodes are all back has one master and two slaves in sync within this time."""
 OPERATOR_S = 45.0
-"""How long an operator tries the same command again: longer than a ticket lasts."""
+"""The operator repeats a command for this long, which is longer than a ticket lasts."""
 AGAIN_S = 1.0
 RETURN_S = 6.0
-"""How long a node that came back, or a set without a master, is given to become writable."""
+"""A node that came back, or a set without a master, becomes writable within this time."""
 
 
 class WatchedSet:
@@ -97,7 +97,7 @@ class WatchedSet:
         self.own.wait_for_more(within_s=WHOLE_S)
 
     def fail_over_at_last(self, *arguments: str) -> Switch:
-        """As docs/failover.md says: after a refusal or an unknown outcome try the same again."""
+        """Try the same again after a refusal or an unknown outcome, as docs/failover.md says."""
         until_s = time.monotonic() + OPERATOR_S
         while True:
             switch = self.set.fail_over(*arguments)

@@ -204,7 +204,7 @@ class Plan:
     open: Callable[..., contextlib.AbstractContextManager[HurtGroup]]
     faults: Mapping[str, Strike]
     share: int
-    """Of a hundred rounds."""
+    """So many of a hundred rounds are drawn from this plan."""
     stock: bool = True
 
 

@@ -230,7 +230,7 @@ def flapping(group: HurtGroup, rng: random.Random) -> Heal:
 
 
 def isolate_one_after_the_other(group: HurtGroup, rng: random.Random) -> Heal:
-    """What DLedger 0.4 lost everything by: two leaders in sequence, healed crosswise."""
+    """Isolate two leaders in sequence and heal them crosswise: so DLedger 0.4 lost everything."""
     net = net_of(group)
     first = leader_of(group, rng)
     net.isolate(host_of(group, first))

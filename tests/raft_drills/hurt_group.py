@@ -1,4 +1,7 @@
-"""A Raft group of real brokers: its processes, what they say of themselves, and how it must end."""
+"""A Raft group of trioha's brokers that drills hurt: processes with failpoints, and what each says.
+
+For a group of either make that is left in peace see `support.clusters.raft_group`.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,7 @@ class Member:
         self.node.process.signal(signal.SIGCONT)
 
     def lose_power(self, rng: random.Random) -> int:
-        """How many pages of its files went back."""
+        """Return the number of pages of its files that went back."""
         self.kill()
         assert self.node.store is not None
         return lose_power(self.node.store, self.synced, rng)
@@ -121,7 +124,7 @@ class HurtGroup:
     stores: Sequence[Path] | None = None
     """Where the stores are, if not below the test's own folder."""
     slow_s: float = 0.4
-    """How long an fsync takes while a member is slow."""
+    """An fsync takes this long while a member is slow."""
     keeps_synced: bool = False
     """Power can be cut: see `support.processes.faults.lose_power`."""
     breakage: str = ""
@@ -203,7 +206,7 @@ class HurtGroup:
     # What the members say.
 
     def rafts(self) -> dict[str, dict[str, Any]]:
-        """Of those that answer."""
+        """Return what each member knows of its group. Those that do not answer are left out."""
         found = {}
         for member in self.members:
             if member.running:

@@ -137,7 +137,7 @@ class RaftLoad:
         for routed in self.routed:
             routed.stop()
         for keeper in (*self.senders, *self.keepers, *self.makers):
-            keeper.join()
+            keeper.stop()
 
     def stop_readers(self, log_ends: dict[int, int] | None = None, within_s: float = 30.0) -> None:
         """Readers stop once they have read everything below these ends."""
@@ -149,7 +149,7 @@ class RaftLoad:
             )
             time.sleep(PERIOD_S)
         for reader in self.readers:
-            reader.join()
+            reader.stop()
 
     def wait_for_stock_consumers(self) -> None:
         """They have read everything that a stock client, or ours, was acknowledged."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import socket
-import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ import msgpack
 from support.histories.judge import Commit, Look, Read, TopicChange
 from support.histories.messages import Place, Put, make_body, name_of
 from support.processes.admin import Fields, receive_frame
+from support.processes.worker import Worker
 
 from trioha.client.message import Message, MessageQueue
 from trioha.client.send_header import send_command
@@ -45,48 +45,29 @@ REFUSALS = {
 UNKNOWN = "outcome unknown"
 
 
-class MemberClient:
+class MemberClient(Worker):
     """A thread and one connection to a member, made again as often as it breaks."""
 
     def __init__(self, member: str, address: str, kind: str, patience_s: float = ANSWER_S) -> None:
+        self.name = f"{kind}-{member}"
+        super().__init__(self.name, JOIN_S)
         self.member = member
         self._patience_s = patience_s
-        self.name = f"{kind}-{member}"
         host, port = address.rsplit(":", 1)
         self._address = host, int(port)
-        self._stopping = threading.Event()
-        self._failure: BaseException | None = None
         self._opaque = 0
-        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def ask_to_stop(self) -> None:
-        self._stopping.set()
-
-    def join(self) -> None:
-        """Errors: whatever ended it early, a broken frame for example."""
-        self._stopping.set()
-        self._thread.join(JOIN_S)
-        assert not self._thread.is_alive(), f"{self.name} hangs"
-        if self._failure is not None:
-            raise self._failure
-
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                try:
-                    with socket.create_connection(self._address, CONNECT_S) as connection:
-                        connection.settimeout(self._patience_s)
-                        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                        while not self._stopping.is_set():
-                            self._talk(connection)
-                except OSError as error:
-                    self._lost(str(error) or type(error).__name__)
-                    self._stopping.wait(REFUSED_PAUSE_S)
-        except BaseException as error:
-            self._failure = error
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                with socket.create_connection(self._address, CONNECT_S) as connection:
+                    connection.settimeout(self._patience_s)
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    while not self._stopping.is_set():
+                        self._talk(connection)
+            except OSError as error:
+                self._lost(str(error) or type(error).__name__)
+                self._stopping.wait(REFUSED_PAUSE_S)
 
     def _talk(self, connection: socket.socket) -> None:
         """One exchange, or a few. Errors: OSError ends the connection."""

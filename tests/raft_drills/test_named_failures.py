@@ -1,5 +1,4 @@
-"""The scripts that broke DLedger, and rows of the list of failures that we must not have, lived
-through by real groups."""
+"""The scripts that broke DLedger and other known faults, lived through by real groups."""
 
 from __future__ import annotations
 
@@ -151,7 +150,7 @@ def test_two_leaders_are_isolated_one_after_the_other_and_nothing_is_emptied(
 
 
 def wait_for_leader_but(group: HurtGroup, old: Member) -> Member:
-    """As soon as it calls itself leader, served or not."""
+    """Return another member as soon as it calls itself leader, whether it serves or not."""
     found: list[Member] = []
 
     def there() -> bool:

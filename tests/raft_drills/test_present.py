@@ -115,7 +115,7 @@ def asked(group: HurtGroup, present: Present) -> Iterator[dict[str, Asker]]:
         for asker in askers.values():
             asker.ask_to_stop()
         for asker in askers.values():
-            asker.join()
+            asker.stop()
         print({name: dict(asker.answers) for name, asker in askers.items()})
     stale = [line for asker in askers.values() for line in asker.stale]
     assert not stale, (len(stale), stale[:3])

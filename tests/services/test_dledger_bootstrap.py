@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 from support.memory.clock import run_on_virtual_time
-from support.nodes.raft_members import elected, raft_group
+from support.nodes.raft_members import elected, member_group
 
 from trioha.dledger.membership import ChangeKind
 from trioha.dledger.ready import Control, Role
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.trio(run=run_on_virtual_time)
 
 
 async def test_a_founder_that_is_missing_is_waited_for_by_name_and_once() -> None:
-    async with raft_group(3) as rig:
+    async with member_group(3) as rig:
         await rig.start("n0", "n1")
         first = rig["n0"]
         await rig.wait(lambda: any("waits for n2" in str(one) for one in first.events.events))
@@ -35,7 +35,7 @@ async def test_a_founder_that_is_missing_is_waited_for_by_name_and_once() -> Non
 
 
 async def test_members_that_start_one_after_the_other_found_one_group() -> None:
-    async with raft_group(3) as rig:
+    async with member_group(3) as rig:
         for name in rig.founders:
             await rig.start(name)
             await trio.sleep(2)
@@ -46,7 +46,7 @@ async def test_members_that_start_one_after_the_other_found_one_group() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 async def test_a_founder_that_dies_while_the_group_begins_still_votes(seed: int) -> None:
-    async with raft_group(3, seed) as rig:
+    async with member_group(3, seed) as rig:
         await rig.start("n0", "n1", "n2")
         await rig.wait(lambda: rig["n0"].begun or rig["n2"].begun)
         await rig.stop("n1")
@@ -96,7 +96,7 @@ async def test_a_wiped_follower_of_an_idle_group_is_refilled() -> None:
 
 
 async def test_two_founders_with_messages_begin_nothing() -> None:
-    async with raft_group(3) as rig:
+    async with member_group(3) as rig:
         for name in ("n0", "n1"):
             disk = rig[name].disk
             disk.append(encode_control(Control(1, ""), 0))
@@ -110,7 +110,7 @@ async def test_two_founders_with_messages_begin_nothing() -> None:
 
 
 async def test_a_converted_store_is_nobody_s_to_cut_and_the_others_are_promoted() -> None:
-    async with raft_group(3) as rig:
+    async with member_group(3) as rig:
         seed = rig["n1"]
         seed.disk.append(encode_control(Control(1, ""), 0))
         for number in range(50):

@@ -15,7 +15,7 @@ import pytest
 import trio
 import trio._core._run as _run
 from support.memory.clock import run_on_virtual_time
-from support.nodes.raft_members import Machine, Put, Rig, raft_group
+from support.nodes.raft_members import Machine, Put, Rig, member_group
 from support.suite.sizes import MEMBER_SEEDS, drawn_seeds, sized
 
 from trioha.dledger.settings import RaftSettings
@@ -162,7 +162,7 @@ async def test_whatever_fails_nothing_acknowledged_is_lost(
     size = rng.choice((3, 3, 5))
     settings = _NARROW if rng.random() < 0.5 else RaftSettings(lease_reads=rng.random() < 0.5)
     secret = rng.choice(("", "s3cret"))
-    async with raft_group(size, seed, settings=settings, secret=secret) as rig:
+    async with member_group(size, seed, settings=settings, secret=secret) as rig:
         await rig.start()
         chaos = Chaos(rig, rng)
         async with trio.open_nursery() as nursery:

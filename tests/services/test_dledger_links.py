@@ -12,7 +12,7 @@ import pytest
 import trio
 from support.memory.clock import run_on_virtual_time
 from support.memory.network import RaftListener
-from support.nodes.raft_members import Machine, Rig, elected, raft_group
+from support.nodes.raft_members import Machine, Rig, elected, member_group
 
 from trioha.dledger.message_codec import GroupDoor, code_of
 from trioha.dledger.messages import Append, Compare, Heartbeat, Message, VoteRequest
@@ -81,7 +81,7 @@ async def test_members_with_one_secret_find_each_other() -> None:
 async def test_a_member_without_the_secret_is_refused_by_name_and_counts_for_nothing(
     secret: str,
 ) -> None:
-    async with raft_group(3, secret="s3cret") as rig:
+    async with member_group(3, secret="s3cret") as rig:
         rig["n2"].overrides["secret"] = secret
         await rig.start()
         await rig.wait(lambda: refusals(rig["n0"]) and refusals(rig["n2"]))
@@ -108,7 +108,7 @@ async def test_a_member_without_the_secret_is_refused_by_name_and_counts_for_not
 async def test_who_is_configured_differently_is_told_why_and_nothing_begins(
     door: GroupDoor, words: str
 ) -> None:
-    async with raft_group(3) as rig:
+    async with member_group(3) as rig:
         rig["n2"].overrides["door"] = door
         await rig.start()
         everybody = rig.machines.values()
@@ -118,7 +118,7 @@ async def test_who_is_configured_differently_is_told_why_and_nothing_begins(
 
 
 async def test_one_that_has_another_address_in_its_own_list_is_told_so() -> None:
-    async with raft_group(3) as rig:
+    async with member_group(3) as rig:
         rig["n2"].overrides["address"] = "elsewhere:1"
         await rig.start()
         await rig.wait(lambda: refusals(rig["n2"]))
@@ -302,7 +302,7 @@ async def test_a_member_that_comes_back_is_connected_to_at_once() -> None:
 
 
 async def test_somebody_else_s_port_is_told_apart() -> None:
-    async with raft_group(3) as rig:
+    async with member_group(3) as rig:
         await rig.start("n0")
 
         async def other_program(transport: Transport) -> None:

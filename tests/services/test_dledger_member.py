@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 from support.memory.clock import run_on_virtual_time
-from support.nodes.raft_members import Put, elected, raft_group
+from support.nodes.raft_members import Put, elected, member_group
 
 from trioha.dledger.ready import Role
 from trioha.errors import StoreError
@@ -236,7 +236,7 @@ async def test_a_leader_hands_over_before_it_stops() -> None:
 
 
 async def test_nobody_to_hand_over_to() -> None:
-    async with raft_group(3) as rig:
+    async with member_group(3) as rig:
         await rig.start()
         leader = await rig.leader()
         for name in rig.founders:

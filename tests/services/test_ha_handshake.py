@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import trio
-from support.nodes.handshakes import Member, replica_set
+from support.nodes.handshakes import Member, greeted_set
 from support.stores.small import projection_of, queues_of, records_of
 
 from trioha.errors import RemoteProtocolError, Unreachable
@@ -35,7 +35,7 @@ def check_equal(*members: Member) -> None:
 
 
 async def test_a_new_slave_takes_over_history_and_log(tmp_path: Path) -> None:
-    async with replica_set(tmp_path) as set_:
+    async with greeted_set(tmp_path) as set_:
         master, slave = set_.members
         master.write(30)
         term = await slave.follow(master)
@@ -48,7 +48,7 @@ async def test_a_new_slave_takes_over_history_and_log(tmp_path: Path) -> None:
 
 async def test_a_returning_master_keeps_what_it_has_to_give_up(tmp_path: Path) -> None:
     """Fault C1."""
-    async with replica_set(tmp_path) as set_:
+    async with greeted_set(tmp_path) as set_:
         old, new = set_.members
         old.write(20)
         await new.follow(old)
@@ -70,7 +70,7 @@ async def test_a_returning_master_keeps_what_it_has_to_give_up(tmp_path: Path) -
 
 
 async def test_both_sides_write_after_a_forced_switch(tmp_path: Path) -> None:
-    async with replica_set(tmp_path) as set_:
+    async with greeted_set(tmp_path) as set_:
         old, new = set_.members
         old.write(10)
         await new.follow(old)
@@ -90,7 +90,7 @@ async def test_three_elections_without_a_write_between_them_then_one_write_a_sid
     tmp_path: Path,
 ) -> None:
     """Fault A9."""
-    async with replica_set(tmp_path) as set_:
+    async with greeted_set(tmp_path) as set_:
         a, b = set_.members
         a.write(5)
         await b.follow(a)
@@ -111,7 +111,7 @@ async def test_three_elections_without_a_write_between_them_then_one_write_a_sid
 
 
 async def test_a_node_away_for_several_epochs_finds_back(tmp_path: Path) -> None:
-    async with replica_set(tmp_path, 3) as set_:
+    async with greeted_set(tmp_path, 3) as set_:
         a, b, c = set_.members
         a.write(10)
         await b.follow(a)
@@ -137,7 +137,7 @@ async def test_a_node_away_for_several_epochs_finds_back(tmp_path: Path) -> None
 async def test_two_operators_under_one_number_cut_back_to_where_they_parted(
     tmp_path: Path,
 ) -> None:
-    async with replica_set(tmp_path, 3) as set_:
+    async with greeted_set(tmp_path, 3) as set_:
         a, b, c = set_.members
         a.write(10)
         await b.follow(a)
@@ -154,7 +154,7 @@ async def test_two_operators_under_one_number_cut_back_to_where_they_parted(
 
 
 async def test_a_slave_that_copied_half_a_record_and_then_changes_masters(tmp_path: Path) -> None:
-    async with replica_set(tmp_path, 3) as set_:
+    async with greeted_set(tmp_path, 3) as set_:
         a, b, c = set_.members
         a.write(10)
         await b.follow(a)
@@ -185,7 +185,7 @@ STEPS: list[tuple[Any, str]] = [
 async def test_a_crash_at_any_step_begins_anew_and_loses_nothing(
     tmp_path: Path, owner: Any, name: str, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with replica_set(tmp_path) as set_:
+    async with greeted_set(tmp_path) as set_:
         old, new = set_.members
         old.write(20)
         await new.follow(old)
@@ -217,7 +217,7 @@ async def test_a_crash_at_any_step_begins_anew_and_loses_nothing(
 
 async def test_a_crash_right_after_the_cut_brings_no_byte_back(tmp_path: Path) -> None:
     """Fault A10: the new end is on disk before anything follows."""
-    async with replica_set(tmp_path) as set_:
+    async with greeted_set(tmp_path) as set_:
         old, new = set_.members
         old.write(20)
         await new.follow(old)
@@ -232,7 +232,7 @@ async def test_a_crash_right_after_the_cut_brings_no_byte_back(tmp_path: Path) -
 
 async def test_an_older_epoch_is_refused_and_learns_of_the_newer_one(tmp_path: Path) -> None:
     """Fault A3."""
-    async with replica_set(tmp_path, 3) as set_:
+    async with greeted_set(tmp_path, 3) as set_:
         a, b, c = set_.members
         await b.follow(a)
         await c.follow(a)
@@ -248,7 +248,7 @@ async def test_an_older_epoch_is_refused_and_learns_of_the_newer_one(tmp_path: P
 
 
 async def test_a_master_that_has_not_heard_is_refused_by_its_older_epoch(tmp_path: Path) -> None:
-    async with replica_set(tmp_path, 3) as set_:
+    async with greeted_set(tmp_path, 3) as set_:
         a, b, c = set_.members
         await b.follow(a)
         b.promote()
@@ -259,7 +259,7 @@ async def test_a_master_that_has_not_heard_is_refused_by_its_older_epoch(tmp_pat
 
 
 async def test_a_node_that_is_no_master_tells_whom_it_follows(tmp_path: Path) -> None:
-    async with replica_set(tmp_path, 3) as set_:
+    async with greeted_set(tmp_path, 3) as set_:
         a, b, c = set_.members
         await b.follow(a)
         with pytest.raises(RemoteProtocolError, match="it is SLAVE and follows node0:10911"):
@@ -267,7 +267,7 @@ async def test_a_node_that_is_no_master_tells_whom_it_follows(tmp_path: Path) ->
 
 
 async def test_a_slave_of_another_set_neither_cuts_nor_fences(tmp_path: Path) -> None:
-    async with replica_set(tmp_path) as set_:
+    async with greeted_set(tmp_path) as set_:
         a, _ = set_.members
         stranger = set_.add(broker_name="broker-b")
         stranger.mastership.hear(9, b"\x09" * 8, "another set")
@@ -278,7 +278,7 @@ async def test_a_slave_of_another_set_neither_cuts_nor_fences(tmp_path: Path) ->
 
 
 async def test_two_nodes_with_one_broker_id_are_told_so(tmp_path: Path) -> None:
-    async with replica_set(tmp_path) as set_:
+    async with greeted_set(tmp_path) as set_:
         a, b = set_.members
         b.mastership.home_id = 0
         with pytest.raises(RemoteProtocolError, match="the same brokerId"):
@@ -288,7 +288,7 @@ async def test_two_nodes_with_one_broker_id_are_told_so(tmp_path: Path) -> None:
 async def test_a_log_that_ends_before_the_masters_first_byte_waits_for_an_operator(
     tmp_path: Path,
 ) -> None:
-    async with replica_set(tmp_path) as set_:
+    async with greeted_set(tmp_path) as set_:
         a, b = set_.members
         a.write(5)
         await b.follow(a)
@@ -303,7 +303,7 @@ async def test_a_log_that_ends_before_the_masters_first_byte_waits_for_an_operat
 
 
 async def test_a_master_that_lost_its_disk_takes_nobodys_log_along(tmp_path: Path) -> None:
-    async with replica_set(tmp_path) as set_:
+    async with greeted_set(tmp_path) as set_:
         a, b = set_.members
         a.write(20)
         await b.follow(a)
@@ -319,7 +319,7 @@ async def test_a_master_that_lost_its_disk_takes_nobodys_log_along(tmp_path: Pat
 
 async def test_a_classic_slave_with_the_masters_bytes_cuts_nothing(tmp_path: Path) -> None:
     """It followed on classic links, beyond the first record of a history that it never heard."""
-    async with replica_set(tmp_path) as set_:
+    async with greeted_set(tmp_path) as set_:
         a, b = set_.members
         a.write(20)
         b.copy(a)
@@ -331,7 +331,7 @@ async def test_a_classic_slave_with_the_masters_bytes_cuts_nothing(tmp_path: Pat
 
 
 async def test_a_classic_log_that_differs_waits_for_an_operator(tmp_path: Path) -> None:
-    async with replica_set(tmp_path, 3) as set_:
+    async with greeted_set(tmp_path, 3) as set_:
         a, b, _ = set_.members
         a.write(20)
         other = set_.add()
@@ -345,7 +345,7 @@ async def test_a_classic_log_that_differs_waits_for_an_operator(tmp_path: Path) 
 
 
 async def test_a_damaged_byte_before_the_common_offset_is_noticed(tmp_path: Path) -> None:
-    async with replica_set(tmp_path) as set_:
+    async with greeted_set(tmp_path) as set_:
         a, b = set_.members
         a.write(20)
         await b.follow(a)
@@ -358,7 +358,7 @@ async def test_a_damaged_byte_before_the_common_offset_is_noticed(tmp_path: Path
 
 
 async def test_a_java_master_is_followed_the_classic_way(tmp_path: Path) -> None:
-    async with replica_set(tmp_path) as set_:
+    async with greeted_set(tmp_path) as set_:
         a, b = set_.members
         a.knows_hello = False
         assert await b.shake(a) is None
@@ -366,7 +366,7 @@ async def test_a_java_master_is_followed_the_classic_way(tmp_path: Path) -> None
 
 
 async def test_a_java_master_of_a_set_that_was_failed_over_is_refused(tmp_path: Path) -> None:
-    async with replica_set(tmp_path, 3) as set_:
+    async with greeted_set(tmp_path, 3) as set_:
         a, b, c = set_.members
         await b.follow(a)
         b.promote()
@@ -379,13 +379,13 @@ async def test_a_java_master_of_a_set_that_was_failed_over_is_refused(tmp_path: 
 async def test_without_anybody_to_tell_the_masters_address_the_link_is_classic(
     tmp_path: Path,
 ) -> None:
-    async with replica_set(tmp_path) as set_:
+    async with greeted_set(tmp_path) as set_:
         _, b = set_.members
         assert await b.handshake.shake() is None
 
 
 async def test_both_ends_prove_that_they_know_the_secret(tmp_path: Path) -> None:
-    async with replica_set(tmp_path, ha_secret="s3cret") as set_:
+    async with greeted_set(tmp_path, ha_secret="s3cret") as set_:
         a, b = set_.members
         a.write(10)
         await b.follow(a)
@@ -399,7 +399,7 @@ async def test_both_ends_prove_that_they_know_the_secret(tmp_path: Path) -> None
 async def test_who_does_not_know_the_secret_learns_and_changes_nothing(
     tmp_path: Path, theirs: str, words: str
 ) -> None:
-    async with replica_set(tmp_path, 1, ha_secret="s3cret") as set_:
+    async with greeted_set(tmp_path, 1, ha_secret="s3cret") as set_:
         (a,) = set_.members
         b = set_.add(ha_secret=theirs)
         b.mastership.hear(9, b"\x09" * 8, "a forger")
@@ -412,7 +412,7 @@ async def test_who_does_not_know_the_secret_learns_and_changes_nothing(
 async def test_while_a_secret_is_being_introduced_the_master_without_it_is_a_classic_one(
     tmp_path: Path,
 ) -> None:
-    async with replica_set(tmp_path, 1) as set_:
+    async with greeted_set(tmp_path, 1) as set_:
         (a,) = set_.members
         a.write(3)
         b = set_.add(ha_secret="s3cret")
@@ -421,7 +421,7 @@ async def test_while_a_secret_is_being_introduced_the_master_without_it_is_a_cla
 
 
 async def test_a_master_with_another_secret_is_not_followed(tmp_path: Path) -> None:
-    async with replica_set(tmp_path, 1, ha_secret="other", ha_allowed_peers="127.0.0.0/8") as set_:
+    async with greeted_set(tmp_path, 1, ha_secret="other", ha_allowed_peers="127.0.0.0/8") as set_:
         (a,) = set_.members
         a.write(3)
         b = set_.add(ha_secret="s3cret")
@@ -431,7 +431,7 @@ async def test_a_master_with_another_secret_is_not_followed(tmp_path: Path) -> N
 
 
 async def test_a_peer_that_is_not_allowed_is_told_so(tmp_path: Path) -> None:
-    async with replica_set(tmp_path, ha_allowed_peers="10.0.0.0/8") as set_:
+    async with greeted_set(tmp_path, ha_allowed_peers="10.0.0.0/8") as set_:
         a, b = set_.members
         with pytest.raises(RemoteProtocolError, match="haAllowedPeers"):
             await b.shake(a)
@@ -440,7 +440,7 @@ async def test_a_peer_that_is_not_allowed_is_told_so(tmp_path: Path) -> None:
 async def test_a_master_that_is_not_there_is_unreachable(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    async with replica_set(tmp_path) as set_:
+    async with greeted_set(tmp_path) as set_:
         a, b = set_.members
 
         async def silent(*_: object) -> None:
@@ -456,7 +456,7 @@ async def test_whatever_happens_logs_end_equal_and_no_message_is_gone(
     tmp_path: Path, seed: int
 ) -> None:
     rng = random.Random(seed)
-    async with replica_set(tmp_path, 3) as set_:
+    async with greeted_set(tmp_path, 3) as set_:
         members = set_.members
         for member in members[1:]:
             await member.follow(members[0])
@@ -491,7 +491,7 @@ async def test_whatever_happens_logs_end_equal_and_no_message_is_gone(
 
 
 async def test_an_operator_may_have_the_log_set_aside_and_copied_anew(tmp_path: Path) -> None:
-    async with replica_set(tmp_path) as set_:
+    async with greeted_set(tmp_path) as set_:
         a, b = set_.members
         a.write(5)
         await b.follow(a)
@@ -514,14 +514,14 @@ async def test_an_operator_may_have_the_log_set_aside_and_copied_anew(tmp_path: 
 
 
 async def test_an_empty_log_is_not_set_aside(tmp_path: Path) -> None:
-    async with replica_set(tmp_path) as set_:
+    async with greeted_set(tmp_path) as set_:
         _, b = set_.members
         await b.handshake.start_anew()
         assert list_cuts(b.store_config.root) == []
 
 
 async def test_nothing_is_cut_or_set_aside_while_a_node_is_suspended(tmp_path: Path) -> None:
-    async with replica_set(tmp_path) as set_:
+    async with greeted_set(tmp_path) as set_:
         a, b = set_.members
         a.write(20)
         await b.follow(a)
@@ -538,7 +538,7 @@ async def test_nothing_is_cut_or_set_aside_while_a_node_is_suspended(tmp_path: P
 
 async def test_a_suspension_ends_with_the_client_that_was_told_of_it(tmp_path: Path) -> None:
     """A target of a forced switch is suspended, becomes master, and is a slave again one day."""
-    async with replica_set(tmp_path) as set_:
+    async with greeted_set(tmp_path) as set_:
         a, b = set_.members
 
         def client() -> HaClient:

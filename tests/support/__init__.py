@@ -1,1 +1,1 @@
-"""What tests share, by purpose; `tests/README.md` says which folder has what you need."""
+"""What tests share, by purpose; `tests/README.md` says which folder has what."""

@@ -10,7 +10,6 @@ message. Nothing here reads a store.
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from support.peers.clients import Clients, Kind, Received, SendFailed, StockCons
 from support.processes.admin import consumer_offset, create_topic, max_offset
 from support.processes.rig import Processes
 from support.processes.status import journal, run_trioha, wait_in_sync, wait_level, wait_until
+from support.processes.worker import Worker
 
 TOPICS: dict[Kind, str] = {"cpp": "orders", "js": "events"}
 QUEUES = {"orders": 4, "events": 2}
@@ -86,35 +86,22 @@ class Incident:
         return str(self.first_store), str(self.second_store)
 
 
-class _Load:
+class _Load(Worker):
     """One producer, one message at a time, from a thread of its own."""
 
     def __init__(self, kind: Kind, producer: StockProducer, sends: list[Told]) -> None:
+        super().__init__(f"load[{kind}]")
         self.kind = kind
         self.acknowledged = 0
         self._topic = TOPICS[kind]
         self._producer = producer
         self._sends = sends
-        self._ending = threading.Event()
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name=f"load[{kind}]", daemon=True)
-        self._thread.start()
 
-    def stop(self) -> None:
-        self._ending.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive()
-        if self._error is not None:
-            raise self._error
-
-    def _run(self) -> None:
+    def _work(self) -> None:
         number = 0
-        try:
-            while not self._ending.wait(PAUSE_S):
-                self._send(number)
-                number += 1
-        except BaseException as error:
-            self._error = error
+        while not self._stopping.wait(PAUSE_S):
+            self._send(number)
+            number += 1
 
     def _send(self, number: int) -> None:
         body = f"{self._topic}-{number:05d}" + "." * (number % 200)
@@ -127,7 +114,7 @@ class _Load:
             queue_offset = -1 if sent.queue_offset is None else sent.queue_offset
             self.acknowledged += 1
         except SendFailed:
-            self._ending.wait(0.2)
+            self._stopping.wait(0.2)
         told = Told(self._topic, body, keys, tags, status, msg_id, queue_offset, asked_ms, now_ms())
         self._sends.append(told)
 
@@ -155,7 +142,9 @@ def live_through(processes: Processes, clients: Clients) -> Incident:
         create_topic(master.address, cluster.namesrv, topic, queues)
     readers = clients.consumer("cpp", cluster.namesrv, "readers", "orders", wait=False)
     loads = [
-        _Load(kind, clients.producer(kind, cluster.namesrv, timeout_ms=2000), incident.sends)
+        _Load(
+            kind, clients.producer(kind, cluster.namesrv, timeout_ms=2000), incident.sends
+        ).start()
         for kind in TOPICS
     ]
     readers.wait_until_ready()

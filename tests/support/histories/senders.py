@@ -16,6 +16,7 @@ import trio
 
 from support.histories.messages import Place, Put, make_body
 from support.peers.clients import SendFailed, StockProducer
+from support.processes.worker import Worker
 from trioha.client import (
     Message,
     Producer,
@@ -73,33 +74,18 @@ def body_of(name: str) -> bytes:
     return make_body(name, _BODY_BYTES)
 
 
-class Sender:
+class Sender(Worker):
     """Sends in a thread of its own until it is stopped."""
 
     def __init__(self, label: str) -> None:
+        super().__init__(f"sender[{label}]", WAIT_S)
         self.label = label
         self.attempts: list[Attempt] = []
         self._changed = threading.Condition()
-        self._stopping = False
         self._paused = False
         self._resting = False
-        self._failure: BaseException | None = None
         self._ok_count = 0
         self._stored_count = 0
-        self._thread = threading.Thread(target=self._run, name=f"sender[{label}]", daemon=True)
-
-    def start(self) -> Sender:
-        self._thread.start()
-        return self
-
-    def stop(self) -> None:
-        """Send no more; what is under way gets its answer. Errors: whatever ended it early."""
-        with self._changed:
-            self._stopping = True
-        self._thread.join(WAIT_S)
-        assert not self._thread.is_alive(), f"{self.label} hangs"
-        if self._failure is not None:
-            raise self._failure
 
     @property
     def ok_count(self) -> int:
@@ -122,7 +108,7 @@ class Sender:
     def _rests(self) -> bool:
         """Is the sender to wait before its next message?"""
         with self._changed:
-            self._resting = self._paused and not self._stopping
+            self._resting = self._paused and not self._stopping.is_set()
             self._changed.notify_all()
             return self._resting
 
@@ -172,17 +158,9 @@ class Sender:
             self._stored_count += attempt.is_stored
             self._changed.notify_all()
 
-    def _run(self) -> None:
-        try:
-            self._send()
-        except BaseException as error:
-            self._failure = error
-        finally:
-            with self._changed:
-                self._changed.notify_all()
-
-    def _send(self) -> None:
-        raise NotImplementedError
+    def _ended(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
 
 class StockSender(Sender):
@@ -193,9 +171,9 @@ class StockSender(Sender):
         self._producer = producer
         self._topic = topic
 
-    def _send(self) -> None:
+    def _work(self) -> None:
         number = 0
-        while not self._stopping:
+        while not self._stopping.is_set():
             time.sleep(PAUSE_S)
             if self._rests():
                 continue
@@ -220,14 +198,14 @@ class OwnSender(Sender):
         self._namesrv = namesrv
         self._topic = topic
 
-    def _send(self) -> None:
+    def _work(self) -> None:
         trio.run(self._send_on_trio)
 
     async def _send_on_trio(self) -> None:
         config = ProducerConfig(send_timeout_s=4.0)
         async with open_producer(self._namesrv, group=self.label, config=config) as producer:
             number = 0
-            while not self._stopping:
+            while not self._stopping.is_set():
                 await trio.sleep(PAUSE_S)
                 if self._rests():
                     continue

@@ -69,8 +69,8 @@ class GreetedNode:
 class Member:
     """One node. `crash_and_start` keeps nothing but its disk."""
 
-    def __init__(self, replica_set: ReplicaSet, home_id: int, root: Path, **settings: str) -> None:
-        self.set = replica_set
+    def __init__(self, greeted_set: GreetedSet, home_id: int, root: Path, **settings: str) -> None:
+        self.set = greeted_set
         self.home_id = home_id
         self.address = f"node{home_id}:10911"
         self.store_config = small_config(root)
@@ -166,12 +166,12 @@ class Member:
 
     @property
     def bodies(self) -> set[bytes]:
-        """Of every message in the log."""
+        """The bodies of every message in the log."""
         return _bodies(self.store_config.commitlog_path)
 
     @property
     def kept(self) -> set[bytes]:
-        """Of every message in a folder of what was cut."""
+        """The bodies of every message in a folder of what was cut."""
         root = self.store_config.root
         return set().union(*(_bodies(cut.commitlog_path) for cut in list_cuts(root)))
 
@@ -181,7 +181,7 @@ def _bodies(path: Path) -> set[bytes]:
 
 
 @attrs.define(eq=False)
-class ReplicaSet:
+class GreetedSet:
     root: Path
     nursery: trio.Nursery
     clock: Clock = attrs.Factory(Clock.virtual)
@@ -217,10 +217,10 @@ class ReplicaSet:
 
 
 @asynccontextmanager
-async def replica_set(root: Path, count: int = 2, **settings: str) -> AsyncIterator[ReplicaSet]:
+async def greeted_set(root: Path, count: int = 2, **settings: str) -> AsyncIterator[GreetedSet]:
     """A master, node 0, and slaves that have not met it yet."""
     async with trio.open_nursery() as nursery:
-        members = ReplicaSet(root, nursery)
+        members = GreetedSet(root, nursery)
         for _ in range(count):
             members.add(**settings)
         try:

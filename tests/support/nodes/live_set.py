@@ -84,7 +84,7 @@ async def live_set(root: Path, **settings: Any) -> AsyncIterator[LiveSet]:
 
 
 def level(status: dict[str, Any]) -> bool:
-    """Of a master: a slave follows on an extended link and holds all."""
+    """Does the master's status say that a slave follows on an extended link and holds all?"""
     return any(link["in_sync"] and not link["gap_bytes"] for link in status["connections"])
 
 

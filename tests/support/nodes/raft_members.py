@@ -463,7 +463,7 @@ class Rig:
 
 
 @asynccontextmanager
-async def raft_group(size: int, seed: int = 0, **more: Any) -> AsyncIterator[Rig]:
+async def member_group(size: int, seed: int = 0, **more: Any) -> AsyncIterator[Rig]:
     """A group whose members are all off."""
     rig = Rig(size, seed, **more)
     async with trio.open_nursery() as nursery:
@@ -475,7 +475,7 @@ async def raft_group(size: int, seed: int = 0, **more: Any) -> AsyncIterator[Rig
 @asynccontextmanager
 async def elected(size: int, seed: int = 0, **more: Any) -> AsyncIterator[Rig]:
     """A group with a leader that serves."""
-    async with raft_group(size, seed, **more) as rig:
+    async with member_group(size, seed, **more) as rig:
         await rig.start()
         await rig.leader()
         yield rig

@@ -48,14 +48,14 @@ SETTINGS = (BrokerConfig, NamesrvConfig)
 
 @attrs.frozen
 class Class:
-    """What all classes of one name have, in whatever module."""
+    """Bases and members of all classes that share a name."""
 
     bases: set[str] = attrs.field(factory=set)
     members: set[str] = attrs.field(factory=set)
 
 
 class Sources:
-    """What the sources define, read without importing them."""
+    """Definitions and texts of the sources, read without importing them."""
 
     def __init__(self) -> None:
         self.modules: dict[str, set[str]] = {}

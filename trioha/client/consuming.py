@@ -28,9 +28,9 @@ async def open_push_consumer(
 ) -> AsyncIterator[PushConsumer]:
     """A member of `group` that consumes `subscriptions` (topic → ``*`` or ``TagA || TagB``).
 
-    With a handler, it is awaited for every message by `config.concurrency` tasks; an exception
-    hands the message back for redelivery. Without one, iterate over the consumer: asking for the
-    next message says that the one before has been handled.
+    With a handler, it is awaited for every message by `PushConsumerConfig.concurrency` tasks; an
+    exception hands the message back for redelivery. Without one, iterate over the consumer: asking
+    for the next message says that the one before has been handled.
     At the end of the block progress is committed and the group is told that we left.
     """
     config = config or PushConsumerConfig()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trioha.analysis.page.formats import format_bytes, format_duration, format_value
@@ -51,6 +51,7 @@ def test_sizes_and_durations_stay_short(value: int) -> None:
     st.floats(-1e15, 1e15, allow_nan=False),
     st.floats(1e-3, 1e14),
 )
+@example("time", 1e-09, 0.0625)
 def test_an_axis_has_a_handful_of_ticks_within_it(kind: AxisKind, low: float, span: float) -> None:
     scale = Scale(kind, low, low + span, 0, 100)
     ticks = scale.ticks(6)

@@ -13,7 +13,9 @@ from trioha.analysis.page.frame import (
     Drawing,
     axis_title,
     margin_of,
+    row_name,
     x_axis,
+    x_grid,
     y_axis,
 )
 from trioha.analysis.page.line_chart import most_important
@@ -105,24 +107,16 @@ def _lying(chart: Chart, prefix: str) -> Drawing:
     step = thickness * len(shown) + 8
     top = 8.0
     bottom = top + step * max(1, len(kept))
+    ticks = scale.ticks(6)
     body = [
-        element("line", x1=x, x2=x, y1=top, y2=bottom, class_="grid")
-        for x in (scale.at(value) for value, _ in scale.ticks(6))
+        x_grid(scale, ticks, top, bottom),
+        x_axis(scale, bottom, axis_title(chart.y_label, chart.y_kind), ticks),
     ]
-    body.append(x_axis(scale, bottom, axis_title(chart.y_label, chart.y_kind), scale.ticks(6)))
     lookup = [{str(name): y for name, y, *_ in series.points} for series in shown]
     for row, name in enumerate(kept):
         y = top + row * step + 4
-        label = name if len(name) <= _NAME_LETTERS_MAX else name[: _NAME_LETTERS_MAX - 1] + "…"
-        body.append(
-            element(
-                "text",
-                element("title", text(name)) + text(label),
-                x=left - 8,
-                y=y + thickness * len(shown) / 2 + 4,
-                text_anchor="end",
-            )
-        )
+        middle = y + thickness * len(shown) / 2
+        body.append(row_name(name, left - 8, middle + 4, _NAME_LETTERS_MAX))
         for index, by_name in enumerate(lookup):
             value = by_name.get(name)
             if value is not None:

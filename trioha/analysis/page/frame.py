@@ -91,6 +91,19 @@ def y_axis(scale: Scale, left: float, right: float, label: str) -> str:
     return "".join(parts)
 
 
+def x_grid(scale: Scale, ticks: Sequence[tuple[float, str]], top: float, bottom: float) -> str:
+    """Upright grid lines from `top` to `bottom`."""
+    places = (scale.at(value) for value, _ in ticks)
+    return "".join(element("line", x1=x, x2=x, y1=top, y2=bottom, class_="grid") for x in places)
+
+
+def row_name(name: str, x: float, y: float, letters_max: int) -> str:
+    """The name of a row, ending at `x`; a long one is cut and shown whole under the pointer."""
+    label = name if len(name) <= letters_max else name[: letters_max - 1] + "…"
+    title = element("title", text(name))
+    return element("text", title + text(label), x=x, y=y, text_anchor="end")
+
+
 def margin_of(scale: Scale) -> float:
     """Room that the labels of a y axis take."""
     return max((len(shown) for _, shown in scale.ticks(5)), default=1) * LETTER + 16

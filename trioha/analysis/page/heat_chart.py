@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trioha.analysis.page.formats import format_value
-from trioha.analysis.page.frame import LETTER, WIDTH, Drawing, axis_title
+from trioha.analysis.page.frame import LETTER, WIDTH, Drawing, axis_title, row_name
 from trioha.analysis.page.markup import element, text
 from trioha.analysis.page.scales import Scale
 from trioha.analysis.results import AxisKind, Chart
@@ -40,16 +40,7 @@ def draw_heat(chart: Chart, prefix: str) -> Drawing:
     most = max(known, default=0)
     body = [element("text", text(chart.y_label), x=4, y=14, class_="label")]
     for y, name in zip(ys, y_names, strict=True):
-        label = name if len(name) <= _NAME_LETTERS_MAX else name[: _NAME_LETTERS_MAX - 1] + "…"
-        body.append(
-            element(
-                "text",
-                element("title", text(name)) + text(label),
-                x=left - 6,
-                y=rows[y] + 14,
-                text_anchor="end",
-            )
-        )
+        body.append(row_name(name, left - 6, rows[y] + 14, _NAME_LETTERS_MAX))
     for x, y, value in points:
         if value is None or x not in columns or y not in rows:
             continue

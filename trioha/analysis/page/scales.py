@@ -45,8 +45,9 @@ class Scale:
         if not span > 0 or not math.isfinite(span):
             return [(self.low, self._label(self.low, 1))]
         step = _step(span / max(1, count), self.kind)
-        first = math.ceil(self.low / step - 1e-9)
-        last = math.floor(self.high / step + 1e-9)
+        slack = 1e-9 * min(1.0, span / step)
+        first = math.ceil(self.low / step - slack)
+        last = math.floor(self.high / step + slack)
         values = [index * step for index in range(first, last + 1)]
         return [(value, self._label(value, step)) for value in values]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trioha.analysis.page.formats import format_duration, format_time
-from trioha.analysis.page.frame import LETTER, WIDTH, Drawing, axis_title, x_axis
+from trioha.analysis.page.frame import LETTER, WIDTH, Drawing, axis_title, row_name, x_axis, x_grid
 from trioha.analysis.page.markup import element, number, text
 from trioha.analysis.page.palette import SERIES_MAX, fill_of
 from trioha.analysis.page.scales import Scale, over_time
@@ -37,11 +37,11 @@ def draw_timeline(chart: Chart, prefix: str) -> Drawing:
     for lane in lanes:
         for _, _, what in lane.points:
             kinds.setdefault(str(what), min(len(kinds), SERIES_MAX - 1))
+    ticks = scale.ticks(8)
     body = [
-        element("line", x1=scale.at(value), x2=scale.at(value), y1=_TOP, y2=bottom, class_="grid")
-        for value, _ in scale.ticks(8)
+        x_grid(scale, ticks, _TOP, bottom),
+        x_axis(scale, bottom, axis_title(chart.x_label, "time"), ticks),
     ]
-    body.append(x_axis(scale, bottom, axis_title(chart.x_label, "time"), scale.ticks(8)))
     for row, lane in enumerate(lanes):
         body.append(_lane(prefix, lane, _TOP + row * _LANE, scale, kinds))
     legend = [(index, what) for what, index in kinds.items() if index < SERIES_MAX - 1]
@@ -53,17 +53,8 @@ def draw_timeline(chart: Chart, prefix: str) -> Drawing:
 
 def _lane(prefix: str, lane: Series, top: float, scale: Scale, kinds: dict[str, int]) -> str:
     middle = top + _LANE / 2
-    label = lane.label
-    if len(label) > _NAME_LETTERS_MAX:
-        label = label[: _NAME_LETTERS_MAX - 1] + "…"
     parts = [
-        element(
-            "text",
-            element("title", text(lane.label)) + text(label),
-            x=scale.start - 10,
-            y=middle + 4,
-            text_anchor="end",
-        ),
+        row_name(lane.label, scale.start - 10, middle + 4, _NAME_LETTERS_MAX),
         element("line", x1=scale.start, x2=scale.end, y1=middle, y2=middle, class_="grid"),
     ]
     for begin, end, what in lane.points:

@@ -229,7 +229,9 @@ def test_bytes_of_no_term_are_refused(tmp_path: Path) -> None:
     put(log)
     log.store.close()
     log = open_raft_log(member_config(tmp_path), NullSink(), wall_ms=1)
-    with pytest.raises(CommitLogCorrupted, match="nothing tells whose term the bytes from 0"):
+    with pytest.raises(
+        CommitLogCorrupted, match="no control record tells the term of the bytes from 0"
+    ):
         log.recover(FOUNDERS)
     log.store.close()
 
@@ -398,7 +400,7 @@ def test_segments_of_another_size_are_refused(
     other, _ = open_member(member_config(tmp_path / "other", segment_bytes=2 * SEGMENT))
     logs.append(other)
     lead(leader, 1)
-    with pytest.raises(StoreError, match=r"segments of 4096 bytes, this one.*8192.*mappedFileSize"):
+    with pytest.raises(StoreError, match=r"of 4096 bytes, but this log.*8192.*mappedFileSize"):
         other.write(LogWrite(0, 1, leader.read(0, 1 << 20)))
     with pytest.raises(StoreError, match="mappedFileSizeCommitLog"):
         other.reset(LogReset(SEGMENT, TermTable(((1, 0),)), (0, FOUNDERS)))

@@ -122,7 +122,7 @@ async def test_one_that_has_another_address_in_its_own_list_is_told_so() -> None
         rig["n2"].overrides["address"] = "elsewhere:1"
         await rig.start()
         await rig.wait(lambda: refusals(rig["n2"]))
-        assert "n2 is reached at elsewhere:1 by its dLegerPeers" in refusals(rig["n2"])[0]
+        assert "n2 has the address elsewhere:1 in its dLegerPeers" in refusals(rig["n2"])[0]
 
 
 async def test_a_raft_message_before_the_greeting_ends_the_connection() -> None:
@@ -135,7 +135,7 @@ async def test_a_raft_message_before_the_greeting_ends_the_connection() -> None:
             oneway(client, door, VoteRequest(leader.member_id, target, term + 5, False, True, 9, 9))
             await closed(client)
         assert rig[target].node.state.term == term
-        assert "has not proved itself" in refusals(rig[target])[0]
+        assert "without a proof" in refusals(rig[target])[0]
 
 
 @pytest.mark.parametrize("code", range(30040, 30048))

@@ -287,7 +287,7 @@ def test_a_transfer_without_a_name_goes_to_who_lacks_least() -> None:
         (Do.TRANSFER, "n2", "n2 has not been heard for 9.0 s"),
         (Do.TRANSFER, "n1", "n1 is 300.0 MiB behind"),
         (Do.ADD, "n1", "n1 is a member already"),
-        (Do.ADD, "n4", "10.0.1.2:10911 is where n1 is"),
+        (Do.ADD, "n4", "n1 has the address 10.0.1.2:10911 already"),
         (Do.PROMOTE, "n1", "n1 is a voter already"),
         (Do.PROMOTE, "n4", "n4 is no member; there are n0, n1, n2, n3"),
         (Do.REMOVE, "n4", "n4 is no member; there are n0, n1, n2, n3"),
@@ -321,7 +321,8 @@ def test_without_a_leader_there_is_nobody_to_ask() -> None:
         group.raft(member).update(role="CANDIDATE", followers=[])
     plan = plan_change(set_of(group), Do.TRANSFER, "n1")
     assert plan.refusals == (
-        f"{GROUP} has no leader that could do it: nothing can be sent to it until one is elected",
+        f"{GROUP} has no leader that can make the change: nothing can be sent to it until one is "
+        "elected",
     )
 
 

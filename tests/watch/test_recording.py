@@ -170,7 +170,7 @@ def test_what_is_told_again_and_is_the_same_costs_little() -> None:
 
 def test_a_file_of_another_format_says_which(tmp_path: Path) -> None:
     data = Encoder().begin(0, {"format": 9})
-    with pytest.raises(TriohaError, match="of format 9, this trioha reads 1"):
+    with pytest.raises(TriohaError, match="has format 9, this trioha reads 1"):
         Recording(data)
     empty = tmp_path / "empty"
     empty.touch()

@@ -1,12 +1,12 @@
-"""What operators ask of a Raft member: its status (30045), and what only a leader can do (30047).
+"""Operators' requests to a Raft member: its status (30045), and changes by the leader (30047).
 
-The body of 30047 is a msgpack map: ``do`` is transfer, add, promote or remove; ``member`` whom it
-is about; ``address`` (add only) where that one is reached. The answer comes when the outcome is
+The body of 30047 is a msgpack map: ``do`` is transfer, add, promote or remove; ``member`` the id of
+the member; ``address`` (add only) that member's host:port. The answer comes when the outcome is
 known:
 
     SUCCESS         a new leader was elected, or the change is committed; msgpack: leader, term
-    NO_PERMISSION   refused, nothing has happened: the remark says why and whom to ask
-    SYSTEM_ERROR    "outcome unknown": it was begun, and who had to say how it ended did not
+    NO_PERMISSION   rejected, nothing has happened: the remark tells the reason and the leader
+    SYSTEM_ERROR    "outcome unknown": the change was begun, and no commit or leader confirmed it
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from trioha.wire.maps import decode_map
 from trioha.wire.remoting_command import RemotingCommand
 
 PATIENCE_MS = 5000
-"""Longer than any election that goes well; a change needs one round trip and two fsyncs."""
+"""Longest wait for an outcome: longer than most elections; a change takes one round trip and two
+fsyncs."""
 TRANSFER = "transfer"
 _CHANGES = {
     "add": ChangeKind.ADD_LEARNER,
@@ -37,7 +38,7 @@ _CHANGES = {
 
 
 class RaftOperations(Protocol):
-    """What a member can do for operators."""
+    """The part of a member that operators' requests use."""
 
     @property
     def leader_id(self) -> str: ...
@@ -45,7 +46,7 @@ class RaftOperations(Protocol):
     def term(self) -> int: ...
     @property
     def transfer_outcome(self) -> tuple[str, str]:
-        """Who is being handed the leadership, and how the last attempt failed."""
+        """Target of the present transfer, and the failure of the last; each "" for none."""
 
     def status(self) -> dict[str, object]: ...
     def addresses(self) -> dict[str, str]: ...
@@ -55,19 +56,19 @@ class RaftOperations(Protocol):
 
 @attrs.define(eq=False)
 class _Waiting:
-    """Somebody who wants to know how it ended."""
+    """A request whose outcome is not known yet."""
 
     channel: Channel
     request: RemotingCommand
     target: str
-    """Of a transfer; empty for a change."""
+    """Target of a transfer; empty for a change."""
     deadline_ms: int
     end_offset: int = -1
-    """Where the record of the change ends; -1 until it is written."""
+    """End offset of the change's record; -1 until it is written."""
 
 
 class RaftAdmin:
-    """Handlers, and who waits for an answer."""
+    """Handlers of both requests, and the requests that wait for their outcome."""
 
     def __init__(self, member: RaftOperations) -> None:
         self._member = member
@@ -87,15 +88,15 @@ class RaftAdmin:
         return request.response(body=msgpack.packb(self._member.status()))
 
     def administer(self, channel: Channel, request: RemotingCommand, instant: Instant) -> None:
-        """Begin what is asked for.
+        """Begin a transfer or a change; the answer comes later.
 
-        Errors: CommandError when it is refused; RemoteProtocolError for a body that is no request.
+        Errors: CommandError if it is rejected; RemoteProtocolError if the body is no request.
         """
         do, member, address = _read(request)
         waiting = _Waiting(
             channel, request, member if do == TRANSFER else "", instant.now_ms + PATIENCE_MS
         )
-        # Before it begins: a group of one has committed when the call returns.
+        # Queued before it begins: a group of one member commits within the call.
         self._waiting.append(waiting)
         if do == TRANSFER:
             obstacle = self._member.transfer(member)
@@ -113,7 +114,7 @@ class RaftAdmin:
         self._waiting = [one for one in self._waiting if one.channel is not channel]
 
     def change_appended(self, end_offset: int) -> None:
-        """A change is in the log: there is one at a time."""
+        """Note that the one change in progress is in the log."""
         for one in self._waiting:
             if not one.target and one.end_offset < 0:
                 one.end_offset = end_offset
@@ -124,14 +125,14 @@ class RaftAdmin:
                 self._succeed(one)
 
     def on_soft_state(self, soft: SoftState) -> None:
-        """Role or leader has changed; what was committed before has been told."""
+        """Answer after a change of role or leader; `on_commit` of the same pass came before."""
         for one in list(self._waiting):
             if one.target and soft.leader_id == one.target:
                 self._succeed(one)
             elif one.target and soft.leader_id:
                 self._refuse(one, f"{soft.leader_id} has become the leader, not {one.target}")
             elif not one.target and soft.role is not Role.LEADER:
-                self._unknown(one, f"this member is {soft.role.value} since: {soft.reason}")
+                self._unknown(one, f"this member became {soft.role.value}: {soft.reason}")
 
     def on_time(self, now_ms: int) -> None:
         handing_to, failure = self._member.transfer_outcome
@@ -160,14 +161,14 @@ class RaftAdmin:
 
 
 def _read(request: RemotingCommand) -> tuple[str, str, str]:
-    fields = decode_map(request.body_bytes(), "what a Raft request wants done")
+    fields = decode_map(request.body_bytes(), "the body of a Raft request")
     do, member, address = (fields.get(name, "") for name in ("do", "member", "address"))
     if not all(type(one) is str for one in (do, member, address)) or not member:
-        raise RemoteProtocolError("a Raft request must say what to do with which member")
+        raise RemoteProtocolError("a Raft request must name an action and a member")
     if do != TRANSFER and do not in _CHANGES:
         raise CommandError(
             ResponseCode.NO_PERMISSION,
-            f"{do[:40]!r} is nothing to do with a member; there is transfer, add, promote, remove",
+            f"{do[:40]!r} is no action; use transfer, add, promote or remove",
         )
     if do == "add":
         try:
@@ -175,6 +176,6 @@ def _read(request: RemotingCommand) -> tuple[str, str, str]:
         except TriohaError as error:
             raise CommandError(
                 ResponseCode.NO_PERMISSION,
-                f"{member} is to be added, but where is it reached? {error}",
+                f"{member} cannot be added without its address, host:port: {error}",
             ) from error
     return do, member, address

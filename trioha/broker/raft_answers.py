@@ -1,7 +1,7 @@
-"""Every request that a member of a DLEDGER group answers, and what kind of answer that is.
+"""Every request that a member of a DLEDGER group answers, and the kind of its answer.
 
-`trioha.dledger.answering` says what a member does with each kind. A test compares this table with
-the handlers of a whole member, so that no request is answered without a decision.
+`trioha.dledger.answering` decides how a member treats each kind. A test compares this table with
+the handlers of a whole member, so that every request has a decision.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from trioha.dledger.answering import Kind
 from trioha.wire.codes import RequestCode as Code
 
 _PRESENT = (
-    # A consumer goes on from the answer.
+    # A consumer starts from the answer.
     Code.QUERY_CONSUMER_OFFSET,
     Code.GET_MAX_OFFSET,
     Code.GET_MIN_OFFSET,
     Code.SEARCH_OFFSET_BY_TIMESTAMP,
-    # It rebalances by the answer, or consumes because of it: neither is a record of the log, but a
-    # leader that was deposed must not share queues out any more. And stock consumers that are not
-    # told their group take no new queues: so they do not ask for offsets while no leader is known.
+    # A consumer takes queues by the answer. Groups and locks are not records of the log, but a
+    # deposed leader must not share queues out any more. And stock consumers that get no list of
+    # their group take no new queues: so they do not ask for offsets while no leader is known.
     Code.GET_CONSUMER_LIST_BY_GROUP,
     Code.LOCK_BATCH_MQ,
-    # It sets consumers back, or forward, to what the queues say.
+    # The request moves consumers to offsets that the queues tell.
     Code.INVOKE_BROKER_TO_RESET_OFFSET,
     # Tools compute lag from the answer, and operators decide by it.
     Code.GET_EARLIEST_MSG_STORETIME,
@@ -34,7 +34,7 @@ _PRESENT = (
     Code.QUERY_CONSUME_TIME_SPAN,
     Code.QUERY_TOPIC_CONSUME_BY_WHO,
     Code.QUERY_CONSUME_QUEUE,
-    # A node that copies the tables of offsets takes them for the newest.
+    # A node that copies the tables of offsets treats them as the newest.
     Code.GET_ALL_CONSUMER_OFFSET,
     Code.GET_ALL_DELAY_OFFSET,
 )
@@ -61,14 +61,14 @@ _COMMITTED = (
     Code.GET_SUBSCRIPTIONGROUP_CONFIG,
 )
 _MEMBER = (
-    # Clients tell every broker of their route, so each member knows its own.
+    # Clients send these to every broker of their route, so each member knows its own clients.
     Code.HEART_BEAT,
     Code.UNREGISTER_CLIENT,
     Code.CHECK_CLIENT_CONFIG,
     Code.GET_CONSUMER_CONNECTION_LIST,
     Code.GET_PRODUCER_CONNECTION_LIST,
     Code.GET_ALL_PRODUCER_INFO,
-    # Passed to a client that is connected here, which answers for itself.
+    # Forwarded to a client that is connected here, which answers for itself.
     Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
     Code.GET_CONSUMER_RUNNING_INFO,
     Code.CONSUME_MESSAGE_DIRECTLY,

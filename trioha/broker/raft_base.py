@@ -1,15 +1,15 @@
-"""What the bytes that a member's log no longer has would tell, in the file ``raft.base``.
+"""The file ``raft.base``: what a member must know of its log that the log itself does not tell.
 
-Terms, members and addresses are found again by reading the control records of the log. Whatever
-lies before its beginning must be kept beside it; so must three things that a log cannot tell:
+Theory of operation. A start finds terms, members and addresses by reading the control records of
+the log. The file keeps those from before the log's beginning, and three more things:
 
-- that it is to be emptied: a crash may come in the middle of that;
-- that a term began with something else than the control record which proves its bytes: with a blank
-  at a segment's end, which may be all that a crash leaves; or, in a log that was a master-slave
-  set's and is one term as a whole (`trioha raft convert`), with whatever that begins with;
-- that there is a group at all: every member has this file, and a node of another mode looks for it.
+- that the log is to be emptied: a crash may come in the middle of that;
+- that a term does not begin with the control record which proves its bytes: it begins with a blank
+  at a segment's end, which may be all that a crash leaves; or the log was a master-slave set's, and
+  all of it is one term (`trioha raft convert`);
+- that the store is a member's: every member has this file, and a node of another mode looks for it.
 
-The file is a `store.two_slot_file.TwoSlotFile`: durable before what stands on it is done.
+The file is a `store.two_slot_file.TwoSlotFile`, durable before any step that relies on it.
 """
 
 from __future__ import annotations
@@ -33,28 +33,27 @@ _NOBODY: Mapping[str, str] = MappingProxyType({})
 
 @attrs.frozen(kw_only=True)
 class RaftBase:
-    """Of a log that begins at or before `from_offset`; control records behind it speak for
-    themselves."""
+    """Terms, members and addresses of a log up to `from_offset`; later records tell the rest."""
 
     from_offset: int = 0
     terms: TermTable = TermTable()
-    """Those that began before `from_offset`."""
+    """The terms that began before `from_offset`."""
     configurations: tuple[ConfigurationRow, ...] = ()
-    """Likewise; none as long as the group has the members that it began with."""
+    """The configurations before `from_offset`; none while the group still has its founders."""
     addresses: Mapping[str, str] = _NOBODY
-    """Member id -> host:port, as of `from_offset`."""
+    """Member id -> host:port, as the log told at `from_offset`."""
     blank_terms: tuple[Row, ...] = ()
-    """Terms that do not begin with their control record: with a blank, as long as the record may
-    not be on disk, or converted."""
+    """Terms without a control record as proof: they begin with a blank and the record may not be
+    on disk yet, or the log was converted."""
     is_emptying: bool = False
-    """The log is to be emptied and to begin at `from_offset`; until that is done."""
+    """The log is being emptied, to begin at `from_offset`."""
 
 
 def encode_base(base: RaftBase) -> bytes:
     numbers: list[int] = []
     previous = (0, 0)
     for row in base.terms.rows:
-        # Differences are short: a table of the most terms there may be must fit a slot.
+        # Differences are short: a table of TERMS_MAX terms must fit a slot.
         numbers += (row[0] - previous[0], row[1] - previous[1])
         previous = row
     packed: bytes = msgpack.packb(
@@ -72,7 +71,7 @@ def encode_base(base: RaftBase) -> bytes:
 
 
 def decode_base(data: bytes) -> RaftBase:
-    """Errors: StoreError."""
+    """Read the file's payload. Errors: StoreError if it is damaged or of another version."""
     try:
         fields: Any = msgpack.unpackb(data)
         version, from_offset, numbers, configurations, addresses, blank_terms, is_emptying = fields

@@ -1,13 +1,13 @@
-"""Control records: what a Raft leader writes into the log about the log itself.
+"""Control records: a Raft leader's records about the log itself.
 
-A control record is a message of the topic ``TRIOHA_RAFT``, queue 0: the one that opens a term (tag
-``TERM``), or one that says who the members are from now on (tag ``MEMBERS``). Its body is a msgpack
+Theory of operation. A control record is a message of the topic ``TRIOHA_RAFT``, queue 0. One opens
+a term (tag ``TERM``), or sets the members from its end on (tag ``MEMBERS``). Its body is a msgpack
 array that every member finds again in its own log, by the consume queue of that topic:
 
     [version, segment bytes, term, leader, start_offset, voters | nil, learners, {id: host:port}]
 
-`start_offset` is where the log ended before the record was appended, so a blank that it left at a
-segment's end is of its term too.
+`start_offset` is the end of the log before the record was appended. So a blank that the append left
+at a segment's end belongs to the term too.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _NO_HOST = bytes(8)
 
 @attrs.frozen(kw_only=True)
 class ControlRecord:
-    """One of them, as it lies in the log."""
+    """One control record and its place in the log."""
 
     phy_offset: int
     end_offset: int
     segment_bytes: int
-    """Of the log it was written to. Blanks fill up segments: all members have them of one size."""
+    """Segment size of the leader's log. Blanks fill up segments, so all members need one size."""
     term: int
     leader_id: str
     start_offset: int
@@ -59,7 +59,7 @@ def control_message(
     wall_ms: int,
     store_host: bytes = _NO_HOST,
 ) -> PutMessage:
-    """The message that says it."""
+    """Return the message that carries a control record."""
     configuration = control.configuration
     tag = TERM_TAG if configuration is None else MEMBERS_TAG
     body: bytes = msgpack.packb(
@@ -89,9 +89,9 @@ def control_message(
 
 
 def parse_control(record: Buffer) -> ControlRecord | None:
-    """The control record at the beginning of some bytes of the log; None if it is another record.
+    """Read the control record at the beginning of `record`; None if it is another kind of record.
 
-    Errors: CommitLogCorrupted when it is one and cannot be read.
+    Errors: CommitLogCorrupted if it cannot be read.
     """
     try:
         decoded = decode_record(record, 0)
@@ -129,7 +129,7 @@ def parse_control(record: Buffer) -> ControlRecord | None:
 
 
 class ControlRecords:
-    """Those in a store's log, as far as it is dispatched, in its order. Read once, then kept."""
+    """Control records of a store's log, in its order, as far as it is dispatched; read once."""
 
     def __init__(self, store: FileMessageStore) -> None:
         self._store = store
@@ -137,7 +137,7 @@ class ControlRecords:
         self._next_index = 0
 
     def all(self) -> list[ControlRecord]:
-        """Errors: CommitLogCorrupted when one cannot be read."""
+        """Return all control records. Errors: CommitLogCorrupted if one cannot be read."""
         store = self._store
         end = store.appended_max_offset(RAFT_TOPIC, QUEUE_ID)
         begin = max(self._next_index, store.min_offset_in_queue(RAFT_TOPIC, QUEUE_ID))
@@ -146,7 +146,7 @@ class ControlRecords:
         return self._records
 
     def forget(self) -> None:
-        """The log was cut, emptied or has lost its beginning: read again what is left."""
+        """Drop the records: the log was cut, emptied or lost its beginning. `all` reads anew."""
         self._records.clear()
         self._next_index = 0
 

@@ -1,19 +1,19 @@
-"""The broker's commitlog as the log of a Raft group: what `dledger.ledger.Ledger` and a shell need.
+"""The broker's commitlog as the log of a Raft group.
 
     log = open_raft_log(StoreConfig.of(config), events, wall_ms=...)   # broker.raft_store
-    found = log.recover(Configuration.of(*founders))     # with the vote, what the core starts with
+    found = log.recover(Configuration.of(*founders))     # the core starts with this and the vote
 
 Theory of operation. A Raft entry is a range of the log with a term
-(docs/decisions/0014-raft-log-is-the-commitlog.md). The log itself holds what its terms and members
-are, in control records (`broker.raft_controls`); what it cannot tell is in `raft.base`
-(`broker.raft_base`), which is durable before the log changes: before segments are deleted, before
-the log is emptied, before a term's first byte is a blank.
+(docs/decisions/0014-raft-log-is-the-commitlog.md). The log tells its terms and members itself, in
+control records (`broker.raft_controls`). `raft.base` (`broker.raft_base`) keeps what the log cannot
+tell, and is durable before the log changes: before segments are deleted, before the log is emptied,
+before a term's first byte is a blank.
 
 Log operations come from a `Ready`, in its order. `truncate` and `reset` are durable when they
-return; `write` is durable when the store has been flushed. Everything here is called by one thread.
+return; `write` is durable when the store has been flushed. One thread makes all calls.
 
-Errors: StoreError and its kinds, always with file and cure. After one of them the member must not
-go on: `DLedgerNode.storage_failed`. DiskFull alone leaves everything as it was.
+Errors: StoreError and its kinds, always with file and cure. After one of them the member must stop:
+call `DLedgerNode.storage_failed`. DiskFull alone leaves everything as it was.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from trioha.wire.remoting_command import Buffer
 
 
 class RecoveredLog(NamedTuple):
-    """What the core is to start with, beside its vote."""
+    """The core's start values from the log; its vote is beside it."""
 
     terms: TermTable
     configurations: ConfigurationTable
     begin_offset: int
     end_offset: int
-    """All of it is on disk."""
+    """End of the log; all of it is on disk."""
 
 
 class RaftLog:
@@ -71,9 +71,10 @@ class RaftLog:
     def __init__(self, store: FileMessageStore, base_file: TwoSlotFile) -> None:
         self.store = store
         self.retention_floor: Callable[[], int] | None = None
-        """No segment that reaches beyond it is deleted: the commit at most. None: none is."""
+        """Returns the offset beyond which no segment is deleted, at most the commit. With None, no
+        segment is deleted."""
         self.on_trim: Callable[[int], None] | None = None
-        """Is told where the log begins from now on: for `DLedgerNode.log_trimmed`."""
+        """Called with the log's new beginning, for `DLedgerNode.log_trimmed`."""
 
         self._base_file = base_file
         self._base = RaftBase()
@@ -84,18 +85,18 @@ class RaftLog:
         store.cleaner.retention_floor = self._retention_floor
         store.cleaner.before_delete = self.before_delete
 
-    # What the core is told.
+    # The core's start and its reads.
 
     @property
     def end_offset(self) -> int:
-        """Where the log ends."""
+        """End of the log in bytes."""
         return self.store.max_phy_offset
 
     def recover(self, initial_configuration: Configuration) -> RecoveredLog:
-        """Read what the log says of itself. Nothing else here works before.
+        """Read the control records. Call it before anything else.
 
-        `initial_configuration` is what the group began with, as in dLegerPeers.
-        Errors: CommitLogCorrupted when the log does not say what it must.
+        `initial_configuration` is the group's first, as in dLegerPeers.
+        Errors: CommitLogCorrupted if bytes or terms are missing.
         """
         store, root = self.store, self.store.config.root
         self._initial = initial_configuration
@@ -115,15 +116,14 @@ class RaftLog:
         return RecoveredLog(self._terms, self._configurations(end).drop_before(begin), begin, end)
 
     def read(self, phy_offset: int, size_max: int) -> Buffer:
-        """Whole records and blanks from here on, at most `size_max` bytes of them, never beyond
-        their segment; one at least.
+        """Return whole records and blanks of one segment: at most `size_max` bytes, at least one.
 
-        Errors: OffsetOutOfRange; CommitLogCorrupted when something else lies there.
+        Errors: OffsetOutOfRange; CommitLogCorrupted if there is no record at `phy_offset`.
         """
         store = self.store
         data = bytes(store.read_log(phy_offset, size_max))
         if phy_offset + len(data) == store.max_phy_offset:
-            # The log ends behind a whole record, and this was written a moment ago.
+            # No check is needed: the log ends behind a whole record, written a moment ago.
             return data
         whole = self._whole(phy_offset, data)
         if not whole:
@@ -131,7 +131,7 @@ class RaftLog:
             data = bytes(store.read_log(phy_offset, size))
             whole = self._whole(phy_offset, data)
             if not whole:
-                raise self._damaged(f"the record at {phy_offset} says it has {size} bytes")
+                raise self._damaged(f"the record at {phy_offset} claims a size of {size} bytes")
         return data if whole == len(data) else memoryview(data)[:whole]
 
     def _whole(self, phy_offset: int, data: bytes) -> int:
@@ -147,16 +147,16 @@ class RaftLog:
         )
 
     def addresses(self) -> dict[str, str]:
-        """Member id -> host:port, as the newest control record says. Errors: CommitLogCorrupted."""
+        """Return member id -> host:port of the newest record. Errors: CommitLogCorrupted."""
         controls = self._later_controls()
         return dict(controls[-1].addresses if controls else self._base.addresses)
 
-    # What a Ready asks for.
+    # The operations of a Ready.
 
     def has_room(self, size: int) -> bool:
-        """May `size` more bytes be written? The room that it finds stays there for them.
+        """Return whether `size` more bytes can be written, and reserve the room for them.
 
-        Errors: StoreError when the disk has failed.
+        Errors: StoreError if the disk has failed.
         """
         if self.store.refusal is not None:
             return False
@@ -169,32 +169,31 @@ class RaftLog:
     def write(self, operation: LogWrite) -> None:
         """Append a leader's bytes; `flush` of the store makes them durable.
 
-        Errors: StoreError; DiskFull, with nothing written.
+        Errors: StoreError; DiskFull if nothing was written.
         """
         store, body = self.store, operation.body
         store.reserve_ahead(len(body))
         if operation.term != self._terms.last_term:
-            is_told = self._check_first_bytes(operation)
-            self._prepare_term(operation.term, operation.phy_offset, is_told=is_told)
+            is_proved = self._check_first_bytes(operation)
+            self._prepare_term(operation.term, operation.phy_offset, is_proved=is_proved)
             self._terms = self._terms.begin(operation.term, operation.phy_offset)
         store.append_log(operation.phy_offset, body)
 
     def truncate(self, operation: LogTruncate) -> None:
-        """Cut, durably. Errors: StoreError."""
+        """Cut the log, durably. Errors: StoreError."""
         offset = operation.phy_offset
         self.store.truncate_log(offset, "the group has other bytes there")
         self._controls.forget()
         self._terms = self._terms.cut(offset)
         kept = tuple(row for row in self._base.blank_terms if row[1] < offset)
         if kept != self._base.blank_terms:
-            # Before another byte: it may be of another term.
+            # Saved before the next byte is written, which may be of another term.
             self._save(attrs.evolve(self._base, blank_terms=kept))
 
     def reset(self, operation: LogReset) -> None:
-        """Empty the log and begin anew where the leader's begins, durably.
+        """Empty the log, durably, and begin where the leader's log begins.
 
-        A crash in the middle is finished by `raft_store.open_raft_log`.
-        Errors: StoreError.
+        After a crash in the middle `raft_store.open_raft_log` finishes it. Errors: StoreError.
         """
         begin = operation.begin_offset
         if begin % self._segment_bytes:
@@ -207,16 +206,15 @@ class RaftLog:
             is_emptying=True,
         )
         self._save(base)
-        self.store.restart_log(begin, "the group has nothing left of it")
+        self.store.restart_log(begin, "the leader has no byte of it any more")
         self._save(attrs.evolve(base, is_emptying=False))
         self._controls.forget()
         self._terms = operation.terms
 
     def append_control(self, control: Control, addresses: Mapping[str, str], wall_ms: int) -> int:
-        """Append a record of our own; returns where it ends, for `control_appended`.
+        """Append a control record; return its end offset, for `control_appended`.
 
-        Errors: DiskFull when the store takes nothing at the moment: `set_writable(False)`.
-        StoreError.
+        Errors: StoreError; DiskFull if the store has no room: call `set_writable(False)`.
         """
         store, start = self.store, self.store.max_phy_offset
         message = control_message(control, start, self._segment_bytes, addresses, wall_ms)
@@ -224,10 +222,10 @@ class RaftLog:
         store.reserve_ahead(size + BLANK_SIZE)
         if control.configuration is None:
             rest = self._segment_bytes - start % self._segment_bytes
-            self._prepare_term(control.term, start, is_told=size + BLANK_SIZE <= rest)
+            self._prepare_term(control.term, start, is_proved=size + BLANK_SIZE <= rest)
         result = store.put_message(message, wall_ms)
         if result.status is PutStatus.MESSAGE_ILLEGAL:
-            raise LocalProtocolError(f"a control record of ours is refused: {result.reason}")
+            raise LocalProtocolError(f"the store rejects a control record: {result.reason}")
         if result.status is not PutStatus.PUT_OK:
             raise DiskFull(result.reason)
         if control.configuration is None:
@@ -237,16 +235,16 @@ class RaftLog:
     # Retention.
 
     def before_delete(self, new_begin: int) -> None:
-        """The log is about to lose everything before `new_begin`: keep what that told. Durable.
+        """Save, durably, what the segments before `new_begin` tell; the cleaner deletes them next.
 
-        Errors: StoreError, DiskFull: nothing may be deleted then.
+        Errors: StoreError, DiskFull: the cleaner must not delete anything then.
         """
         begin = self.store.min_phy_offset
         controls = [one for one in self._later_controls() if one.phy_offset < new_begin]
         configurations = self._configurations(new_begin).drop_before(begin)
         base = RaftBase(
             from_offset=max(new_begin, self._base.from_offset),
-            # What covers the bytes that are about to go stays: they may outlive a crash.
+            # Terms of the segments to be deleted stay: after a crash the segments may still exist.
             terms=self._terms.cut(max(new_begin, self._base.from_offset)).drop_before(begin),
             configurations=configurations.rows,
             addresses=dict(controls[-1].addresses if controls else self._base.addresses),
@@ -261,13 +259,13 @@ class RaftLog:
     def _retention_floor(self) -> int:
         return 0 if self.retention_floor is None else self.retention_floor()
 
-    # What the log says of itself.
+    # Terms and members, as the log's control records tell.
 
     def _later_controls(self, base: RaftBase | None = None) -> list[ControlRecord]:
-        """Control records that the base does not speak for.
+        """Return the control records that count in addition to the base.
 
-        Those of a group's earlier life may lie in what is of one newer term since: a group became a
-        master-slave set and a group again. They tell nothing.
+        A group may have become a master-slave set, and that a group again: then all its old log is
+        of one newer term. Control records in that part do not count.
         """
         base = base or self._base
         return [
@@ -299,19 +297,19 @@ class RaftLog:
             terms = TermTable(tuple(sorted(starts.items())))
         except RemoteProtocolError as error:
             raise CommitLogCorrupted(
-                f"the terms of the log in {root} make no sense ({error}): run `trioha raft repair "
-                f"{root}`"
+                f"the terms of the log in {root} contradict each other ({error}): run `trioha raft "
+                f"repair {root}`"
             ) from None
         terms = terms.drop_before(begin)
         if end > begin and not terms.term_of(begin):
             raise CommitLogCorrupted(
-                f"nothing tells whose term the bytes from {begin} on are in {root}: run `trioha "
-                f"raft repair {root}`"
+                f"no control record tells the term of the bytes from {begin} on in {root}: run "
+                f"`trioha raft repair {root}`"
             )
         return terms
 
     def _configurations(self, end: int) -> ConfigurationTable:
-        """As of a log that ends here."""
+        """Return the configurations of the log up to `end`."""
         table = ConfigurationTable(self._base.configurations or ((0, self._initial),))
         for one in self._later_controls():
             if one.configuration is not None and one.end_offset <= end:
@@ -321,9 +319,10 @@ class RaftLog:
     # Terms that begin.
 
     def _check_first_bytes(self, operation: LogWrite) -> bool:
-        """Are they the term's control record? Else a blank before it, or a log that was converted.
+        """Return whether a term's first bytes are its control record.
 
-        Errors: StoreError when the leader's segments are of another size.
+        Otherwise they are a blank before it, or of a log that was converted.
+        Errors: StoreError if the leader's segments have another size.
         """
         body, offset = memoryview(operation.body), operation.phy_offset
         size, magic = PRELUDE.unpack_from(body)
@@ -338,26 +337,26 @@ class RaftLog:
             )
         return record is not None and record.configuration is None and record.term == operation.term
 
-    def _prepare_term(self, term: int, start: int, *, is_told: bool) -> None:
-        """Before its first byte: have on disk what a crash could leave unsaid.
+    def _prepare_term(self, term: int, start: int, *, is_proved: bool) -> None:
+        """Save a term without a control record in its first bytes, before they are written.
 
-        If the term begins with a blank, a flush may find that without the record behind it. That of
-        a log which was a master-slave set's has no such record at all.
+        A term may begin with a blank; after a crash that may be on disk without the record behind
+        it. A log that was a master-slave set's has no such record at all.
         """
         rows = self._unproved(self._base.blank_terms, self.store.flushed_offset)
-        if not is_told:
+        if not is_proved:
             rows = (*rows, (term, start))
         if rows != self._base.blank_terms:
             self._save(attrs.evolve(self._base, blank_terms=rows))
 
     def _other_segments(self, what: str) -> StoreError:
         return StoreError(
-            f"{what}, this one has segments of {self._segment_bytes} bytes: set "
+            f"{what}, but this log has segments of {self._segment_bytes} bytes: set "
             "mappedFileSizeCommitLog to the same number on all members of the group"
         )
 
     def _unproved(self, rows: tuple[Row, ...], end: int) -> tuple[Row, ...]:
-        """Those of which the log has bytes, but no control record below `end`."""
+        """Return the terms of which the log has bytes, but no control record below `end`."""
         if not rows:
             return rows
         proved = {

@@ -1,34 +1,32 @@
-"""Topics, groups, offsets and delay progress of a Raft group: what the records of its log say.
+"""Topics, groups, offsets and delay progress of a Raft group, made from the records of its log.
 
-Theory of operation. In a group the log is the only thing that members agree on, so the tables are
-made of it: of the records of topic ``TRIOHA_METADATA``, from the newest *snapshot* below the commit
-up to the commit. Whatever the node's own files hold (``config/*.json``) counts only where the log
-has no snapshot: on a master-slave node's store that became a group's.
+Theory of operation. In a group only the log is agreed upon, so each member makes its tables from
+it: from the records of topic ``TRIOHA_METADATA``, from the newest *snapshot* below the commit up to
+the commit. The node's own files (``config/*.json``) count only while the log has no snapshot: in a
+store that was a master-slave node's.
 
 *The leader* changes its tables first, as a master does (`trioha.broker.metadata`), and appends each
-body as a record in the same scheduler pass: one record per batch that changed anything, nothing per
-message. The order of the log is then the order in which things happened: a topic before its first
-message, a message before the delay progress that says it was delivered, deletions where they
-were. Answers wait until the record is committed (`MetadataWaits`). A leader that may not append for
-a moment, because it is handing over, holds its bodies; they follow, or are forgotten with its role.
+body as a record in the same scheduler pass: one record per batch that changed anything, none per
+message. So the log has everything in the order in which it happened: a topic before its first
+message, a message before the delay progress that counts it as delivered, deletions in their place.
+Answers wait until the record is committed (`MetadataWaits`). A leader that may not append for a
+moment, because it is handing over, holds its bodies. It appends them if it stays leader, and drops
+them if it steps down.
 
-*A follower* applies what is committed, in order, never more. Consumers and tools that ask it for a
-change are refused: an offset it took would be nowhere in the log. Stock clients bear that well.
-They commit to the broker with id 0 while the route lists one, every five seconds and everything
-anew, and one-way, so a refusal is not even seen; topics and groups are changed at masters only, as
-RocketMQ's own slaves demand. What a follower's consumers would create by being there (their
-group, their retry topic) exists for the answer only.
+*A follower* applies what is committed, in order, never more. A change that it took itself would not
+be in the log, so it forwards or rejects changes (`trioha.dledger.answering`). What its own
+consumers would create by connecting (their group, their retry topic) exists for the answer only.
 
-*Who ceases to lead* has tables that may be ahead of the commit, and perhaps of anything that will
-ever be committed. They are folded anew, from the newest snapshot, in some 50 us per body; that is
-why a snapshot is written at the beginning of each leadership, whenever the log has begun a segment
-since the last one, and after so many bodies.
+*A leader that steps down* has tables that may be ahead of the commit, and of anything that will
+ever be committed. It folds them anew from the newest snapshot, in some 50 us per body. That is why
+a leader writes a snapshot at the beginning of its leadership, whenever the log has begun a segment
+since the last one, and after `BODIES_MAX` bodies.
 
-*A deleted topic's queues* go when the deletion is committed. Until then nothing is destroyed, for
-the deletion may be cut off the log; messages sent to the topic that was made anew meanwhile go on
-where the queue was. See `trioha.store.raft_queues` for why all members end with the same queues.
+*A deleted topic's queues* are removed when the deletion is committed: before that, the deletion may
+still be cut off the log. Messages sent meanwhile to a new topic of that name continue the queue's
+offsets. `trioha.store.raft_queues` tells why all members end with the same queues.
 
-*Retention* deletes nothing from the newest committed snapshot on: whoever copies the log finds one.
+*Retention* deletes nothing from the newest committed snapshot on, so every copy of the log has one.
 """
 
 from __future__ import annotations
@@ -49,14 +47,14 @@ from trioha.store.put_values import PutMessage, PutResult, PutStatus
 from trioha.store.raft_queues import RaftQueues
 
 BODIES_MAX = 5_000
-"""Between two snapshots: a quarter of a second of folding for whoever ceases to lead, or starts. A
-snapshot of 100,000 offsets takes 30 ms and 600 kB."""
+"""Most bodies between two snapshots: a quarter of a second of folding after a step-down or a start.
+A snapshot of 100,000 offsets takes 30 ms and 600 kB."""
 _NOWHERE = 1 << 62  # an offset that is never committed
-_JUMP_MIN = 64  # bodies to apply from which on a snapshot among them is looked for
+_JUMP_MIN = 64  # with more bodies to apply, look for a snapshot among them
 
 
 class RaftStore(Protocol):
-    """What is needed of a `FileMessageStore`."""
+    """The part of a `FileMessageStore` that `RaftMetadata` uses."""
 
     @property
     def min_phy_offset(self) -> int: ...
@@ -70,22 +68,22 @@ class RaftStore(Protocol):
 
 @attrs.define(eq=False)
 class RaftReplicas:
-    """What puts and changes wait for in a group: the commit, for however long it takes."""
+    """The replicas of a group as puts and changes see them: they wait for the commit."""
 
     by_quorum: bool = True
     push2slave_max_offset: int = 0
-    """The commit: every byte below it is on a majority, for good."""
+    """The commit: every byte below it is on a majority and stays."""
     push2slave_max_metadata: int = -1
-    """The newest change of this leader's that is committed."""
+    """Position of the newest change that is committed."""
     metadata_available: bool = True
 
     def slave_available(self, need_offset: int) -> bool:
-        """A majority may be away; only the deadline tells."""
+        """Always True: a majority may be away, but the put waits for it until its deadline."""
         return True
 
 
 class _Appended(NamedTuple):
-    """A body of the leader's that is not committed yet."""
+    """A body that the leader has appended and that is not committed yet."""
 
     end_offset: int
     position: int
@@ -97,13 +95,13 @@ class RaftMetadata:
     """One member's tables. The node calls it, in this order:
 
     - `on_commit` when the commit has moved, `on_dispatched` when queues have grown;
-    - `lead` when the member serves as leader, after `BrokerCore.become(SYNC_MASTER)`;
-    - `step_down` when it does not any more, before `BrokerCore.become(SLAVE)`;
+    - `lead` when the member begins to serve as leader, after `BrokerCore.become(SYNC_MASTER)`;
+    - `step_down` when it stops serving, before `BrokerCore.become(SLAVE)`;
     - `truncated` and `reset` when the log was cut, or emptied for a copy;
     - `pause` and `resume` around a hand-over, `on_log_grown` once per batch of a leader.
 
-    Whoever calls tells the Raft member that the log has grown: nothing here does. `on_failed` is
-    called in the middle of anything when a change finds no room: note it, and resign.
+    The caller tells the Raft member that the log has grown. `on_failed` is called, possibly within
+    any other call, when there is no room for a change: the member must resign then.
     """
 
     def __init__(
@@ -117,11 +115,11 @@ class RaftMetadata:
         on_failed: Callable[[str], None],
         may_append: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Made when the node's own tables are loaded and its store is open."""
+        """Begin with the tables as loaded from the node's files; the store must be open."""
         self.applied_offset = 0
         """End of the newest record that the tables hold."""
         self.snapshot_offset = -1
-        """Where the newest committed snapshot that was met begins; -1 for none."""
+        """Beginning of the newest committed snapshot that was read or written; -1 for none."""
         self._metadata = metadata
         self._replicas = replicas
         self._store = store
@@ -134,12 +132,12 @@ class RaftMetadata:
         self._segment_bytes = segment_bytes
         self._part_bytes = min(PART_BYTES_MAX, config.max_message_size, segment_bytes // 4)
         self._commit = 0
-        self._next = -1  # index in our queue of the next record to apply; -1: none was looked for
+        self._next = -1  # index in our queue of the next record to apply; -1: not looked for yet
         self._deleted_at: dict[str, int] = {}  # topic -> offset of its newest deletion
-        self._body_index = -1  # of the first record of the body that is being read
+        self._body_index = -1  # index of the first record of the body that is being read
         self._assembly = Assembly()
         self._base = b""
-        # As leader.
+        # Used while leading.
         self._leading = False
         self._pending: deque[_Appended] = deque()
         self._held: deque[tuple[int, bytes]] = deque()
@@ -153,20 +151,23 @@ class RaftMetadata:
         metadata.delete_queues = self.delete_queues
 
     def begin_anew(self) -> None:
-        """The tables count as they are, and nothing that the log says: it was a group's once, and a
-        master's after that. For whoever makes a group of a stopped master's store."""
+        """Let the tables count as they are, and skip the log's records so far.
+
+        For a conversion (`trioha raft convert`): the log may have been a group's before it was a
+        master's, and then its old records are out of date.
+        """
         self._commit = self._store.max_phy_offset
         _, self._next = self._log.bounds()
 
     @property
     def is_current(self) -> bool:
-        """Do the tables hold every record of ours that the log has?"""
+        """The tables hold every metadata record of the log."""
         return self._next >= self._log.bounds()[1] and (
             self._store.dispatched_offset == self._store.max_phy_offset
         )
 
     def retention_floor(self) -> int:
-        """What begins here, or later, must stay in the log; 0 when nothing may go."""
+        """Return the offset from which on the log must stay; 0 if nothing may be deleted."""
         return max(0, min(self._commit, self.snapshot_offset))
 
     def uncommitted_end(self) -> int:
@@ -183,7 +184,7 @@ class RaftMetadata:
         return self._pending[-1].end_offset if self._pending else 0
 
     def status(self) -> dict[str, object]:
-        """For people: where this member's tables stand."""
+        """Return the state of this member's tables, for the node's status."""
         return {
             "position": self._metadata.position,
             "committed_position": self._replicas.push2slave_max_metadata,
@@ -192,12 +193,12 @@ class RaftMetadata:
             "uncommitted": len(self._pending) + len(self._held),
         }
 
-    # As leader.
+    # Leading.
 
     def lead(self) -> None:
-        """This member is its group's master from now on; its log begins with a snapshot.
+        """Begin to lead: append a snapshot as the first body.
 
-        Errors: LocalProtocolError when the tables lack what the log holds.
+        Errors: LocalProtocolError if the tables lack records of the log.
         """
         self._apply()
         if not self.is_current:
@@ -213,7 +214,7 @@ class RaftMetadata:
         self.on_log_grown()
 
     def append(self, position: int, body: bytes) -> None:
-        """A change of the leader's: away with it into the log. HOT, once per batch."""
+        """Append a body of changes to the log, or hold it while that is not possible. HOT."""
         if not self._leading:
             return
         if self._held or not self._is_open:
@@ -224,23 +225,23 @@ class RaftMetadata:
             self._put(position, CHANGES, body)
 
     def pause(self) -> None:
-        """A hand-over is being tried: changes are made here, and held, until `resume`."""
+        """Hold all bodies from now on, during a transfer, until `resume`."""
         self._paused = True
 
     def resume(self) -> None:
-        """It was given up: what was held goes into the log."""
+        """Append the bodies that were held: the transfer was given up."""
         self._paused = False
         while self._held and self._is_open:
             position, body = self._held.popleft()
             self._put(position, CHANGES, body)
 
     def delete_queues(self, topic: str) -> None:
-        """A topic was deleted here, by the newest body: its queues go once that is committed."""
+        """Remove a topic's queues once the newest body, which deletes it, is committed."""
         if self._leading:
             self._gone.append((self._metadata.position, topic))
 
     def on_log_grown(self) -> None:
-        """A batch is done: is it time for a snapshot? HOT."""
+        """Write a snapshot if one is due; called once per batch. HOT."""
         if self._leading and (
             self._store.max_phy_offset > self._snapshot_due_offset
             or self._bodies_since >= BODIES_MAX
@@ -250,7 +251,7 @@ class RaftMetadata:
                 self._write_snapshot()
 
     def step_down(self) -> None:
-        """From this moment on nothing is appended, and the tables are what is committed."""
+        """Stop appending, and make the tables from the committed records alone."""
         clean = not self._pending and not self._held
         self._leading = False
         self._pending.clear()
@@ -273,7 +274,7 @@ class RaftMetadata:
         for message in messages_of(kind, body, self._part_bytes, wall_ms):
             result = store.put_message(message, wall_ms)
             if result.status is not PutStatus.PUT_OK:
-                # The tables are ahead of the log now, and answers must not say otherwise.
+                # The tables are ahead of the log now: this change must never be answered.
                 self._leading = False
                 self._pending.append(_Appended(_NOWHERE, position, phy_offset, kind))
                 self._on_failed(f"no room for metadata: {result.reason}")
@@ -290,7 +291,7 @@ class RaftMetadata:
         first = self._store.min_phy_offset
         gone = {topic: at for topic, at in self._deleted_at.items() if at >= first}
         if self._gone:
-            # Not for good yet, but for whoever meets the snapshot.
+            # These deletions commit with the snapshot, or before it.
             places = {pending.position: pending.phy_offset for pending in self._pending}
             gone.update((topic, places[position]) for position, topic in self._gone)
         self._deleted_at = {topic: at for topic, at in self._deleted_at.items() if at >= first}
@@ -314,12 +315,12 @@ class RaftMetadata:
         self._deleted_at[topic] = phy_offset
         self._queues.forget_before(topic, phy_offset)
 
-    # As anybody.
+    # Leading or following.
 
     def on_commit(self, offset: int) -> None:
-        """Everything below `offset` is committed. HOT: once per commit.
+        """Apply what is committed below `offset`. HOT: once per commit.
 
-        Errors: StoreError when a committed record is not what any version of ours has written.
+        Errors: StoreError if this version cannot read a committed record.
         """
         if offset > self._commit:
             self._commit = self._replicas.push2slave_max_offset = offset
@@ -331,19 +332,19 @@ class RaftMetadata:
             self._committed(pending.popleft())
 
     def on_dispatched(self) -> None:
-        """Queues have grown: there may be records that were committed before they were found."""
+        """Apply records that were committed before the store had added them to their queue."""
         if not self._leading:
             self._apply()
 
     def truncated(self, offset: int) -> None:
-        """The log was cut: it ends at `offset`, at or behind the commit."""
+        """Note that the log was cut and ends at `offset`, at or behind the commit."""
         if self._leading or self._pending or offset < self.applied_offset:
             self.step_down()
 
     def reset(self) -> None:
-        """The log was emptied, and begins anew as a copy of the leader's.
+        """Note that the log was emptied, to be copied from the leader.
 
-        The tables stay as they are until a snapshot is met: nothing better is known.
+        The tables stay as they are until the copy has a snapshot: nothing newer is known.
         """
         self.step_down()
         self._next = -1
@@ -351,7 +352,7 @@ class RaftMetadata:
         self.snapshot_offset = -1
 
     def _fold_anew(self) -> None:
-        """Make the tables out of the committed records alone."""
+        """Make the tables from the committed records alone."""
         begin, _ = self._log.bounds()
         index = self._log.newest_snapshot(begin, self._log.end_below(self._commit, begin))
         self._deleted_at.clear()
@@ -365,7 +366,7 @@ class RaftMetadata:
         self._apply()
 
     def _apply(self) -> None:
-        """Apply what is committed and was not."""
+        """Apply the committed records that the tables lack."""
         begin, _ = self._log.bounds()
         index = max(self._next, begin)
         stop = self._log.end_below(self._commit, index)
@@ -378,7 +379,7 @@ class RaftMetadata:
             try:
                 self._take(self._next)
             except DiskFull:
-                # With the next commit again, from the body's beginning; nobody leads until then.
+                # The next commit tries this body again. The member cannot lead until then.
                 self._next = self._body_index
                 self._assembly.clear()
                 return

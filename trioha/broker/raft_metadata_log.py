@@ -1,4 +1,4 @@
-"""The records of a group's metadata as a list: where they lie, what they say, which to begin at."""
+"""The metadata records of a group's log as a list: offsets, contents, and the newest snapshot."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from trioha.wire.names import METADATA_TOPIC
 
 
 class MetadataLog:
-    """Records by their index in this node's queue of them; other members count for themselves."""
+    """Records by their index in this node's consume queue; other members may have other indexes."""
 
     def __init__(self, queues: RaftQueues) -> None:
         self._queues = queues
 
     def bounds(self) -> tuple[int, int]:
-        """The first index that the log still holds, and the one behind the last."""
+        """Return the first index that the log still holds, and the one behind the last."""
         return self._queues.bounds(METADATA_TOPIC, QUEUE_ID)
 
     def place(self, index: int) -> tuple[int, int]:
-        """Where a record begins and ends in the log."""
+        """Return the offsets at which a record begins and ends in the log."""
         entry = self._queues.entry(METADATA_TOPIC, QUEUE_ID, index)
         assert entry is not None, (index, self.bounds())
         return entry[0], entry[0] + entry[1]
 
     def read(self, index: int) -> tuple[int, int, int, bytes]:
-        """Kind, part, number of parts, and what the record carries of the body.
+        """Return kind, part, number of parts, and the record's piece of the body.
 
-        Errors: StoreError when it is not as any version of ours has written it.
+        Errors: StoreError if this version cannot read it.
         """
         begin, end = self.place(index)
         try:
@@ -36,7 +36,7 @@ class MetadataLog:
             raise unreadable(begin, error) from error
 
     def end_below(self, phy_offset: int, index: int) -> int:
-        """The first index, from `index` on, of a record that ends behind `phy_offset`. HOT."""
+        """Return the first index from `index` on whose record ends behind `phy_offset`. HOT."""
         _, end = self.bounds()
         if index >= end or self.place(index)[1] > phy_offset:
             return index
@@ -47,7 +47,7 @@ class MetadataLog:
         return stop if self.place(stop - 1)[1] <= phy_offset else stop - 1
 
     def newest_snapshot(self, begin: int, stop: int) -> int:
-        """Index of the newest whole snapshot from `begin` to before `stop`, or -1."""
+        """Return the index of the newest whole snapshot from `begin` to before `stop`, or -1."""
         index = stop
         while True:
             index = self._queues.last_tagged(METADATA_TOPIC, QUEUE_ID, SNAPSHOT_CODE, index)
@@ -57,7 +57,7 @@ class MetadataLog:
                 return index
 
     def _is_whole(self, index: int, stop: int) -> bool:
-        """Did the leader that began it get to its end?"""
+        """Return whether a snapshot has all its parts: its leader may have died before the last."""
         kind, _, count, _ = self.read(index)
         return index + count <= stop and all(
             self.read(index + part)[:3] == (kind, part, count) for part in range(1, count)
@@ -65,7 +65,10 @@ class MetadataLog:
 
 
 def unreadable(phy_offset: int, error: Exception) -> StoreError:
-    """What becomes of a member that does not understand its log: to skip would be to differ."""
+    """Return the error that ends a member which cannot read its log.
+
+    A member that skipped a record would have other tables than the rest of the group.
+    """
     return StoreError(
         f"the metadata at offset {phy_offset} of the log cannot be read: {error}; another "
         "version of trioha may have written it: start that one"

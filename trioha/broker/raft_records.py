@@ -1,13 +1,13 @@
 """Bodies of metadata as records of the Raft log, and back.
 
-A body (`trioha.broker.metadata_ops`) is one record of topic ``TRIOHA_METADATA``, queue 0, or
-several in a row when it is large: snapshots of big tables are larger than a message may be. The
-record's body begins with five bytes: kind, number of the part, number of parts. The first record
-of a snapshot carries a tag, so that the newest one is found in the consume queue alone.
+Theory of operation. A body (`trioha.broker.metadata_ops`) is one record of topic
+``TRIOHA_METADATA``, queue 0, or several in a row if it is large: snapshots of big tables are larger
+than a message may be. The record's body begins with five bytes: kind, number of the part, number of
+parts. The first record of a snapshot carries a tag, so that the consume queue alone finds the
+newest one.
 
-The parts of a body are appended in one go, but a leader may die between them. The next leader
-begins with a part 0, and what was begun before it never became a change: nobody was told that it
-had.
+The leader appends the parts of a body in one pass, but it may die between them. The next leader
+begins with a part 0. A body that is not complete then never counts: no client got an answer to it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ QUEUE_ID = 0
 CHANGES, SNAPSHOT = 1, 2
 SNAPSHOT_TAG = "SNAPSHOT"
 SNAPSHOT_CODE = string_hash(SNAPSHOT_TAG)
-"""What the consume queue entry of a snapshot's first record carries."""
+"""Tags code in the consume queue entry of a snapshot's first record."""
 PART_BYTES_MAX = 1 << 20
-"""A part that would not fit beside others in a batch of the log helps nobody."""
+"""Size limit of a part, so that it fits into a batch of the log (`batch_bytes_max`)."""
 PARTS_MAX = (1 << 16) - 1
 
 _HEAD = struct.Struct(">BHH")  # kind, part, count
@@ -38,7 +38,7 @@ _PROPERTIES = encode_properties({TAGS: SNAPSHOT_TAG})
 
 
 def messages_of(kind: int, body: bytes, part_bytes: int, wall_ms: int) -> Iterator[PutMessage]:
-    """The messages that carry a body, in order. HOT: nearly always one."""
+    """Yield the messages that carry a body, in order. HOT: nearly always one."""
     size = part_bytes - _HEAD.size
     count = -(-len(body) // size)
     assert 0 < count <= PARTS_MAX, f"{len(body)} bytes of metadata in parts of {part_bytes}"
@@ -60,9 +60,9 @@ def messages_of(kind: int, body: bytes, part_bytes: int, wall_ms: int) -> Iterat
 
 
 def read_part(record: Buffer) -> tuple[int, int, int, bytes]:
-    """Kind, part, number of parts, and the piece that a record carries.
+    """Return kind, part, number of parts, and the piece of the body in a record.
 
-    Errors: RemoteProtocolError when it is none of ours.
+    Errors: RemoteProtocolError if it is no record of metadata.
     """
     body = decode_record(record).body
     if len(body) <= _HEAD.size:
@@ -74,11 +74,11 @@ def read_part(record: Buffer) -> tuple[int, int, int, bytes]:
 
 
 class Assembly:
-    """Joins the parts of a body as their records come."""
+    """Joins the parts of a body in the order of their records."""
 
     def __init__(self) -> None:
         self.phy_offset = -1
-        """Of the first record of the body that is being joined, or was last."""
+        """Offset of the first record of the present body, or of the last one."""
         self._kind = self._count = 0
         self._pieces: list[bytes] = []
 
@@ -86,13 +86,13 @@ class Assembly:
         self._pieces.clear()
 
     def add(self, phy_offset: int, kind: int, part: int, count: int, piece: bytes) -> bytes | None:
-        """The body that is complete with this part, or None."""
+        """Add a part; return the body if it is complete with this part, else None."""
         pieces = self._pieces
         if part == 0:
             self.phy_offset, self._kind, self._count = phy_offset, kind, count
             pieces.clear()
         elif (kind, part, count) != (self._kind, len(pieces), self._count):
-            pieces.clear()  # reading began in its middle
+            pieces.clear()  # reading began in the middle of this body
             return None
         pieces.append(piece)
         if len(pieces) < count:

@@ -1,11 +1,11 @@
-"""What to do with a member whose store is damaged: keep its files, give up its vote.
+"""Repair of a member whose store is damaged: set its files aside and give up its vote.
 
-A log that is damaged before its durable end has forgotten what this member acknowledged, and a vote
-record that cannot be read may have forgotten a promise. Neither may be guessed at. So all of it
-goes into a folder ``repair-<wall_ms>``, and what is left is an empty store whose vote record is
-*impaired*: it is filled from the leader, and never votes under that id again. To be a voter anew
-the member needs an id that has promised nothing: with `forget` the vote record goes as well, which
-leaves the empty store that whoever joins a group begins with.
+Theory of operation. A log that is damaged before its durable end lacks bytes that this member
+acknowledged. A vote record that cannot be read may hold a vote. Neither may be guessed (Raft thesis
+3.8). So the repair moves all files into a folder ``repair-<wall_ms>`` and leaves an empty store
+whose vote record is *impaired*: the leader fills it, and it never votes under that id again. A
+member that shall vote again needs a new id. With `forget` the repair moves the vote record too,
+which leaves an empty store like that of any new member.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _DAMAGE_TOLD_MAX = 20
 
 @attrs.frozen(kw_only=True)
 class Findings:
-    """What a member's store looks like from outside."""
+    """Result of the examination of a stopped member's store."""
 
     root: Path
     group: str
-    """"" where the vote record does not tell."""
+    """Name of the group; "" if the vote record does not tell."""
     member_id: str
     is_impaired: bool
     damage: tuple[str, ...]
-    """A sentence each; none for a store that is sound."""
+    """One sentence for each fault; empty for a sound store."""
     log_bytes: int
 
 
 def examine(config: StoreConfig, progress: Progress | None = None) -> Findings:
-    """Read a stopped member's store; may take as long as reading its log takes.
+    """Examine a stopped member's store; reads its whole log.
 
-    Errors: StoreError when it is no member's store.
+    Errors: StoreError if it is no member's store.
     """
     root = config.root
     if not has_slots(root, VOTE_STEM) and not has_slots(root, BASE_STEM):
@@ -76,10 +76,10 @@ def examine(config: StoreConfig, progress: Progress | None = None) -> Findings:
 
 
 def give_up_vote(config: StoreConfig, wall_ms: int, *, forget: bool) -> Path:
-    """Set the log and all that was made of it aside, and mark the vote record, or set that aside
-    as well; returns the folder.
+    """Move the log and all files derived from it into a folder, and return that folder.
 
-    Errors: StoreError; what was not moved yet is where it was, and doing it again goes on.
+    The vote record is marked as impaired, or moved too with `forget`.
+    Errors: StoreError; files that were not moved yet stay, and a second call moves the rest.
     """
     root = config.root
     lock = StoreLock(config.lock_path)
@@ -87,7 +87,7 @@ def give_up_vote(config: StoreConfig, wall_ms: int, *, forget: bool) -> Path:
         aside = root / f"repair-{wall_ms}"
         impaired = None if forget else _impaired_record(root)
         aside.mkdir()
-        # First of all: whatever happens now, it does not vote any more.
+        # First: after a crash in one of the next steps the member does not vote any more.
         if impaired is None:
             _move(root, aside, VOTE_STEM)
         else:
@@ -99,7 +99,7 @@ def give_up_vote(config: StoreConfig, wall_ms: int, *, forget: bool) -> Path:
             if path.exists():
                 path.rename(aside / path.name)
         _move(root, aside, BASE_STEM)
-        # Still a member's store, with nothing in it.
+        # The file marks the empty store as a member's.
         TwoSlotFile(root / BASE_STEM).save(encode_base(RaftBase()))
         for directory in (aside, root):
             fsync_directory(directory)
@@ -111,7 +111,7 @@ def give_up_vote(config: StoreConfig, wall_ms: int, *, forget: bool) -> Path:
 
 
 def _before_records(report: VerifyReport) -> list[DamagedStretch]:
-    """Without what no record follows: room for more, or a tail that was torn and is cut."""
+    """Return the damage that records follow; the rest is free room, or a torn end that is cut."""
     damage, end = list(report.damage), report.end_offset
     while damage and damage[-1].end_offset == end:
         end = damage.pop().begin_offset
@@ -119,7 +119,7 @@ def _before_records(report: VerifyReport) -> list[DamagedStretch]:
 
 
 def _owner(root: Path, damage: list[str]) -> tuple[str, str, bool]:
-    """Group, member, and whether it votes no more, of a vote record whose owner is not known."""
+    """Return group, member and whether it is impaired, from a vote record of any owner."""
     try:
         payload = TwoSlotFile(root / VOTE_STEM).payload
     except StoreError as error:
@@ -136,7 +136,7 @@ def _owner(root: Path, damage: list[str]) -> tuple[str, str, bool]:
 
 
 def _impaired_record(root: Path) -> bytes | None:
-    """The vote record with its vote given up; None where there is none that can be read."""
+    """Return the vote record marked as impaired; None if none can be read."""
     try:
         payload = TwoSlotFile(root / VOTE_STEM).payload
     except StoreError:
@@ -145,7 +145,7 @@ def _impaired_record(root: Path) -> bytes | None:
     if fields is None:
         return None
     term, voted_for = (fields[4][0], fields[4][1]) if fields[4] else (0, "")
-    # Nothing of the log is left, so nothing of it is known to be committed.
+    # The log is gone, so the commit begins at 0.
     fields[4] = [term, voted_for, True, 0]
     packed: bytes = msgpack.packb(fields)
     return packed

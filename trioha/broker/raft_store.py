@@ -17,16 +17,15 @@ from trioha.store.two_slot_file import TwoSlotFile
 from trioha.wire.record import BLANK_SIZE, PROPERTIES_BYTES_MAX
 
 APPEND_BYTES_MAX = LOG_BYTES_MAX - BLANK_SIZE
-"""Of one put: neither it nor the blank before it may be more than a message between members
-takes, for both go over in one piece."""
+"""Largest size of one put: the put and the blank before it go to a follower in one message."""
 _RECORD_BYTES_MORE = 4096 + PROPERTIES_BYTES_MAX
-"""More than a record adds to its body."""
+"""Upper bound of the bytes that a record adds to its body."""
 
 
 def raft_store_config(config: StoreConfig) -> StoreConfig:
-    """The same store, as a group's.
+    """Return the configuration of the same store as a member's.
 
-    Errors: ConfigError for messages larger than members can send each other.
+    Errors: ConfigError if maxMessageSize is more than members can send each other.
     """
     body_bytes_max = APPEND_BYTES_MAX - _RECORD_BYTES_MORE
     if config.body_bytes_max > body_bytes_max:
@@ -38,26 +37,26 @@ def raft_store_config(config: StoreConfig) -> StoreConfig:
 
 
 def vote_file(config: StoreConfig) -> TwoSlotFile:
-    """Where the member's promises are (`dledger.vote_record`). Errors: StoreError."""
+    """Open the file of the vote record (`dledger.vote_record`). Errors: StoreError."""
     return TwoSlotFile(config.root / VOTE_STEM, cure=f"run `trioha raft repair {config.root}`")
 
 
 def base_file(config: StoreConfig) -> TwoSlotFile:
-    """Where a `RaftBase` is. Errors: StoreError."""
+    """Open the file of the `RaftBase`. Errors: StoreError."""
     return TwoSlotFile(config.root / BASE_STEM, cure=f"run `trioha raft repair {config.root}`")
 
 
 def open_raft_log(
     config: StoreConfig, events: EventSink, *, wall_ms: int, progress: Progress | None = None
 ) -> RaftLog:
-    """Open the store of a member; may take seconds. Whoever has it closes `RaftLog.store`.
+    """Open the store of a member; may take seconds. The caller closes `RaftLog.store`.
 
-    Errors: as `FileMessageStore.open`; ConfigError; StoreError also when it is no member's.
+    Errors: those of `FileMessageStore.open`; ConfigError; StoreError also if it is no member's.
     """
     config = raft_store_config(config)
     file = base_file(config)
     base = RaftBase() if file.payload is None else decode_base(file.payload)
-    # The emptying that a crash interrupted comes first: half a log is no log.
+    # Finish an emptying that a crash interrupted: the rest of that log is not the group's.
     begin_at = base.from_offset if base.is_emptying else None
     store = FileMessageStore.open(
         config, events, wall_ms=wall_ms, progress=progress, begin_at=begin_at

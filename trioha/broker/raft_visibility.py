@@ -1,8 +1,8 @@
-"""Shows readers of a DLEDGER member what the group has committed, and no more.
+"""Shows readers of a DLEDGER member only what the group has committed.
 
-The store lists a record in its queue when it is written, here as a leader or from one. Readers see
-it once it is committed, and only then those are woken who wait for it: what the store tells of new
-messages waits here, in the order of the log.
+Theory of operation. The store adds a record to its queue when the record is written, by this leader
+or from another. Readers see the record once it is committed, and only then are waiting pulls woken:
+the store's notices of new messages wait here, in the order of the log.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class RaftVisibility:
     def on_dispatch(
         self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]
     ) -> None:
-        """Messages of a queue are in the log. HOT on leaders."""
+        """Note that messages of a queue are in the log. HOT on leaders."""
         store, waiting = self._store, self._waiting
         end = store.queue_end_offset(topic, queue_id)
         if end <= store.readable_offset:
             self._listener(topic, queue_id, max_offset, tags_codes)
             return
         if waiting and waiting[-1][0] > end:
-            end = waiting[-1][0]  # several queues at once: in any order, a little late for some
+            end = waiting[-1][0]  # several queues come in any order: some are shown a little late
         waiting.append((end, topic, queue_id, max_offset, tags_codes))
 
     def release(self, committed_offset: int) -> None:
-        """Everything below is committed: show it, and wake those who wait for it."""
+        """Show everything below `committed_offset`, and wake the pulls that wait for it."""
         self._store.readable_offset = committed_offset
         waiting, listener = self._waiting, self._listener
         while waiting and waiting[0][0] <= committed_offset:
@@ -51,6 +51,6 @@ class RaftVisibility:
             listener(topic, queue_id, max_offset, tags_codes)
 
     def cut(self, phy_offset: int) -> None:
-        """The log was cut here. Some that wait may be of records before: nobody is forgotten, and
-        who is woken for nothing looks and goes on."""
+        """Note that the log was cut at `phy_offset`. A waiting notice may cover records before the
+        cut, so all are kept: a pull that is woken without a message waits again."""
         self._waiting = deque((min(one[0], phy_offset), *one[1:]) for one in self._waiting)

@@ -1,4 +1,4 @@
-"""Namespaces of keys and values that administrators keep here (KVConfigManager.java)."""
+"""KV configuration of a name server: namespaces of keys and values (KVConfigManager.java)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from trioha.wire.json_fields import object_of, text
 from trioha.wire.remoting_command import Buffer
 
 ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
-"""topic -> ``broker:queues;broker:queues``, handed out with routes when order is enabled."""
+"""Namespace of topic -> ``broker:queues;broker:queues``: in routes if order is enabled."""
 
 ENTRIES_MAX = 10_000
-"""Of all namespaces; each change writes the whole file."""
+"""Limit over all namespaces; each change writes the whole file."""
 VALUE_LENGTH_MAX = 65_536
 KEY_LENGTH_MAX = 255
-"""Of a namespace or a key."""
+"""Limit of a namespace's or a key's length in characters."""
 
 
 class KvConfig:
-    """The table; `version` steps with every change so that the shell knows what it has saved."""
+    """Table of namespaces. Every change raises `version`, which tells the shell what is saved."""
 
     def __init__(self, *, entries_max: int = ENTRIES_MAX) -> None:
         self._entries_max = entries_max
@@ -33,12 +33,12 @@ class KvConfig:
         return self._namespaces.get(namespace, {}).get(key)
 
     def list(self, namespace: str) -> dict[str, str] | None:
-        """A copy of one namespace, or None if nothing was ever put there."""
+        """Return a copy of one namespace; None if no value was ever put there."""
         table = self._namespaces.get(namespace)
         return None if table is None else dict(table)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value. Errors: CommandError when it is too long or there is no room."""
+        """Set a value. Errors: CommandError if it is too long or the table is full."""
         if not (0 < len(namespace) <= KEY_LENGTH_MAX and 0 < len(key) <= KEY_LENGTH_MAX):
             raise _refusal(f"namespace and key have 1 to {KEY_LENGTH_MAX} characters")
         if len(value) > VALUE_LENGTH_MAX:
@@ -53,7 +53,7 @@ class KvConfig:
         self.version += 1
 
     def delete(self, namespace: str, key: str) -> bool:
-        """Forget a value; False if there was none. An empty namespace stays, as in RocketMQ."""
+        """Remove a value; return False if there was none. Empty namespaces stay, as in RocketMQ."""
         if self._namespaces.get(namespace, {}).pop(key, None) is None:
             return False
         self._count -= 1
@@ -61,14 +61,14 @@ class KvConfig:
         return True
 
     def encode(self) -> bytes:
-        """The text of kvConfig.json."""
+        """Return the text of kvConfig.json."""
         return fastjson.dumps({"configTable": self._namespaces})
 
     @classmethod
     def decode(cls, data: Buffer) -> Self:
         """Read kvConfig.json, RocketMQ's or ours.
 
-        Errors: RemoteProtocolError when it holds something else.
+        Errors: RemoteProtocolError if it is another kind of file.
         """
         table = object_of(object_of(fastjson.loads(data), "KV file").get("configTable"), "KV table")
         config = cls()

@@ -1,15 +1,15 @@
-"""Who may be master of a broker name: the newest epoch claimed decides.
+"""Claims to be master of a broker name: the newest epoch wins.
 
-RocketMQ's name server believes whoever registered last, so a deposed master that comes back takes
-the clients with it (faults D4 and D5). Here a claim to id 0 carries its epoch, and one that is
-older than the newest seen is refused. The claimant is told who stands against it.
+Theory of operation. RocketMQ's name server takes the last registration, so a deposed master that
+comes back takes the clients with it (faults D4 and D5). Here a claim to id 0 carries its epoch,
+and a claim older than the newest seen is rejected. The answer names the newest claim.
 
-Among claims of a set that was never failed over (epoch 1, or none: a Java broker) the last one
-wins, as ever. Of two claims under the same later number the first wins: two operators made them,
-and one of the two has to cut back.
+In a set that was never failed over (epoch 1, or none: a Java broker) the last claim wins, as in
+RocketMQ. Of two claims with the same later epoch the first wins: two operators made them, and the
+other node has to cut its log.
 
-Nothing is stored. A name server that starts anew learns the newest epoch with the first
-registrations; what protects the log meanwhile is that slaves do not acknowledge to an older epoch.
+Nothing is stored. A restarted name server learns the newest epoch with the first registrations.
+Meanwhile the log is safe, since slaves do not acknowledge to an older epoch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import attrs
 
 NAMES_MAX = 10_000
-"""Broker names whose epoch is remembered; the one claimed longest ago makes room."""
+"""Limit of remembered broker names; the one claimed longest ago makes room."""
 UNCONTESTED_EPOCH_MAX = 1
 
 
@@ -28,12 +28,12 @@ class Claim:
     address: str
     ha_server_addr: str
     epoch: int = 0
-    """0 for who knows no epochs."""
+    """0 from a broker that has no epochs."""
     nonce: str = ""
-    """Tells two terms with the same number apart."""
+    """Random number that tells two terms with the same epoch apart."""
     in_doubt: bool = False
-    """The claimant has come back and asks whether it still is master: that is judged as any claim,
-    and is no reason to remember it."""
+    """The claimant has come back and asks whether it is still master. Such a claim is judged like
+    any other, but not remembered."""
 
 
 class Masterships:
@@ -45,7 +45,7 @@ class Masterships:
         self._names_max = names_max
 
     def judge(self, broker_name: str, claim: Claim, now_ms: int = 0) -> Claim | None:
-        """The claim that stands against this one; None, and it is remembered, if none does."""
+        """Return the claim that beats this one. Without one, remember this claim; return None."""
         newest = self._newest.get(broker_name)
         if newest is not None and _refutes(newest, claim):
             return newest
@@ -60,14 +60,14 @@ class Masterships:
         return None
 
     def held_ms(self, broker_name: str, claim: Claim, now_ms: int) -> int | None:
-        """For how long this claim has been the newest, repeated or not; None if it is not."""
+        """Return for how many ms this claim has been the newest; None if it is not the newest."""
         newest = self._newest.get(broker_name)
         if newest is None or (newest.epoch, newest.nonce) != (claim.epoch, claim.nonce):
             return None
         return now_ms - self._since_ms[broker_name]
 
     def newest(self, broker_name: str) -> Claim | None:
-        """The newest claim with an epoch that was accepted."""
+        """Return the newest accepted claim that has an epoch."""
         return self._newest.get(broker_name)
 
 

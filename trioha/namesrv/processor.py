@@ -1,9 +1,9 @@
-"""What a name server answers (DefaultRequestProcessor.java).
+"""Request handlers of a name server (DefaultRequestProcessor.java).
 
-Everything is answered on the spot but changes of the KV configuration: their answer waits until the
-shell has the file on disk, so that a SUCCESS survives a crash. Configuration is not settable over
-the wire: RocketMQ's UPDATE_NAMESRV_CONFIG let a peer choose a file and its content
-(CVE-2023-37582), and nothing here needs it.
+Theory of operation. Every request is answered at once except a change of the KV configuration: its
+answer waits until the shell has the file on disk, so that a SUCCESS survives a crash. The name
+server's own configuration cannot be set over the wire: RocketMQ's UPDATE_NAMESRV_CONFIG let a peer
+choose a file and its content (CVE-2023-37582), and nothing here needs it.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from trioha.wire.remoting_command import ExtValue, RemotingCommand
 from trioha.wire.route import RegisterBrokerBody
 
 UNSAVED_MAX = 1024
-"""Answers that may wait for the disk; each is a request of an administrator."""
+"""Limit of answers that wait for the disk; each is a request of an administrator."""
 
 
 @attrs.frozen
 class UnsavedKv:
-    """The KV file as it is to be, and whose answers wait for it."""
+    """The new content of the KV file, and the requests whose answers wait for it."""
 
     version: int
     data: bytes
     waiting: list[tuple[Channel, RemotingCommand]]
 
     def answer(self, failure: str | None = None) -> None:
-        """Tell everybody who waits: it is on disk, or why not."""
+        """Answer every waiting request: the file is on disk, or `failure` tells why not."""
         for channel, request in self.waiting:
             if failure is None:
                 response = request.response()
@@ -95,7 +95,7 @@ class NamesrvProcessor:
         return self.routes.next_deadline_ms
 
     def on_time(self, instant: Instant) -> None:
-        """Drop the brokers that have been silent for too long, and their connections."""
+        """Remove the brokers that have expired, and close their connections."""
         for broker, channel in self.routes.expire(instant.now_ms):
             self._events.event("broker_expired", **_fields(broker))
             channel.close_nowait("its broker has expired")
@@ -109,7 +109,7 @@ class NamesrvProcessor:
 
     @property
     def has_unsaved(self) -> bool:
-        """A change has been made that nobody has tried to write yet."""
+        """The shell has not taken the newest change yet."""
         return self._kv.version != self._taken_version
 
     @property
@@ -117,13 +117,13 @@ class NamesrvProcessor:
         return self._kv.version == self._saved_version
 
     def take_unsaved(self) -> UnsavedKv:
-        """What to write now; its answers are the caller's from here on."""
+        """Return the file to write; the caller answers its requests, by `saved` or `answer`."""
         waiting, self._waiting = self._waiting, []
         self._taken_version = self._kv.version
         return UnsavedKv(self._kv.version, self._kv.encode(), waiting)
 
     def saved(self, unsaved: UnsavedKv) -> None:
-        """It is on disk: tell those who wait."""
+        """Note that the file is on disk, and answer the requests."""
         self._saved_version = unsaved.version
         unsaved.answer()
 
@@ -207,7 +207,7 @@ class NamesrvProcessor:
         if claim is not None:
             held_ms = self._masterships.held_ms(broker.broker_name, claim, instant.now_ms)
             if held_ms is not None:
-                # A master that was away learns that its claim is older than its absence.
+                # From this a master that was away knows that its claim is older than its absence.
                 ext_fields["epochHeldMs"] = held_ms
         order = self._kv.list(ORDER_TOPIC_NAMESPACE)
         order_body = b"" if order is None else encode_kv_table(order)
@@ -216,7 +216,7 @@ class NamesrvProcessor:
     def _refuse_claim(
         self, request: RemotingCommand, broker: BrokerAddress, claim: Claim, newest: Claim
     ) -> RemotingCommand:
-        """Tell a deposed master who has taken its place."""
+        """Reject the claim of a deposed master; the answer names the new one."""
         self._events.event(
             "master_refused",
             **_fields(broker),
@@ -227,7 +227,7 @@ class NamesrvProcessor:
         return request.response(
             ResponseCode.FENCED_MASTER_EPOCH,
             f"{broker.broker_name}: {newest.address} is master since epoch {newest.epoch}, "
-            f"epoch {claim.epoch} is over; follow it as a slave",
+            f"epoch {claim.epoch} is over; follow {newest.address} as a slave",
             {
                 "epoch": newest.epoch,
                 "epochNonce": newest.nonce,

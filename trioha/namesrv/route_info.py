@@ -1,15 +1,17 @@
-"""Who is alive and which topics they hold (RouteInfoManager.java).
+"""Routing tables of a name server: live brokers and their topics (RouteInfoManager.java).
 
-Theory of operation. Brokers register every 30 s; nothing here is stored, a name server that starts
-anew learns all of it within that time. A registration is an upsert: it adds and changes topics, it
-never removes any, since a broker that has just created one sends only that one. Only masters say
-what their topics are. A broker is alive while its connection stands and it has spoken within
-120 s; its address goes at once when either ends, and its name and queues with its last address. So
-a slave without its master stays in the routes: consumers read on, producers find no id 0.
+Theory of operation. Brokers register every 30 s. Nothing is stored: a restarted name server learns
+everything within that time. A registration is an upsert: it adds and changes topics and never
+removes any, since a broker that has just created a topic sends only that one. Only a master's
+registration counts for topics. A broker is alive while its connection is open and it has registered
+within 120 s. When either ends, its address is removed at once, and its name and queues with its
+last address. So a slave without its master stays in the routes: consumers go on reading, producers
+find no id 0.
 
-Where RocketMQ may go wrong we differ. An address belongs to one broker: registering it under a new
-name or id takes it from the old one. An address that another broker has taken the id of no longer
-removes that id when it unregisters or dies: a deposed master cannot take its successor with it.
+RocketMQ can go wrong in two cases, and we differ. An address belongs to one broker: registering it
+under a new name or id takes it from the old one. And a broker whose id another broker has taken
+does not remove that id when it unregisters or expires: a deposed master does not remove its
+successor's route.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ from trioha.wire.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 MASTER_ID = 0
 
 ADDRESSES_MAX = 10_000
-"""Broker addresses at a time; with the next limit, what hostile registrations can cost."""
+"""Limit of broker addresses; with the next limit it bounds the memory of hostile registrations."""
 TOPICS_PER_BROKER_MAX = 65_536
-"""Topics of one broker name; our own brokers keep at most 50,000."""
+"""Limit of topics of one broker name; trioha's brokers keep at most 50,000."""
 NAME_LENGTH_MAX = 255
-"""Of a broker, cluster, address or topic."""
+"""Limit of the name of a broker, cluster, address or topic, in characters."""
 
 # TopicSysFlag.java
 _UNIT = 0x1
@@ -40,7 +42,7 @@ _UNIT_SUB = 0x2
 
 @attrs.frozen
 class BrokerAddress:
-    """One broker process: what 103, 104 and 322 name it by."""
+    """Identity of one broker process, as requests 103, 104 and 322 carry it."""
 
     cluster: str
     broker_name: str
@@ -50,7 +52,7 @@ class BrokerAddress:
 
 @attrs.frozen
 class MasterAddresses:
-    """What a slave wants to know of its master."""
+    """Addresses of a slave's master."""
 
     master_addr: str
     ha_server_addr: str
@@ -61,9 +63,9 @@ class Registered:
     """The result of a registration."""
 
     is_new: bool
-    """The address was not here before, or as another broker."""
+    """The address was unknown before, or was another broker's."""
     master: MasterAddresses | None
-    """For slaves of a live master."""
+    """The live master; None for a master's own registration, or if none is alive."""
 
 
 @attrs.define(eq=False)
@@ -85,7 +87,7 @@ class _Broker:
     name: str
     addresses: dict[int, str] = attrs.Factory(dict)
     topics: set[str] = attrs.Factory(set)
-    """Those that have an entry of this broker in the topic table."""
+    """Topics that have an entry of this broker in the topic table."""
 
     def data(self) -> BrokerData:
         return BrokerData(self.cluster, self.name, dict(self.addresses))
@@ -106,7 +108,7 @@ class RouteInfoManager:
         self._topics_per_broker_max = topics_per_broker_max
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._brokers: dict[str, _Broker] = {}
-        # The one silent for longest comes first: renewing moves an entry to the end.
+        # Sorted by `last_seen_ms`: renewing moves an entry to the end.
         self._live: dict[str, _Live] = {}
         self._by_channel: dict[Channel, set[str]] = {}
 
@@ -119,9 +121,9 @@ class RouteInfoManager:
         channel: Channel,
         now_ms: int,
     ) -> Registered:
-        """Take in a registration.
+        """Add or renew a broker.
 
-        Errors: CommandError when a name is empty or too long or there is no room; nothing changes.
+        Errors: CommandError if a name is empty or too long, or a limit is reached; nothing changes.
         """
         previous = self._live.get(broker.address)
         self._check(broker, ha_server_addr, topics, is_known=previous is not None)
@@ -131,7 +133,7 @@ class RouteInfoManager:
         is_new = previous is None or previous.broker != broker
         entry = self._broker_of(broker)
         if previous is not None and previous.broker.broker_id != broker.broker_id:
-            # A role switch: the queues stay, or readers would lose their route meanwhile.
+            # A role switch: the queues stay, otherwise readers would lose their route.
             self._release_id(entry, previous.broker)
         takes_id = entry.addresses.get(broker.broker_id) != broker.address
         entry.addresses[broker.broker_id] = broker.address
@@ -146,7 +148,7 @@ class RouteInfoManager:
         return Registered(is_new, self._master_for(entry, broker))
 
     def unregister(self, broker: BrokerAddress) -> bool:
-        """Forget a broker that says goodbye; False if it was not here under this name and id."""
+        """Remove a broker; return False if it was not registered under this name and id."""
         live = self._live.get(broker.address)
         if live is None or live.broker != broker:
             return False
@@ -156,9 +158,9 @@ class RouteInfoManager:
     def query_data_version(
         self, broker: BrokerAddress, data_version: DataVersion, now_ms: int
     ) -> tuple[bool, DataVersion | None]:
-        """Whether the broker's topics changed since it registered, and the version held here.
+        """Return whether the broker's topics changed since it registered, and our version of them.
 
-        An unchanged version is a sign of life.
+        A request with an unchanged version renews the broker.
         """
         live = self._live.get(broker.address)
         if live is None:
@@ -171,7 +173,7 @@ class RouteInfoManager:
         return changed, live.data_version
 
     def channel_closed(self, channel: Channel) -> list[BrokerAddress]:
-        """Forget whoever last registered through this connection, and say whom."""
+        """Remove the brokers that last registered through this connection, and return them."""
         gone = [self._live[address] for address in self._by_channel.get(channel, ())]
         for live in gone:
             self._remove(live)
@@ -179,13 +181,13 @@ class RouteInfoManager:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When the broker silent for longest expires."""
+        """Time at which the next broker expires; None without brokers."""
         for live in self._live.values():
             return live.last_seen_ms + self._expired_time_ms + 1
         return None
 
     def expire(self, now_ms: int) -> list[tuple[BrokerAddress, Channel]]:
-        """Forget who has been silent for too long; their connections are the caller's to close."""
+        """Remove the expired brokers, and return them; the caller closes their connections."""
         gone = []
         for live in self._live.values():
             if live.last_seen_ms + self._expired_time_ms >= now_ms:
@@ -196,7 +198,7 @@ class RouteInfoManager:
         return [(live.broker, live.channel) for live in gone]
 
     def pick_route(self, topic: str) -> TopicRouteData | None:
-        """Where a topic lives, or None if nobody holds it."""
+        """Return the route of a topic, or None if no broker has it."""
         queues = self._topics.get(topic)
         if queues is None:
             return None
@@ -217,7 +219,7 @@ class RouteInfoManager:
         return list(dict.fromkeys(topic for name in names for topic in self._brokers[name].topics))
 
     def system_topics(self) -> tuple[list[str], str | None]:
-        """The topics that every broker has by name, its cluster's and its own; any address."""
+        """Return the topics named like each cluster and broker, and any live address."""
         clusters = self._clusters()
         names = [name for cluster, members in clusters.items() for name in (cluster, *members)]
         return names, next(iter(self._live), None)
@@ -232,15 +234,15 @@ class RouteInfoManager:
         return list(self._topics_with(_UNIT | _UNIT_SUB, _UNIT_SUB))
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Steer producers away from a broker until its topics' next version; counts the topics."""
+        """Take write permission from a broker's topics until their next version; count them."""
         return self._change_perms(broker_name, lambda perm: perm & ~Perm.WRITE)
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Undo `wipe_write_perm`; counts the topics."""
+        """Undo `wipe_write_perm`; count the topics."""
         return self._change_perms(broker_name, lambda _: Perm.READ | Perm.WRITE)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, of one cluster or of all. A master that still has it brings it back."""
+        """Remove a topic from one cluster or all. A master that still has it registers it again."""
         names = self._clusters().get(cluster, ()) if cluster else tuple(self._topics.get(topic, ()))
         for name in names:
             self._delete_queues(topic, self._brokers[name])
@@ -278,7 +280,7 @@ class RouteInfoManager:
         entry = self._brokers.get(broker.broker_name)
         if entry is None:
             entry = self._brokers[broker.broker_name] = _Broker(broker.cluster, broker.broker_name)
-        # Whoever spoke last is right about the cluster: RocketMQ lists the name in both.
+        # The last registration decides the cluster; RocketMQ lists the name in both.
         entry.cluster = broker.cluster
         return entry
 
@@ -310,14 +312,14 @@ class RouteInfoManager:
             self._delete_queues(topic, entry)
 
     def _release_id(self, entry: _Broker, broker: BrokerAddress) -> bool:
-        """Take the broker's id from it, unless another broker has taken it already."""
+        """Free the broker's id; return False if another broker has taken it already."""
         if entry.addresses.get(broker.broker_id) != broker.address:
             return False
         del entry.addresses[broker.broker_id]
         return True
 
     def _unlink(self, live: _Live) -> None:
-        """Take the address out of the tables of live ones."""
+        """Remove the address from the tables of live brokers."""
         address = live.broker.address
         del self._live[address]
         addresses = self._by_channel[live.channel]
@@ -350,7 +352,7 @@ class RouteInfoManager:
 
     def _topics_with(self, mask: int, flags: int) -> Iterator[str]:
         for topic, queues in self._topics.items():
-            # Like RocketMQ: any one of a topic's brokers speaks for all.
+            # As in RocketMQ, one of a topic's brokers decides.
             if next(iter(queues.values())).topic_sys_flag & mask == flags:
                 yield topic
 

@@ -27,7 +27,7 @@ from trioha.store.two_slot_file import TwoSlotFile
 
 
 class Slots(Protocol):
-    """`TwoSlotFile`."""
+    """The part of a `TwoSlotFile` that `VoteFile` uses."""
 
     payload: bytes | None
 
@@ -35,9 +35,9 @@ class Slots(Protocol):
 
 
 class VoteFile:
-    """What this member must not forget, in `raft` beside its store.
+    """The vote record of this member, in the file `raft` of its store.
 
-    Errors: StoreError when it is another member's, damaged, or cannot be written.
+    Errors: StoreError if it is another member's, damaged, or cannot be written.
     """
 
     def __init__(self, file: Slots, door: GroupDoor) -> None:
@@ -49,13 +49,13 @@ class VoteFile:
             record = decode_vote_record(file.payload, door)
             self.hard, self.birth = record.hard, record.birth
         if not self.birth.nonce:
-            # Durable before anybody is told: it stands for this disk.
+            # Durable before any peer gets it: the nonce names this disk (dledger.bootstrap).
             self.save(self.hard, attrs.evolve(self.birth, nonce=os.urandom(NONCE_BYTES)))
 
     def save(self, hard: HardState | None, birth: Birth | None = None) -> None:
-        """Durable when it returns. Blocks for two fsyncs.
+        """Save the record, durably. Blocks for two fsyncs.
 
-        Errors: StoreError, DiskFull; what was saved before is still there.
+        Errors: StoreError, DiskFull; the record before it is still there.
         """
         birth = birth or self.birth
         self._file.save(encode_vote_record(hard, self._door, birth))
@@ -63,7 +63,7 @@ class VoteFile:
 
 
 def open_vote_file(root: Path, door: GroupDoor) -> VoteFile:
-    """The vote record of the store in `root`, which must be open and locked.
+    """Open the vote record of the store in `root`, which must be open and locked.
 
     Errors: StoreError with the cure.
     """
@@ -71,7 +71,7 @@ def open_vote_file(root: Path, door: GroupDoor) -> VoteFile:
 
 
 class Bootstrap:
-    """Decides anew whenever somebody says something new, until this member has begun."""
+    """Decides anew whenever a peer's note changes, until this member has begun."""
 
     def __init__(
         self,
@@ -82,9 +82,9 @@ class Bootstrap:
         events: EventSink,
     ) -> None:
         self.waits_for = ""
-        """Why it has not begun, for people."""
+        """Human-readable reason why this member has not begun; empty once it has."""
         self.impaired = ""
-        """Why it is a copy without a vote, for people."""
+        """Human-readable reason why it is a copy without a vote; empty if it may vote."""
         self._votes = votes
         self._door = door
         self._own_note = own_note
@@ -98,13 +98,13 @@ class Bootstrap:
         return self._door.founders
 
     def on_notes(self) -> None:
-        """Somebody's note has changed, came or went."""
+        """Decide again: a peer's note has changed, came or is gone."""
         self._heard.set()
 
     async def run(self) -> None:
         """Wait until the vote record says that this member has begun.
 
-        Errors: StoreError when that cannot be saved.
+        Errors: StoreError if the record cannot be saved.
         """
         while self._votes.hard is None:
             self._heard = trio.Event()

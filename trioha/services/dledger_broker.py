@@ -1,17 +1,17 @@
-"""A broker that is a member of a DLEDGER group: the group keeps its log and elects who serves.
+"""A broker that is a member of a DLEDGER group: the group keeps its log and elects the master.
 
 ::
 
     replication
-    ├─ raft                  the member: its alarm, its links, how it begins
+    ├─ raft                  the member: its alarm, its links, its bootstrap
     ├─ raft.role             promotes this node whenever it is elected
-    └─ raft.parked           who waits for a leader, at most three seconds
+    └─ raft.parked           requests that wait for a leader, at most three seconds
 
-Theory of operation. What the leader appends goes to the followers in the pass that appended it, and
-to the disk at once. What a majority has on disk is *committed*, and that is when puts are answered,
-parked pulls woken and followers' tables changed, all in the pass that read the deciding answer.
-Everything here is called by the member (`Above`) or by the batches of `BrokerNode`; what a role
-means for clients is the business of `services.dledger_role`.
+Theory of operation. The leader's bytes go to the followers in the pass that appended them, and to
+the disk at once. Bytes that a majority has on disk are *committed*. The pass that reads the
+deciding answer also answers puts, wakes parked pulls and changes the followers' tables. The member
+(`Above`) and the batches of `BrokerNode` make all calls here; `services.dledger_role` decides what
+a role means for clients.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class DLedgerBroker(BrokerNode):
             process=process,
             connect_to=connect_to,
         )
-        # Whoever leads no longer has noticed by then, and answered; unless it is out of reach.
+        # By then a deposed leader has stepped down and answered, unless it cannot be reached.
         self.old_routes.patience_s = config.d_leger_election_timeout_min / 1000
         committed_offset = votes.hard.committed_offset if votes.hard is not None else 0
         self.visibility = RaftVisibility(store, committed_offset, self.core.on_dispatch)
@@ -122,13 +122,13 @@ class DLedgerBroker(BrokerNode):
         )
 
     def load_tables(self) -> None:
-        """Read what lies beside the log: it counts where the log says nothing.
+        """Read the table files beside the log; they count only while the log has no snapshot.
 
-        Errors: StoreError when something is there and cannot be read; it names the cure.
+        Errors: StoreError, with the cure, if a file cannot be read.
         """
         core = self.core
         self.metadata_files.load()
-        # What changes is a record of the log: nothing is kept twice.
+        # Each change is a record of the log, so there is no second log of changes.
         core.metadata.write = _kept_in_the_log
         self.raft_metadata = RaftMetadata(
             self.config,
@@ -147,7 +147,7 @@ class DLedgerBroker(BrokerNode):
     def broker_id(self) -> int:
         return 0 if self.group_role.serving else self.home_id
 
-    # What was put here.
+    # Puts and changes of this broker.
 
     def make_flush(self) -> GroupCommit:
         config = self.config
@@ -164,21 +164,21 @@ class DLedgerBroker(BrokerNode):
         self.member.log_grown()
 
     def changes_wait(self) -> None:
-        """They are records of the log: whoever waits for those waits for these."""
+        """Nothing to do: changes are records of the log, and puts wait for those already."""
 
     def on_metadata_body(self, position: int, body: bytes) -> None:
-        """Into the log, and away: this may be between two batches."""
+        """Append a body of changes and push it at once: this may be between two batches."""
         self.raft_metadata.append(position, body)
         self.member.log_grown()
 
-    # What the member tells: `services.dledger_member.Above`.
+    # Calls of the member: `services.dledger_seams.Above`.
 
     def on_soft_state(self, soft: SoftState) -> None:
-        """Role, term or leader have changed."""
+        """Follow a change of role, term or leader."""
         self.group_role.on_soft_state(soft)
 
     def on_commit(self, committed_offset: int) -> None:
-        """Everything below is on the disks of a majority, for good. HOT."""
+        """Release everything below `committed_offset`: a majority has it on disk. HOT."""
         self.visibility.release(committed_offset)
         self.raft_metadata.on_commit(committed_offset)
         self.samples.on_acked(committed_offset)
@@ -186,12 +186,12 @@ class DLedgerBroker(BrokerNode):
         super().on_dispatched()
 
     def on_log_written(self, end_offset: int) -> None:
-        """A follower's log has grown."""
+        """Dispatch the bytes by which a follower's log has grown."""
         self._seen_end = end_offset
         self.reput.grown_nowait()
 
     def on_log_cut(self, end_offset: int) -> None:
-        """A follower's log ends sooner, or begins anew."""
+        """Follow a cut of a follower's log, or its emptying."""
         self._seen_end = end_offset
         self.visibility.cut(end_offset)
         if self.store.min_phy_offset == end_offset:
@@ -200,10 +200,10 @@ class DLedgerBroker(BrokerNode):
             self.raft_metadata.truncated(end_offset)
 
     def on_settled(self) -> None:
-        """The member has done what it could for now. HOT."""
+        """Look at the role: the member has finished a pass. HOT."""
         self.group_role.look()
 
-    # What follows from it, and what there is nothing to do about.
+    # Calls of `BrokerNode`; several need nothing in a group.
 
     def on_dispatched(self) -> None:
         self.raft_metadata.on_dispatched()
@@ -214,20 +214,20 @@ class DLedgerBroker(BrokerNode):
         super().channel_closed(channel)
 
     def is_catching_up(self) -> bool:
-        """A follower's queues are kept level: it may lead the next moment."""
+        """False: a follower keeps its queues up to date, since it may lead at any moment."""
         return False
 
     def topic_missed(self) -> None:
-        """It is on its way: a topic's record comes before its first message."""
+        """Nothing to do: the topic's record comes, before its first message."""
 
     def on_master(self, address: str, ha_address: str) -> None:
-        """The group tells who leads, and sooner."""
+        """Nothing to do: the group tells its leader, sooner than a name server."""
 
     def on_refuted(self, found: Refutation) -> None:
-        """A newer leader is heard of from the group; until then nothing is committed here."""
+        """Nothing to do: the group tells of a newer leader, and until then nothing commits here."""
 
     def become(self, role: BrokerRole) -> None:
-        """Be this for clients and name servers from now on."""
+        """Take this role towards clients and name servers."""
         self.role = role
         self.config = attrs.evolve(self.config, broker_role=role)
         self.core.become(role, self.broker_id)
@@ -236,7 +236,7 @@ class DLedgerBroker(BrokerNode):
         self.registration.topics_changed()
 
     def say_role(self, events: EventSink) -> None:
-        """For the journal."""
+        """Write the role to the journal."""
         events.event(
             "role",
             role=self.role.value,
@@ -245,10 +245,10 @@ class DLedgerBroker(BrokerNode):
             heartbeat_limit_ms=self.config.d_leger_election_timeout_min,
         )
 
-    # Its tasks, and its end.
+    # Tasks and shutdown.
 
     def start_storing(self, nursery: trio.Nursery) -> None:
-        """The log is all there is."""
+        """Start nothing: a member has no log of changes beside the commitlog."""
 
     async def start_replication(self, nursery: trio.Nursery, listeners: BrokerListeners) -> None:
         nursery.start_soon(self.group_role.run, name="raft.role")
@@ -256,10 +256,10 @@ class DLedgerBroker(BrokerNode):
         await nursery.start(self.member.run, name="raft")
 
     async def settle(self, nursery: trio.Nursery) -> None:
-        """Nothing is waited for: an election needs members that may start after this one."""
+        """Do not wait: an election needs members that may start after this one."""
 
     async def stop(self) -> None:
-        """Let somebody else lead first, if there is anybody who can."""
+        """Hand the leadership over first, if a follower is fit for it; then stop."""
         with trio.move_on_after(self.config.d_leger_election_timeout_max / 1000):
             await self.member.hand_over()
             await self.group_role.wait_led()
@@ -267,12 +267,12 @@ class DLedgerBroker(BrokerNode):
         await super().stop()
 
     async def wait_level(self) -> None:
-        """Wait until who waits for the group is answered, here or by the new leader."""
+        """Wait until all waiting requests are answered, here or by the new leader."""
         await super().wait_level()
         await self.old_routes.wait_idle()
         await self.group_role.wait_answered()
 
-    # What is told of it.
+    # Status and metrics.
 
     def replication_status(self, instant: Instant) -> dict[str, object]:
         return {
@@ -306,14 +306,14 @@ class DLedgerBroker(BrokerNode):
 
 
 def identity_of(config: BrokerConfig, broker_id: int, term: int) -> BrokerIdentity:
-    """What name servers are told; a leader's claim is as new as its term."""
+    """Return the identity for name servers; a leader's claim has its term as epoch."""
     identity = BrokerIdentity.of(attrs.evolve(config, broker_id=broker_id))
     if broker_id:
         return identity
-    # One member at most leads a term, so its name will do.
+    # At most one member leads a term, so a nonce made from its name is unique.
     nonce = sha256(f"{identity.broker_name} {config.d_leger_self_id}".encode()).digest()
     return attrs.evolve(identity, epoch=term, epoch_nonce=nonce[:NONCE_BYTES].hex())
 
 
 def _kept_in_the_log(position: int, body: bytes) -> None:
-    """Of what a master-slave node writes to `metadata.wal`."""
+    """Replaces the write to `metadata.wal` of a master-slave node; does nothing."""

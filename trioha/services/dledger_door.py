@@ -1,9 +1,9 @@
-"""The answering end of the connections between members: who gets in, and what is taken from whom.
+"""The callee's end of the connections between members: admits peers and checks their messages.
 
 Requests 30040 to 30044 are one-way Raft messages, 30046 is the greeting that comes before them
-(`dledger/peer_hello.py`). Somebody who cannot be one of us is told why by an answer to its
-greeting; who breaks the protocol afterwards loses its connection. Either is one line in the
-journal, however often it is tried again, and stays in the status while it goes on.
+(`dledger/peer_hello.py`). A peer that is not of this group gets the reason as the answer to its
+greeting. A peer that breaks the protocol afterwards loses its connection. Either gets one line in
+the journal, however often it tries again, and stays in the status while it goes on trying.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Refusal:
 
 
 class Refusals:
-    """Whom we turned away, or who turned us away, and why: while it goes on."""
+    """Rejected peers and peers that reject us, with the reason, until a minute after the last."""
 
     def __init__(self, clock: Clock, events: EventSink) -> None:
         self._clock = clock
@@ -62,7 +62,7 @@ class Refusals:
         self._kept: dict[tuple[str, str], _Refusal] = {}
 
     def add(self, peer: str, reason: str) -> None:
-        """`peer` without the port of one connection: it comes back with another."""
+        """Note a rejection. `peer` has no port: it comes back from another one."""
         now_ms = self._clock.now_ms()
         self._forget(now_ms)
         known = self._kept.get((peer, reason))
@@ -96,11 +96,11 @@ class Visitor:
     nonce: bytes
     heard_ms: int
     is_in: bool = False
-    """It has proved itself."""
+    """The peer has proved that it knows the secret."""
 
 
 class PeerDoor:
-    """Handlers of what members send us."""
+    """Handlers of members' greetings and Raft messages."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class PeerDoor:
         self._refusals = refusals
         self._own_note = own_note
         self._on_visitors = on_visitors
-        """Somebody was let in, or went."""
+        """Called when a peer was admitted or has disconnected."""
         self._step = step
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -135,7 +135,7 @@ class PeerDoor:
     def greet(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """Answer HELLO, PROOF or NOTE; a refusal says why."""
+        """Answer HELLO, PROOF or NOTE; a rejection tells the reason."""
         try:
             fields = unpack(request.body_bytes())
             if fields[0] == HELLO:
@@ -150,11 +150,11 @@ class PeerDoor:
         return request.response(body=pack(answer))
 
     def receive(self, channel: Channel, request: RemotingCommand, instant: Instant) -> None:
-        """Take a Raft message of a member that was let in. HOT."""
+        """Handle a Raft message of an admitted member. HOT."""
         visitor = self.visitors.get(channel)
         try:
             if visitor is None or not visitor.is_in:
-                raise RemoteProtocolError("a Raft message of somebody who has not proved itself")
+                raise RemoteProtocolError("a Raft message on a connection without a proof")
             source = visitor.hello.source
             message = self._door.decode(cast("Buffer", request.body), (source,))
             if message.source != source or code_of(message) != request.code:
@@ -170,8 +170,8 @@ class PeerDoor:
         address = self._founders.get(hello.source, hello.address)
         if address != hello.address:
             raise RemoteProtocolError(
-                f"{hello.source} is reached at {hello.address} by its dLegerPeers, and at "
-                f"{address} by those of {hello.target}; make them the same on all members"
+                f"{hello.source} has the address {hello.address} in its dLegerPeers, but "
+                f"{address} in those of {hello.target}; make them the same on all members"
             )
         nonce = os.urandom(NONCE_BYTES)
         self.visitors[channel] = Visitor(hello, nonce, instant.now_ms)
@@ -180,7 +180,7 @@ class PeerDoor:
     def _proof(self, channel: Channel, fields: list[Any], instant: Instant) -> list[Any]:
         visitor = self.visitors.get(channel)
         if visitor is None or visitor.is_in:
-            raise RemoteProtocolError("a proof that nobody asked for")
+            raise RemoteProtocolError("a proof without a hello before it")
         proof = proof_of(fields)
         self._proofs.check_caller(visitor.hello, visitor.nonce, proof)
         visitor.is_in = True
@@ -191,7 +191,7 @@ class PeerDoor:
     def _note(self, channel: Channel, fields: list[Any], instant: Instant) -> list[Any]:
         visitor = self.visitors.get(channel)
         if visitor is None or not visitor.is_in:
-            raise RemoteProtocolError("somebody who has not proved itself asks for a note")
+            raise RemoteProtocolError("a request for a note on a connection without a proof")
         visitor.heard_ms = instant.now_ms
         return [NOTE, self._own_note().plain()]
 

@@ -1,17 +1,17 @@
-"""The one thread of a Raft member that calls fsync: what a member holds is what is on disk.
+"""The thread of a Raft member that calls fsync: only bytes on disk count as held.
 
-As `commitlog_flush.py`, but somebody always waits, on this machine or on the leader's, so no task
-stands between an append and the thread: the pass that appends starts the fsync, and the pass in
-which it ends tells the core (decision 6): around an fsync that costs nothing that is 38 µs instead
-of 90. What is appended while one runs is covered by the next, which starts before anything is done
-about the last.
+This is like `commitlog_flush.py`. But here a put always waits, on this machine or on the leader's,
+so no task stands between an append and the thread. The pass that appends starts the fsync, and the
+pass in which it ends tells the core (decision 6): with an fsync that takes no time that is 38 µs
+instead of 90. The next fsync covers the bytes appended during this one. It starts before the core
+learns of this one's end.
 
-Where bytes count as held once appended (`replicated_in_memory`) nobody waits: then the log goes to
-disk `delay_ms` after the first append, as with asynchronous flushing. An fsync for every append
-would cost more than all the rest, and each makes the next write to its page fault.
+Where bytes count as held once appended (`replicated_in_memory`), no put waits for the disk. Then
+the fsync starts `delay_ms` after the first append, as with asynchronous flushing. An fsync for
+every append would cost more than all the rest, and each makes the next write to its page fault.
 
-How often the log had been cut is taken when an fsync starts: one that began before a cut proves
-nothing of what was written in the place of the bytes that went.
+The count of cuts is taken when an fsync starts: an fsync that began before a cut proves nothing
+about the bytes written after the cut.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _STALL_MS = 1000
 
 
 class FlushedStore(Protocol):
-    """Both are thread-safe, against each other too."""
+    """The part of a store that is flushed. Both calls may run in threads, at the same time too."""
 
     def flush(self) -> int: ...
     def flush_queues(self) -> None: ...
 
 
 class FlushListener(Protocol):
-    """`DLedgerMember`."""
+    """The part of a `DLedgerMember` that hears of fsyncs."""
 
     @property
     def cut_count(self) -> int: ...
@@ -49,7 +49,7 @@ class FlushListener(Protocol):
 
 
 class GroupCommit:
-    """Brings the log to disk whenever it has grown, its queues and index now and then."""
+    """Flushes the log whenever it has grown, and its queues and index every `queue_interval_ms`."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class GroupCommit:
         self._listener = listener
         self._delay_s = delay_ms / 1000
         self._due_s = math.inf
-        """When to flush what may wait."""
+        """Time of the next delayed fsync, in Trio's seconds; infinite for none."""
         self._token: trio.lowlevel.TrioToken | None = None
         self._running = False
         self._grown = False
@@ -77,7 +77,7 @@ class GroupCommit:
         self._news = trio.Event()
 
     def grown_nowait(self, *, urgent: bool = True) -> None:
-        """The log has grown. HOT."""
+        """Start or schedule an fsync: the log has grown. HOT."""
         if self._grown and self._delay_s:
             return
         self._grown = True
@@ -87,8 +87,8 @@ class GroupCommit:
     async def run(self) -> None:
         """Flush as the log grows.
 
-        Cancellation: waits for the fsync that runs; the thread uses the store.
-        Errors: StoreError when one fails: the page cache may have lied, so the node must end.
+        Cancellation: waits for the fsync that runs, since its thread uses the store.
+        Errors: StoreError if an fsync fails: written pages may be lost, so the node must end.
         """
         token = self._token = trio.lowlevel.current_trio_token()
         try:
@@ -112,15 +112,12 @@ class GroupCommit:
                     self._news = trio.Event()
 
     async def flush_all(self) -> None:
-        """Bring everything to disk once.
-
-        Errors: StoreError.
-        """
+        """Flush log, queues and index once. Errors: StoreError."""
         await trio.to_thread.run_sync(self._store.flush)
         await trio.to_thread.run_sync(self._store.flush_queues)
 
     def _take_up(self, token: trio.lowlevel.TrioToken) -> None:
-        """The log has grown, and no fsync runs."""
+        """Start an fsync, or set its time with `delay_ms`; none may be running."""
         if not self._delay_s:
             self._start(token)
             return
@@ -139,7 +136,7 @@ class GroupCommit:
         trio.lowlevel.start_thread_soon(self._store.flush, deliver, "commitlog_flush")
 
     def _flushed(self, cut_count: int, started_ms: int, result: outcome.Outcome[int]) -> None:
-        """On the loop again; what would be raised here is raised by `run`."""
+        """Handle the end of an fsync, on the loop. `run` raises what is raised here."""
         self._running = False
         try:
             try:

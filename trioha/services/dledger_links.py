@@ -1,15 +1,16 @@
-"""The asking end of the connections between members: one to each, over which we send.
+"""The caller's end of the connections between members: one to each peer, for our messages.
 
-What a peer answers to a Raft message it sends over its own connection to us, so either direction
-can fail by itself, and does in networks that are cut one way.
+A peer sends its answers to Raft messages over its own connection to us. So each direction can fail
+alone, as it does in networks that are cut one way.
 
-Messages leave in the scheduler pass that made them (decision 6). What cannot leave is dropped:
-while there is no connection, and beyond `OUTBOX_BYTES_MAX`; the core asks again. A peer that reads
-nothing for `WRITE_S` loses its connection, for what would be sent to it is old by then.
+Messages leave in the scheduler pass that made them (decision 6). A message that cannot leave is
+dropped: while there is no connection, and beyond `OUTBOX_BYTES_MAX`; the core repeats it. A peer
+that reads nothing for `WRITE_S` loses its connection, since the queued messages are out of date by
+then.
 
-A note is asked for every second. It is how a member that has not begun hears of the others, and how
-a connection into a black hole is noticed: TCP alone would try for a quarter of an hour, and after
-the hole has healed not again for a minute.
+We ask each peer for a note every second. From notes a member that has not begun learns of the
+others. And a missing note shows a connection whose packets are lost without an error: TCP alone
+would try for a quarter of an hour, and after the network has healed not again for a minute.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from trioha.services.transport import Connect, Transport, connect, parse_address
 from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode, SerializeType
 from trioha.wire.remoting_command import RemotingCommand
 
-CONNECT_S = 1.0  # a lost SYN comes again after 1 s; a new attempt is as good
+CONNECT_S = 1.0  # TCP repeats a lost SYN after 1 s; a new attempt is as good
 GREETING_S = 2.0
 NOTE_INTERVAL_S = 1.0
 NOTE_S = 3.0
-_SLOW_LINK_BYTES_PER_S = 262_144  # what lies in the outbox before a note gets time at this rate
+_SLOW_LINK_BYTES_PER_S = 262_144  # patience for a note grows by the outbox at this rate
 PAUSE_MIN_S, PAUSE_MAX_S = 0.02, 0.2
 REFUSED_PAUSE_MAX_S = 2.0
 WRITE_S = 0.5
@@ -47,18 +48,18 @@ OUTBOX_BYTES_MAX = 16 << 20
 
 
 class PeerLink:
-    """The connection to one member, again and again."""
+    """The connection to one member; connects again whenever it ends."""
 
     def __init__(self, links: PeerLinks, member_id: str, address: str) -> None:
         self.member_id = member_id
         self.address = address
         self.note: PeerNote | None = None
-        """What it says of itself; None while we are not connected."""
+        """The peer's newest note; None while we are not connected."""
         self.rtt_ms: float | None = None
         self.heard_ms: int | None = None
         self.last_error = ""
         self.dropped = 0
-        """Messages that did not leave."""
+        """Count of messages that were dropped."""
         self._links = links
         self._channel: RemotingLink | None = None
         self._connects = 0
@@ -71,11 +72,11 @@ class PeerLink:
 
     @property
     def outbox_bytes(self) -> int:
-        """What waits to be sent."""
+        """Bytes that wait to be sent."""
         return self._channel.outbox_bytes if self._channel is not None else 0
 
     def send(self, message: Message) -> None:
-        """HOT."""
+        """Send a message, or drop it. HOT."""
         channel = self._channel
         if channel is None or channel.outbox_bytes > OUTBOX_BYTES_MAX:
             self.dropped += 1
@@ -92,26 +93,26 @@ class PeerLink:
         )
 
     def hurry(self) -> None:
-        """Connect, or ask for a note, now rather than after the pause."""
+        """End the pause: connect, or ask for a note, now."""
         self._again.set()
 
     def stop(self) -> None:
         self._scope.cancel()
 
     async def run(self) -> None:
-        """Keep a connection until stopped."""
+        """Keep a connection until `stop`."""
         pause_s = PAUSE_MIN_S
         with self._scope:
             while True:
                 connects, began_s = self._connects, trio.current_time()
-                is_no_use = await self._attempt()
+                was_rejected = await self._attempt()
                 if self._connects != connects:
                     if trio.current_time() - began_s >= NOTE_INTERVAL_S:
                         pause_s = PAUSE_MIN_S
                     else:
-                        # Let in and thrown out again, for what we say: that will not be the last.
-                        is_no_use = True
-                pause_s = min(pause_s * 2, REFUSED_PAUSE_MAX_S if is_no_use else PAUSE_MAX_S)
+                        # Admitted and closed at once, for what we sent: that will happen again.
+                        was_rejected = True
+                pause_s = min(pause_s * 2, REFUSED_PAUSE_MAX_S if was_rejected else PAUSE_MAX_S)
                 await self._pause(pause_s)
 
     async def _pause(self, pause_s: float) -> None:
@@ -120,7 +121,7 @@ class PeerLink:
         self._again = trio.Event()
 
     async def _attempt(self) -> bool:
-        """One connection until it ends; True if it was no use to try again soon."""
+        """Keep one connection until it ends; return True if either end rejected the other."""
         links = self._links
         transport: Transport | None = None
         reason = f"cannot connect to {self.address} within {CONNECT_S:g} s"
@@ -158,20 +159,22 @@ class PeerLink:
             self.last_error = str(failure)
             links.refusals.add(self.member_id, self.last_error)
             return True
-        self._tell_end(str(failure or link.close_reason or f"{self.member_id} has closed it"))
+        self._tell_end(
+            str(failure or link.close_reason or f"{self.member_id} closed the connection")
+        )
         return False
 
     async def _converse(self, link: RemotingLink) -> None:
         """Greet, then exchange notes until the connection ends.
 
-        Errors: RemoteProtocolError when it turns us away, or we it; Unreachable for silence.
+        Errors: RemoteProtocolError if either end rejects the other; Unreachable without an answer.
         """
         client = RemotingClient(link)
         note: PeerNote | None = None
         with trio.move_on_after(GREETING_S):
             note = await self._greet(client)
         if note is None:
-            raise Unreachable(f"no answer to our greeting in {GREETING_S:g} s")
+            raise Unreachable(f"no answer to our greeting within {GREETING_S:g} s")
         self._channel = link
         self._connects += 1
         self.last_error = ""
@@ -185,7 +188,7 @@ class PeerLink:
             with trio.move_on_after(patience_s):
                 note = await self._exchange(client, [NOTE], NOTE)
             if note is None:
-                raise Unreachable(f"no sign of life in {patience_s:.3g} s")
+                raise Unreachable(f"no answer to our note within {patience_s:.3g} s")
             self.rtt_ms = round((trio.current_time() - asked_s) * 1000, 3)
             self._noted(note)
 
@@ -194,7 +197,10 @@ class PeerLink:
         hello = PeerHello.of(links.door, self.member_id, links.own_address, os.urandom(NONCE_BYTES))
         answer = await self._ask(client, hello.plain())
         if len(answer) != 3 or type(answer[1]) is not bytes or type(answer[2]) is not bytes:
-            raise RemoteProtocolError("an answer to our hello that this version does not know")
+            raise RemoteProtocolError(
+                "this version does not know the peer's answer to our hello; run the same version "
+                "on all members"
+            )
         _, nonce, proof = answer
         links.proofs.check_callee(hello, nonce, proof)
         return await self._exchange(client, [PROOF, links.proofs.of_caller(hello, nonce)], PROOF)
@@ -202,7 +208,10 @@ class PeerLink:
     async def _exchange(self, client: RemotingClient, fields: list[Any], kind: str) -> PeerNote:
         answer = await self._ask(client, fields)
         if len(answer) != 2 or answer[0] != kind:
-            raise RemoteProtocolError("an answer to our note that this version does not know")
+            raise RemoteProtocolError(
+                "this version does not know the peer's answer to our note; run the same version "
+                "on all members"
+            )
         return PeerNote.of_plain(answer[1])
 
     async def _ask(self, client: RemotingClient, fields: list[Any]) -> list[Any]:
@@ -231,13 +240,13 @@ class PeerLink:
             self._links.on_notes()
 
     def _tell_end(self, reason: str) -> None:
-        if reason != self.last_error:  # a peer may be away for hours: one line is enough
+        if reason != self.last_error:  # a peer may be down for hours: one line is enough
             self._links.events.event("raft_disconnected", peer=self.member_id, reason=reason)
         self.last_error = reason
 
 
 class PeerLinks:
-    """Our connections to the others."""
+    """Our connections to all peers."""
 
     def __init__(
         self,
@@ -257,18 +266,18 @@ class PeerLinks:
         self.refusals = refusals
         self.own_address = own_address
         self.on_notes = on_notes
-        """Somebody's note has changed, came or went."""
+        """Called when a peer's note has changed, came or is gone."""
         self.outboxes = outboxes
         self.clock = clock
         self.events = events
         self.connect_to = connect_to
         self.unknown = 0
-        """Messages to somebody whose address we do not know."""
+        """Count of messages to members whose address we do not know."""
         self._links: dict[str, PeerLink] = {}
         self._nursery: trio.Nursery | None = None
 
     def send(self, message: Message) -> None:
-        """Send, or drop. HOT. Called within a batch of `outboxes`, or it costs a task switch."""
+        """Send or drop a message. Outside a batch of `outboxes` it costs a task switch. HOT."""
         link = self._links.get(message.target)
         if link is None:
             self.unknown += 1
@@ -276,7 +285,7 @@ class PeerLinks:
             link.send(message)
 
     def set_peers(self, addresses: Mapping[str, str]) -> None:
-        """These are to be connected to, and nobody else."""
+        """Connect to these members, and disconnect all others."""
         for member_id, link in list(self._links.items()):
             if addresses.get(member_id) != link.address:
                 link.stop()
@@ -288,7 +297,7 @@ class PeerLinks:
                     self._start(self._nursery, link)
 
     def hurry(self, member_id: str) -> None:
-        """This one is there: it has just come to us."""
+        """Connect to this member now: it has just connected to us."""
         link = self._links.get(member_id)
         if link is not None and not link.connected:
             link.hurry()

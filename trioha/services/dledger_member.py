@@ -1,10 +1,10 @@
-"""A member of a Raft group on Trio: the core, its peers, its clock, and what a broker asks of it.
+"""A member of a Raft group on Trio: the core, its peers, its clock, and its seam to the broker.
 
     raft.link[peer]       connect, greet, exchange notes (dledger_links.py)
     raft.alarm            wakes the core at its deadline
 
 `run` first waits until the vote record says that this member takes part (dledger_bootstrap.py).
-What happens to the core from then on is a pass (dledger_ready.py).
+From then on every input of the core is a pass (dledger_ready.py).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from trioha.services.remoting_link import Outboxes
 from trioha.services.transport import Connect, connect
 
 _CONTROL_BYTES = 4096
-"""A record of our own, and the blank before it, fit in so much."""
+"""Room for a control record and the blank before it."""
 
 
 class DLedgerMember:
@@ -80,16 +80,16 @@ class DLedgerMember:
         self._reads: dict[int, Callable[[int], None]] = {}
         self._read_token = 0
         self._new_addresses: dict[str, str] = {}
-        """Of members that operators are about to add."""
+        """Addresses of members that operators are about to add."""
         self._seen_configurations: ConfigurationTable | None = None
         self._told_commit = -1
         self._commit_watch = CommitWatch(events)
         self._role_watch = RoleWatch(events)
         self._changed = trio.Event()
-        """Role, leader, or perhaps a transfer: for who awaits one."""
+        """Set when the role, the leader or a transfer may have changed."""
         self.peers.set_members(self._other_founders())
 
-    # What the broker asks.
+    # The broker's questions.
 
     @property
     def role(self) -> Role:
@@ -109,22 +109,22 @@ class DLedgerMember:
 
     @property
     def cut_count(self) -> int:
-        """Take it before an fsync begins, for `flushed`."""
+        """Count of cuts. Read it before an fsync begins, for `flushed`."""
         return self.node.state.cut_count if self.node is not None else 0
 
     @property
     def may_append(self) -> bool:
-        """May the broker write to its log at this moment? HOT."""
+        """The broker may write to its log now. HOT."""
         return self.node is not None and not self._has_failed and self.node.may_append
 
     @property
     def is_serving(self) -> bool:
-        """Is this the leader, and does it know all that was ever committed?"""
+        """This member leads and knows all that was ever committed."""
         return self.node is not None and not self._has_failed and self.node.is_serving
 
     @property
     def transfer_outcome(self) -> tuple[str, str]:
-        """Who is being handed the leadership, and how the last attempt failed."""
+        """Target of the present transfer, and the failure of the last; each "" for none."""
         if self.node is None:
             return "", ""
         status = self.node.status()
@@ -132,12 +132,12 @@ class DLedgerMember:
 
     @property
     def elections(self) -> int:
-        """Rounds it has stood for."""
+        """Count of election rounds that this member began."""
         return self._role_watch.rounds
 
     @property
     def uncommitted_age_ms(self) -> int:
-        """For how long nothing was committed though there is something to commit."""
+        """Milliseconds since the last progress of the commit; 0 if all is committed."""
         return self._commit_watch.age_ms(self._clock.now_ms())
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -148,23 +148,23 @@ class DLedgerMember:
         self.admin.channel_closed(channel)
 
     def addresses(self) -> dict[str, str]:
-        """Where members are reached. What is configured here counts, then what the log tells."""
+        """Return member id -> host:port. A founder's configured address wins over the log's."""
         own = {self.member_id: self.setup.address}
         return {**self._new_addresses, **own, **self._log.addresses(), **self.setup.founders}
 
     def status(self) -> dict[str, object]:
-        """For people and programs, in plain msgpack values."""
+        """Return the status for people and programs, in plain msgpack values."""
         return member_status(self)
 
     def note(self) -> PeerNote:
-        """What we say of our beginnings to those we greet."""
+        """Return our own note for peers."""
         terms, _, begin, end = self._found
         begun = self.node is not None
         voters = self.node.state.configuration.voters if self.node is not None else ()
         return PeerNote(
             begun=self._votes.hard is not None,
             birth=self._votes.birth,
-            # Who has begun is not asked; a number that moves would be news each time.
+            # Only a member that has not begun tells it: each new number would be a changed note.
             log_bytes=0 if begun else end - begin,
             has_terms=bool(terms.rows),
             is_leader=self.is_serving,
@@ -173,12 +173,12 @@ class DLedgerMember:
             leader_address=self.addresses().get(self.leader_id, ""),
         )
 
-    # What happens to it.
+    # Inputs.
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Take part until cancelled; has started once it may be greeted.
+        """Take part until cancelled; has started once peers may greet it.
 
-        Errors: StoreError when the disk fails.
+        Errors: StoreError if the disk fails.
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.peers.links.run, name="raft.links")
@@ -188,45 +188,45 @@ class DLedgerMember:
             nursery.start_soon(self._alarm.run, name="raft.alarm")
 
     def step(self, message: Message) -> None:
-        """Take what a peer says. HOT.
+        """Handle a peer's message. HOT.
 
-        Errors: RemoteProtocolError; StoreError when the disk fails.
+        Errors: RemoteProtocolError; StoreError if the disk fails.
         """
         if isinstance(message, Append):
             self._watch_room(len(message.body) + _CONTROL_BYTES)
         self._run(lambda node, now_ms: node.step(message, now_ms))
 
     def log_grown(self) -> None:
-        """The broker has appended, as it may while `may_append`. HOT."""
+        """Push the bytes that the broker has appended, as it may while `may_append`. HOT."""
         if self.may_append:
             self._run(_nothing)
 
     def flushed(self, end_offset: int, cut_count: int) -> None:
-        """An fsync has ended that began when the log ended here, after so many cuts. HOT.
+        """Note the end of an fsync that began when the log ended here, after `cut_count` cuts. HOT.
 
-        Errors: StoreError when the disk fails.
+        Errors: StoreError if the disk fails.
         """
         self._run(lambda node, now_ms: node.flushed(end_offset, cut_count, now_ms))
 
     def flush_failed(self, error: StoreError) -> None:
-        """An fsync has failed: step down at once. The node must end."""
+        """Step down at once: an fsync has failed. The node must end."""
         if self._loop is not None:
             self._loop.fail(error)
 
     def log_trimmed(self, begin_offset: int) -> None:
-        """Retention has deleted segments; the log begins here now."""
+        """Note that retention has deleted segments and the log begins here."""
         if self.node is not None:
             self.node.log_trimmed(begin_offset)
 
     def resign(self, reason: str) -> None:
-        """Lead no longer: the broker above cannot."""
+        """Step down because the broker above cannot lead."""
         self._run(lambda node, now_ms: node.resign(reason, now_ms))
 
     def read(self, on_ready: Callable[[int], None]) -> None:
         """Ask for leave to answer a read that must see all that was acknowledged before.
 
-        `on_ready` is called once with the offset that has to be applied first, at once where there
-        is a lease; with -1 when this is no leader, or is none any more.
+        `on_ready` is called once with the offset that has to be applied first, within this call if
+        there is a lease; with -1 if this member does not lead, or steps down.
         """
         if self.node is None or self._has_failed:
             on_ready(-1)
@@ -237,11 +237,11 @@ class DLedgerMember:
         self._run(lambda node, now_ms: node.read_index(token, now_ms))
 
     def transfer(self, target: str) -> str:
-        """Hand the leadership to `target`; why not, in words, or empty when it has begun."""
+        """Begin to hand over to `target`. Return the reason if that is not possible, else ""."""
         return self._ask(lambda node, now_ms: node.transfer_leadership(target, now_ms))
 
     def change(self, kind: ChangeKind, member: str, address: str = "") -> str:
-        """Change one member; why not, in words, or empty when it has begun."""
+        """Begin to change one member. Return the reason if that is not possible, else ""."""
         if address:
             self._new_addresses[member] = address
         obstacle = self._ask(lambda node, now_ms: node.change_membership(kind, member, now_ms))
@@ -250,9 +250,9 @@ class DLedgerMember:
         return obstacle
 
     async def hand_over(self) -> bool:
-        """Give the leadership to the best of the others; True once this is no leader.
+        """Hand the leadership to the fittest voter. Return True once this member does not lead.
 
-        The caller owns patience. False when nobody is fit to take it.
+        Returns False if no voter is fit. The caller limits the wait by a cancel scope.
         """
         while self.node is not None and not self._has_failed and self.role is Role.LEADER:
             followers = self.node.status().followers
@@ -264,15 +264,17 @@ class DLedgerMember:
                 await self._changed.wait()
         return True
 
-    # What a pass tells (`PassListener`).
+    # Calls of a pass (`PassListener`).
 
     def on_change_appended(self, end_offset: int) -> None:
-        """A change of members is in our log."""
+        """Note that a change of members is in our log."""
         self.admin.change_appended(end_offset)
 
     def on_ready(self, ready: Ready) -> None:
-        """Roles, the commit, reads: to operators first, who may wait for the commit that ends a
-        leadership; then to the broker."""
+        """Tell the commit, roles and reads of a `Ready`.
+
+        Operators' requests come first: one may wait for the very commit that ends the leadership.
+        """
         committed_offset = ready.committed_offset
         is_news = committed_offset != self._told_commit
         self._told_commit = committed_offset
@@ -287,7 +289,7 @@ class DLedgerMember:
             self._reads.pop(read.token)(read.committed_offset)
 
     def on_failed(self, soft_states: tuple[SoftState, ...]) -> None:
-        """Our disk has failed."""
+        """Tell the step-down after a failed disk, and reject all waiting reads."""
         for soft in soft_states:
             self._tell_role(soft)
         reads, self._reads = self._reads, {}
@@ -295,7 +297,7 @@ class DLedgerMember:
             on_ready(-1)
 
     def on_settled(self, node: DLedgerNode, now_ms: int) -> None:
-        """A pass is through. HOT."""
+        """Look at what has changed at the end of a pass. HOT."""
         state = node.state
         self._commit_watch.look(state.end_offset - state.committed_offset, now_ms)
         if state.configurations is not self._seen_configurations:
@@ -303,7 +305,7 @@ class DLedgerMember:
         self._alarm.check()
         self._above.on_settled()
 
-    # Within.
+    # Inside.
 
     @property
     def _has_failed(self) -> bool:
@@ -316,7 +318,7 @@ class DLedgerMember:
         self._changed.set()
 
     def _begin(self) -> None:
-        """The vote record is there: the core begins."""
+        """Make the core, once there is a vote record."""
         votes, setup = self._votes, self.setup
         assert votes.hard is not None, "a member without a vote record"
         initial = votes.birth.configuration(setup.door.founders)
@@ -339,12 +341,12 @@ class DLedgerMember:
         self._run(_nothing)
 
     def _run(self, action: Action) -> None:
-        """HOT."""
+        """Run a pass, if the core exists. HOT."""
         if self._loop is not None:
             self._loop.run(action)
 
     def _ask(self, question: Callable[[DLedgerNode, int], str]) -> str:
-        """Let an operator ask the core for something; its answer."""
+        """Put an operator's request to the core; return its answer."""
         loop = self._loop
         if loop is None:
             return f"{self.member_id} does not take part yet: {self.bootstrap.waits_for}"
@@ -360,8 +362,10 @@ class DLedgerMember:
         return answer
 
     def _watch_room(self, size: int) -> None:
-        """Is there room for so much, and for a batch? A leader without steps down, a follower
-        takes nothing then."""
+        """Tell the core whether the disk has room for `size` bytes and for a batch.
+
+        Without room a leader steps down and a follower appends nothing.
+        """
         node = self.node
         if node is not None and not self._has_failed:
             writable = self._log.has_room(max(size, self.setup.settings.batch_bytes_max))
@@ -388,27 +392,27 @@ class DLedgerMember:
         self._changed.set()
 
     def _promote_founders(self) -> None:
-        """Founders that began empty beside a store that was not vote once they are level."""
+        """Promote founders that began as learners of a converted store and are up to date."""
         node, birth = self.node, self._votes.birth
         if node is None or not birth.seed or not node.state.configuration.learners:
             return
         bytes_max = self.setup.settings.batch_bytes_max
         for one in node.status().followers if self.is_serving else ():
-            is_level = one.held_offset > 0 and one.gap_bytes <= bytes_max
-            if one.member_id in birth.founders and not one.is_voter and is_level:
+            is_current = one.held_offset > 0 and one.gap_bytes <= bytes_max
+            if one.member_id in birth.founders and not one.is_voter and is_current:
                 self.change(ChangeKind.PROMOTE, one.member_id)
 
     def _follow_configuration(self, node: DLedgerNode) -> None:
         state = node.state
         table = self._seen_configurations = state.configurations
-        # One that is removed is told so by the commit.
+        # A removed member gets the commit of its removal, so it stays connected until then.
         members = {*table.latest.members, *table.at(state.committed_offset).members}
         addresses = self.addresses()
         known = (members - {self.member_id}) & addresses.keys()
         self.peers.set_members({member: addresses[member] for member in known})
 
     def _on_notes(self) -> None:
-        """Somebody's note has changed, came or went."""
+        """Before the core exists, connect to the leaders that notes name; then decide again."""
         if self.node is None:
             notes = self.peers.notes().values()
             leaders = {note.leader_id: note.leader_address for note in notes if note.leader_address}
@@ -417,7 +421,7 @@ class DLedgerMember:
         self.bootstrap.on_notes()
 
     def _other_founders(self) -> dict[str, str]:
-        """One that was removed may have stood where we do: we do not call ourselves."""
+        """Return the other founders' addresses, without one that has our own address now."""
         setup = self.setup
         return {
             one: at

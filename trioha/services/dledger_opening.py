@@ -1,4 +1,4 @@
-"""Opens the store of a member of a DLEDGER group, and makes the node of it."""
+"""Opens the store of a member of a DLEDGER group and makes its node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trioha.services.transport import Connect, connect
 from trioha.store.store_config import StoreConfig
 
 _COMMIT_DELAY_MS = 10
-"""Readers of followers wait so much longer on an idle group; one that is written to does not."""
+"""Delay of a commit to followers: their readers wait longer by it while the group is idle."""
 
 
 async def open_dledger_broker(
@@ -33,7 +33,7 @@ async def open_dledger_broker(
     *,
     connect_to: Connect = connect,
 ) -> DLedgerBroker:
-    """Open the store, recovering it if need be, and read the tables and the vote record.
+    """Open and recover the store, and read the tables and the vote record.
 
     Errors: StoreError with file and cure.
     """
@@ -60,7 +60,7 @@ async def open_dledger_broker(
 
 
 def config_of_member(config: BrokerConfig) -> BrokerConfig:
-    """A member begins as a follower; what is safe is the group's business, not the flush mode's."""
+    """Return the configuration of a member: it begins as a slave, and no flush mode applies."""
     return attrs.evolve(
         config,
         broker_role=BrokerRole.SLAVE,
@@ -70,7 +70,7 @@ def config_of_member(config: BrokerConfig) -> BrokerConfig:
 
 
 def setup_of(config: BrokerConfig, addresses: BrokerAddresses) -> MemberSetup:
-    """What the configuration says of this member and its group."""
+    """Return the part of the configuration that describes this member and its group."""
     peers = parse_peers(config.d_leger_peers)
     founders = {peer.member_id: peer.address for peer in peers}
     self_id = config.d_leger_self_id

@@ -1,8 +1,8 @@
-"""Who the others are: the connections of a member in both directions, as its configuration changes.
+"""All connections of a member to its peers, in both directions, as its configuration changes.
 
-We connect to the members, and to whoever has come to us and proved itself: it waits for answers,
-and they go over our connection to it. So a member that was away is led by one that was added
-meanwhile, and one that is to join hears from the leader.
+We connect to the members, and to every peer that has connected to us and proved itself: it waits
+for answers, which go over our connection to it. So a leader that was added while we were away
+reaches us, and a member that will be added gets messages of the leader.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Peers:
         self._members: Mapping[str, str] = {}
 
     def set_members(self, addresses: Mapping[str, str]) -> None:
-        """The others, as far as it is known where they are reached."""
+        """Set the addresses of the other members, as far as they are known."""
         self._members = addresses
         self._follow()
 
     def notes(self) -> Mapping[str, PeerNote]:
-        """What those say of themselves whom we are connected to: a second old, as a rule."""
+        """Return the notes of the peers that we are connected to, usually at most a second old."""
         return self.links.notes()
 
     def _on_visitors(self) -> None:
@@ -73,5 +73,5 @@ class Peers:
             if visitor.is_in and len(strangers) < MEMBERS_MAX:
                 strangers[source] = visitor.hello.address
         wanted = {**strangers, **self._members}
-        # Whoever replaces a founder may be reached where that was: there are only ourselves.
+        # A member that replaces a founder may have its address: do not connect to ourselves.
         self.links.set_peers({one: at for one, at in wanted.items() if at != self._address})

@@ -1,15 +1,15 @@
-"""Questions about the present, at the member that leads: how far a group is, where a queue ends.
+"""Questions about the present, at the leader: the offset of a group, the end of a queue.
 
-A leader that was cut off does not know that there is a newer one. Its messages are committed ones
-all the same, but its answer to "where does this group go on" could be older than a commit that the
-new leader has acknowledged. So the core is asked first: on a lease it says yes at once, else when
-a majority has confirmed the leadership (docs/decisions/0014-raft-log-is-the-commitlog.md).
+A leader that was cut off does not know that there is a newer one. Its messages are committed, but
+its answer to "where does this group continue" could be older than a commit that the new leader has
+acknowledged. So the core must give leave first: at once if it holds a lease, otherwise once a
+majority has confirmed the leadership (docs/decisions/0014-raft-log-is-the-commitlog.md).
 
 The tables of a leader are ahead of the commit. An answer that shows a change which is not committed
 yet waits for the commit: otherwise the next leader, which may lack the change, would answer less.
 
-A question that gets no leave is not answered with an error here: the member leads no longer, so the
-question is parked or forwarded as if it came now.
+A question without leave gets no error here. The member does not lead any more, so the question is
+parked or forwarded as if it came now.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from trioha.remoting.requests import Requests
 from trioha.wire.remoting_command import RemotingCommand
 
 HELD_MAX = 10_000
-"""Answers that wait for a commit at once; `dledger.leadership.READS_MAX`."""
+"""Limit of answers that wait for a commit; equal to `dledger.leadership.READS_MAX`."""
 
 
 class CurrentReads:
-    """Puts the core's leave before handlers; for a node that leads."""
+    """Calls the handlers of `PRESENT` once the core has given leave; for a leader."""
 
     def __init__(
         self,
@@ -41,11 +41,12 @@ class CurrentReads:
         otherwise: Callable[[Channel, RemotingCommand], None],
         events: EventSink,
     ) -> None:
-        """`read` calls back with the offset to have applied, -1 for no; maybe before it returns.
+        """Take the parts of the node.
 
-        `uncommitted_end`: up to where the log must be committed before the tables may be shown; -1
-        when that is not known yet.
-        `otherwise` gets a question for which there is no leave.
+        `read` calls back with the offset that must be applied first, or -1 without leave; possibly
+        before it returns. `uncommitted_end` returns up to where the log must be committed before
+        the tables may be shown; -1 if that is not known yet. `otherwise` gets the questions
+        without leave.
         """
         own: dict[int, Handler] = {code: handlers[code] for code in PRESENT}
         self._read = read
@@ -64,14 +65,14 @@ class CurrentReads:
         self._read(lambda committed_offset: then(committed_offset >= 0))
 
     def on_commit(self, committed_offset: int) -> None:
-        """Send the answers that have waited for this. HOT."""
+        """Send the answers that have waited for this commit. HOT."""
         held = self._held
         while held and held[0][0] <= committed_offset:
             _, channel, _, response = held.popleft()
             channel.send_nowait(response)
 
     def give_up(self) -> None:
-        """This member leads no longer, or is handing over: what is held takes its way anew."""
+        """Park or forward the held questions: this member stepped down or is handing over."""
         held, self._held = self._held, deque()
         for _, channel, request, _ in held:
             if not channel.closed:
@@ -85,7 +86,7 @@ class CurrentReads:
         if committed_offset < 0 or len(self._held) >= HELD_MAX:
             self._otherwise(channel, request)
             return
-        # A leader has applied whatever it has committed.
+        # A leader has applied all that it has committed.
         response = self._requests.handle(channel, request, instant)
         if response is None or request.is_oneway:
             return

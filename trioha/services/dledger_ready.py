@@ -1,15 +1,14 @@
-"""The pass of a Raft member: something happens to the core, then all is done that it wants.
+"""The pass of a Raft member: gives the core one input, then does all the work that it asks for.
 
-`Ready` says what and in which order; this is where it is done, on a real log and a real disk. There
-is no inbox and no task: whoever has something (a message that was read, an fsync that has ended, an
-alarm, a batch of puts) runs the pass itself, and what the pass queues leaves with the batch that it
-is part of.
+`Ready` tells the work and its order; the pass does it, on a real log and a real disk. There is no
+inbox and no task. The code that has an input (a message, the end of an fsync, an alarm, a batch of
+puts) runs the pass itself. The messages of a pass leave with the batch that it is part of.
 
-What the broker above does when it is told of a commit or a role may come back here (a delayed
-message is delivered, a table is saved in the log): that waits until the pass is through.
+When the broker learns of a commit or a role, it may call back (it delivers a delayed message, or
+saves a table in the log). Such an input waits until the pass is finished.
 
-Errors: a vote that cannot be saved and a log that cannot be written or read make the core step
-down, so that whoever waits hears that the outcome is unknown, and end the node.
+Errors: a vote that cannot be saved, or a log that cannot be written or read, makes the core step
+down and ends the node. Waiting requests get the answer "outcome unknown".
 """
 
 from __future__ import annotations
@@ -29,25 +28,25 @@ from trioha.services.dledger_seams import Above, Flusher, MemberLog
 from trioha.services.remoting_link import Outboxes
 
 Action = Callable[[DLedgerNode, int], object]
-"""What happens to the core, at this millisecond."""
+"""One input of the core, at the given millisecond."""
 
 
 class PassListener(Protocol):
-    """`DLedgerMember`: who is told, in this order."""
+    """The part of a `DLedgerMember` that a pass calls."""
 
     def addresses(self) -> Mapping[str, str]: ...
     def on_change_appended(self, end_offset: int) -> None: ...
     def on_ready(self, ready: Ready) -> None:
-        """Everything of it that had to be durable is."""
+        """The hard state and log operations of `ready` are done; the hard state is durable."""
 
     def on_failed(self, soft_states: tuple[SoftState, ...]) -> None:
-        """The disk has failed. Nothing will come any more."""
+        """The disk has failed. This is the last call."""
 
     def on_settled(self, node: DLedgerNode, now_ms: int) -> None: ...
 
 
 class ReadyLoop:
-    """The passes of one life of a member."""
+    """The passes of one member, from the start of its core to the end of its process."""
 
     def __init__(
         self,
@@ -64,7 +63,7 @@ class ReadyLoop:
     ) -> None:
         self.failure: StoreError | None = None
         self.is_busy = False
-        """A pass is under way: what is asked for now happens after it."""
+        """A pass is in progress: inputs wait until it ends."""
         self._node = node
         self._log = log
         self._votes = votes
@@ -78,9 +77,9 @@ class ReadyLoop:
         self._postponed: deque[Action] = deque()
 
     def run(self, action: Action) -> None:
-        """Let something happen to the core, then do all that it wants. HOT.
+        """Give the core an input, then do all the work that it asks for. HOT.
 
-        Errors: RemoteProtocolError that `action` raised; StoreError when the disk fails.
+        Errors: RemoteProtocolError that `action` raised; StoreError if the disk fails.
         """
         if self.failure is not None:
             return
@@ -96,7 +95,7 @@ class ReadyLoop:
                 try:
                     action(self._node, now_ms)
                 except RemoteProtocolError as error:
-                    # Its term may have been taken all the same: that is done first.
+                    # The core may have adopted the message's term: finish the pass first.
                     refusal = error
                 self._do_ready(now_ms)
                 while self._postponed:
@@ -104,7 +103,7 @@ class ReadyLoop:
                     self._postponed.popleft()(self._node, now_ms)
                     self._do_ready(now_ms)
         except StoreError as error:
-            # A vote, the log, or what was to be read of it for a follower.
+            # The vote record or the log failed, also in a read for a follower.
             self.fail(error)
             raise
         finally:
@@ -117,7 +116,7 @@ class ReadyLoop:
             raise refusal
 
     def fail(self, error: StoreError) -> None:
-        """Nothing is said on the strength of what is not on disk; who waits is told that."""
+        """Step down and drop all messages; waiting requests are answered as unknown."""
         if self.failure is not None:
             return
         self.failure = error
@@ -128,8 +127,10 @@ class ReadyLoop:
             self._listener.on_failed(ready.soft_states if ready is not None else ())
 
     def _take_growth(self, now_ms: int) -> None:
-        """What the broker has appended counts before anything else happens: it was the leader's
-        when it was written."""
+        """Tell the core what the broker has appended, before the next input.
+
+        This member led when the bytes were written; the next input may end that.
+        """
         end = self._log.end_offset
         if end != self._node.state.end_offset:
             self._node.appended(end, now_ms)
@@ -137,7 +138,7 @@ class ReadyLoop:
             self._flush.grown_nowait(urgent=True)
 
     def _do_ready(self, now_ms: int) -> None:
-        """The fields of each `Ready`, top to bottom."""
+        """Do the fields of each `Ready` from top to bottom."""
         node = self._node
         written = False
         while (ready := node.ready()) is not None:
@@ -145,8 +146,8 @@ class ReadyLoop:
             if ready.log or controls:
                 written = written or bool(ready.log)
                 self._flush.grown_nowait(urgent=True)
-            # Both wait for the end of the batch. Answers leave first: somebody waits for them,
-            # and nobody for what followers are told of the commit.
+            # Both leave at the end of the batch. Clients' answers come first: a client waits for
+            # them, while no request waits for the commit that followers learn.
             self._listener.on_ready(ready)
             for message in ready.messages:
                 self._send(message)
@@ -154,13 +155,13 @@ class ReadyLoop:
             for control, end in controls:
                 node.control_appended(control, end, now_ms)
             if len(controls) < len(ready.controls):
-                # Not ideal: whoever asked for a change hears that its outcome is unknown.
+                # Not ideal: an operator's change is answered with "outcome unknown".
                 node.set_writable(False, now_ms)
         if written:
             self._above.on_log_written(node.state.end_offset)
 
     def _make_durable(self, ready: Ready) -> list[tuple[Control, int]]:
-        """Votes and the log; returns the records of our own that were appended.
+        """Save the vote, write the log and append control records; return those with their ends.
 
         Errors: StoreError.
         """

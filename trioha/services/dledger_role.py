@@ -1,16 +1,16 @@
-"""What a member of a DLEDGER group is for clients: the one that serves, or one that follows.
+"""The role of a DLEDGER member towards its clients: it serves as the leader, or it follows.
 
-Theory of operation. The group elects (`trioha.dledger`); this module draws the consequences.
+Theory of operation. The group elects (`trioha.dledger`); this module acts on the result.
 
 * A leader serves once it has committed a record of its own term and its queues reach the log's end:
-  then queue offsets go on where they stopped, and nothing acknowledged is unknown to it.
-* It stops in the very pass in which it leads no longer: nothing is appended any more, and whoever
-  waits is told that the outcome is unknown.
-* What becomes of every request at each moment is one rule (`trioha.dledger.answering`) over one
-  table (`trioha.broker.raft_answers`). While no leader is known, or the leadership is handed over,
-  changes and questions about the present are parked for a moment. This member answers them once it
-  leads, forwards them to the new leader if another member does, and rejects them if none does.
-  That holds from the first moment of the process on.
+  then queue offsets continue where they stopped, and it knows all that was acknowledged.
+* It stops serving in the very pass in which it steps down. It appends nothing more, and waiting
+  puts are answered with "outcome unknown".
+* One rule (`trioha.dledger.answering`) over one table (`trioha.broker.raft_answers`) decides how
+  each request is treated. While no leader is known, or the leadership is handed over, changes and
+  questions about the present are parked for a moment. This member answers them once it leads,
+  forwards them to the new leader if another member does, and rejects them if none does. That holds
+  from the start of the process on.
 * A follower that knows the leader forwards them (`services.old_routes`), for as long as it follows:
   a stock client asks for routes every 30 seconds, and an election takes two.
 """
@@ -40,9 +40,10 @@ if TYPE_CHECKING:
 
 _SLICE_BYTES = 262_144
 CATCH_UP_S_MAX = 10
-"""A follower's queues are milliseconds behind its log; one that takes this long is not fit."""
+"""Longest time to bring the queues up to the log: usually they are milliseconds behind."""
 PARKED_MS_MAX = 3_000
-"""An election takes two seconds; after three a stock producer has given the request up."""
+"""Longest time that a request is parked: an election takes two seconds, and after three a stock
+producer has given up."""
 _NO_LEADER = "this group has no leader at the moment"
 
 
@@ -51,17 +52,17 @@ class GroupRole:
 
     def __init__(self, node: DLedgerBroker) -> None:
         self.serving = False
-        """Clients may write here."""
+        """This member serves clients as the leader."""
         self._node = node
         self._parked = ParkedRequests()
         self._parked_until_ms: int | None = None
         self._copying_until_ms: int | None = None
         self._paused = False
         self._was_leader = False
-        """Stepped down, and clients have not been sent on to the new leader yet."""
+        """It stepped down, and the new leader does not know its clients yet."""
         self._elected = trio.Event()
         self._moved = trio.Event()
-        """Something may have changed for who waits until this node may end."""
+        """Set after each pass: the waits before the shutdown look again."""
         self._requests = Requests(RemotingConnection(), Outbox(0), node.core.handlers, node.events)
         self._by_way: dict[Way, Handler] = {
             Way.READ: self._read,
@@ -73,7 +74,7 @@ class GroupRole:
 
     @property
     def place(self) -> Place:
-        """Role of this member towards its clients at the moment."""
+        """Present role of this member towards its clients."""
         return place_of(
             is_serving=self.serving,
             is_paused=self._paused,
@@ -81,10 +82,10 @@ class GroupRole:
             is_parking=self._parked_until_ms is not None,
         )
 
-    # What the group says.
+    # Calls of the member.
 
     def on_soft_state(self, state: SoftState) -> None:
-        """Role, term or leader have changed."""
+        """Follow a change of role, term or leader."""
         if self.serving and state.role is not Role.LEADER:
             self._step_down()
         if state.role is Role.FOLLOWER and state.leader_id:
@@ -92,11 +93,11 @@ class GroupRole:
             return
         self._follow("")
         if state.role is Role.LEADER and not self.serving:
-            # The others may know already, and pass on what this node takes in a moment.
+            # Other members may know of the election first, and forward requests to this node.
             self._park()
 
     def look(self) -> None:
-        """The core has done what it could for now: does it lead, may it append? HOT."""
+        """Look after a pass whether the core leads and may append. HOT."""
         member = self._node.member
         self._moved.set()
         if not self.serving:
@@ -108,7 +109,7 @@ class GroupRole:
             else:
                 self._pause()
 
-    # Becoming the one that serves.
+    # Begin to serve.
 
     async def run(self) -> None:
         """Promote this node whenever it is elected."""
@@ -125,7 +126,7 @@ class GroupRole:
                 self._serve()
 
     async def _catch_up(self) -> bool:
-        """Bring the queues up to the log; False if we lead no longer, or cannot."""
+        """Bring the queues up to the log; return False if that fails or another member leads."""
         member = self._node.member
         term, reason = member.term, f"the queues are not up to the log after {CATCH_UP_S_MAX} s"
         with trio.move_on_after(CATCH_UP_S_MAX):
@@ -150,7 +151,7 @@ class GroupRole:
         return "" if metadata.is_current else "there is no room for what the tables need"
 
     def _serve(self) -> None:
-        """From this pass on clients write here."""
+        """Serve clients from this pass on."""
         node = self._node
         self.serving, self._was_leader, self._paused = True, False, False
         node.old_routes.close()
@@ -166,15 +167,15 @@ class GroupRole:
         self._answer_parked()
         self._node.schedule_message.check()
 
-    # Serving no longer.
+    # Stop serving.
 
     def _step_down(self) -> None:
-        """From this pass on nothing is written here."""
+        """Stop serving clients, in this pass."""
         node = self._node
         self.serving, self._paused, self._was_leader = False, False, True
         with node.server.outboxes.batch():
-            # First of all: a core that becomes a slave tells what has changed, and nobody may
-            # write that down any more.
+            # First, since `become` below reports changed tables: they must not get into the log
+            # any more.
             node.raft_metadata.step_down()
             node.become(BrokerRole.SLAVE)
             node.core.give_up_waiting()
@@ -182,7 +183,7 @@ class GroupRole:
             node.reads.give_up()
 
     def _pause(self) -> None:
-        """The leadership is being handed over: no bytes until it is clear to whom."""
+        """Accept no writes while the leadership is handed over."""
         node = self._node
         self._paused = True
         node.raft_metadata.pause()
@@ -192,7 +193,7 @@ class GroupRole:
             node.reads.give_up()
 
     def _resume(self) -> None:
-        """Nobody has taken it."""
+        """Serve again: no member took the leadership."""
         node = self._node
         self._paused = False
         with node.server.outboxes.batch():
@@ -210,7 +211,7 @@ class GroupRole:
     # Following.
 
     def _follow(self, leader: str) -> None:
-        """The leader's address, or "" while there is none."""
+        """Follow the leader at this address; "" means that there is none."""
         node = self._node
         routes = node.old_routes
         if leader == routes.master:
@@ -232,7 +233,7 @@ class GroupRole:
         node = self._node
         core, routes = node.core, node.old_routes
         self._was_leader = False
-        # By then they have the route, and tell it themselves.
+        # After that time clients have the new route and register there themselves.
         self._copying_until_ms = node.clock.now_ms() + PASS_ON_MS
         node.parked_alarm.check()
         self._route()
@@ -241,7 +242,7 @@ class GroupRole:
         ):
             routes.tell(channel, command)
 
-    # What was parked.
+    # Parked requests.
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -249,7 +250,7 @@ class GroupRole:
         return min((one for one in deadlines if one is not None), default=None)
 
     def on_time(self, instant: Instant) -> None:
-        """Nobody leads, still: clients find out from the route sooner."""
+        """Reject what was parked too long; stop copying once clients have the new route."""
         if self._parked_until_ms is not None and instant.now_ms >= self._parked_until_ms:
             self.refuse_parked(_NO_LEADER)
         if self._copying_until_ms is not None and instant.now_ms >= self._copying_until_ms:
@@ -257,7 +258,7 @@ class GroupRole:
             self._route()
 
     def refuse_parked(self, reason: str) -> None:
-        """Reject what is parked. What comes from now on is rejected at once."""
+        """Reject all parked requests, and every later one at once."""
         self._parked_until_ms = None
         self._route()
 
@@ -272,7 +273,7 @@ class GroupRole:
         self._node.after_batch()
 
     def _handle(self, channel: Channel, request: RemotingCommand) -> None:
-        """Do with a request what is done with one that comes now."""
+        """Treat a request as if it came now."""
         response = self._requests.handle(channel, request, self._node.clock.instant())
         if response is not None and not request.is_oneway:
             channel.send_nowait(response)
@@ -309,22 +310,22 @@ class GroupRole:
         refuse(channel, request, _NO_LEADER)
 
     def not_read(self, channel: Channel, request: RemotingCommand) -> None:
-        """A question about the present got no leave: it takes the way of this moment."""
+        """Treat a question about the present that got no leave as if it came now."""
         if self.place is Place.SERVING:
-            refuse(channel, request, "this node cannot tell whether it leads its group still")
+            refuse(channel, request, "this node cannot tell whether it still leads its group")
         else:
             self._handle(channel, request)
 
     # The end.
 
     async def wait_led(self) -> None:
-        """Wait until whoever was parked has gone to the new leader."""
+        """Wait until all parked requests were forwarded to the new leader."""
         while len(self._parked):
             self._moved = trio.Event()
             await self._moved.wait()
 
     async def wait_answered(self) -> None:
-        """Wait until nobody waits for the group any more."""
+        """Wait until no request waits for a commit any more."""
         core = self._node.core
         while core.pipeline.waiter_count or core.metadata_waits.waiter_count:
             self._moved = trio.Event()

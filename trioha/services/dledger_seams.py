@@ -1,4 +1,4 @@
-"""What a member of a Raft group needs around it: a log below, a broker above, a configuration."""
+"""The seams of a member of a Raft group: its log, its broker, its configuration."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from trioha.dledger.term_table import TermTable
 
 
 class MemberLog(Ledger, Protocol):
-    """The broker's commitlog as the core wants it written (`broker/raft_log.py`).
+    """The broker's commitlog, written as the core asks (`broker/raft_log.py`).
 
-    Errors: StoreError from everything that writes; it ends the node. DiskFull from
-    `append_control` alone does not: nothing was written, and the leader steps down.
+    Errors: StoreError from everything that writes; it ends the node. DiskFull from `append_control`
+    does not end it: nothing was written, and the leader steps down.
     """
 
     @property
@@ -28,58 +28,58 @@ class MemberLog(Ledger, Protocol):
     def recover(
         self, initial_configuration: Configuration
     ) -> tuple[TermTable, ConfigurationTable, int, int]:
-        """Terms, configurations, begin and end of what is durable. Changes nothing."""
+        """Return terms, configurations, begin and end of the durable log; repeatable."""
 
     def append_control(self, control: Control, addresses: Mapping[str, str], wall_ms: int) -> int:
-        """Append a record of our own; where it ends."""
+        """Append a control record; return its end offset."""
 
     def write(self, operation: LogWrite) -> None: ...
     def truncate(self, operation: LogTruncate) -> object: ...
     def reset(self, operation: LogReset) -> None: ...
     def has_room(self, size: int) -> bool:
-        """Can so many bytes be written? What it finds is kept for them."""
+        """Return whether `size` more bytes can be written, and reserve the room for them."""
 
     def addresses(self) -> Mapping[str, str]:
-        """Of members, as control records tell: id → host:port."""
+        """Return member id → host:port, as control records tell."""
 
 
 class Above(Protocol):
-    """The broker, as far as its member tells it anything.
+    """The part of the broker that its member calls.
 
-    Called within a batch of the outboxes. What it appends and tells by `log_grown` there counts
-    when the pass is through.
+    All calls are within a batch of the outboxes. If the broker appends and calls `log_grown` there,
+    that counts when the pass has ended.
     """
 
     def on_soft_state(self, soft: SoftState) -> None:
-        """Role, term or leader has changed. From a step-down on nothing may be appended."""
+        """Role, term or leader has changed. After a step-down nothing may be appended."""
 
     def on_commit(self, committed_offset: int) -> None:
-        """Everything below is safe. After `on_soft_state` of the same pass."""
+        """Everything below the offset is committed. Comes after `on_soft_state` of the pass."""
 
     def on_log_written(self, end_offset: int) -> None:
-        """The leader's bytes are in our log up to here: once per pass."""
+        """Our log has the leader's bytes up to here; called once per pass."""
 
     def on_log_cut(self, end_offset: int) -> None:
         """Our log was cut, durably, and ends here; or it was emptied and begins here."""
 
     def on_settled(self) -> None:
-        """A pass is through: `may_append` and all else may have changed. HOT."""
+        """A pass has ended: `may_append` and all else may have changed. HOT."""
 
 
 class Flusher(Protocol):
-    """Who calls fsync, and then `DLedgerMember.flushed`."""
+    """The task that fsyncs the log and then calls `DLedgerMember.flushed`."""
 
     def grown_nowait(self, *, urgent: bool) -> None: ...
 
 
 @attrs.frozen(kw_only=True)
 class MemberSetup:
-    """What the configuration says of a member and its group."""
+    """The part of the configuration that describes a member and its group."""
 
     door: GroupDoor
     founders: Mapping[str, str]
     """dLegerPeers: id → host:port."""
     address: str
-    """Where the others reach us."""
+    """Our own address for peers, host:port."""
     settings: RaftSettings
     secret: str = attrs.field(default="", repr=False)

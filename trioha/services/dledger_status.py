@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from trioha.services.dledger_member import DLedgerMember
 
 _FORGOTTEN = (
-    "this member may have forgotten what it promised (its store was lost or damaged): it is a copy "
-    "without a vote; remove it with `trioha raft remove` and add it again under a new dLegerSelfId"
+    "this member may have forgotten a vote (its store was lost or damaged): it is a copy without "
+    "a vote; remove it with `trioha raft remove` and add it again under a new dLegerSelfId"
 )
 
 
 def member_status(member: DLedgerMember) -> dict[str, object]:
-    """In plain msgpack values. Before the member takes part: without offsets and lease."""
+    """Return the status in plain msgpack values; without offsets and lease before it takes part."""
     setup, settings = member.setup, member.setup.settings
     status: dict[str, object] = {
         "member_id": member.member_id,

@@ -1,4 +1,4 @@
-"""What a member writes to the journal of its roles and of commits that do not come."""
+"""A member's journal events on its roles and on a commit that makes no progress."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from trioha.dledger.ready import Role, SoftState
 from trioha.journal import EventSink
 
 COMMIT_STALLED_MS = 3000
-"""As long as a put is given (facts/dledger-raft.md 17.3): then people hear of it."""
+"""Time without progress after which the journal tells it: `slaveTimeout`, the limit of a put."""
 
 
 class RoleWatch:
-    """Roles as they change. A member that nobody votes for stands again and again: one line."""
+    """Writes changes of role to the journal; one line for a member that stands again and again."""
 
     def __init__(self, events: EventSink) -> None:
         self.rounds = 0
-        """That were stood for since the start."""
+        """Count of election rounds since the start."""
         self._events = events
         self._stands = False
 
@@ -33,7 +33,7 @@ class RoleWatch:
 
 
 class CommitWatch:
-    """For how long nothing was committed though there is something to commit."""
+    """Measures how long the commit has made no progress, and tells the journal."""
 
     def __init__(self, events: EventSink) -> None:
         self._events = events
@@ -42,7 +42,7 @@ class CommitWatch:
         self._stalled = False
 
     def look(self, gap_bytes: int, now_ms: int) -> None:
-        """So many bytes are not committed. HOT."""
+        """Note that `gap_bytes` are not committed. HOT."""
         self._gap_bytes = gap_bytes
         if not gap_bytes:
             self._since_ms = -1
@@ -50,7 +50,7 @@ class CommitWatch:
             self._since_ms = now_ms
 
     def committed(self, committed_offset: int) -> None:
-        """The commit has moved. HOT."""
+        """Note that the commit has moved. HOT."""
         self._since_ms = -1
         if self._stalled:
             self._stalled = False
@@ -60,7 +60,7 @@ class CommitWatch:
         return now_ms - self._since_ms if self._since_ms >= 0 else 0
 
     def on_time(self, now_ms: int) -> None:
-        """For a leader: tell once that it gets no majority."""
+        """Tell the journal once that a leader's commit has stalled."""
         age_ms = self.age_ms(now_ms)
         if age_ms >= COMMIT_STALLED_MS and not self._stalled:
             self._stalled = True

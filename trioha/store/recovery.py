@@ -1,13 +1,14 @@
-"""Brings a store from whatever state its files are in to one that equals its log.
+"""Recovery of a store: makes its consume queues and index equal to its log, and cuts a torn end.
 
-RocketMQ reads every record of the last segments again. Python would take half a minute for a full
-one, so our checkpoint also names a *recovery point* (docs/decisions/0005-recovery-point.md): below
-it the log is on disk, sound, and in the consume queues on disk. Only what lies behind it is read
-record by record. A store that a Java broker wrote last has no such point; one is derived from its
-consume queues after a clean stop, else from the checkpoint's timestamps.
+Theory of operation. RocketMQ reads every record of the last segments again
+(CommitLog.recoverAbnormally). Python would take half a minute for a full segment, so our checkpoint
+also names a *recovery point* (docs/decisions/0005-recovery-point.md): below it the log is on disk,
+sound, and in the consume queues on disk. Only the log behind it is read record by record. A store
+that a Java broker wrote last has no recovery point; then the start is derived from the consume
+queues after a clean stop, else from the checkpoint's timestamps.
 
-What is not sound behind that point is a torn tail and is cut, and zeroed, so that it never comes
-back. What is not sound before it was acknowledged data: then we do not start.
+Damage behind the recovery point is a torn end: it is cut, and zeroed, so that its bytes never come
+back. Damage before it is damage to acknowledged messages: then the store does not open.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ from trioha.store.store_config import StoreConfig
 from trioha.wire.record import MAGIC, RecordError, dispatch_fields, peek
 
 Progress = Callable[[int, int], None]
-"""Bytes done, bytes in all."""
+"""Callback with two numbers of bytes: read so far, and in all."""
 
 _VERIFY_BYTES = 4 << 20
-"""This much before the recovery point is verified as well: cheap, and tells a lying disk."""
+"""Bytes before the recovery point that are verified too: cheap, and finds a disk's lost writes."""
 _STEP_BYTES = 64 << 20
 _NEVER = 1 << 62
 _REPAIR = "trioha raft repair"
@@ -58,19 +59,19 @@ _REPAIR = "trioha raft repair"
 class RecoveryReport:
     clean: bool
     start_offset: int
-    """Records were read one by one from here."""
+    """Offset from which on records were read one by one."""
     end_offset: int
     cut_bytes: int
     records: int
     is_whole: bool
-    """False once an operator has accepted a loss that no master has made good yet."""
+    """False if an operator has accepted a loss and no master has filled the store since."""
     rebuilt: bool
-    """Every consume queue and the index are made from the whole log."""
+    """Every consume queue and the index were rebuilt from the whole log."""
     elapsed_ms: int
 
 
 class Recovery:
-    """One run over the parts of a store that is not yet open.
+    """One recovery of a store, before it opens.
 
     Errors: StoreError, CommitLogCorrupted, DiskFull; the text names the file and the cure.
     """
@@ -96,7 +97,7 @@ class Recovery:
         self._extent_file = extent
         self._extent: StoreExtent | None = None
         self._lacking: dict[QueueKey, str] = {}
-        """Queues to be rebuilt, and why."""
+        """Queues to rebuild, each with the reason."""
         self._records = 0
 
     def run(self) -> RecoveryReport:
@@ -117,7 +118,7 @@ class Recovery:
         cut_bytes = start = 0
         rebuilt = False
         if not log.files.files:
-            # RocketMQ's rule: without a log, queues mean nothing.
+            # RocketMQ's rule (CommitLog.recoverNormally): without a log there are no queues.
             self._queues.delete_all()
             self._index.delete_all()
         else:
@@ -134,7 +135,7 @@ class Recovery:
             started_s = time.perf_counter()
             self._dispatch(start)
             if rebuilt and self._queues.table:
-                reason = "files of queues were missing, and nothing told which"
+                reason = "files of queues were missing, and no file tells which"
                 self._say_rebuilt(dict.fromkeys(self._queues.table, reason), started_s)
             if self._extent is not None:
                 restore_ends(self._queues, self._extent, log.end)
@@ -166,13 +167,15 @@ class Recovery:
         if damage is not None:
             self._events.event("index_rebuilt", reason=str(damage))
 
-    # Where to start.
+    # The start offset.
 
     def _recover_queues(self, checkpoint: Checkpoint, clean: bool) -> tuple[int, bool]:
-        """Settle every queue at the start offset; returns that, and whether all is built anew."""
+        """Bring every queue to the start offset; return that, and whether all is rebuilt."""
         log, queues = self._log, self._queues
         first, end = log.files.first_offset, log.files.end_offset
         point = checkpoint.recovery_point
+        # The counts of the recovery point and the extent prove which queue files are missing
+        # (decision 5): without them a queue's next index would begin at 0 again.
         lost = not queues.keys() and (point is None or point.queue_count > 0)
         if self._extent is None:
             lost = lost or (point is not None and point.queue_count > len(queues.keys()))
@@ -186,6 +189,7 @@ class Recovery:
             self._dispatcher.store_timestamp = point.store_timestamp
             for queue in sound:
                 queue.recover(start)
+                # The page cache outlives a process: only a lost log file explains a longer queue.
                 if is_same_boot(checkpoint) and queue.written_end > end:
                     raise log_is_short(self._config, end, queue.written_end, queue.directory)
         else:
@@ -219,7 +223,7 @@ class Recovery:
             self._queues.begin_anew(*key)
 
     def _rebuild_queues(self) -> None:
-        """Give the lacking queues their entries."""
+        """Rebuild the entries of the lacking queues from the log."""
         lacking, log = self._lacking, self._log
         if not lacking:
             return
@@ -259,14 +263,13 @@ class Recovery:
         return self._log.files.first_offset, True
 
     def _start_by_queues(self, queues: list[ConsumeQueue]) -> int:
-        """After a clean stop the queues hold everything, save for transaction marks at the end.
-
-        Errors: CommitLogCorrupted when they hold more than the log.
+        """Return the start after a clean stop: queues have all records but last transaction marks.
+        Errors: CommitLogCorrupted if a queue has more than the log.
         """
         files = self._log.files
         start = files.first_offset
         for queue in queues:
-            if queue.max_phy_offset > files.end_offset:
+            if queue.max_phy_offset > files.end_offset:  # a log file is missing
                 raise log_is_short(
                     self._config, files.end_offset, queue.max_phy_offset, queue.directory
                 )
@@ -274,10 +277,11 @@ class Recovery:
         return start
 
     def _start_by_time(self, checkpoint: Checkpoint) -> int:
-        """RocketMQ's rule: a record no younger than T is safe in log and queues.
+        """Return the start after a crash, by RocketMQ's rule (CommitLog.recoverAbnormally).
 
-        It starts at the first record of the last segment that begins with one. Any such record
-        behind it does as well, and the queues tell where records begin.
+        A record stored at the checkpoint's time or before is on disk in log and queues. RocketMQ
+        starts at the last segment that begins with such a record. A later record will do too, and
+        queues tell where records begin.
         """
         log = self._log
         timestamp = checkpoint.recover_timestamp
@@ -303,7 +307,7 @@ class Recovery:
         return start
 
     def _time_of(self, phy_offset: int) -> int:
-        """Store timestamp of the record there; 0 if it has expired, far off if it is none."""
+        """Return the store timestamp of a record: 0 if expired, `_NEVER` if there is none."""
         if phy_offset < self._log.min_offset:
             return 0
         record = self._log.record_at(phy_offset)
@@ -325,12 +329,12 @@ class Recovery:
         )
         return fields.topic == topic and fields.queue_id == queue_id
 
-    # Where to end.
+    # The end offset.
 
     def _verify_before(self, offset: int) -> None:
-        """The last few MiB before `offset` are sound and end exactly there.
+        """Check that the last `_VERIFY_BYTES` before `offset` are sound and end exactly there.
 
-        Errors: CommitLogCorrupted.
+        Errors: CommitLogCorrupted if not: they were safe on disk once, so the disk lost writes.
         """
         segment = self._log.files.find(offset - 1)
         if segment is None:
@@ -338,7 +342,7 @@ class Recovery:
         begin = segment.from_offset
         target = offset - _VERIFY_BYTES
         if target > begin:
-            # Only a queue knows where a record begins: bytes that look like one may be a body.
+            # Only a queue tells where a record begins: bytes that look like one may be a body.
             for queue in self._queues.table.values():
                 after = queue.bisect(
                     queue.min_index, queue.next_index, lambda at, size: at <= target
@@ -357,9 +361,9 @@ class Recovery:
             raise self._corrupted(segment, Walk(limit, 0, "no record begins there", -1))
 
     def _find_end(self, start: int, floor: int) -> tuple[int, str]:
-        """End of the sound records from `start` on, and why there.
+        """Return the end of the sound records from `start` on, and why they end there.
 
-        Errors: CommitLogCorrupted when that is below `floor`, up to which all had been sound.
+        Errors: CommitLogCorrupted if that is below `floor`, up to which the log was once proved.
         """
         log = self._log
         total = log.files.end_offset - start
@@ -376,11 +380,11 @@ class Recovery:
                 if self._progress is not None:
                     self._progress(offset - start, total)
                 if walked.reason:
-                    if offset < floor:
+                    if offset < floor:  # acknowledged messages: never cut them in silence
                         raise self._corrupted(segment, walked)
                     return offset, walked.reason
                 if walked.blank_position >= 0 and segment is log.files.files[-1]:
-                    # Nothing follows, so the master may not have got beyond it.
+                    # No record follows the blank: the master's log may end before it.
                     return segment.from_offset + walked.blank_position, "blank at the end"
         return offset, ""
 
@@ -401,7 +405,7 @@ class Recovery:
             f"{self._config.extent_path} and {self._config.consume_queue_path}"
         )
         if self._config.is_dledger:
-            # What is lost may have been voted with: cut it off, and this member's word is void.
+            # This member acknowledged those bytes (Raft 5.3): it must not vote after a cut.
             cure = f"Run `{_REPAIR} {self._config.root}`"
         return CommitLogCorrupted(
             f"{segment.path} is damaged at byte {walked.position} (offset "
@@ -409,7 +413,7 @@ class Recovery:
             f"safe on disk. {cure}"
         )
 
-    # Bringing the rest up to the log.
+    # Index and queues, up to the log's end.
 
     def _recover_index(
         self, checkpoint: Checkpoint, clean: bool, rebuilt: bool, start: int

@@ -1,15 +1,15 @@
-"""Alerts: rules held against snapshots, with thresholds, patience, and a memory.
+"""Alerts: the values of rules compared with thresholds, snapshot by snapshot.
 
 Theory of operation. Each rule and subject has two latches, one per threshold. A latch goes on when
-its value has been at or above the threshold at every look for as long as the rule's `for`, and off
-when it has been clearly below (a tenth, `CLEAR_SHARE`) for as long: a value that swings around a
-threshold is one alert, not twenty. The alert's level is that of the highest latch that is on.
+its value has been at or above the threshold at every look for the rule's `for`, and off when it has
+been clearly below (a tenth, `CLEAR_SHARE`) for as long: a value that swings around a threshold is
+one alert, not twenty. The alert's level is that of the highest latch that is on.
 
-Nothing is known is neither good nor bad: a value of None leaves both latches and their patience
-where they are. A subject that is not in the snapshot any more has nothing left to alert about.
+An unknown value (None) is neither good nor bad: it leaves both latches and their times as they are.
+The alerts of a subject that is not in the snapshot any more end.
 
-Acknowledging an alert says that somebody knows: it stays in the list and is silent, until it ends
-or gets worse. Time is the snapshot's, so a recording replays into the same alerts.
+An acknowledged alert is known to an operator: it stays in the list and is silent until it ends or
+gets worse. Time is the snapshot's, so a recording replays into the same alerts.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from trioha.watch.snapshot import ClusterSnapshot
 CLEAR_SHARE = 0.9
 """A latch goes off below this share of its threshold."""
 ALERTS_MAX = 10_000
-"""Subjects remembered; a cluster with more in trouble than that shows the first of them."""
+"""Limit of pairs of rule and subject; of more, only the first are watched."""
 
 AlertKey = tuple[str, str]
 """Rule and subject."""
 
 
 class Level(IntEnum):
-    """As Nagios counts them."""
+    """Level of an alert, with Nagios' numbers."""
 
     OK = 0
     WARN = 1
@@ -43,13 +43,13 @@ class Level(IntEnum):
 
 @attrs.frozen
 class Alert:
-    """Something is wrong, since when, and whether somebody knows."""
+    """A fault: its rule and subject, since when, and whether an operator acknowledged it."""
 
     rule: str
     subject: str
     level: Level
     since_wall_ms: int
-    """When it reached this level."""
+    """Time when it reached this level, in wall clock milliseconds."""
     value: float | None
     text: str
     acknowledged: bool = False
@@ -64,7 +64,7 @@ class AlertChange:
     """An alert began, got worse or better, or ended."""
 
     alert: Alert
-    """As it is now; as it was last, with level OK, when it ended."""
+    """The alert now; if it ended, the last one with level OK."""
     before: Level
 
     @property
@@ -76,7 +76,7 @@ class AlertChange:
 class _Latch:
     is_on: bool = False
     since_ms: int | None = None
-    """Since when the value says otherwise."""
+    """Time since which the value contradicts `is_on`; None while it agrees."""
 
     def look(self, value: float, threshold: float | None, for_ms: int, now_ms: int) -> None:
         if threshold is None:
@@ -109,7 +109,7 @@ class _State:
 
 
 class Alerts:
-    """What is wrong, kept up to date snapshot by snapshot."""
+    """The present alerts, kept up to date snapshot by snapshot."""
 
     def __init__(self, rules: Mapping[str, Rule] = RULES) -> None:
         self._rules = rules
@@ -118,21 +118,21 @@ class Alerts:
 
     @property
     def active(self) -> tuple[Alert, ...]:
-        """The worst first, then the oldest."""
+        """Present alerts: the worst first, then the oldest."""
         found = [state.alert for state in self._states.values() if state.alert is not None]
         found.sort(key=lambda one: (-one.level, one.since_wall_ms, one.key))
         return tuple(found)
 
     @property
     def level(self) -> Level:
-        """Of the worst alert that nobody has acknowledged."""
+        """Level of the worst alert that is not acknowledged."""
         return max(
             (one.level for one in self.active if not one.acknowledged),
             default=Level.OK,
         )
 
     def look(self, snapshot: ClusterSnapshot) -> list[AlertChange]:
-        """Hold every rule against a newer snapshot; what changed by that."""
+        """Compare every rule with a newer snapshot; return the changes of alerts."""
         now_ms = snapshot.at_wall_ms
         changes: list[AlertChange] = []
         seen: set[AlertKey] = set()
@@ -162,10 +162,10 @@ class Alerts:
         return changes
 
     def _told_before(self, snapshot: ClusterSnapshot) -> set[str]:
-        """Rules of groups, while no broker has told of its groups anew.
+        """Return the rules of groups if no broker has answered about groups since the last look.
 
-        They are asked less often than everything else, and ten thousand queues are a lot to add up
-        each second for the same result.
+        Groups are asked for less often than everything else, and summing ten thousand queues each
+        second for the same result is slow.
         """
         told = frozenset(
             (address, fields_of(answers.get(PROGRESS)).get("wall_ms"))
@@ -178,7 +178,7 @@ class Alerts:
         return {rule.name for rule in self._rules.values() if rule.area is Area.GROUP}
 
     def acknowledge(self, key: AlertKey) -> bool:
-        """Somebody knows; False when there is no such alert."""
+        """Acknowledge an alert; return False if there is none."""
         state = self._states.get(key)
         if state is None or state.alert is None:
             return False
@@ -190,7 +190,7 @@ class Alerts:
             self.acknowledge(alert.key)
 
     def clear(self) -> None:
-        """Forget all: a replay has jumped."""
+        """Drop all alerts, after a jump in a replay."""
         self._states.clear()
         self._groups_told = None
 
@@ -225,18 +225,18 @@ def _ended(alert: Alert) -> AlertChange:
 
 @attrs.frozen
 class Verdict:
-    """One reading judged on the spot."""
+    """One reading and its level, without the rule's `for`."""
 
     rule: Rule
     reading: Reading
     level: Level | None
-    """None when the value is not known."""
+    """None if the value is unknown."""
 
 
 def judge(
     snapshot: ClusterSnapshot, rules: Mapping[str, Rule], areas: Iterable[Area]
 ) -> Iterator[Verdict]:
-    """Every rule of these areas against one snapshot, without patience: for a single look."""
+    """Yield a verdict for every rule of these areas and every subject of one snapshot."""
     wanted = set(areas)
     for rule in rules.values():
         if rule.area not in wanted:
@@ -246,7 +246,7 @@ def judge(
 
 
 def level_of(value: float | None, rule: Rule) -> Level | None:
-    """What a value means by a rule's thresholds alone."""
+    """Return the level of a value by a rule's thresholds alone; None if it is unknown."""
     if value is None:
         return None
     if rule.crit is not None and _reaches(value, rule.crit):
@@ -255,5 +255,5 @@ def level_of(value: float | None, rule: Rule) -> Level | None:
 
 
 def _reaches(value: float, threshold: float) -> bool:
-    """From the threshold on; of a threshold of nothing, from anything on."""
+    """Return whether a value is at the threshold or above; a threshold of 0 needs more than 0."""
     return value >= threshold if threshold > 0 else value > 0

@@ -1,26 +1,23 @@
-"""What to ask whom, and when: one collector for the console, the recorder and the checks.
+"""The collector: decides which node is asked which question when, and keeps the answers.
 
-Theory of operation. The shell calls `due(instant)`, sends each question that comes out on a
-connection of its own making, and reports each back exactly once: `answered` or `failed`. A question
-that is out is not asked again, so a node that answers late is asked less often, not twice at a
-time. `raw` is what is known now; the shell takes it at its own pace.
+Theory of operation. The console, the recorder and the checks use the same collector. The shell
+calls `due(instant)`, sends each question over a connection of its own, and reports each back
+exactly once: `answered` or `failed`. A question in flight is not asked again, so a node that
+answers late is asked less often, not twice at a time. `raw` has everything that is known; the shell
+reads it at its own pace. To ask once, call `due` again after each batch until it returns nothing.
 
-Name servers are asked who is registered; whoever they name is asked for itself. A replica that has
-been seen once is remembered and asked on, registered or not, for an absent replica is the one that
-matters. When a node fails to answer, its last answer is kept beside the reason: old numbers have an
-age, and none is made up.
-
-To ask once: call `due` again after each batch until it yields nothing.
-
-Members of a set know each other's addresses, so one that died before we came is asked for as well.
-
+Name servers are asked for the registered brokers, and these for their state. A replica that was
+seen once is asked from then on, registered or not, since an absent replica is the one that matters.
+When a node fails to answer, its last answer is kept beside the reason: old numbers have an age, and
+none is made up. Members of a set know each other's addresses, so a member that died before the
+first look is asked too.
     raw = {
       "version": 1, "at_wall_ms": …, "namesrvs": [address, …],
       "members": {address: {"name", "cluster", "id", "registered": bool, "seen_wall_ms"}},
       "answers": {address: {key: {
           "value": plain or None,  "wall_ms": when that came or None,  "took_ms": …,
           "error": "" or why the newest attempt failed,  "error_wall_ms": since when or None,
-          "code": the node's refusal or None,  "period_ms": …}}},
+          "code": the node's error code or None,  "period_ms": …}}},
     }
 """
 
@@ -51,28 +48,28 @@ from trioha.wire.remoting_command import RemotingCommand
 
 RAW_VERSION = 1
 Raw = dict[str, Any]
-"""Plain values, shared with the collector: read, pack, never change."""
+"""Plain values, shared with the collector: read and pack them, never change them."""
 
 MEMBERS_MAX = 4_096
-"""Replicas remembered; the one seen longest ago makes room."""
+"""Limit of remembered replicas; the one seen longest ago makes room."""
 _TABLES_FACTOR = 10
-"""Tables of topics and groups change by an operator's hand: asked ten times less often."""
+"""Operators change topics and groups seldom: their tables are asked ten times less often."""
 _QUEUES_FACTOR = 5
-"""A queue table costs a broker a millisecond per hundred queues."""
+"""Queue tables are asked five times less often: a hundred queues cost a broker a millisecond."""
 
 
 @attrs.frozen(kw_only=True)
 class Interest:
-    """What is wanted beyond the brokers themselves."""
+    """The questions beyond the brokers' own state that the viewer needs."""
 
     topics: bool = False
-    """The tables of topics and groups, and where each group is."""
+    """The tables of topics and groups, and each group's offsets."""
     stats_of: frozenset[str] = frozenset()
-    """Topics whose queues' ends are wanted."""
+    """Topics whose queues' offsets are needed."""
     stats_of_all: bool = False
-    """Of every topic, in turn and more slowly."""
+    """The queues' offsets of every topic, less often."""
     members_of: frozenset[str] = frozenset()
-    """Groups whose members, and the queues of each, are wanted."""
+    """Groups whose members, with each member's queues, are needed."""
 
 
 EVERYTHING = Interest(topics=True, stats_of_all=True)
@@ -85,7 +82,7 @@ class Collector:
         self, namesrvs: Iterable[str], *, period_ms: int = 1000, interest: Interest | None = None
     ) -> None:
         self.interest = interest or Interest()
-        """Set it to what is being looked at; the next `due` follows."""
+        """Present interest of the viewer; the next `due` follows a change."""
         self._namesrvs = tuple(namesrvs)
         self._period_ms = period_ms
         self._members: dict[str, dict[str, Any]] = {}
@@ -94,7 +91,7 @@ class Collector:
         self._out: set[tuple[str, str]] = set()
 
     def due(self, instant: Instant) -> list[Question]:
-        """What to ask now. Each is out until it is reported back."""
+        """Return the questions to ask now. Each is in flight until it is reported back."""
         questions = [one for one in self._wanted() if self._is_due(one, instant.now_ms)]
         for question in questions:
             self._asked[question.address, question.key] = instant.now_ms
@@ -102,7 +99,7 @@ class Collector:
         return questions
 
     def answered(self, question: Question, response: RemotingCommand, instant: Instant) -> None:
-        """The node has answered, with yes or no."""
+        """Take a node's answer, also one with an error code."""
         try:
             value = question.read(response)
         except (CommandError, RemoteProtocolError) as error:
@@ -126,14 +123,14 @@ class Collector:
             self._note_told(question.address)
 
     def failed(self, question: Question, reason: str, instant: Instant) -> None:
-        """No answer came, and why in words. The last one is kept."""
+        """Note that no answer came, and the reason. The last answer is kept."""
         self._out.discard((question.address, question.key))
-        # Whose failure it is stands beside it.
+        # The address is the answer's place already.
         reason = reason.removeprefix(question.address).lstrip(": ")
         answers = self._answers.setdefault(question.address, {})
         last = answers.get(question.key, _NOTHING)
         since = last["error_wall_ms"] if last["error"] else None
-        # A new dict each time: what `raw` has given away does not change.
+        # A new dict each time: a dict that `raw` has returned never changes.
         answers[question.key] = {
             **last,
             "error": reason or "no answer",
@@ -143,7 +140,7 @@ class Collector:
         }
 
     def raw(self, wall_ms: int) -> Raw:
-        """All that is known, as plain values."""
+        """Return all answers, as plain values."""
         return {
             "version": RAW_VERSION,
             "at_wall_ms": wall_ms,
@@ -157,7 +154,7 @@ class Collector:
         if key in self._out:
             return False
         asked = self._asked.get(key)
-        # A tenth early counts: else a clock that ticks at 999 ms asks every other second.
+        # A tenth early counts: otherwise a clock that ticks at 999 ms asks every other second.
         return asked is None or 10 * (now_ms - asked) >= 9 * question.period_ms
 
     def _wanted(self) -> Iterator[Question]:
@@ -191,7 +188,7 @@ class Collector:
                 yield Question(address, key, period_ms * _QUEUES_FACTOR)
 
     def _note_members(self, wall_ms: int) -> None:
-        """Whom the name servers name; of two that differ about an id, the newest answer counts."""
+        """Take the brokers that name servers list; if two differ about an id, the newest counts."""
         told = [self._answers.get(address, {}).get(CLUSTER) for address in self._namesrvs]
         answers = [one for one in told if one is not None and one["value"] is not None]
         registered: set[str] = set()
@@ -199,7 +196,7 @@ class Collector:
             for name, broker in answer["value"].items():
                 for broker_id, address in broker["addresses"]:
                     registered.add(address)
-                    # Out and in again: what is remembered is ordered by when it was seen.
+                    # Removed and added again: the dict is ordered by when a member was seen.
                     self._members.pop(address, None)
                     self._members[address] = {
                         "name": name,
@@ -215,7 +212,7 @@ class Collector:
             del self._members[next(iter(self._members))]
 
     def _note_told(self, address: str) -> None:
-        """A member tells whom else it knows: who died before we came is missed all the same."""
+        """Take the other members that a member knows: one may have died before the first look."""
         status, member = self._value(address, STATUS), self._members.get(address)
         told = status.get("members") if isinstance(status, dict) else None
         if member is None:

@@ -1,7 +1,7 @@
-"""How a replica is doing, in one word and one sentence: what an operator would say of it.
+"""The condition of a replica or a set, in one word and one sentence.
 
-This is what can be seen, not what somebody wants to be told of: thresholds for that are the alert
-rules'. Only one condition is given, the worst of those that hold.
+A condition describes the present, without thresholds; those belong to the alert rules. Of all
+conditions that hold, only the worst is returned.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from trioha.watch.snapshot import ReplicaSet
 from trioha.words import age_in_words, size_in_words
 
 LATE_INTERVALS = 2
-"""Heartbeats missed before a link is late; the journal says ha_heartbeat_late at the same."""
+"""Missed heartbeats after which a link is late; then the journal has ha_heartbeat_late, too."""
 QUIET_INTERVALS = 3
 
 
 def condition_of(replica: Replica) -> Condition:
-    """How it is doing now."""
+    """Return the present condition of a replica."""
     silent = _of_silent(replica)
     if silent is not None:
         return silent
@@ -37,7 +37,7 @@ def condition_of(replica: Replica) -> Condition:
 
 
 def condition_of_set(one: ReplicaSet) -> Condition:
-    """The set as a whole: can it be written to, and how many of its slaves keep up."""
+    """Return the condition of a set: whether it takes writes, and how many slaves are in sync."""
     if one.is_raft:
         return condition_of_group(one.raft_states)
     masters = one.masters
@@ -58,7 +58,7 @@ def condition_of_set(one: ReplicaSet) -> Condition:
 
 
 def _of_silent(replica: Replica) -> Condition | None:
-    """Of a node that has not answered, by what is known of its link."""
+    """Return the condition of a node that has not answered; None if it has."""
     answer = replica.answer
     if not answer.error:
         if answer.wall_ms is None:
@@ -75,7 +75,7 @@ def _of_silent(replica: Replica) -> Condition | None:
 
 
 def _of_member(replica: Replica) -> Condition:
-    """Of a member of a Raft group: by its own word, and by its leader's."""
+    """Return the condition of a member of a Raft group, from its own answer and its leader's."""
     own, master = replica.raft, replica.master
     assert own is not None, f"{replica.address} is of no group"
     seen = None
@@ -105,14 +105,14 @@ def _of_master(replica: Replica) -> Condition:
 def _of_slave(replica: Replica) -> Condition:
     link, own = replica.link, replica.follows
     if link is None and own is not None and own.state not in (None, "TRANSFER"):
-        why = own.last_error or "no master is known to it"
-        return Condition(Level.BAD, "unlinked", f"follows nobody (state {own.state}): {why}")
+        why = own.last_error or "it knows no master"
+        return Condition(Level.BAD, "unlinked", f"follows no master (state {own.state}): {why}")
     if link is None and replica.is_trioha and replica.master is not None:
         return Condition(Level.BAD, "unlinked", "its master has no link to it")
     age_s, interval_s = replica.heard_age_s, replica.heartbeat_interval_s
     if age_s is not None and interval_s and age_s > LATE_INTERVALS * interval_s:
         limit = age_in_words(replica.housekeeping_s)
-        why = f"quiet for {age_in_words(age_s)}; the link closes at {limit}"
+        why = f"no heartbeat for {age_in_words(age_s)}; the link closes at {limit}"
         level = Level.BAD if age_s > QUIET_INTERVALS * interval_s else Level.WARN
         return Condition(level, "quiet", why)
     if link is not None and link.doubt:
@@ -128,7 +128,7 @@ def _of_slave(replica: Replica) -> Condition:
         return Condition(Level.WARN, "unlisted", "no name server knows it")
     if link is not None and link.in_sync:
         return Condition(Level.GOOD, "in sync")
-    return Condition(Level.UNKNOWN, "unknown", "nobody tells whether it is in sync")
+    return Condition(Level.UNKNOWN, "unknown", "no node tells whether it is in sync")
 
 
 def _stale(replica: Replica) -> Condition:

@@ -1,7 +1,7 @@
-"""What was, for as long as somebody looks: series for sparklines, rates and time to catch up.
+"""Series of numbers for sparklines, rates and the time to catch up, while a viewer looks.
 
-Series are bounded: fifteen minutes at one point a second. A node that said nothing adds no point,
-so a line has a hole where nothing was known, not a zero.
+Series are bounded: fifteen minutes at one point a second. A node that did not answer adds no point,
+so a line has a gap there, not a zero.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Series:
     """(wall ms, value), oldest first."""
 
     def add(self, wall_ms: int, value: float | None) -> None:
-        """Take a point; one that is no later than the last, or None, is left out."""
+        """Add a point; None, or a point that is not later than the last, is left out."""
         if value is not None and (not self.points or wall_ms > self.points[-1][0]):
             self.points.append((wall_ms, value))
 
     def per_second(self, window_ms: int = _RATE_WINDOW_MS) -> float | None:
-        """How fast it changes: between the newest point and the first within the window."""
+        """Return the change per second from the first point in the window to the newest."""
         if len(self.points) < 2:
             return None
         end_ms, end = self.points[-1]
@@ -43,7 +43,7 @@ class Series:
         return (end - start) * 1000 / (end_ms - start_ms) if end_ms > start_ms else None
 
     def last(self, count: int, step_ms: int, at_wall_ms: int) -> list[float | None]:
-        """The newest value of each of the last `count` steps; None where there was none."""
+        """Return the newest value of each of the last `count` steps; None in an empty step."""
         values: list[float | None] = [None] * count
         start_ms = at_wall_ms - count * step_ms
         for wall_ms, value in reversed(self.points):
@@ -57,7 +57,7 @@ class Series:
 
 @attrs.define(eq=False)
 class ReplicaHistory:
-    """One node, and its link if it is a slave."""
+    """Series of one node, and of its link if it is a slave."""
 
     end: Series = attrs.field(factory=Series)
     """max_phy_offset"""
@@ -66,18 +66,18 @@ class ReplicaHistory:
     put_rate: Series = attrs.field(factory=Series)
     get_rate: Series = attrs.field(factory=Series)
     gap: Series = attrs.field(factory=Series)
-    """Bytes that a slave lacks."""
+    """Bytes of log that a slave lacks."""
     heard: Series = attrs.field(factory=Series)
-    """Seconds since the other end spoke."""
+    """Seconds since the other end's last message."""
     state: str = ""
-    """The word of its condition; a change of it starts `since_ms` anew."""
+    """Word of its condition; a change of it starts `since_ms` anew."""
     since_ms: int = 0
     since_is_known: bool = False
-    """False while it has not changed under our eyes: then it has been so for longer."""
+    """False until the first change seen: until then the condition is older than `since_ms`."""
 
     @property
     def eta_s(self) -> float | None:
-        """When the gap will be closed at the present pace; 0 when it is, None when never."""
+        """Seconds until the gap is closed at the present rate; 0 if it is closed, None if never."""
         if not self.gap.points:
             return None
         gap = self.gap.points[-1][1]
@@ -88,7 +88,7 @@ class ReplicaHistory:
 
 
 class History:
-    """The series of every replica, by address; of topics and groups while somebody looks."""
+    """Series of every replica, by address, and of topics and groups while a viewer looks."""
 
     def __init__(self) -> None:
         self._replicas: dict[str, ReplicaHistory] = {}
@@ -97,29 +97,29 @@ class History:
         self._at_wall_ms: int | None = None
 
     def topic(self, name: str) -> Series:
-        """The ends of a topic's queues, added up."""
+        """Series of the sum of the ends of a topic's queues."""
         return _series(self._topics, name)
 
     def lag(self, group: str) -> Series:
-        """Messages that a group has not consumed."""
+        """Series of the count of messages that a group has not consumed."""
         return _series(self._lags, group)
 
     def of(self, address: str) -> ReplicaHistory:
-        """Of one replica; an empty one if nothing is known."""
+        """Return the series of one replica; empty ones if nothing is known."""
         history = self._replicas.get(address)
         if history is None:
             history = self._replicas[address] = ReplicaHistory()
         return history
 
     def clear(self) -> None:
-        """Forget all: a replay has jumped."""
+        """Drop all series, after a jump in a replay."""
         self._replicas.clear()
         self._topics.clear()
         self._lags.clear()
         self._at_wall_ms = None
 
     def add(self, snapshot: ClusterSnapshot) -> None:
-        """Take what a newer snapshot tells. An older one is left out."""
+        """Add the numbers of a newer snapshot. An older one is left out."""
         if self._at_wall_ms is not None and snapshot.at_wall_ms <= self._at_wall_ms:
             return
         self._at_wall_ms = snapshot.at_wall_ms
@@ -139,7 +139,7 @@ class History:
                 history.state = state
 
     def add_topics(self, snapshot: ClusterSnapshot) -> None:
-        """Take the ends of queues: while a screen of topics is in front, for that costs."""
+        """Add the ends of queues; slow, so only while a screen of topics is shown."""
         totals: dict[str, int] = {}
         told: dict[str, int] = {}
         for queue in snapshot.queues:
@@ -150,7 +150,7 @@ class History:
             self.topic(name).add(told[name], total)
 
     def add_groups(self, snapshot: ClusterSnapshot) -> None:
-        """Take the lags of groups: while a screen of groups is in front."""
+        """Add the lags of groups, while a screen of groups is shown."""
         for name, group in snapshot.groups.items():
             told = max((one.wall_ms or 0 for one in group.queues), default=0)
             self.lag(name).add(told, group.lag)

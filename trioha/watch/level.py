@@ -1,4 +1,4 @@
-"""How well something is, in one word: what conditions are made of."""
+"""Level, word and sentence of a condition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import attrs
 
 
 class Level(enum.IntEnum):
-    """How much it should worry; larger is worse."""
+    """Level of a condition; larger is worse."""
 
     GOOD = 0
     UNKNOWN = 1
@@ -18,7 +18,7 @@ class Level(enum.IntEnum):
 
 @attrs.frozen
 class Condition:
-    """`word` fits a column, `why` is a sentence, or "" when there is nothing to add."""
+    """`word` fits a column; `why` is a sentence, or "" if the word tells everything."""
 
     level: Level
     word: str

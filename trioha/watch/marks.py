@@ -1,7 +1,7 @@
-"""What happened, as marks on a time line: roles that changed, links that dropped, alerts.
+"""Marks on a time line: changes of roles and links, and alerts.
 
-Found by comparing one snapshot with the one before, so live watching, recording and a recording
-that was made without marks all find the same. A node that does not answer has not changed.
+Marks are found by comparing one snapshot with the one before. So live watching, a recorder and the
+replay of a recording without marks all find the same. A node that does not answer has not changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROLE, LINK, NODE, ALERT = "role", "link", "node", "alert"
 
 @attrs.frozen
 class Mark:
-    """One thing that happened."""
+    """One event on the time line."""
 
     wall_ms: int
     kind: str
@@ -28,11 +28,11 @@ class Mark:
     subject: str
     text: str
     level: int
-    """0 good news, 1 worth a look, 2 bad."""
+    """0 for good, 1 for a warning, 2 for bad."""
 
 
 class MarkFinder:
-    """Remembers the last snapshot's roles, links and nodes."""
+    """Compares each snapshot with the last one's roles, links and nodes."""
 
     def __init__(self) -> None:
         self._masters: dict[str, str] = {}
@@ -40,7 +40,7 @@ class MarkFinder:
         self._answering: dict[str, bool] = {}
 
     def look(self, snapshot: ClusterSnapshot, changes: Iterable[AlertChange] = ()) -> list[Mark]:
-        """What has happened since the last snapshot; nothing at the first one."""
+        """Return the marks since the last snapshot; none for the first."""
         at_ms = snapshot.at_wall_ms
         found: list[Mark] = []
         for one in snapshot.sets:
@@ -63,7 +63,7 @@ class MarkFinder:
 
     def _look_at_node(self, replica: Replica, at_ms: int, found: list[Mark]) -> None:
         if replica.answer.wall_ms is None and not replica.answer.error:
-            return  # nobody has asked it yet
+            return  # it was not asked yet
         answers = not replica.answer.error
         before = self._answering.get(replica.address)
         self._answering[replica.address] = answers
@@ -93,7 +93,7 @@ class MarkFinder:
 
 
 def _is_linked(slave: Replica) -> bool | None:
-    """By the word of whoever answers now; None when neither end does."""
+    """Return whether the link is up, by the end that answers; None if neither does."""
     if slave.link is not None and slave.master is not None and not slave.master.answer.error:
         return slave.link.is_up
     if slave.master is not None and slave.master.is_trioha and not slave.master.answer.error:
@@ -104,7 +104,7 @@ def _is_linked(slave: Replica) -> bool | None:
 
 
 def counted(marks: Iterable[Mark]) -> Mapping[str, int]:
-    """How many of each kind."""
+    """Return the count of marks of each kind."""
     counts: dict[str, int] = {}
     for mark in marks:
         counts[mark.kind] = counts.get(mark.kind, 0) + 1

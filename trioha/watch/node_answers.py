@@ -1,8 +1,8 @@
-"""What one node tells of itself when asked: journal, tasks, settings, the record of failovers.
+"""Requests for one node's journal, tasks, settings and failover records, and their answers.
 
-Requests are made and answers read here, so that a Trio client and the asyncio console ask alike.
+The Trio client and the asyncio console share them.
 
-Errors: readers raise CommandError with the node's code, RemoteProtocolError for an answer that
+Errors: readers raise CommandError with the node's code, and RemoteProtocolError for an answer that
 cannot be read.
 """
 
@@ -22,13 +22,13 @@ from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
 @attrs.frozen
 class JournalPiece:
-    """Events in order."""
+    """A part of a node's journal: events in order."""
 
     events: tuple[Event, ...]
     next_sequence: int
-    """Where to ask on."""
+    """Number of the first event of the next request."""
     end_sequence: int
-    """The number that the node's next event will have."""
+    """Number that the node's next event will have."""
 
 
 def journal_request(
@@ -38,7 +38,10 @@ def journal_request(
     names: Collection[str] = (),
     wait_s: float = 0.0,
 ) -> RemotingCommand:
-    """Events from a number on, or the last ones; without any, the node waits for the next."""
+    """Return a request for events from a number on, or for the last ones.
+
+    If there are none, the node waits up to `wait_s` seconds for the next.
+    """
     fields: dict[str, ExtValue] = {"waitMs": int(wait_s * 1000), "names": ",".join(names)}
     fields |= {"last": last} if from_sequence is None else {"from": from_sequence}
     return RemotingCommand(RequestCode.TRIOHA_JOURNAL_STREAM, fields)
@@ -57,12 +60,12 @@ def read_journal(address: str, response: RemotingCommand) -> JournalPiece:
 
 
 def read_map(address: str, response: RemotingCommand) -> Mapping[str, Any]:
-    """The msgpack map that every answer of our own is."""
+    """Return the msgpack map in a trioha node's answer."""
     if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         raise CommandError(
             response.code,
             f"{address} does not know this question: it is not a trioha node, or an older one",
         )
     if response.code != ResponseCode.SUCCESS:
-        raise CommandError(response.code, response.remark or "refused without a remark")
+        raise CommandError(response.code, response.remark or "rejected without a reason")
     return decode_map(response.body_bytes(), f"{address}: the answer")

@@ -1,9 +1,9 @@
-"""The questions that watching asks, each with how its answer becomes plain values.
+"""The questions of the watch, and the conversion of each answer to plain values.
 
-Plain means: what msgpack can carry, so that an answer may go into a recording as it is. Answers
-are kept close to what the node said; `watch.snapshot` gives them their meaning, and so a recording
-of today can be read with the understanding of tomorrow. Only queue tables are made smaller, into
-rows of numbers: RocketMQ's JSON names each queue anew in 60 bytes.
+Plain values are those that msgpack can carry, so an answer goes into a recording as it is. Answers
+are kept close to the node's; `watch.snapshot` interprets them, so a newer version can read more
+from an old recording. Only queue tables are made smaller, into rows of numbers: RocketMQ's JSON
+repeats 60 bytes of names for each queue.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ Plain = object
 """None, bool, int, float, str, bytes, or lists and dicts of them."""
 
 CLUSTER = "cluster"
-"""Of a name server: who is registered."""
+"""To a name server: its registered brokers."""
 STATUS = "status"
-"""Of a trioha node: all that it says of itself."""
+"""To a trioha node: its whole status."""
 RUNTIME = "runtime"
-"""Of any broker: RocketMQ's table of texts."""
+"""To any broker: RocketMQ's table of texts."""
 TOPICS = "topics"
 GROUPS = "groups"
 PROGRESS = "progress"
-"""Of a broker: where each group is in each queue."""
+"""To a broker: each group's offset in each queue."""
 TOPIC_STATS = "topic_stats/"
-"""And a topic: both ends of each of its queues."""
+"""To a broker, followed by a topic: first and last offset of each of its queues."""
 MEMBERS = "members/"
-"""And a group: who is connected."""
+"""To a broker, followed by a group: its connected members."""
 CLIENT = "client/"
-"""And ``group/client id``: which queues that client has."""
+"""To a broker, followed by ``group/client id``: that client's queues."""
 
 
 @attrs.frozen
@@ -49,21 +49,21 @@ class Question:
     address: str
     key: str
     period_ms: int
-    """How often it is asked: an answer much older than that is stale."""
+    """Milliseconds from one asking to the next: an answer much older than that is stale."""
 
     def command(self) -> RemotingCommand:
-        """A new command each time: connections write their opaque into it."""
+        """Return a new command each time: connections write their opaque into it."""
         kind, _, rest = self.key.partition("/")
         return _COMMANDS[kind](rest)
 
     def read(self, response: RemotingCommand) -> Plain:
-        """The answer as plain values.
+        """Return the answer as plain values.
 
-        Errors: CommandError when the node answers no, RemoteProtocolError when what it says
-        cannot be read.
+        Errors: CommandError if the node answers with an error code; RemoteProtocolError if the
+        answer cannot be read.
         """
         if response.code != ResponseCode.SUCCESS:
-            raise CommandError(response.code, response.remark or "refused without a remark")
+            raise CommandError(response.code, response.remark or "rejected without a reason")
         kind = self.key.partition("/")[0]
         return _READERS[kind](response.body_bytes())
 
@@ -93,7 +93,7 @@ def _client(names: str) -> RemotingCommand:
 
 
 def _read_cluster(body: bytes) -> Plain:
-    """``{broker name: {"cluster": …, "addresses": [[id, address], …]}}``."""
+    """Return ``{broker name: {"cluster": …, "addresses": [[id, address], …]}}``."""
     info = ClusterInfo.decode(body)
     return {
         name: {
@@ -119,7 +119,7 @@ def _read_groups(body: bytes) -> Plain:
 
 
 def _read_progress(body: bytes) -> Plain:
-    """``{group: {topic: [[queue id, broker offset, consumer offset, last consumed ms], …]}}``."""
+    """Return ``{group: {topic: [[queue id, broker offset, consumer offset, consumed ms], …]}}``."""
     groups: dict[str, dict[str, list[list[int]]]] = {}
     fields = object_of(fastjson.loads(body), "consume stats")
     for entry in list_of(fields.get("consumeStatsList"), "consumeStatsList"):
@@ -139,7 +139,7 @@ def _read_progress(body: bytes) -> Plain:
 
 
 def _read_topic_stats(body: bytes) -> Plain:
-    """``[[queue id, min offset, max offset, last update ms], …]``."""
+    """Return ``[[queue id, min offset, max offset, last update ms], …]``."""
     table = object_of(fastjson.loads(body), "topic stats").get("offsetTable")
     return [
         [
@@ -178,7 +178,7 @@ def _read_members(body: bytes) -> Plain:
 
 
 def _read_client(body: bytes) -> Plain:
-    """``{"queues": [[topic, broker, queue id], …]}``: what the client has taken."""
+    """Return the client's queues as ``{"queues": [[topic, broker, queue id], …]}``."""
     table = object_of(fastjson.loads(body), "running info").get("mqTable")
     return {
         "queues": [[queue.topic, queue.broker_name, queue.queue_id] for queue, _ in _pairs(table)]

@@ -1,4 +1,4 @@
-"""Topics, queues and consumer groups, put together from the answers of every master."""
+"""Topics, queues and consumer groups, merged from the answers of every master."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _TABLE = itemgetter(0, 1)
 """Topic and broker."""
 _FIRST = itemgetter(0)
-"""Of a row: the queue id."""
+"""Queue id of a row."""
 
 
 @attrs.frozen(kw_only=True)
@@ -29,10 +29,10 @@ class Topic:
 
     name: str
     read_queue_nums: int
-    """Of all brokers together."""
+    """Sum over all brokers."""
     write_queue_nums: int
     perm: int | None
-    """None when brokers differ."""
+    """None if brokers differ."""
     order: bool | None
     brokers: tuple[str, ...]
 
@@ -42,7 +42,7 @@ class Topic:
 
 
 class Queue(NamedTuple):
-    """Both ends of one queue."""
+    """First and last offset of one queue."""
 
     topic: str
     broker: str
@@ -50,13 +50,13 @@ class Queue(NamedTuple):
     min_offset: int
     max_offset: int
     updated_ms: int | None
-    """When its newest message was stored; None for an empty queue."""
+    """Store time of its newest message; None for an empty queue."""
     wall_ms: int | None
-    """When the broker said so."""
+    """Time of the broker's answer."""
 
 
 class QueueLag(NamedTuple):
-    """How far a group is in one queue."""
+    """A group's offset in one queue, and its lag."""
 
     topic: str
     broker: str
@@ -64,11 +64,11 @@ class QueueLag(NamedTuple):
     broker_offset: int
     consumer_offset: int
     consumed_ms: int | None
-    """When the newest message that is consumed was stored."""
+    """Store time of the newest consumed message."""
     wall_ms: int | None
-    """When the broker said so."""
+    """Time of the broker's answer."""
     owner: str | None
-    """The client that has the queue, where members were asked for."""
+    """Client that has the queue; None unless members were asked for."""
 
     @property
     def lag(self) -> int:
@@ -77,7 +77,7 @@ class QueueLag(NamedTuple):
 
     @property
     def lag_s(self) -> float | None:
-        """Between the newest consumed message and the broker's answer; 0 when level."""
+        """Seconds from the newest consumed message to the broker's answer; 0 without a lag."""
         if self.broker_offset <= self.consumer_offset:
             return 0.0
         if self.consumed_ms is None or self.wall_ms is None:
@@ -94,9 +94,9 @@ class Member:
     language: str | None
     version: int | None
     brokers: tuple[str, ...]
-    """Where it is connected."""
+    """Brokers that it is connected to."""
     queue_count: int | None
-    """None when it does not tell."""
+    """Count of its queues; None if unknown."""
 
 
 @attrs.frozen(kw_only=True, slots=False)
@@ -106,19 +106,19 @@ class Group:
     name: str
     queues: tuple[QueueLag, ...]
     members: tuple[Member, ...] | None
-    """None when nobody asked."""
+    """Connected members; None if they were not asked for."""
     consume_type: str | None = None
     message_model: str | None = None
     subscriptions: Mapping[str, str] = attrs.field(factory=dict)
 
     @cached_property
     def lag(self) -> int | None:
-        """Messages; None when nobody has told of any queue."""
+        """Count of messages not consumed; None if no queue is known."""
         return sum(one.lag for one in self.queues) if self.queues else None
 
     @cached_property
     def lag_s(self) -> float | None:
-        """Of the queue that is furthest behind."""
+        """Lag in seconds of the queue that is furthest behind."""
         return largest_lag_s(self.queues)
 
     @property
@@ -127,7 +127,7 @@ class Group:
 
 
 def largest_lag_s(queues: Iterable[QueueLag]) -> float | None:
-    """None when nobody tells."""
+    """Return the largest lag in seconds; None if no queue has one."""
     lags = [one.lag_s for one in queues]
     return max((lag_s for lag_s in lags if lag_s is not None), default=None)
 
@@ -135,7 +135,7 @@ def largest_lag_s(queues: Iterable[QueueLag]) -> float | None:
 def parts_of(
     sets: Iterable[ReplicaSet], answers: Fields, *keys: str
 ) -> Iterator[tuple[str, object]]:
-    """The answers under keys that begin so, each with its place: what a table is made of."""
+    """Yield the answers whose keys begin with one of `keys`, each with the name of its place."""
     for name, told in _masters(sets, answers):
         for key, entry in told.items():
             if key.startswith(keys):
@@ -157,7 +157,7 @@ def queues_of(sets: Iterable[ReplicaSet], answers: Fields) -> tuple[Queue, ...]:
         for key, entry in told.items()
         if key.startswith(TOPIC_STATS)
     ]
-    # A thousand tables are put in order much sooner than the ten thousand rows that they have.
+    # Sorting a thousand tables is much faster than sorting their ten thousand rows.
     tables.sort(key=_TABLE)
     queues: list[Queue] = []
     for topic, broker, fields in tables:
@@ -279,7 +279,7 @@ def _topic(name: str, parts: list[tuple[str, Fields]]) -> Topic:
 def _masters(
     sets: Iterable[ReplicaSet], answers: Fields
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each set's name and the answers of the node that speaks for it."""
+    """Yield each set's name and the answers of its master."""
     for one in sets:
         if one.master is not None:
             yield one.name, fields_of(answers.get(one.master.address))

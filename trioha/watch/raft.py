@@ -1,7 +1,7 @@
-"""What a member of a Raft group says of itself and, as leader, of the others.
+"""The state of a Raft member as it answers, and as leader its view of the followers.
 
-Read from ``status["raft"]`` as tolerantly as everything that is watched: what is missing or of
-another shape is None, an empty text or nothing, and never a zero.
+It is read from ``status["raft"]``, tolerantly like all answers of the watch: a field that is
+missing or of another type is None, "" or empty, never a zero.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ LEADER = "LEADER"
 FOLLOWER = "FOLLOWER"
 LEARNER = "LEARNER"
 _MATCHED_PHASES = frozenset({"APPEND", "COMMIT"})
-"""Of a follower whose log is proved to be its leader's, as far as it goes."""
+"""Phases of a follower whose log is proved to be the same as its leader's."""
 KEEPS_UP_BYTES = 4 << 20
-"""A follower that lacks less keeps up: from there on the core would let it lead."""
+"""Largest gap of a follower that keeps up: with less the core lets it lead."""
 ELECTION_TIMEOUT_S = 1.0
-"""Of a node that does not tell: the default of dLegerElectionTimeoutMin."""
+"""Default of dLegerElectionTimeoutMin, for a node that does not tell its own."""
 
 
 @attrs.frozen(kw_only=True)
@@ -31,10 +31,10 @@ class RaftFollower:
     member_id: str
     is_voter: bool | None
     phase: str | None
-    """What the leader pushes: COMPARE, TRUNCATE, APPEND, COMMIT or INSTALL_SNAPSHOT."""
+    """Kind of the leader's pushes: COMPARE, TRUNCATE, APPEND, COMMIT or INSTALL_SNAPSHOT."""
     matched_offset: int | None
     held_offset: int | None
-    """fsynced there."""
+    """End of the log that the follower has fsynced."""
     gap_bytes: int | None
     inflight_bytes: int | None
     heard_age_s: float | None
@@ -59,7 +59,7 @@ class RaftFollower:
 
     @property
     def keeps_up(self) -> bool | None:
-        """Its log is the leader's, and nearly all of it."""
+        """Its log is the same as the leader's and lacks at most `KEEPS_UP_BYTES`."""
         if self.is_matched is None or self.gap_bytes is None:
             return None
         return self.is_matched and self.gap_bytes <= KEEPS_UP_BYTES
@@ -67,7 +67,7 @@ class RaftFollower:
 
 @attrs.frozen(kw_only=True)
 class RaftRefusal:
-    """A peer that was turned away, and why."""
+    """A rejected peer and the reason."""
 
     peer: str
     reason: str
@@ -76,7 +76,7 @@ class RaftRefusal:
 
 @attrs.frozen(kw_only=True)
 class RaftState:
-    """One member by its own word."""
+    """One member's answer about itself."""
 
     group: str
     member_id: str
@@ -84,7 +84,7 @@ class RaftState:
     """LEADER, FOLLOWER, PRE_CANDIDATE or CANDIDATE."""
     term: int | None
     leader_id: str
-    """Whom it follows; "" for nobody."""
+    """Leader that it follows; "" for none."""
     voters: tuple[str, ...]
     learners: tuple[str, ...]
     addresses: Mapping[str, str]
@@ -94,11 +94,11 @@ class RaftState:
     held_offset: int | None
     end_offset: int | None
     is_serving: bool | None
-    """A leader whose term has committed something, so that it may answer clients."""
+    """It is the leader and has committed in its term, so it may answer clients."""
     impaired: bool
-    """It may have forgotten a promise: a copy that neither votes nor stands, for good."""
+    """It may have forgotten a vote: it is a copy that never votes nor stands again."""
     bootstrap: str
-    """Why it does not take part yet; "" when it does."""
+    """Reason why it does not take part yet; "" if it does."""
     writable: bool | None
     failed: str
     transfer_target: str
@@ -107,13 +107,13 @@ class RaftState:
     refusals: tuple[RaftRefusal, ...]
     heartbeat_interval_s: float | None
     election_timeout_s: float | None
-    """The shortest; also within which a leader must have heard a majority."""
+    """Shortest election timeout; a leader must hear a majority within it, too."""
     uncommitted_age_s: float | None
-    """For how long something has waited for a majority without any progress."""
+    """Seconds since the last progress of the commit; 0 if all is committed."""
 
     @classmethod
     def of(cls, told: object) -> Self | None:
-        """From ``status["raft"]``; None for a node of no group."""
+        """Read ``status["raft"]``; None for a node that is in no group."""
         row = fields_of(told)
         member_id, role = words(row, "member_id"), words(row, "role")
         if member_id is None or role is None:
@@ -171,7 +171,7 @@ class RaftState:
         return self.voters + self.learners
 
     def is_of(self, member_id: str) -> bool:
-        """Does it count as a member? Yes, while nothing is known of the members."""
+        """Return whether `member_id` is a member; True while the members are unknown."""
         return not self.members or member_id in self.members
 
     @property
@@ -180,26 +180,26 @@ class RaftState:
 
     @property
     def standing(self) -> str:
-        """Its role as people name it: a follower that does not vote is a learner."""
+        """Role for people: a follower without a vote is a learner."""
         return LEARNER if self.is_learner and self.role == FOLLOWER else self.role
 
     @property
     def gone_after_s(self) -> float:
-        """A follower that was silent for so long is not counted by its leader."""
+        """Seconds of silence after which a leader does not count a follower any more."""
         return self.election_timeout_s or ELECTION_TIMEOUT_S
 
     def follower(self, member_id: str) -> RaftFollower | None:
         return next((one for one in self.followers if one.member_id == member_id), None)
 
     def is_present(self, follower: RaftFollower) -> bool | None:
-        """Does this leader hear it? None when that is not told."""
+        """Return whether this leader hears the follower; None if that is unknown."""
         if follower.heard_age_s is None:
             return None
         return follower.heard_age_s <= self.gone_after_s
 
     @property
     def voters_present(self) -> int:
-        """Voters that this leader can count on now, itself included if it is one."""
+        """Count of voters that this leader hears, with itself if it is a voter."""
         present = {one.member_id for one in self.followers if self.is_present(one)}
         return len((present | {self.member_id}) & set(self.voters))
 
@@ -209,15 +209,15 @@ class RaftState:
 
 
 def member_number(member_id: str) -> int:
-    """The brokerId under which a member registers as a slave: ``n2`` has 3."""
+    """Return the brokerId under which a member registers as a slave: 3 for ``n2``."""
     digits = member_id[1:]
     return int(digits) + 1 if digits.isdecimal() and len(digits) < 10 else 0
 
 
 def members_told(status: object) -> dict[str, str]:
-    """Member id -> address of the members by one's word; nothing of a node of no group.
+    """Return member id -> address of the members that a node knows; empty for one in no group.
 
-    Addresses of those that were removed are remembered by the nodes, and left out here.
+    Nodes remember the addresses of removed members; those are left out here.
     """
     raft = RaftState.of(fields_of(status).get("raft"))
     if raft is None:
@@ -234,10 +234,10 @@ def _texts(value: object) -> tuple[str, ...]:
 
 
 def _seconds(row: Fields, name: str) -> float | None:
-    """A field in milliseconds, in seconds.
+    """Return a field of milliseconds in seconds.
 
-    Not carried on to the moment of a snapshot, as other ages are: a follower is heard several times
-    a second, and what would be shown is how often its leader is asked.
+    Unlike other ages it is not increased up to the snapshot's time: a leader hears a follower
+    several times a second, so that would only show how seldom we ask the leader.
     """
     found = number(row, name)
     return None if found is None else found / 1000

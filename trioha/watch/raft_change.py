@@ -1,8 +1,8 @@
-"""What an operator may ask of a Raft group: hand over, take in, promote, take out.
+"""An operator's changes of a Raft group: transfer, add, promote, remove.
 
-A plan is made of what the members say now, for people and for ``--dry-run``: it names the leader
-that is to be asked, what would be so afterwards, and what speaks against it. The leader judges
-again by what it knows itself, which is newer.
+A plan is made from the members' answers, for people and for ``--dry-run``: it has the leader that
+gets the request, the effect, and the reasons against it. The leader decides again by its own state,
+which is newer.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from trioha.wire.remoting_command import RemotingCommand
 from trioha.words import age_in_words, size_in_words
 
 PATIENCE_S = 15.0
-"""For an answer: a transfer is given up within an election timeout, a change of members may have
-to wait for a disk."""
+"""Wait for an answer: a transfer ends within an election timeout, a change of members may wait for
+a disk."""
 
 
 class Do(Enum):
-    """By the names that travel."""
+    """Kind of a change, with its name in the request."""
 
     TRANSFER = "transfer"
     ADD = "add"
@@ -38,20 +38,20 @@ class Do(Enum):
 
 @attrs.frozen(kw_only=True)
 class ChangePlan:
-    """One change, as it would be asked for now."""
+    """One change, planned from the present answers."""
 
     broker_name: str
     do: Do
     member: str
-    """Whom it is about; "" when nobody fits."""
+    """Member to change; "" if no follower is fit for a transfer."""
     address: str
-    """Of who joins."""
+    """Address of the member to add."""
     leader: RaftState | None
     leader_address: str
     would: str
-    """What would be so afterwards, in a sentence."""
+    """Effect of the change, in a sentence."""
     costs: str
-    """What that takes from the group; "" for nothing."""
+    """Cost of the change for the group; "" for none."""
     refusals: tuple[str, ...]
 
     @property
@@ -59,7 +59,7 @@ class ChangePlan:
         return not self.refusals
 
     def command(self) -> RemotingCommand:
-        """The request to the leader; a new one each time."""
+        """Return a new request to the leader."""
         body = {"do": self.do.value, "member": self.member, "address": self.address}
         return RemotingCommand(RequestCode.TRIOHA_RAFT_ADMIN, {}, msgpack.packb(body))
 
@@ -79,7 +79,7 @@ class ChangePlan:
 
 
 def plan_change(one: ReplicaSet, do: Do, member: str = "", address: str = "") -> ChangePlan:
-    """What `do` would mean now. A transfer without a member goes to the best of the followers."""
+    """Plan a change. A transfer without a member goes to the best follower."""
     leading = one.master if one.masters else None
     leader = None if leading is None else leading.raft
     refusals: list[str] = []
@@ -88,7 +88,7 @@ def plan_change(one: ReplicaSet, do: Do, member: str = "", address: str = "") ->
         refusals.append(f"{one.name} is no DLEDGER group; `trioha failover` changes its master")
     elif leader is None:
         why = condition_of_group(one.raft_states).why
-        refusals.append(f"{one.name} has no leader that could do it: {why}")
+        refusals.append(f"{one.name} has no leader that can make the change: {why}")
     elif do is Do.TRANSFER:
         member = member or _best(leader)
         would, refusals = _transfer(leader, member)
@@ -112,12 +112,12 @@ def plan_change(one: ReplicaSet, do: Do, member: str = "", address: str = "") ->
 
 
 def read_change(plan: ChangePlan, response: RemotingCommand) -> str:
-    """What has happened, in a sentence.
+    """Return the result of a change, in a sentence.
 
-    Errors: CommandError when the leader says no, OutcomeUnknown when it does not know.
+    Errors: CommandError if the leader rejects it; OutcomeUnknown if the leader cannot tell.
     """
     if response.code != ResponseCode.SUCCESS:
-        remark = response.remark or "refused without a remark"
+        remark = response.remark or "rejected without a reason"
         if remark.startswith(OUTCOME_UNKNOWN):
             raise OutcomeUnknown(remark)
         raise CommandError(response.code, remark)
@@ -135,20 +135,20 @@ def read_change(plan: ChangePlan, response: RemotingCommand) -> str:
 
 
 def fitness(leader: RaftState, row: RaftFollower) -> str:
-    """Why a follower cannot lead now; "" when it can."""
+    """Return why a follower cannot lead now; "" if it can."""
     if row.member_id not in leader.voters:
         return f"{row.member_id} is a learner: promote it first"
     if leader.is_present(row) is False:
         return f"{row.member_id} has not been heard for {age_in_words(row.heard_age_s)}"
     if row.is_matched is False:
-        return f"{row.member_id} is not level yet: it is at {row.phase}"
+        return f"{row.member_id} is not up to date yet: its phase is {row.phase}"
     if row.keeps_up is False:
         return f"{row.member_id} is {size_in_words(row.gap_bytes)} behind"
     return ""
 
 
 def _best(leader: RaftState) -> str:
-    """Of the followers that can lead the one that lacks least."""
+    """Return the fit follower with the smallest gap; "" if none is fit."""
     fit = [one for one in leader.followers if not fitness(leader, one)]
     best = min(fit, key=lambda one: (one.gap_bytes or 0, one.member_id), default=None)
     return "" if best is None else best.member_id
@@ -160,7 +160,9 @@ def _transfer(leader: RaftState, member: str) -> tuple[str, list[str]]:
         reasons = [
             fitness(leader, one) for one in leader.followers if one.member_id in leader.voters
         ]
-        return "", ["nobody could take over: " + ("; ".join(reasons) or "there is no other voter")]
+        return "", [
+            "no follower can take over: " + ("; ".join(reasons) or "there is no other voter")
+        ]
     if member == leader.member_id:
         return "", [f"{member} leads already"]
     if leader.transfer_target:
@@ -173,12 +175,12 @@ def _transfer(leader: RaftState, member: str) -> tuple[str, list[str]]:
 
 
 def _add(leader: RaftState, member: str, address: str) -> tuple[str, list[str]]:
-    would = f"{member} at {address} is sent the whole log as a learner; promote it when it is level"
+    would = f"{member} at {address} gets the log as a learner; promote it once it is up to date"
     if member in leader.members:
         return "", [f"{member} is a member already"]
     holder = next((name for name, at in leader.addresses.items() if at == address), "")
     if holder in leader.members:
-        return "", [f"{address} is where {holder} is"]
+        return "", [f"{holder} has the address {address} already"]
     return would, []
 
 
@@ -193,7 +195,8 @@ def _promote(leader: RaftState, member: str) -> tuple[str, list[str]]:
     if leader.is_present(row) is False:
         return would, [f"{member} has not been heard for {age_in_words(row.heard_age_s)}"]
     if row.keeps_up is False:
-        return would, [f"{member} is {size_in_words(row.gap_bytes)} behind; wait until it is level"]
+        behind = size_in_words(row.gap_bytes)
+        return would, [f"{member} is {behind} behind; wait until it is up to date"]
     return would, []
 
 
@@ -203,7 +206,7 @@ def _remove(leader: RaftState, member: str) -> tuple[str, str, list[str]]:
     if leader.voters == (member,):
         return "", "", [f"{member} is the only voter"]
     if member in leader.learners:
-        return f"{member} is sent nothing any more; who votes stays as it is", "", []
+        return f"{member} gets no more of the log; the voters stay the same", "", []
     voters = set(leader.voters) - {member}
     here = {one.member_id for one in leader.followers if leader.is_present(one)}
     here = (here | {leader.member_id}) & voters

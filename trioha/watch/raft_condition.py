@@ -1,7 +1,7 @@
-"""How a member of a Raft group is doing, and the group: one word, one sentence.
+"""The condition of a member of a Raft group, and of the group: one word, one sentence.
 
-A member has two witnesses: itself, and the leader, which knows how far each follower is and when it
-was heard. Where they differ the worse is told.
+A member's condition comes from its own answer and from its leader's, which has each follower's
+offsets and the time since it was heard. If both differ, the worse counts.
 """
 
 from __future__ import annotations
@@ -15,27 +15,30 @@ from trioha.watch.raft import RaftFollower, RaftState
 from trioha.words import age_in_words, count_in_words, size_in_words
 
 STALLED_S = 3.0
-"""Puts are answered "outcome unknown" after so long."""
+"""Seconds after which waiting puts are answered with "outcome unknown"."""
 CURE_OF_IMPAIRED = "remove it and add it again, empty, under a new dLegerSelfId"
 _ELECTING = ("PRE_CANDIDATE", "CANDIDATE")
 _PHASES = {
     "COMPARE": "its log is being compared with the leader's",
-    "TRUNCATE": "it gives up what the leader's log does not have",
+    "TRUNCATE": "it cuts off what the leader's log does not have",
     "INSTALL_SNAPSHOT": "it copies the log from the leader's first byte on",
 }
 
 
 @attrs.frozen
 class Seen:
-    """A follower through its leader's eyes."""
+    """A leader's view of one follower."""
 
     leader: RaftState
     follower: RaftFollower | None
-    """None when the leader does not know it: it is no member."""
+    """None if the leader does not know it: it is no member."""
 
 
 def condition_of_member(own: RaftState, seen: Seen | None) -> Condition:
-    """Of a member that answers. `seen` is None for the leader, and while there is none."""
+    """Return the condition of a member that answers.
+
+    `seen` is None for the leader, and while there is no leader.
+    """
     if own.failed:
         return Condition(Level.BAD, "failed", f"its store cannot be trusted: {own.failed}")
     if own.impaired:
@@ -46,10 +49,11 @@ def condition_of_member(own: RaftState, seen: Seen | None) -> Condition:
     if own.is_leader:
         return _of_leader(own)
     if own.role in _ELECTING:
-        return Condition(Level.BAD, "electing", f"stands for term {own.term}; nobody leads it")
+        why = f"stands for election in term {own.term}; there is no leader"
+        return Condition(Level.BAD, "electing", why)
     if seen is None:
-        whom = f"; it believes in {own.leader_id}" if own.leader_id else ""
-        return Condition(Level.BAD, "no leader", f"no leader answers{whom}")
+        named = f"; this member follows {own.leader_id}" if own.leader_id else ""
+        return Condition(Level.BAD, "no leader", f"no leader answers{named}")
     return _of_follower(own, seen)
 
 
@@ -73,7 +77,7 @@ def _of_leader(own: RaftState) -> Condition:
 def _of_follower(own: RaftState, seen: Seen) -> Condition:
     leader, row = seen.leader, seen.follower
     if row is None:
-        why = f"{leader.member_id}, which leads, does not count it as a member; stop it, or add it"
+        why = f"the leader {leader.member_id} does not count it as a member; stop it, or add it"
         return Condition(Level.WARN, "no member", why)
     if leader.is_present(row) is False:
         why = f"its leader has not heard it for {age_in_words(row.heard_age_s)}"
@@ -82,16 +86,16 @@ def _of_follower(own: RaftState, seen: Seen) -> Condition:
         word = "copying" if row.phase == "INSTALL_SNAPSHOT" else "comparing"
         return Condition(Level.WARN, word, _PHASES[row.phase])
     if own.writable is False:
-        return Condition(Level.BAD, "disk full", "it takes no more of the log: its disk is full")
+        return Condition(Level.BAD, "disk full", "it appends nothing more: its disk is full")
     if row.keeps_up is False:
         return Condition(Level.WARN, "behind", f"{size_in_words(row.gap_bytes)} behind")
     if row.keeps_up is None:
-        return Condition(Level.UNKNOWN, "unknown", "nobody tells whether it keeps up")
+        return Condition(Level.UNKNOWN, "unknown", "no node tells whether it keeps up")
     return Condition(Level.GOOD, "in sync", "" if row.is_voter is not False else "a learner")
 
 
 def condition_of_group(members: Sequence[RaftState]) -> Condition:
-    """The group by what its members say that answer."""
+    """Return the condition of a group, from the members that answer."""
     leader = leader_of(members)
     if leader is None:
         return Condition(Level.BAD, "no leader", _why_no_leader(members))
@@ -110,7 +114,7 @@ def condition_of_group(members: Sequence[RaftState]) -> Condition:
 
 
 def leader_of(members: Sequence[RaftState]) -> RaftState | None:
-    """Who leads in the newest term; one of an older term has been deposed and may not know it."""
+    """Return the leader of the newest term; one of an older term is deposed and may not know it."""
     leaders = [one for one in members if one.is_leader]
     newest = max((one.term or 0 for one in members), default=0)
     leader = max(leaders, key=lambda one: one.term or 0, default=None)
@@ -120,7 +124,7 @@ def leader_of(members: Sequence[RaftState]) -> RaftState | None:
 
 
 def is_removed(leader: RaftState | None, address: str, *, registered: bool) -> bool:
-    """Was a member once, and the group has been told to go on without it?"""
+    """Return whether an operator has removed this former member from the group."""
     if leader is None or registered or not leader.addresses:
         return False
     return address not in {leader.addresses.get(name) for name in leader.members}

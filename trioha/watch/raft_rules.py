@@ -1,4 +1,4 @@
-"""What can be wrong with a group that elects its masters, beyond what holds for every set."""
+"""Alert rules for groups that elect their masters, in addition to those for every set."""
 
 from __future__ import annotations
 

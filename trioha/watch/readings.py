@@ -1,7 +1,7 @@
-"""Fields of plain answers, read so that what is missing or of another shape is None.
+"""Readers of fields in plain answers: a field that is missing or of another type is None.
 
-A node of an older version lacks fields, one of a newer version may have changed some: neither may
-blank a screen. So nothing here raises, and nothing turns into zero.
+A node of an older version lacks fields, and a newer one may have changed some: neither may blank a
+screen. So no reader raises, and none returns a zero instead.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ EMPTY: Fields = {}
 
 
 def fields_of(value: object) -> Fields:
-    """`value` if it is a map, else an empty one."""
+    """Return `value` if it is a map, else an empty map."""
     return value if isinstance(value, dict) else EMPTY
 
 
 def rows_of(value: object) -> list[Fields]:
-    """The maps of a list; whatever else is in it is left out."""
+    """Return the maps in a list; its other items are left out."""
     if not isinstance(value, list | tuple):
         return []
     return [one for one in value if isinstance(one, dict)]
 
 
 def whole(fields: Fields, name: str) -> int | None:
-    """A whole number, also from text, as RocketMQ's tables have it."""
+    """Return a whole number, also from text, as in RocketMQ's tables."""
     value = fields.get(name)
     if isinstance(value, bool):
         return None
@@ -60,6 +60,6 @@ def truth(fields: Fields, name: str) -> bool | None:
 
 
 def words(fields: Fields, name: str) -> str | None:
-    """Text; None for an empty one as well."""
+    """Return a text; None also for an empty one."""
     value = fields.get(name)
     return value if isinstance(value, str) and value else None

@@ -1,20 +1,20 @@
-"""A recording: rounds of answers over time in one file, as the collector had them.
+"""A recording: the collector's rounds of answers over time in one file.
 
-Theory of operation. The file is a magic and then records; big endian::
+Theory of operation. The file is a magic followed by records, big endian::
 
     file    := "TRIOHAR1"  record(HEAD)  record*
     record  := "\\xd7TRF" | length u32 | crc32 u32 | kind u8 | wall_ms u64 | payload
     payload := zlib(msgpack(…));  crc32 is zlib's, over kind, wall_ms and payload
 
-A KEY frame holds all raw answers of one moment, a DELTA what changed since the frame before. A MARK
-says that something happened at a frame: a role changed, a link dropped, an alert began. To show a
-moment, the newest KEY before it is read and the DELTAs after it are applied; a KEY comes every
-`KEY_FRAMES`, so that is a bounded number of records. There is no index: walking a day's
-records takes a third of a second, and a file without an index is whole wherever it is cut.
+A KEY frame has all raw answers of one round, a DELTA the changes since the frame before. A MARK is
+an event at a frame: a role changed, a link dropped, an alert began. To show a time, the reader
+takes the newest KEY before it and applies the DELTAs after that. A KEY comes every `KEY_FRAMES`, so
+the number of records is bounded. There is no index: walking a day's records takes a third of a
+second, and a file without an index is complete wherever it is cut.
 
-The file is appended to and never changed, so it can be read while it is written. A file cut short
-reads up to its last whole record; a damaged stretch is passed over, and frames that built on it are
-left out until the next KEY.
+The file is only appended to, so it can be read while it is written. A file that was cut short is
+read up to its last whole record. A damaged range is skipped, and frames that build on it are left
+out until the next KEY.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAGIC = b"TRIOHAR1"
 FORMAT_VERSION = 1
 KEY_FRAMES = 60
 RECORD_BYTES_MAX = 1 << 28
-"""Ten thousand queues are a few megabytes; a reader trusts no larger length."""
+"""Limit of a record's length for the reader; ten thousand queues take a few megabytes."""
 _SYNC = b"\xd7TRF"
 _FRAME = struct.Struct(">4sII")
 _STAMP = struct.Struct(">BQ")
@@ -66,12 +66,12 @@ class Encoder:
         self._deltas_count = 0
 
     def begin(self, wall_ms: int, facts: Mapping[str, Any]) -> bytes:
-        """The first bytes of the file. `facts` say who records what; plain values."""
+        """Return the first bytes of the file. `facts`: recorder and cluster, as plain values."""
         head = {"format": FORMAT_VERSION, "started_wall_ms": wall_ms, **facts}
         return MAGIC + _record(Kind.HEAD, wall_ms, head, _KEY_LEVEL)
 
     def frame(self, raw: Raw) -> bytes:
-        """One round of answers."""
+        """Return the record of one round of answers."""
         last, self._last = self._last, raw
         self.frame_count += 1
         wall_ms = int(raw["at_wall_ms"])
@@ -82,14 +82,14 @@ class Encoder:
         return _record(Kind.DELTA, wall_ms, _difference(last, raw), _DELTA_LEVEL)
 
     def mark(self, mark: Mark) -> bytes:
-        """Something that happened at the frame before."""
+        """Return the record of an event at the last frame."""
         self.mark_count += 1
         return _record(Kind.MARK, mark.wall_ms, attrs.asdict(mark), _DELTA_LEVEL)
 
 
 @attrs.frozen
 class Entry:
-    """Where a frame lies."""
+    """Place of a frame in the file."""
 
     wall_ms: int
     position: int
@@ -98,7 +98,7 @@ class Entry:
 
 @attrs.frozen
 class Flaw:
-    """A stretch of the file that is no record."""
+    """A range of the file that is no record."""
 
     position: int
     length: int
@@ -108,7 +108,7 @@ class Flaw:
 class Recording:
     """A file of frames, by their number.
 
-    Errors: TriohaError from the start when it is no recording, or has no whole frame.
+    Errors: TriohaError from the constructor if it is no recording or has no whole frame.
     """
 
     def __init__(self, data: bytes | mmap.mmap, name: str = "recording") -> None:
@@ -135,7 +135,7 @@ class Recording:
 
     @property
     def is_cut(self) -> bool:
-        """Its last record is not whole: it was cut short, or is being written."""
+        """The last record is not whole: the file was cut short, or is being written."""
         return bool(self.flaws) and self.flaws[-1].position + self.flaws[-1].length == len(
             self._data
         )
@@ -145,13 +145,13 @@ class Recording:
         return len(self._data)
 
     def number_at(self, wall_ms: int) -> int:
-        """The frame that was current then: the last one that is not later, else the first."""
+        """Return the number of the last frame that is not later than `wall_ms`, else the first."""
         return max(0, bisect_right(self._times, wall_ms) - 1)
 
     def raw(self, number: int) -> Raw:
-        """The answers of one frame. Stepping forward costs one frame, jumping up to a minute's.
+        """Return the answers of one frame; a jump reads up to `KEY_FRAMES` records.
 
-        Errors: TriohaError when that frame, or one that it builds on, is damaged.
+        Errors: TriohaError if the frame, or one that it builds on, is damaged.
         """
         if self._cached is not None and self._cached[0] == number:
             return self._cached[1]
@@ -170,7 +170,7 @@ class Recording:
         return raw
 
     def raws(self, first: int, last: int) -> Iterator[Raw]:
-        """The frames from `first` to `last`, damaged ones left out."""
+        """Yield the answers of the frames from `first` to `last`; damaged frames are left out."""
         for number in range(max(0, first), last + 1):
             try:
                 yield self.raw(number)
@@ -197,21 +197,21 @@ class Recording:
                 reason = "cut short" if end == len(data) else "damaged"
                 self.flaws.append(Flaw(position, end - position, reason))
                 position = end
-                has_key = False  # what was lost may be what the next DELTA builds on
+                has_key = False  # the next DELTA may build on the lost record
                 continue
             if found.kind is Kind.HEAD:
                 head = _unpacked(found)
                 self.head = head if isinstance(head, dict) else {}
                 if self.head.get("format") != FORMAT_VERSION:
                     raise TriohaError(
-                        f"{self._name}: of format {self.head.get('format')}, this trioha reads"
+                        f"{self._name}: has format {self.head.get('format')}, this trioha reads"
                         f" {FORMAT_VERSION}; replay it with the version that wrote it"
                     )
             elif found.kind is Kind.MARK:
                 self._take_mark(_unpacked(found))
             else:
                 has_key = has_key or found.kind is Kind.KEY
-                # A clock that was set back: frames stay in the order they were written.
+                # Even if the clock was set back, frames stay in the order of the file.
                 if has_key:
                     self.frames.append(Entry(found.wall_ms, position, found.kind))
                     self._times.append(max(found.wall_ms, self._times[-1] if self._times else 0))
@@ -220,12 +220,12 @@ class Recording:
     def _take_mark(self, body: object) -> None:
         if isinstance(body, dict):
             known = {field.name for field in attrs.fields(Mark)}
-            with contextlib.suppress(TypeError):  # of a version that marks otherwise
+            with contextlib.suppress(TypeError):  # a mark of another version
                 self.marks.append(Mark(**{k: v for k, v in body.items() if k in known}))
 
 
 def open_recording(path: Path) -> Recording:
-    """Errors: TriohaError in words; OSError."""
+    """Open the recording at `path`. Errors: TriohaError, OSError."""
     with path.open("rb") as file:
         try:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -268,7 +268,7 @@ def _record_at(data: bytes | mmap.mmap, position: int) -> _Found | None:
 
 
 def _resume(data: bytes | mmap.mmap, position: int) -> int:
-    """Where the next sound record begins, or the end of the file."""
+    """Return the position of the next sound record, or the end of the file."""
     while (found := data.find(_SYNC, position)) >= 0:
         if _record_at(data, found) is not None:
             return found
@@ -284,7 +284,7 @@ def _unpacked(found: _Found) -> Any:
 
 
 def _difference(last: Raw, raw: Raw) -> dict[str, Any]:
-    """What `_applied` needs to make `raw` of `last`."""
+    """Return the changes from `last` to `raw`, for `_applied`."""
     before: Mapping[str, Any] = last["answers"]
     changed: dict[str, dict[str, Any]] = {}
     gone: list[list[str]] = []
@@ -297,7 +297,7 @@ def _difference(last: Raw, raw: Raw) -> dict[str, Any]:
             if old is entry or old == entry:
                 continue
             if old is not None and old["value"] == entry["value"]:
-                # Told again, and nothing new: only when.
+                # The same value was answered again: record only the time.
                 entry = {name: value for name, value in entry.items() if name != "value"}
             changed.setdefault(address, {})[key] = entry
         gone += [[address, key] for key in known if key not in answers]

@@ -1,6 +1,6 @@
-"""Playing a recording: where the play head stands, and how it moves.
+"""Replay of a recording: the position of the play head, and its movement.
 
-The head is a moment, not a frame: playing moves it by the time that passed times the speed, and
+The head is a time, not a frame: playing moves it by the passed time multiplied by the speed, and
 shows the frame that was current then. So a pause of the recorder replays as a pause, and any speed
 shows the same frames. Nothing here sleeps: the shell tells how much time has passed.
 """
@@ -36,12 +36,12 @@ class Replay:
 
     @property
     def number(self) -> int:
-        """Of the frame that is shown."""
+        """Number of the frame that is shown."""
         return self._number
 
     @property
     def share(self) -> float:
-        """How far through, 0 to 1: where the slider stands."""
+        """Position of the slider: the share of the recording before the head, 0 to 1."""
         length = self.recording.end_wall_ms - self.recording.start_wall_ms
         return (self._at_ms - self.recording.start_wall_ms) / length if length else 1.0
 
@@ -51,9 +51,9 @@ class Replay:
 
     @property
     def raw(self) -> Raw:
-        """What was known at the play head; of a damaged frame, what was known before it.
+        """Answers at the play head; for a damaged frame, those of the last whole frame before it.
 
-        Errors: TriohaError when nothing before it is whole either.
+        Errors: TriohaError if no frame before it is whole.
         """
         for number in range(self._number, -1, -1):
             try:
@@ -64,12 +64,12 @@ class Replay:
 
     @cached_property
     def marks(self) -> tuple[Mark, ...]:
-        """By time; those of the file, or found now if it has none."""
+        """Marks by time: the file's, or those found in its frames if it has none."""
         marks = self.recording.marks or list(find_marks(self.recording))
         return tuple(sorted(marks, key=lambda mark: mark.wall_ms))
 
     def play(self, speed: float | None = None) -> None:
-        """Go on from here, or from the start when it was at the end."""
+        """Play from here, or from the start if the head is at the end."""
         if speed is not None:
             self.speed = speed
         if self.is_at_end:
@@ -86,7 +86,7 @@ class Replay:
         self.speed = next((one for one in reversed(SPEEDS) if one < self.speed), SPEEDS[0])
 
     def advance(self, elapsed_s: float) -> bool:
-        """Time has passed: True when another frame is to be shown. Pauses by itself at the end."""
+        """Move the head; return True if another frame is current. Pauses at the end."""
         if not self.playing:
             return False
         moved = self.seek(self._at_ms + elapsed_s * 1000 * self.speed)
@@ -95,7 +95,7 @@ class Replay:
         return moved
 
     def seek(self, wall_ms: float) -> bool:
-        """To a moment, or the nearest there is; True when another frame is to be shown."""
+        """Move to a time, or to the nearest one; return True if another frame is current."""
         start_ms, end_ms = self.recording.start_wall_ms, self.recording.end_wall_ms
         self._at_ms = min(max(wall_ms, start_ms), max(start_ms, end_ms))
         before = self._number
@@ -103,12 +103,12 @@ class Replay:
         return self._number != before
 
     def seek_share(self, share: float) -> bool:
-        """To a place of the slider, 0 to 1."""
+        """Move to a position of the slider, 0 to 1."""
         length = self.recording.end_wall_ms - self.recording.start_wall_ms
         return self.seek(self.recording.start_wall_ms + share * length)
 
     def step(self, count: int = 1) -> bool:
-        """So many frames on, or back; stops playing."""
+        """Move by `count` frames, back if negative; stops playing."""
         self.playing = False
         before = self._number
         self._number = min(max(self._number + count, 0), len(self.recording.frames) - 1)
@@ -134,7 +134,7 @@ class Replay:
 
 
 def find_marks(recording: Recording) -> Iterator[Mark]:
-    """What happened in a recording, from its frames alone."""
+    """Yield the marks of a recording, from its frames alone."""
     finder, alerts = MarkFinder(), Alerts()
     for raw in recording.raws(0, len(recording.frames) - 1):
         snapshot = ClusterSnapshot.of(raw)

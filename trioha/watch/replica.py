@@ -13,37 +13,37 @@ from trioha.watch.readings import Fields, fields_of, number, rows_of, truth, who
 STALE_PERIODS = 3
 """An answer this many periods old is stale."""
 NOT_TRIOHA_CODE = 3
-"""REQUEST_CODE_NOT_SUPPORTED: how a Java broker answers our own requests."""
+"""REQUEST_CODE_NOT_SUPPORTED: a Java broker's answer to trioha's own requests."""
 
 
 @attrs.frozen(kw_only=True)
 class Answer:
-    """What a node last said to one question, and how fresh that is."""
+    """A node's last answer to one question, and its age."""
 
     value: Any = attrs.field(default=None, repr=False)
     wall_ms: int | None = None
-    """When it came; None if none ever did."""
+    """Time when it came; None if none ever came."""
     age_s: float | None = None
-    """At the moment of the snapshot."""
+    """Age at the time of the snapshot."""
     took_ms: int | None = None
     error: str = ""
-    """Why the newest attempt brought nothing; "" when it did, or when none is through yet."""
+    """Reason why the newest attempt failed; "" if it did not, or is not finished."""
     error_age_s: float | None = None
-    """For how long that has been so."""
+    """Seconds since the first failed attempt in a row."""
     code: int | None = None
-    """The node's own refusal."""
+    """Error code of the node's answer."""
     period_ms: int | None = None
 
     @property
     def is_stale(self) -> bool:
-        """Older than its place in the rhythm allows."""
+        """The answer is older than `STALE_PERIODS` periods, or there is none."""
         if self.age_s is None or not self.period_ms:
             return self.age_s is None
         return self.age_s * 1000 > STALE_PERIODS * self.period_ms
 
 
 def answer_of(entry: object, at_wall_ms: int) -> Answer:
-    """From one entry of the raw answers; `Answer()` when the question was never asked."""
+    """Read one entry of the raw answers; `Answer()` if the question was never asked."""
     fields = fields_of(entry)
     wall_ms, error_ms = whole(fields, "wall_ms"), whole(fields, "error_wall_ms")
     return Answer(
@@ -60,21 +60,21 @@ def answer_of(entry: object, at_wall_ms: int) -> Answer:
 
 @attrs.frozen(kw_only=True)
 class MasterEnd:
-    """A link as its master sees it. Ages are of the snapshot's moment."""
+    """A link as its master sees it. Ages are at the time of the snapshot."""
 
     peer: str
-    """Where the slave's end is: host and a port of the moment."""
+    """Address of the slave's end: host and the connection's port."""
     home_id: int | None
     """The slave's id as configured, if the link tells; a Java slave's does not."""
     slave_ack_offset: int | None
     gap_bytes: int | None
     gap_s: float | None
-    """How old the oldest message is that the slave lacks."""
+    """Age in seconds of the oldest message that the slave lacks."""
     in_sync: bool | None
     heard_age_s: float | None
     heartbeat_interval_s: float | None
     housekeeping_s: float | None
-    """The link is given up after so much silence."""
+    """Seconds of silence after which the link closes."""
     rate_bytes_per_s: float | None
     connected_s: float | None
     reconnects: int | None
@@ -82,9 +82,9 @@ class MasterEnd:
     last_error_age_s: float | None
     doubt: str | None
     epoch: int | None
-    """Of the term it belongs to; 0 on RocketMQ's classic link."""
+    """Epoch of the link; 0 on RocketMQ's classic link."""
     member_id: str | None = None
-    """Of a follower in a Raft group, which its leader knows by this and not by a connection."""
+    """Id of a follower in a Raft group; its leader names it by this, not by a connection."""
 
     @classmethod
     def of(cls, row: Fields, age_s: float) -> Self:
@@ -111,7 +111,7 @@ class MasterEnd:
 
     @property
     def is_up(self) -> bool:
-        """A leader tells of all its followers, also of those that it does not hear."""
+        """The link is up; a Raft leader lists followers that it does not hear, too."""
         if self.member_id is None or self.heard_age_s is None or self.housekeeping_s is None:
             return True
         return self.heard_age_s <= self.housekeeping_s
@@ -119,10 +119,10 @@ class MasterEnd:
 
 @attrs.frozen(kw_only=True)
 class SlaveEnd:
-    """A link as its slave sees it. Ages are of the snapshot's moment."""
+    """A link as its slave sees it. Ages are at the time of the snapshot."""
 
     master: str | None
-    """The HA address that it follows."""
+    """HA address that it follows."""
     state: str | None
     """``TRANSFER`` when the link is up."""
     heard_age_s: float | None
@@ -150,43 +150,60 @@ class SlaveEnd:
 
 @attrs.frozen(kw_only=True)
 class Absent:
-    """A host that a slave followed from once, as its master remembers it."""
+    """A host from which a slave once followed, as its master remembers it."""
 
     host: str
     links: int | None
     last_error: str | None
     last_error_age_s: float | None
 
+    @classmethod
+    def of(cls, row: Fields, age_s: float) -> Self:
+        return cls(
+            host=words(row, "host") or "?",
+            links=whole(row, "links"),
+            last_error=words(row, "last_error"),
+            last_error_age_s=_later(number(row, "last_error_age_s"), age_s),
+        )
+
 
 @attrs.frozen(kw_only=True)
 class LinkRefusal:
-    """A peer that a master turned away."""
+    """A peer that a master rejected."""
 
     peer: str
     reason: str
     age_s: float | None
 
+    @classmethod
+    def of(cls, row: Fields, age_s: float) -> Self:
+        return cls(
+            peer=words(row, "peer") or "?",
+            reason=words(row, "reason") or "",
+            age_s=_later(number(row, "age_s"), age_s),
+        )
+
 
 @attrs.frozen(kw_only=True)
 class Replica:
-    """One member, by what it says of itself and by what others say of it."""
+    """One member, from its own answer and from the answers of its master and name servers."""
 
     name: str
     address: str
     registered: bool
-    """A name server knows it now. One that is not was there once: expected, but absent."""
+    """A name server lists it now. If not, it was listed once or is known to a member."""
     registered_id: int
-    """The id of its newest registration."""
+    """Id of its newest registration."""
     seen_wall_ms: int | None
-    """When a name server last named it."""
+    """Time when a name server last listed it."""
     answer: Answer
-    """To the question about its state: of status, or of a Java broker's runtime."""
+    """Answer about its state: trioha's status, or a Java broker's runtime table."""
     is_trioha: bool | None
     home_id: int | None
     role: str | None
-    """As configured: ASYNC_MASTER, SYNC_MASTER or SLAVE."""
+    """Configured role: ASYNC_MASTER, SYNC_MASTER or SLAVE."""
     standing: str | None
-    """What it takes itself for: MASTER, SLAVE, FENCED; LEADER and others of a Raft group."""
+    """Role in which it acts: MASTER, SLAVE, FENCED; in a Raft group LEADER and others."""
     is_master: bool
     epoch: int | None
     log_epoch: int | None
@@ -206,39 +223,39 @@ class Replica:
     client_connections: int | None
     puts_waiting: int | None
     links: tuple[MasterEnd, ...]
-    """Its slaves' links, of a master."""
+    """Links of its slaves, for a master."""
     absent: tuple[Absent, ...]
     refusals: tuple[LinkRefusal, ...]
     follows: SlaveEnd | None
-    """Its own end of its link, of a slave."""
+    """Its own end of its link, for a slave."""
     raft: RaftState | None = None
-    """Of a member of a Raft group. Its role and term are told above as standing and epoch."""
+    """State of a Raft member. Its role and term are in `standing` and `epoch`, too."""
     link: MasterEnd | None = None
-    """The master's end of the same link."""
+    """Master's end of a slave's link."""
     master: Replica | None = attrs.field(default=None, repr=False, eq=False)
-    """Whose end that is; without a link, whom it should follow."""
+    """Master of that link; without a link, the master that it should follow."""
 
     @property
     def member_id(self) -> str | None:
-        """Of a member of a Raft group: its dLegerSelfId, by its own word or its leader's."""
+        """dLegerSelfId of a Raft member, from its own answer or its leader's."""
         if self.raft is not None:
             return self.raft.member_id
         return self.link.member_id if self.link is not None else None
 
     @property
     def in_sync(self) -> bool | None:
-        """By its master's word. None for a master, and while nobody says."""
+        """The slave is in sync, by its master's answer. None for a master, and if unknown."""
         if self.is_master or self.link is None:
             return None
         return self.link.in_sync
 
     @property
     def gap_bytes(self) -> int | None:
-        """What it lacks of its master's log: the largest that anybody says."""
+        """Bytes of its master's log that it lacks: the largest of all answers."""
         if self.is_master:
             return None
         if self.link is not None and self.link.member_id is not None:
-            return self.link.gap_bytes  # told several times a second; nobody else knows better
+            return self.link.gap_bytes  # the leader learns it several times a second
         ends = [self.link.gap_bytes if self.link else None]
         ends.append(self.follows.gap_bytes if self.follows else None)
         above = self.master.max_phy_offset if self.master is not None else None
@@ -252,7 +269,7 @@ class Replica:
 
     @property
     def heard_age_s(self) -> float | None:
-        """How long ago the other end spoke: the master's word if there is a link, else its own."""
+        """Seconds since the other end's last message: the master's number, else the slave's."""
         end = self._heard_by
         return None if end is None else end.heard_age_s
 
@@ -272,7 +289,7 @@ class Replica:
 
 
 def replica_of(address: str, member: Fields, answers: Fields, at_wall_ms: int) -> Replica:
-    """What is known of the node at `address`."""
+    """Put together everything that is known about the node at `address`."""
     status = answer_of(answers.get("status"), at_wall_ms)
     is_trioha = None
     if status.value is not None:
@@ -318,23 +335,8 @@ def replica_of(address: str, member: Fields, answers: Fields, at_wall_ms: int) -
         client_connections=whole(told, "client_connections"),
         puts_waiting=whole(told, "puts_waiting"),
         links=_links_of(told, age_s) if raft is None else _ends_of_followers(raft),
-        absent=tuple(
-            Absent(
-                host=words(row, "host") or "?",
-                links=whole(row, "links"),
-                last_error=words(row, "last_error"),
-                last_error_age_s=_later(number(row, "last_error_age_s"), age_s),
-            )
-            for row in rows_of(told.get("absent"))
-        ),
-        refusals=tuple(
-            LinkRefusal(
-                peer=words(row, "peer") or "?",
-                reason=words(row, "reason") or "",
-                age_s=_later(number(row, "age_s"), age_s),
-            )
-            for row in rows_of(told.get("refusals"))
-        ),
+        absent=tuple(Absent.of(row, age_s) for row in rows_of(told.get("absent"))),
+        refusals=tuple(LinkRefusal.of(row, age_s) for row in rows_of(told.get("refusals"))),
         follows=_slave_end(told, age_s),
         raft=raft,
     )
@@ -345,7 +347,7 @@ def _links_of(told: Fields, age_s: float) -> tuple[MasterEnd, ...]:
 
 
 def _ends_of_followers(raft: RaftState) -> tuple[MasterEnd, ...]:
-    """What a leader tells of its followers, in the words of a link."""
+    """Return a leader's view of its followers as the master's ends of links."""
     return tuple(
         MasterEnd(
             peer=raft.addresses.get(one.member_id, one.member_id),
@@ -376,12 +378,12 @@ def _slave_end(told: Fields, age_s: float) -> SlaveEnd | None:
 
 
 def _standing_now(raft: RaftState, answer: Answer) -> str | None:
-    """None of a member that is silent: what it was last, somebody else may be by now."""
+    """Return a member's role; None if it is silent, since another may have that role by now."""
     return None if answer.error else raft.standing
 
 
 def _is_master(standing: str | None, role: str | None, registered_id: int) -> bool:
-    """By its own word, else by its registration."""
+    """Return whether a node is master, by its own answer, else by its registration."""
     if standing is not None:
         return standing == "MASTER"
     if role is not None:
@@ -390,7 +392,7 @@ def _is_master(standing: str | None, role: str | None, registered_id: int) -> bo
 
 
 def _from_runtime(table: Fields) -> Mapping[str, Any]:
-    """RocketMQ's table of texts, under the names of our own status."""
+    """Return RocketMQ's table of texts under the names of trioha's status."""
     if not table:
         return {}
     version = words(table, "brokerVersionDesc")
@@ -407,10 +409,10 @@ def _from_runtime(table: Fields) -> Mapping[str, Any]:
 
 
 def _age_s(wall_ms: int | None, at_wall_ms: int) -> float | None:
-    # Clocks are set back now and then; nothing is younger than now.
+    # A clock may be set back; an age is never negative.
     return None if wall_ms is None else max(0.0, (at_wall_ms - wall_ms) / 1000)
 
 
 def _later(seconds: float | None, age_s: float) -> float | None:
-    """An age that was told `age_s` ago, now."""
+    """Return the present value of an age that was answered `age_s` ago."""
     return None if seconds is None else seconds + age_s

@@ -1,4 +1,4 @@
-"""What a rule is made of: what it is about, in what unit, and what it read."""
+"""The parts of an alert rule: area, unit, thresholds, and a reading."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trioha.watch.snapshot import ClusterSnapshot
 
 
 class Area(Enum):
-    """What a check is about."""
+    """Subject area of a rule, by which checks choose rules."""
 
     HA = "ha"
     BROKER = "broker"
@@ -27,18 +27,18 @@ class Unit(Enum):
     RATIO = "ratio"
     COUNT = "count"
     FLAG = "flag"
-    """1 when it is so."""
+    """1 for true, 0 for false."""
 
 
 @attrs.frozen
 class Reading:
-    """One rule's number for one subject, now."""
+    """One rule's present number for one subject."""
 
     rule: str
     subject: str
     value: float | None
     text: str
-    """A sentence that names the subject, fit for the case that the value is too high."""
+    """A sentence that names the subject, for the case that the value is too high."""
 
 
 @attrs.frozen(kw_only=True)
@@ -47,19 +47,19 @@ class Rule:
     area: Area
     unit: Unit
     warn: float | None
-    """From this value on; None for never."""
+    """Threshold of a warning; None for none."""
     crit: float | None
     for_s: float
-    """How long it has to be so, and to be over."""
+    """Seconds for which the value must hold before the alert begins or ends."""
     doc: str
     read: Callable[[ClusterSnapshot], Iterator[Reading]]
 
 
 def who(replica: Replica) -> str:
-    """A member as sentences and alerts name it."""
+    """Return the name of a member in sentences and alerts."""
     return f"{replica.name} {replica.registered_id} at {replica.address}"
 
 
 def is_answering(replica: Replica | None) -> bool:
-    """It has told something, and the newest question was answered too."""
+    """Return whether a node has answered, and its newest question too."""
     return replica is not None and not replica.answer.error and replica.answer.wall_ms is not None

@@ -1,9 +1,8 @@
-"""What can be wrong with a cluster, each as a number that a threshold is held against.
+"""The alert rules of a cluster: each reads a number that is compared with thresholds.
 
 A rule reads a snapshot and yields one `Reading` per subject: a slave, a set, a name server, a
-group. What is simply so or not is the number 1 or 0. A value that nobody told is None: it raises
-nothing and clears nothing. Thresholds, durations and what was raised before are the business of
-`watch.alerts`.
+group. A condition that is true or false is the number 1 or 0. An unknown value is None: it begins
+and ends no alert. `watch.alerts` keeps thresholds, durations and present alerts.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def _end(slave: Replica) -> MasterEnd | SlaveEnd | None:
 
 def _gap_bytes(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for slave in _slaves(snapshot):
-        # Without its master's word the end of the log it lacks is not known.
+        # If neither end answers, the end of the master's log is unknown.
         gap = slave.gap_bytes if _answering(slave.master) or _answering(slave) else None
         text = f"{who(slave)} lacks {size_in_words(gap)} of its master's log"
         yield Reading("gap_bytes", who(slave), gap, text)
@@ -62,7 +61,7 @@ def _gap_seconds(snapshot: ClusterSnapshot) -> Iterator[Reading]:
 def _heartbeat_age(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for slave in _slaves(snapshot):
         if slave.member_id is not None:
-            continue  # between two heartbeats of a leader there is no time for an alert
+            continue  # a leader's heartbeats are too frequent for an alert
         end = _end(slave)
         ratio, text = None, ""
         if end is not None and end.heard_age_s is not None and end.housekeeping_s:
@@ -77,20 +76,20 @@ def _heartbeat_age(snapshot: ClusterSnapshot) -> Iterator[Reading]:
 def _link_down(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for slave in _slaves(snapshot):
         if not slave.registered:
-            continue  # that is another rule's
+            continue  # replica_absent tells that
         down: float | None = None
         reason = ""
         if slave.link is not None and _answering(slave.master):
             down = float(not slave.link.is_up)
         elif slave.member_id is not None:
-            down = None  # that nobody leads is another rule's
+            down = None  # no_master tells that
         elif _answering(slave) and slave.follows is not None:
             state = slave.follows.state
             down = None if state is None else float(state != "TRANSFER")
             reason = slave.follows.last_error or ""
         elif slave.master is not None and slave.master.is_trioha and _answering(slave.master):
-            down = 1.0  # a Java master tells of no links, which says nothing
-        text = f"{who(slave)} follows nobody{f': {reason}' if reason else ''}"
+            down = 1.0  # a Java master never tells its links
+        text = f"{who(slave)} follows no master{f': {reason}' if reason else ''}"
         yield Reading("link_down", who(slave), down, text)
 
 
@@ -100,7 +99,7 @@ def _not_in_sync(snapshot: ClusterSnapshot) -> Iterator[Reading]:
         value = None if in_sync is None else float(not in_sync)
         text = f"{who(slave)} is not in sync: no put waits for it"
         if slave.member_id is not None:
-            text = f"{who(slave)} is not in sync: a majority has to be found without it"
+            text = f"{who(slave)} is not in sync: the leader needs a majority without it"
         yield Reading("not_in_sync", who(slave), value, text)
 
 
@@ -131,12 +130,14 @@ def _replica_absent(snapshot: ClusterSnapshot) -> Iterator[Reading]:
         for master in one.masters:
             linked = {link.peer.rpartition(":")[0] for link in master.links}
             for absent in master.absent:
-                # A member that is known by name is told of above.
+                # The loop above has the members with a known name.
                 if absent.host in hosts | linked:
                     continue
                 subject = f"{one.name}: slave on {absent.host}"
                 since = age_in_words(absent.last_error_age_s)
-                text = f"{subject} is gone for {since}: {absent.last_error or 'no reason known'}"
+                text = (
+                    f"{subject} has been gone for {since}: {absent.last_error or 'no reason known'}"
+                )
                 yield Reading("replica_absent", subject, 1.0, text)
 
 
@@ -146,14 +147,14 @@ def _no_master(snapshot: ClusterSnapshot) -> Iterator[Reading]:
         text = f"{one.name}: no member that answers is master; nothing can be sent to it"
         if one.is_raft:
             there_is_none = not any(two.raft and two.raft.is_serving for two in one.masters)
-            text = f"{one.name}: {condition_of_group(one.raft_states).why or 'nobody leads it'}"
+            text = f"{one.name}: {condition_of_group(one.raft_states).why or 'it has no leader'}"
         yield Reading("no_master", one.name, float(there_is_none), text)
 
 
 def _two_masters(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for one in snapshot.sets:
         names = ", ".join(f"{two.address} (epoch {two.epoch or '-'})" for two in one.masters)
-        text = f"{one.name}: {len(one.masters)} members take themselves for master: {names}"
+        text = f"{one.name}: {len(one.masters)} members act as master: {names}"
         yield Reading("two_masters", one.name, float(max(0, len(one.masters) - 1)), text)
 
 
@@ -165,11 +166,11 @@ def _namesrv_disagree(snapshot: ClusterSnapshot) -> Iterator[Reading]:
         for namesrv in told:
             beliefs.setdefault(namesrv.masters.get(one.name), []).append(namesrv.address)
         words = "; ".join(
-            f"{', '.join(where)} {'say' if len(where) > 1 else 'says'} {master or 'nobody'}"
+            f"{', '.join(where)} {'say' if len(where) > 1 else 'says'} {master or 'none'}"
             for master, where in sorted(beliefs.items(), key=lambda pair: str(pair[0]))
         )
         value = None if not told else float(len(beliefs) > 1)
-        text = f"{one.name}: name servers disagree who is master: {words}"
+        text = f"{one.name}: name servers disagree about the master: {words}"
         yield Reading("namesrv_disagree", one.name, value, text)
 
 
@@ -186,7 +187,7 @@ def _namesrv_silent(snapshot: ClusterSnapshot) -> Iterator[Reading]:
 def _broker_silent(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for one in snapshot.replicas:
         if not one.registered:
-            continue  # absent, and told so
+            continue  # replica_absent tells that
         known = one.answer.wall_ms is not None or one.answer.error
         text = f"{who(one)} does not answer: {one.answer.error}"
         yield Reading(
@@ -200,7 +201,7 @@ def _writes_refused(snapshot: ClusterSnapshot) -> Iterator[Reading]:
             continue
         told = one.writable if one.raft is None else one.raft.writable
         writable = told if _answering(one) else None
-        text = f"{who(one)} is master and refuses writes; its journal says why"
+        text = f"{who(one)} is master and rejects writes; its journal has the reason"
         yield Reading(
             "writes_refused", who(one), None if writable is None else float(not writable), text
         )
@@ -239,7 +240,7 @@ def _group_lag(snapshot: ClusterSnapshot) -> Iterator[Reading]:
 
 def _group_lag_seconds(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for name, group in snapshot.groups.items():
-        # A retry queue waits for its delay: how long is no fault of the group.
+        # Messages of a retry queue wait for their delay; that is no lag of the group.
         lag_s = largest_lag_s(
             queue for queue in group.queues if not queue.topic.startswith(RETRY_PREFIX)
         )
@@ -253,11 +254,11 @@ _EVERY_RULE = (
     Rule(name="no_master", area=_HA, unit=_FLAG, warn=None, crit=1, for_s=5,
          doc="no member of a set that answers is master", read=_no_master),
     Rule(name="two_masters", area=_HA, unit=_COUNT, warn=None, crit=1, for_s=5,
-         doc="members beyond the first that take themselves for master", read=_two_masters),
+         doc="members beyond the first that act as master", read=_two_masters),
     Rule(name="link_down", area=_HA, unit=_FLAG, warn=None, crit=1, for_s=10,
-         doc="a registered slave follows nobody", read=_link_down),
+         doc="a registered slave follows no master", read=_link_down),
     Rule(name="replica_absent", area=_HA, unit=_FLAG, warn=None, crit=1, for_s=30,
-         doc="a member that was there is registered no more", read=_replica_absent),
+         doc="a former member is not registered any more", read=_replica_absent),
     Rule(name="not_in_sync", area=_HA, unit=_FLAG, warn=1, crit=None, for_s=10,
          doc="the master does not count a slave as in sync", read=_not_in_sync),
     Rule(name="no_slave_in_sync", area=_HA, unit=_FLAG, warn=None, crit=1, for_s=5,
@@ -272,7 +273,7 @@ _EVERY_RULE = (
     Rule(name="fenced", area=_HA, unit=_FLAG, warn=1, crit=None, for_s=30,
          doc="a member stopped serving because a newer master is known", read=_fenced),
     Rule(name="raft_commit_stalled", area=_HA, unit=_SECONDS, warn=3, crit=10, for_s=0,
-         doc="for how long something has waited for a majority without any progress",
+         doc="seconds since the last progress of the commit, while bytes wait for it",
          read=read_commit_stalled),
     Rule(name="raft_no_spare", area=_HA, unit=_FLAG, warn=1, crit=None, for_s=10,
          doc="the loss of one more voter stops a DLEDGER group's writes", read=read_no_spare),
@@ -282,7 +283,7 @@ _EVERY_RULE = (
     Rule(name="broker_silent", area=_BROKER, unit=_FLAG, warn=None, crit=1, for_s=5,
          doc="a registered broker does not answer", read=_broker_silent),
     Rule(name="writes_refused", area=_BROKER, unit=_FLAG, warn=None, crit=1, for_s=10,
-         doc="a master refuses writes", read=_writes_refused),
+         doc="a master rejects writes", read=_writes_refused),
     Rule(name="dispatch_behind", area=_BROKER, unit=_BYTES, warn=16 * MIB, crit=256 * MIB,
          for_s=30, doc="log that is stored and not yet in consume queues", read=_dispatch_behind),
     Rule(name="namesrv_silent", area=_NAMESRV, unit=_COUNT, warn=1, crit=2, for_s=5,

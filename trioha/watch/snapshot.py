@@ -1,11 +1,11 @@
-"""A cluster at one moment, as the screens, the checks and the recordings mean it.
+"""A cluster at one time, for screens, checks and replays.
 
-Made from the raw answers of `watch.collector`, and from nothing else: the same file of raw answers
-shows the same screens. What nobody has told is None, never zero. What was told some time ago says
-when (`Answer.wall_ms`), and ages that a node told are carried on to the moment of the snapshot.
+A snapshot is made from the raw answers of `watch.collector` alone, so the same answers always show
+the same screens. An unknown value is None, never zero. An old answer has its time
+(`Answer.wall_ms`), and the ages in it are increased up to the time of the snapshot.
 
-Tables of topics, queues and groups are understood when somebody asks for them: a screen of
-replication does not pay for ten thousand queues.
+Tables of topics, queues and groups are made when they are first read: a screen of replication does
+not pay for ten thousand queues.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from trioha.watch.tables import Tables
 
 @attrs.frozen(kw_only=True)
 class Namesrv:
-    """One name server, and what it believes."""
+    """One name server and its view of the cluster."""
 
     address: str
     answer: Answer
     masters: Mapping[str, str]
-    """Broker name -> the address it routes to as id 0."""
+    """Broker name -> address registered as id 0."""
     brokers: Mapping[str, Mapping[int, str]]
     """Broker name -> id -> address."""
 
 
 @attrs.frozen(kw_only=True)
 class ReplicaSet:
-    """The members of one broker name, those that are gone included."""
+    """Members of one broker name, including those that are gone."""
 
     cluster: str
     name: str
@@ -46,27 +46,27 @@ class ReplicaSet:
 
     @property
     def masters(self) -> tuple[Replica, ...]:
-        """Who takes itself for master and answers; more than one is a split."""
+        """Members that answer and act as master; more than one is a split."""
         found = tuple(one for one in self.replicas if one.is_master and not one.answer.error)
         if self.is_raft:
-            # A leader of an older term commits nothing, and is about to hear of the newer one.
+            # A leader of an older term cannot commit, and will learn of the newer one.
             newest = max((one.epoch or 0 for one in found), default=0)
             found = tuple(one for one in found if (one.epoch or 0) == newest)
         return found
 
     @property
     def is_raft(self) -> bool:
-        """It elects its masters itself."""
+        """It is a DLEDGER group, which elects its masters itself."""
         return any(one.raft is not None for one in self.replicas)
 
     @property
     def raft_states(self) -> tuple[RaftState, ...]:
-        """Of the members that answer."""
+        """Raft states of the members that answer."""
         return tuple(one.raft for one in self.replicas if one.raft and not one.answer.error)
 
     @property
     def master(self) -> Replica | None:
-        """The one live master; else the one that was it last; None if there is none."""
+        """Live master of the newest epoch; else a master that does not answer; None without one."""
         living = self.masters
         if living:
             return max(living, key=lambda one: one.epoch or 0)
@@ -85,9 +85,9 @@ class ClusterSnapshot:
 
     @classmethod
     def of(cls, raw: Mapping[str, Any], tables: Tables | None = None) -> Self:
-        """Never raises for what is missing or odd in the answers.
+        """Make a snapshot; never raises for a missing or odd field in the answers.
 
-        Who makes one after the other gives them the same `tables`.
+        A caller that makes several passes the same `tables` to each.
         """
         at_wall_ms = int(raw["at_wall_ms"])
         answers = fields_of(raw.get("answers"))
@@ -108,14 +108,14 @@ class ClusterSnapshot:
 
     @cached_property
     def queues(self) -> tuple[Queue, ...]:
-        """Both ends of the queues of those topics whose stats were asked for."""
+        """Queues of the topics whose stats were asked for."""
         answers = fields_of(self.raw.get("answers"))
         parts = parts_of(self.sets, answers, TOPIC_STATS)
         return self.tables.of("queues", parts, lambda: queues_of(self.sets, answers))
 
     @cached_property
     def groups(self) -> Mapping[str, Group]:
-        """Consumer groups with their lag, queue by queue, and their members where asked for."""
+        """Consumer groups with their lag by queue, and with members if those were asked for."""
         answers = fields_of(self.raw.get("answers"))
         parts = parts_of(self.sets, answers, GROUPS, PROGRESS, MEMBERS, CLIENT)
         return self.tables.of("groups", parts, lambda: groups_of(self.sets, answers))
@@ -128,7 +128,7 @@ class ClusterSnapshot:
         return next((one for one in self.replicas if one.address == address), None)
 
     def set_of(self, name: str) -> ReplicaSet | None:
-        """The set of this broker name; of the first cluster that has one."""
+        """Return the set of this broker name, in the first cluster that has one."""
         return next((one for one in self.sets if one.name == name), None)
 
 
@@ -160,7 +160,7 @@ def _sets(members: Fields, answers: Fields, at_wall_ms: int) -> tuple[ReplicaSet
 
 
 def _linked(replicas: list[Replica]) -> tuple[Replica, ...]:
-    """Each slave with its master's view of it, masters first, then by id."""
+    """Join each slave with its master's end of the link; masters come first, then by id."""
     masters = [one for one in replicas if one.is_master]
     ends = {(master.address, end.peer): end for master in masters for end in master.links}
     slaves = [one for one in replicas if not one.is_master]
@@ -171,13 +171,13 @@ def _linked(replicas: list[Replica]) -> tuple[Replica, ...]:
         free.discard(key)
 
     free = set(ends)
-    # A leader names its followers; of two leaders the newer one's word counts.
+    # A leader names its followers; of two leaders the newer one counts.
     for key, end in sorted(ends.items(), key=lambda pair: -(pair[1].epoch or 0)):
         follower = next((one for one in slaves if _is_follower(one, end)), None)
         if follower is not None and follower.address not in found:
             take(follower, key)
-    # A slave is known by the id it was configured with, where the link tells that. A Java slave's
-    # does not: then its host has to do, if there is but one slave there whose link is not known.
+    # A link tells its slave's configured id. A Java slave's link does not: then the host decides,
+    # if only one slave on that host has no known link.
     free = {key for key in free if ends[key].member_id is None}
     for slave in slaves:
         home_id = slave.registered_id if slave.home_id is None else slave.home_id
@@ -205,7 +205,7 @@ def _linked(replicas: list[Replica]) -> tuple[Replica, ...]:
 
 
 def _is_follower(slave: Replica, end: MasterEnd) -> bool:
-    """Is this what a leader tells of that member? One that never answered has an address only."""
+    """Return whether a leader's end is that of `slave`; one that never answered has no id."""
     if end.member_id is None:
         return False
     return (
@@ -214,7 +214,7 @@ def _is_follower(slave: Replica, end: MasterEnd) -> bool:
 
 
 def _master_of(slave: Replica, masters: list[Replica]) -> Replica | None:
-    """Whom a slave without a link should follow: the newest epoch, then whoever answers."""
+    """Return the master for a slave without a link: newest epoch first, then one that answers."""
     return max(
         masters,
         key=lambda one: (one.epoch or 0, not one.answer.error, one.registered),

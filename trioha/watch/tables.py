@@ -1,8 +1,8 @@
-"""Tables that were understood before, kept for as long as no node answers anew.
+"""A cache of tables that were made from answers, until a node answers anew.
 
-Queue tables are asked for every five seconds and looked at every second. An answer is the same
-object from one snapshot to the next until a newer one takes its place (`Collector.raw`), so whether
-anything is new is told by comparing identities, and four looks of five cost nothing.
+Queue tables are asked for every five seconds and read every second. An answer is the same object
+from one snapshot to the next until a newer one replaces it (`Collector.raw`). So comparing
+identities finds out whether an answer is new, and four reads of five cost nothing.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 
 class Tables:
-    """By kind: what was made of which answers. One per stream of snapshots."""
+    """Cached tables by kind, with the answers they were made from; one per stream of snapshots."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[list[str], list[object], Any]] = {}
 
     def of(self, kind: str, parts: Iterable[tuple[str, object]], make: Callable[[], T]) -> T:
-        """What `make` gives for these answers, each with the name of its place."""
+        """Return `make()`, or the cached table if `parts` (place, answer) are still the same."""
         places: list[str] = []
         answers: list[object] = []
         for place, answer in parts:

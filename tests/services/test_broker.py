@@ -276,7 +276,7 @@ async def test_a_refused_claim_fences_a_master_in_the_same_pass(tmp_path: Path) 
         node.registration.on_refuted(found)
         assert node.mastership.standing is Standing.FENCED
         channel = FakeChannel()
-        node.core.handlers[RequestCode.SEND_MESSAGE_V2](channel, send(), Clock().instant())
+        node.gate.handle(channel, send(), Clock().instant())
         assert channel.sent[0].code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert node.store.max_phy_offset == 0
         fenced = events.of("fenced")[0]

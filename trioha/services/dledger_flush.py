@@ -48,7 +48,7 @@ class FlushListener(Protocol):
     def flush_failed(self, error: StoreError) -> None: ...
 
 
-class GroupCommit:
+class DLedgerFlush:
     """Brings the log to disk whenever it has grown, its queues and index now and then."""
 
     def __init__(

@@ -99,7 +99,7 @@ class Visitor:
     """It has proved itself."""
 
 
-class PeerDoor:
+class PeerListener:
     """Handlers of what members send us."""
 
     def __init__(

@@ -19,7 +19,7 @@ from trioha.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from trioha.wire.remoting_command import RemotingCommand
 
 
-def introductions(
+def client_registrations(
     consumers: ConsumerManager, producers: ProducerManager, locks: QueueLocks, now_ms: int
 ) -> Iterator[tuple[Channel, RemotingCommand]]:
     """Oneway requests that make each client known, to be sent in this order."""

@@ -43,7 +43,7 @@ class MemberLog(Ledger, Protocol):
         """Of members, as control records tell: id → host:port."""
 
 
-class Above(Protocol):
+class StateMachine(Protocol):
     """The broker, as far as its member tells it anything.
 
     Called within a batch of the outboxes. What it appends and tells by `log_grown` there counts

@@ -54,6 +54,7 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.broker.send",
     "trioha.broker.send_check",
     "trioha.broker.send_header",
+    "trioha.broker.wait_histogram",
 )
 
 SHARED_LIBRARY = "trioha.compiled_code__mypyc"

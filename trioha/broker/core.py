@@ -172,10 +172,14 @@ class BrokerCore:
     def on_flushed(self, offset: int) -> None:
         self.pipeline.on_flushed(offset)
 
-    def on_acked(self, offset: int) -> int:
-        """A slave has reported. Returns how many puts waited for that. HOT."""
-        self.metadata_waits.on_acked()
-        return self.pipeline.on_acked(offset)
+    def on_acked(self, now_ms: int) -> None:
+        """Answer what the acknowledgements that the replicas have counted so far allow. HOT.
+
+        The only way in which an acknowledgement releases anything: a slave's report, the target's
+        word in a planned switch, and a Raft group's commit all end here.
+        """
+        self.metadata_waits.release_acknowledged()
+        self.pipeline.release_acknowledged(now_ms)
 
     def expire_pulls(self, instant: Instant) -> None:
         self._pull.answer_due(instant)

@@ -185,7 +185,7 @@ class DLedgerBroker(BrokerNode):
         """Everything below is on the disks of a majority, for good. HOT."""
         self.visibility.release(committed_offset)
         self.raft_metadata.on_commit(committed_offset)
-        self.samples.on_acked(committed_offset)
+        self.core.on_acked(self.clock.now_ms())
         self.reads.on_commit(committed_offset)
         super().on_dispatched()
 

@@ -146,10 +146,10 @@ class MasterSlaveNode(BrokerNode):
             urgent = self.core.metadata_waits.has_slave_waiters
             self.ha_master.send_metadata_nowait(position, body, urgent=urgent)
 
-    def on_acked(self, offset: int) -> None:
-        """A slave has acknowledged; called in the scheduler pass that read it. HOT."""
+    def slave_reported(self, now_ms: int) -> None:
+        """Answer what a slave's report allows, in the scheduler pass that has read it. HOT."""
         with self.outboxes.batch():
-            self.samples.on_acked(offset)
+            self.core.on_acked(now_ms)
             if self.roles.awaits_slave_until_ms is not None:
                 self.roles.slave_acknowledged()
 

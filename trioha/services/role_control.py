@@ -163,12 +163,11 @@ class RoleControl:
             node.schedule_message.check()
 
     def target_holds(self, log_offset: int, metadata_position: int) -> None:
-        core, replicas = self._node.core, self._node.replicas
-        with self._node.outboxes.batch():
-            core.pipeline.on_acked(min(log_offset, self.log_end))
-            if metadata_position > replicas.push2slave_max_metadata:
-                replicas.push2slave_max_metadata = metadata_position
-            core.metadata_waits.on_acked()
+        node = self._node
+        node.replicas.count_acknowledged(
+            min(log_offset, self.log_end), min(metadata_position, self.metadata_position)
+        )
+        node.slave_reported(node.clock.now_ms())
 
     def hand_over(self, target: Peer, epoch: int, ticket_id: str) -> None:
         node = self._node

@@ -31,7 +31,7 @@ SEGMENT = 4096
 
 
 class Acks:
-    """What was acknowledged whenever `on_report` was called, and an event for the next call."""
+    """Offsets acknowledged at each call of `on_report`, and an event for the next call."""
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas

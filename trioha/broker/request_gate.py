@@ -153,7 +153,7 @@ class RequestGate:
         treatment = self._treatments.get(request.code)
         if treatment is None:
             return not_supported(request)
-        # What a request requires of its sender is to be checked here, before anything else.
+        # Authentication and authorisation belong here: channel, code and handler are known.
         try:
             return treatment(channel, request, instant)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""How long sends have waited for a slave: counted by the put pipeline, read by telemetry."""
+"""Histogram of the waits of sends for a slave: the put pipeline counts, telemetry reads."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@
        ├─ journal_samples        consumers' lag, puts' waits, signs of life → journal
        ├─ watch_disk             deletes old segments, stops and resumes writes
        └─ replication
-          ├─ group_transfer, forwarding   deadlines of puts; who asks us still
+          ├─ group_transfer, forwarding   deadlines of puts; clients with an old route
           ├─ failover, failover.settle    deadlines of who fails us over
           ├─ role               one nursery after the other, as the role changes:
           │  ├─ SLAVE   ha.client, slave_synchronize

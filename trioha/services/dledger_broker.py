@@ -175,7 +175,7 @@ class DLedgerBroker(BrokerNode):
     def _confirm(self, channel: Channel, request: RemotingCommand, instant: Instant) -> None:
         self.reads.handle(channel, request, instant)
 
-    # What the member tells: `services.dledger_interfaces.StateMachine`.
+    # `services.dledger_interfaces.StateMachine`: the member calls these.
 
     def on_soft_state(self, soft: SoftState) -> None:
         """Role, term or leader have changed."""

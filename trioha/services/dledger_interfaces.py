@@ -44,7 +44,7 @@ class MemberLog(Ledger, Protocol):
 
 
 class StateMachine(Protocol):
-    """The broker, as far as its member tells it anything.
+    """The broker above a member: what the group commits changes its tables and answers its clients.
 
     Called within a batch of the outboxes. What it appends and tells by `log_grown` there counts
     when the pass is through.

@@ -1,4 +1,4 @@
-"""The answering end of the connections between members: who gets in, and what is taken from whom.
+"""The listening end of the connections between members of a Raft group.
 
 Requests 30040 to 30044 are one-way Raft messages, 30046 is the greeting that comes before them
 (`dledger/peer_hello.py`). Somebody who cannot be one of us is told why by an answer to its
@@ -54,7 +54,7 @@ class _Refusal:
 
 
 class Refusals:
-    """Whom we turned away, or who turned us away, and why: while it goes on."""
+    """Rejected peers and the reason, until they are accepted or have been silent for a minute."""
 
     def __init__(self, clock: Clock, events: EventSink) -> None:
         self._clock = clock

@@ -65,7 +65,7 @@ class ForwardingStatistics:
     """What `ha status` shows of it."""
 
     master: str
-    """Where requests go; empty when none are forwarded."""
+    """Address that requests are forwarded to; empty when none are."""
     left_s: float
     clients: int
     forwarded_total: int

@@ -24,6 +24,7 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.wire.remoting_command",
     "trioha.remoting.channel",
     "trioha.remoting.connection",
+    "trioha.remoting.mode",
     "trioha.remoting.outbox",
     "trioha.remoting.requests",
     "trioha.ha.events",
@@ -49,9 +50,11 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.broker.pull",
     "trioha.broker.pull_hold",
     "trioha.broker.put_message",
+    "trioha.broker.request_gate",
     "trioha.broker.send",
     "trioha.broker.send_check",
     "trioha.broker.send_header",
+    "trioha.broker.wait_histogram",
 )
 
 SHARED_LIBRARY = "trioha.compiled_code__mypyc"

@@ -72,9 +72,10 @@ class Bench:
     def flush(self) -> None:
         self.pipeline.on_flushed(self.store.flush())
 
-    def ack(self) -> None:
-        self.replicas.push2slave_max_offset = self.store.max_phy_offset
-        self.pipeline.on_acked(self.store.max_phy_offset)
+    def ack(self, offset: int | None = None, now_ms: int = 0) -> None:
+        end = self.store.max_phy_offset if offset is None else offset
+        self.replicas.push2slave_max_offset = end
+        self.pipeline.release_acknowledged(now_ms)
 
 
 def test_async_master_answers_at_once() -> None:
@@ -247,16 +248,35 @@ def test_one_ack_releases_everybody_below_it_in_order() -> None:
 
     for number in range(5):
         outcomes.append(bench.put(on_done=partial(tell, number)))
-    bench.pipeline.on_acked(end_of(outcomes[2]))
+    bench.ack(end_of(outcomes[2]))
     assert order == [0, 1, 2]
     bench.ack()
     assert order == [0, 1, 2, 3, 4]
 
 
+def test_a_late_ack_finds_no_waiting_send() -> None:
+    bench = Bench(SYNC_MASTER)
+    bench.put()
+    bench.pipeline.expire(10_000)
+    bench.ack(now_ms=10_001)
+    assert bench.told == [FLUSH_SLAVE]
+    assert bench.pipeline.slave_waits.waited_ms == 0
+
+
+def test_waits_that_an_ack_ends_are_counted() -> None:
+    bench = Bench(SYNC_MASTER)
+    bench.put(at(10))
+    bench.put(at(12))
+    bench.ack(now_ms=15)
+    waits = bench.pipeline.slave_waits
+    # By the oldest of those that one ack releases.
+    assert (waits.waited_ms, waits.bins[3], sum(waits.bins)) == (10, 2, 2)
+
+
 def test_partly_acknowledged_message_is_not_safe() -> None:
     bench = Bench(SYNC_MASTER)
     outcome = bench.put()
-    bench.pipeline.on_acked(end_of(outcome) - 1)
+    bench.ack(end_of(outcome) - 1)
     assert bench.told == []
 
 
@@ -269,7 +289,7 @@ def test_small_puts_beside_large_ones_time_out_by_their_deadline_only() -> None:
         for _ in range(3):
             bench.pipeline.put(message(b"x" * 10_000), wait=False, instant=instant)
         # A slave that is always a little behind: wake-ups galore, none of them enough.
-        bench.pipeline.on_acked(bench.store.max_phy_offset - 100_000)
+        bench.ack(bench.store.max_phy_offset - 100_000)
         bench.pipeline.expire(turn)
     assert FLUSH_SLAVE not in bench.told
     bench.ack()
@@ -282,10 +302,10 @@ def test_megabyte_message_times_out_by_its_deadline_only() -> None:
     outcome = bench.put(body=b"x" * (1 << 20))
     end = end_of(outcome)
     for turn, offset in enumerate(range(0, end, 32768)):
-        bench.pipeline.on_acked(offset)
+        bench.ack(offset)
         bench.pipeline.expire(turn)
     assert bench.told == []
-    bench.pipeline.on_acked(end)
+    bench.ack(end)
     assert bench.told == [OK]
 
 
@@ -332,7 +352,7 @@ def test_batch_waits_for_its_last_message() -> None:
     assert outcome.result is not None
     assert outcome.result.count == 2
     bench.wait(outcome, at(), bench.told.append)
-    bench.pipeline.on_acked(outcome.result.phy_offsets[1])
+    bench.ack(outcome.result.phy_offsets[1])
     assert bench.told == []
     bench.ack()
     assert bench.told == [OK]

@@ -32,7 +32,7 @@ class Bench:
 
     def commit(self) -> None:
         self.replicas.push2slave_max_offset = self.store.max_phy_offset
-        self.pipeline.on_acked(self.store.max_phy_offset)
+        self.pipeline.release_acknowledged(0)
 
     def answers(self) -> list[tuple[int, str | None]]:
         return [(answer.code, answer.remark) for answer in self.channel.sent]
@@ -82,7 +82,7 @@ def test_a_follower_refuses_before_anything_is_stored() -> None:
 def commit(side: ProduceSide) -> list[int]:
     """Commit everything; the codes that were told since the last time."""
     side.replicas.push2slave_max_offset = side.store.max_phy_offset
-    side.pipeline.on_acked(side.store.max_phy_offset)
+    side.pipeline.release_acknowledged(0)
     codes = [answer.code for answer in side.channel.sent]
     side.channel.sent.clear()
     return codes

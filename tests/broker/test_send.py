@@ -592,7 +592,8 @@ def test_sync_master_answers_when_the_slave_has_it() -> None:
     side = ProduceSide(attrs.evolve(MASTER, broker_role=BrokerRole.SYNC_MASTER))
     assert side.sender.send(side.channel, send_v2(), at()) is None
     assert side.channel.sent == []
-    side.pipeline.on_acked(side.store.max_phy_offset)
+    side.replicas.push2slave_max_offset = side.store.max_phy_offset
+    side.pipeline.release_acknowledged(0)
     (response,) = side.channel.sent
     assert (response.code, response.opaque) == (0, 3)
     assert response.ext_fields["queueOffset"] == "0"
@@ -639,7 +640,8 @@ def test_batch_waits_as_one() -> None:
     body = batch((b"one", ""), (b"two", ""))
     assert side.sender.send(side.channel, send_v2(body=body, m="true"), at()) is None
     assert side.pipeline.waiter_count == 1
-    side.pipeline.on_acked(side.store.max_phy_offset)
+    side.replicas.push2slave_max_offset = side.store.max_phy_offset
+    side.pipeline.release_acknowledged(0)
     assert [response.code for response in side.channel.sent] == [0]
 
 

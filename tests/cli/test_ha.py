@@ -18,6 +18,7 @@ from trioha.cli import cli, ha
 from trioha.cli.ha import cluster_status, status_in_words
 from trioha.journal import NullSink
 from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.remoting.requests import RequestTable
 from trioha.services.clock import Clock
 from trioha.services.remoting_server import RemotingServer
 from trioha.services.transport import open_listener
@@ -216,7 +217,7 @@ async def serving(answers: Mapping[int, Answer]) -> AsyncIterator[str]:
         return handle
 
     handlers = {code: handler(answer) for code, answer in answers.items()}
-    server = RemotingServer(handlers, Clock(), NullSink())
+    server = RemotingServer(RequestTable(handlers, NullSink()).handle, Clock(), NullSink())
     listener = open_listener("127.0.0.1", 0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.accept, listener, nursery)

@@ -27,7 +27,7 @@ from trioha.services.remoting_server import RemotingServer
 from trioha.services.transport import open_listener
 from trioha.watch.raft_change import ChangePlan, Do, plan_change
 from trioha.watch.snapshot import ClusterSnapshot
-from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.codes import ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
 
@@ -277,7 +277,7 @@ async def leader(
     def handle(_: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand | None:
         return answer(request)
 
-    server = RemotingServer({RequestCode.TRIOHA_RAFT_ADMIN: handle}, Clock(), NullSink())
+    server = RemotingServer(handle, Clock(), NullSink())
     listener = open_listener("127.0.0.1", 0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.accept, listener, nursery)

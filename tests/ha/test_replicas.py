@@ -39,6 +39,16 @@ def test_the_high_water_mark_is_the_best_slave_s_and_never_falls() -> None:
     assert replicas.push2slave_max_offset == 500
 
 
+def test_the_word_of_the_target_of_a_switch_counts_as_an_ack_and_takes_nothing_back() -> None:
+    replicas = registry()
+    linked(replicas, 500, 800)
+    replicas.count_acknowledged(700, 3)
+    replicas.count_acknowledged(600, 2)
+    assert (replicas.push2slave_max_offset, replicas.push2slave_max_metadata) == (700, 3)
+    replicas.begin_term()
+    assert (replicas.push2slave_max_offset, replicas.push2slave_max_metadata) == (0, -1)
+
+
 def test_a_slave_is_available_only_while_connected_reported_and_near() -> None:
     replicas = registry()
     assert not replicas.slave_available(0)

@@ -47,8 +47,9 @@ RaftMetadata.append = append
 
 ANSWERS_FROM_ITS_TABLES = """
 from trioha.dledger import answering
-from trioha.dledger.answering import Kind, Place, Way
-answering.WAYS = {**answering.WAYS, Kind.PRESENT: dict.fromkeys(Place, Way.OWN)}
+from trioha.dledger.answering import RequestKind, ServingState
+from trioha.remoting.mode import Mode
+answering.MODES = {**answering.MODES, RequestKind.PRESENT: dict.fromkeys(ServingState, Mode.SERVE)}
 """
 
 

@@ -265,6 +265,23 @@ async def test_a_master_that_was_failed_over_and_has_no_members_comes_back_by_it
         assert (status["standing"], status["epoch"]) == ("MASTER", 2)
 
 
+async def test_a_node_that_stops_takes_no_sends_even_if_it_becomes_master(tmp_path: Path) -> None:
+    config = config_in(tmp_path, broker_ip1="127.0.0.1", ha_listen_port=2)
+    addresses = BrokerAddresses(listen="127.0.0.1:1", ha_listen="127.0.0.1:2", vip_listen="")
+    node = await open_master_slave_node(config, addresses, Clock(), RecordedEvents())
+    try:
+        await node.stop()
+        node.roles.confirmed()
+        channel = FakeChannel()
+        node.gate.handle(channel, send(), Clock().instant())
+        (answer,) = channel.sent
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "shutting down" in (answer.remark or "")
+        assert node.store.max_phy_offset == 0
+    finally:
+        await node.close()
+
+
 async def test_a_refused_claim_fences_a_master_in_the_same_pass(tmp_path: Path) -> None:
     config = config_in(tmp_path, broker_ip1="127.0.0.1", ha_listen_port=2)
     addresses = BrokerAddresses(listen="127.0.0.1:1", ha_listen="127.0.0.1:2", vip_listen="")
@@ -276,7 +293,7 @@ async def test_a_refused_claim_fences_a_master_in_the_same_pass(tmp_path: Path) 
         node.registration.on_refuted(found)
         assert node.mastership.standing is Standing.FENCED
         channel = FakeChannel()
-        node.core.handlers[RequestCode.SEND_MESSAGE_V2](channel, send(), Clock().instant())
+        node.gate.handle(channel, send(), Clock().instant())
         assert channel.sent[0].code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert node.store.max_phy_offset == 0
         fenced = events.of("fenced")[0]

@@ -11,7 +11,7 @@ from support.memory.events import RecordedEvents
 
 from trioha.errors import StoreError
 from trioha.services.clock import Clock
-from trioha.services.dledger_flush import GroupCommit
+from trioha.services.dledger_flush import DLedgerFlush
 
 
 class Disk:
@@ -47,7 +47,7 @@ class Rig:
         self.news = trio.Event()
         self.raises: Exception | None = None
         self.events = RecordedEvents()
-        self.flush = GroupCommit(
+        self.flush = DLedgerFlush(
             *(self.disk, queue_interval_ms, Clock(), self.events),
             lambda: self,
             delay_ms=delay_ms,

@@ -233,7 +233,7 @@ async def test_who_is_thrown_out_for_what_it_says_comes_back_ever_more_slowly() 
         leader = await rig.leader()
         follower = next(one for one in rig.machines.values() if one is not leader)
         assert follower.member is not None
-        door = follower.member.peers.door
+        door = follower.member.peers.listener
 
         def refuse(message: Message) -> None:
             raise RemoteProtocolError("two leaders had one term")

@@ -107,7 +107,7 @@ async def test_a_leader_that_was_cut_off_never_answers_what_was_before(
         await trio.sleep(1)
         assert answers.stale() == []
         group.heal()
-        await group.wait(lambda: old.node.old_routes.master)
+        await group.wait(lambda: old.node.forwarding.master)
         await answers.ask(old, QUERY)
         assert answers.told[-1] == (old.id, QUERY, 41, 41)
         assert answers.stale() == []
@@ -133,7 +133,7 @@ async def test_a_leader_that_starts_again_answers_nothing_before_it_hears_of_a_l
         assert (old.id, QUERY, None) in answers.rejected
         assert (old.id, MAX, ResponseCode.SERVICE_NOT_AVAILABLE) in answers.rejected
         group.heal()
-        await group.wait(lambda: old.node.old_routes.master)
+        await group.wait(lambda: old.node.forwarding.master)
         await answers.ask(old, QUERY)
         assert answers.told[-1] == (old.id, QUERY, 40, 40)
         assert answers.stale() == []
@@ -163,7 +163,7 @@ async def test_a_send_that_did_not_get_through_in_time_is_not_stored_after_a_lat
     async with virtual_group(tmp_path) as group:
         leader = await group.leader()
         follower = group.besides(leader)[0]
-        await group.wait(lambda: follower.node.old_routes.master)
+        await group.wait(lambda: follower.node.forwarding.master)
         assert await follower.send() == 0
         async with follower.client() as client:
             assert (await client.request(send_request())).ext_int("queueOffset") == 1

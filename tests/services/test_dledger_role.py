@@ -17,6 +17,7 @@ from support.nodes.live_node import send_request
 
 from trioha.broker.raft_answers import ANSWERS, PRESENT
 from trioha.dledger.ready import Role, SoftState
+from trioha.remoting.mode import Mode
 from trioha.services.broker_listeners import BrokerAddresses
 from trioha.services.clock import Clock
 from trioha.services.dledger_broker import DLedgerBroker
@@ -81,7 +82,7 @@ class Told:
     def ask(self, request: RemotingCommand) -> None:
         node = self.node
         with node.server.outboxes.batch():
-            response = node.core.handlers[request.code](self.channel, request, node.clock.instant())
+            response = node.gate.handle(self.channel, request, node.clock.instant())
             if response is not None and not request.is_oneway:
                 self.channel.send_nowait(response)
             node.after_batch()
@@ -100,7 +101,7 @@ async def told(root: Path) -> AsyncIterator[Told]:
     member = ToldMember()
     node.member = cast("DLedgerMember", member)
     node.reads = CurrentReads(
-        node.core.own_handlers,
+        node.core.handlers,
         member.read,
         node.raft_metadata.uncommitted_end,
         node.group_role.not_read,
@@ -266,23 +267,23 @@ async def test_every_request_of_a_member_has_its_decision(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with told(tmp_path) as it:
-        assert it.node.core.handlers.keys() == ANSWERS.keys()
+        assert it.node.gate.handlers.keys() == ANSWERS.keys()
 
 
 async def test_no_request_about_the_present_is_answered_before_a_leader_is_known(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with told(tmp_path) as it:
-        core = it.node.core
+        gate, answering = it.node.gate, {Mode.SERVE, Mode.SERVE_AND_COPY, Mode.CONFIRM}
         for code in PRESENT:
-            assert core.handlers[code] != core.own_handlers[code]
+            assert gate.mode_of(code) not in answering
         await it.lead()
         it.lose()
         for code in PRESENT:
-            assert core.handlers[code] != core.own_handlers[code]
+            assert gate.mode_of(code) not in answering
         await trio.sleep(PARKED_MS_MAX / 1000 + 1)
         for code in PRESENT:
-            assert core.handlers[code] != core.own_handlers[code]
+            assert gate.mode_of(code) not in answering
 
 
 async def test_a_consumer_that_cannot_be_told_its_offset_loses_its_connection(

@@ -70,7 +70,10 @@ async def serving(size: int = 0, **settings: Any) -> AsyncIterator[Node]:
     log.write(bytes(index % 251 for index in range(size)))
     replicas, listener = open_replicas(config, events), MemoryListener()
     async with trio.open_nursery() as nursery:
-        hooks = (acks.append, lambda: lost.append(trio.current_time()))
+        hooks = (
+            lambda _: acks.append(replicas.push2slave_max_offset),
+            lambda: lost.append(trio.current_time()),
+        )
         args = (listener, log, replicas, config, events, Clock.virtual(), *hooks)
         master = await nursery.start(serve_ha, *args)
         yield Node(listener, log, replicas, events, acks, lost, master)

@@ -31,14 +31,15 @@ SEGMENT = 4096
 
 
 class Acks:
-    """What `on_ack` was called with, and an event for the next call."""
+    """Offsets acknowledged at each call of `on_report`, and an event for the next call."""
 
-    def __init__(self) -> None:
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
         self.offsets: list[int] = []
         self.came = trio.Event()
 
-    def add(self, offset: int) -> None:
-        self.offsets.append(offset)
+    def add(self, now_ms: int) -> None:
+        self.offsets.append(self._replicas.push2slave_max_offset)
         self.came.set()
         self.came = trio.Event()
 
@@ -85,8 +86,9 @@ async def paired(
     master_log, slave_log = MemoryLog(SEGMENT), MemoryLog(SEGMENT)
     master_log.write(master_data)
     slave_log.write(slave_data)
-    master_events, slave_events, acks = RecordedEvents(), RecordedEvents(), Acks()
+    master_events, slave_events = RecordedEvents(), RecordedEvents()
     replicas = open_replicas(ours, master_events)
+    acks = Acks(replicas)
     memory = MemoryListener()
     socket = open_listener("127.0.0.1", 0) if loopback else None
     address = MasterAddress(socket.address if socket else "master:10912")
@@ -279,8 +281,9 @@ async def extended(*, loopback: bool, master_data: bytes = b"") -> AsyncIterator
     config = BrokerConfig(mapped_file_size_commit_log=SEGMENT)
     master_log, slave_log = MemoryLog(SEGMENT), MemoryLog(SEGMENT)
     master_log.write(master_data)
-    acks, events = Acks(), RecordedEvents()
+    events = RecordedEvents()
     replicas = open_replicas(config, events)
+    acks = Acks(replicas)
     memory = MemoryListener()
     socket = open_listener("127.0.0.1", 0) if loopback else None
     clock = Clock() if loopback else Clock.virtual()

@@ -49,7 +49,7 @@ class Bench:
 
     def ack(self) -> None:
         self.replicas.push2slave_max_offset = self.store.max_phy_offset
-        self.samples.on_acked(self.store.max_phy_offset)
+        self.core.on_acked(self.clock.now_ms())
 
 
 async def test_waits_of_puts_add_up(mock_clock: MockClock) -> None:
@@ -68,6 +68,16 @@ async def test_waits_of_puts_add_up(mock_clock: MockClock) -> None:
     assert (told["timeouts"], told["unavailable"]) == (0, 0)
     bench.samples.sample()
     assert len(bench.events.of("sync_waits")) == 1, "nothing more to tell"
+
+
+async def test_a_sample_releases_nobody_and_an_ack_needs_no_sample(mock_clock: MockClock) -> None:
+    bench = Bench()
+    bench.put()
+    bench.replicas.push2slave_max_offset = bench.store.max_phy_offset
+    bench.samples.sample()
+    assert bench.channel.sent == []
+    bench.core.on_acked(bench.clock.now_ms())
+    assert [answer.code for answer in bench.channel.sent] == [ResponseCode.SUCCESS]
 
 
 async def test_timeouts_and_missing_slaves_are_counted(mock_clock: MockClock) -> None:

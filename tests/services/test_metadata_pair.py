@@ -231,9 +231,9 @@ async def linked(master: Node, slave: Node, epoch: int, rng: random.Random) -> A
     async with trio.open_nursery() as nursery:
         link = Link(master, slave, Term(epoch, bytes([epoch]) * 8), rng, nursery)
 
-        def on_ack(offset: int) -> None:
+        def on_report(now_ms: int) -> None:
             with master.outboxes.batch():
-                master.core.on_acked(offset)
+                master.core.on_acked(now_ms)
             link.acked.set()
 
         def on_slave_lost() -> None:
@@ -243,7 +243,7 @@ async def linked(master: Node, slave: Node, epoch: int, rng: random.Random) -> A
         serve = partial(
             serve_ha,
             *(link.listener, master.store, master.replicas, master.config, master.events),
-            *(master.clock, on_ack, on_slave_lost),
+            *(master.clock, on_report, on_slave_lost),
             term=link.term,
             metadata_snapshot=master.core.metadata.snapshot,
         )

@@ -11,6 +11,7 @@ from trio.testing import MockClock, memory_stream_pair
 from trioha.errors import CommandError, RemoteProtocolError, Unreachable
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.connection import NEED_DATA, RemotingConnection
+from trioha.remoting.requests import RequestTable
 from trioha.services.clock import Clock
 from trioha.services.remoting_client import open_remoting_client
 from trioha.services.remoting_link import LinkLimits
@@ -55,7 +56,7 @@ class Node:
         self.closed: list[Channel] = []
         self.batches = 0
         self.server = RemotingServer(
-            self.handlers(),
+            RequestTable(self.handlers(), self.events).handle,
             Clock.virtual(),
             self.events,
             limits=limits,

@@ -364,7 +364,9 @@ async def pipe(one: trio.SocketStream, other: trio.SocketStream) -> None:
         nursery.start_soon(copy, other, one)
 
 
-async def test_a_client_with_an_old_route_is_passed_on_to_the_new_master(tmp_path: Path) -> None:
+async def test_requests_by_an_old_route_are_forwarded_to_the_new_master(
+    tmp_path: Path,
+) -> None:
     async with running_pair(tmp_path) as pair:
         old = pair.addresses[0].listen
         async with open_remoting_client(*parse_address(old), Clock()) as client:
@@ -379,9 +381,9 @@ async def test_a_client_with_an_old_route_is_passed_on_to_the_new_master(tmp_pat
                 {"consumerGroup": "G", "topic": "T", "queueId": 1, "commitOffset": 3},
             )
             assert (await client.request(commit)).code == ResponseCode.SUCCESS
-            routes = (await status_of(old))["old_routes"]
+            routes = (await status_of(old))["forwarding"]
             assert routes["master"] == pair.addresses[1].listen
-            assert (routes["passed_on_total"], routes["clients"]) == (4, 1)
+            assert (routes["forwarded_total"], routes["clients"]) == (4, 1)
         new = pair.addresses[1].listen
         async with open_remoting_client(*parse_address(new), Clock()) as client:
             query = RemotingCommand(

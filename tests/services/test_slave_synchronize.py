@@ -16,6 +16,7 @@ from trioha.broker.offsets import OffsetCommit
 from trioha.config import BrokerConfig
 from trioha.errors import RemoteProtocolError
 from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.remoting.requests import RequestTable
 from trioha.services.clock import Clock
 from trioha.services.master_address import MasterAddress
 from trioha.services.remoting_link import RemotingLink
@@ -101,8 +102,8 @@ async def synchronizing(address: str = "master:10911") -> AsyncIterator[Slave]:
         async with trio.open_nursery() as nursery:
             while True:
                 transport = await listener.accept()
-                handlers = {code: handler(code) for code in answers}
-                link = RemotingLink(transport, Clock.virtual(), RecordedEvents(), handlers=handlers)
+                table = RequestTable({code: handler(code) for code in answers}, RecordedEvents())
+                link = RemotingLink(transport, Clock.virtual(), handle=table.handle)
                 slave.links.append(link)
                 nursery.start_soon(link.serve)
 

@@ -1,4 +1,4 @@
-"""A broker without its sockets: every table and processor, and one map of handlers.
+"""A broker without its sockets: every table and processor, and one table of handlers.
 
 The shell (`trioha.services.broker`) gives it a store and the time and tells it what happened:
 `after_batch` when requests were handled or records dispatched, `on_flushed` and `on_acked` as the
@@ -7,11 +7,13 @@ log gets safe, `channel_closed`, and the four deadlines below as they come.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
-from typing import Protocol
+from types import MappingProxyType
+from typing import Final, Protocol
 
 from trioha.broker.admin import AdminProcessor
+from trioha.broker.client_registrations import client_registrations
 from trioha.broker.clients import ConsumerManager, ProducerManager
 from trioha.broker.delay import DelayLevels, DelaySchedule
 from trioha.broker.groups import GroupTable
@@ -21,7 +23,6 @@ from trioha.broker.metadata import Metadata
 from trioha.broker.metadata_waits import MetadataReplicas, MetadataWaits
 from trioha.broker.offset_requests import OffsetProcessor
 from trioha.broker.offsets import ConsumerOffsetTable
-from trioha.broker.parked_requests import SENDS
 from trioha.broker.pull import PullProcessor
 from trioha.broker.pull_hold import PullHold
 from trioha.broker.put_message import PutPipeline, ReplicaView
@@ -32,11 +33,10 @@ from trioha.broker.send_back import SendBackProcessor
 from trioha.broker.slave_tables import SlaveTables
 from trioha.broker.topics import TopicTable
 from trioha.config import BrokerConfig, BrokerRole
-from trioha.errors import CommandError
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import MessageStore
-from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.codes import RequestCode
 from trioha.wire.message_id import pack_host
 from trioha.wire.names import SCHEDULE_TOPIC
 from trioha.wire.remoting_command import RemotingCommand
@@ -134,14 +134,12 @@ class BrokerCore:
             self.locks,
             self._admin,
         )
-        self.handlers: dict[int, Handler] = {}
-        """Who answers what at the moment; `divert` and `restore` change it."""
+        handlers: dict[int, Handler] = {}
         for processor in processors:
-            self.handlers.update(processor.handlers())
+            handlers.update(processor.handlers())
         for code in _METADATA_CHANGES:
-            self.handlers[code] = self.metadata_waits.guard(self.handlers[code])
-        self.own_handlers: Mapping[int, Handler] = dict(self.handlers)
-        """Handlers of this broker itself, whatever `divert` puts in their place."""
+            handlers[code] = self.metadata_waits.guard(handlers[code])
+        self.handlers: Final[Mapping[int, Handler]] = MappingProxyType(handlers)
 
     @property
     def config(self) -> BrokerConfig:
@@ -174,10 +172,14 @@ class BrokerCore:
     def on_flushed(self, offset: int) -> None:
         self.pipeline.on_flushed(offset)
 
-    def on_acked(self, offset: int) -> int:
-        """A slave has reported. Returns how many puts waited for that. HOT."""
-        self.metadata_waits.on_acked()
-        return self.pipeline.on_acked(offset)
+    def on_acked(self, now_ms: int) -> None:
+        """Answer what the acknowledgements that the replicas have counted so far allow. HOT.
+
+        The only way in which an acknowledgement releases anything: a slave's report, the target's
+        word in a planned switch, and a Raft group's commit all end here.
+        """
+        self.metadata_waits.release_acknowledged()
+        self.pipeline.release_acknowledged(now_ms)
 
     def expire_pulls(self, instant: Instant) -> None:
         self._pull.answer_due(instant)
@@ -261,19 +263,6 @@ class BrokerCore:
         """Correct clients' offsets only when `confirm` says that this broker is the master."""
         self._pull.confirm = confirm
 
-    def divert(self, codes: Iterable[int], handler: Handler) -> None:
-        """Let somebody else answer these requests."""
-        for code in codes:
-            self.handlers[code] = handler
-
-    def restore(self) -> None:
-        """Answer everything ourselves again."""
-        self.handlers.update(self.own_handlers)
-
-    def stop_writes(self, reason: str) -> None:
-        """From now on sends are refused with a code that sends clients to another broker."""
-
-        def refuse(channel: Channel, request: RemotingCommand, _: Instant) -> RemotingCommand:
-            raise CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, f"{reason}: send to another")
-
-        self.divert(SENDS, refuse)
+    def client_registrations(self, now_ms: int) -> Iterator[tuple[Channel, RemotingCommand]]:
+        """Return what another master must hear of the clients that are connected here."""
+        return client_registrations(self.consumers, self.producers, self.locks, now_ms)

@@ -157,7 +157,7 @@ class _Waiter:
     """0: any will do."""
     deadline_ms: int
 
-    def is_content(self, control: RoleControl) -> bool:
+    def is_satisfied(self, control: RoleControl) -> bool:
         return control.log_end >= self.log_offset and (
             not self.metadata_position or control.metadata_position >= self.metadata_position
         )
@@ -215,7 +215,7 @@ class FailoverProcessor:
     def on_log_grown(self) -> None:
         """The log has grown, or the tables have."""
         if self._waiters:
-            self._answer_waiters(lambda waiter: waiter.is_content(self._control))
+            self._answer_waiters(lambda waiter: waiter.is_satisfied(self._control))
 
     def role_lost(self) -> None:
         """Somebody holds a newer epoch: whatever was paused here is over."""
@@ -276,7 +276,7 @@ class FailoverProcessor:
             body.integer("metadata_position", 0),
             instant.now_ms + wait_ms,
         )
-        if wait_ms <= 0 or waiter.is_content(self._control):
+        if wait_ms <= 0 or waiter.is_satisfied(self._control):
             return self._answer(request)
         if len(self._waiters) >= WAITERS_MAX:
             raise CommandError(ResponseCode.SYSTEM_BUSY, "too many wait for this log already")

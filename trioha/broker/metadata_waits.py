@@ -121,8 +121,8 @@ class MetadataWaits:
         for waiter in self._flush.advance(position):
             self._release(waiter)
 
-    def on_acked(self) -> None:
-        """A slave has acknowledged. HOT."""
+    def release_acknowledged(self) -> None:
+        """Send every answer that the acknowledgements so far allow. HOT."""
         if len(self._transfer):
             for waiter in self._transfer.advance(self._replicas.push2slave_max_metadata):
                 self._release(waiter)

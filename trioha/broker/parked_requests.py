@@ -1,4 +1,4 @@
-"""Writes that wait while mastership changes hands: kept with their connection, in order, bounded.
+"""Requests that wait while mastership changes hands: with their connection, in order, bounded.
 
 A planned switch takes a fraction of a second. Refused meanwhile, a stock producer would try the
 same broker again at once, give up after three times, and tell its application. Parked, the request
@@ -10,36 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trioha.errors import CommandError
-from trioha.remoting.channel import Channel, Instant
-from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.remoting.channel import Channel
+from trioha.wire.codes import ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
 COUNT_MAX = 65_536
 BYTES_MAX = 64 << 20
 """Five seconds of 12 MiB/s; beyond it clients are told to try again."""
 _OVERHEAD_BYTES = 1_000
-
-SENDS = (
-    RequestCode.SEND_MESSAGE,
-    RequestCode.SEND_MESSAGE_V2,
-    RequestCode.SEND_BATCH_MESSAGE,
-    RequestCode.SEND_REPLY_MESSAGE,
-    RequestCode.SEND_REPLY_MESSAGE_V2,
-    RequestCode.CONSUMER_SEND_MSG_BACK,
-)
-CHANGES = (
-    *SENDS,
-    RequestCode.UPDATE_CONSUMER_OFFSET,
-    RequestCode.LOCK_BATCH_MQ,
-    RequestCode.UNLOCK_BATCH_MQ,
-    RequestCode.UPDATE_AND_CREATE_TOPIC,
-    RequestCode.DELETE_TOPIC_IN_BROKER,
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-    RequestCode.DELETE_SUBSCRIPTIONGROUP,
-    RequestCode.CLONE_GROUP_OFFSET,
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-)
-"""What changes the log or a table that the new master is to have."""
 
 
 class ParkedRequests:
@@ -54,8 +32,8 @@ class ParkedRequests:
     def __len__(self) -> int:
         return len(self._requests)
 
-    def park(self, channel: Channel, request: RemotingCommand, instant: Instant) -> None:
-        """Keep a request; a handler for all of `CHANGES`.
+    def add(self, channel: Channel, request: RemotingCommand) -> None:
+        """Keep a request.
 
         Errors: CommandError when there is no room.
         """

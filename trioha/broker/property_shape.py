@@ -6,6 +6,12 @@ producer differ in nothing but the unique id of the message. So the id is cut ou
 the shape, is looked up: it tells which bytes to put around the id. A string without an id, or with
 KEYS, which differ as well, has no shape and goes the long way; so does any that is not `is_plain`.
 
+Two loops go one step further and compare a message's properties with those of the message before,
+without a look-up: `SendProcessor._put_batch` and `Dispatcher._run_piece`. Both spell the comparison
+out, and `SendProcessor._message_of` cuts out the id in its own words. A recogniser that all of them
+call costs 27 ns a message more than the 154 ns of the comparison itself, so there is none: whoever
+changes one of the three changes the others.
+
 Shapes are learned by sending a stand-in for the id the long way. They are bounded in number and
 size, and may be forgotten at any time.
 """

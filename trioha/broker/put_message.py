@@ -23,14 +23,20 @@ off the log again, whoever stored it. So whoever is not confirmed in time, or wh
 ceases to lead, hears SYSTEM_ERROR and "outcome unknown", as from DLedgerCommitLog (a Java client
 tries again); and WAIT=false does not count, since "stored" would promise nothing at all.
 
-Whoever waits is filed by the offset it needs and the deadline it has; it is never woken to look
-again. `on_flushed` and `on_acked` are called once per batch and release everybody below an offset.
+A waiting send is filed by the offset it needs and the deadline it has; it is never woken to look
+again. `on_flushed` and `release_acknowledged` are called once per batch and release every waiting
+send below an offset.
+
+An acknowledgement takes one path, early or late: link, `Replicas`, `BrokerCore.on_acked`, here,
+answer. One that comes after a send's deadline finds no waiting send: the producer was answered
+FLUSH_SLAVE_TIMEOUT by then, and the message stays stored.
 """
 
 from __future__ import annotations
 
 from typing import Final, Protocol
 
+from trioha.broker.wait_histogram import WaitHistogram
 from trioha.config import BrokerConfig, BrokerRole, FlushDiskType
 from trioha.ha.group_commit import GroupCommit
 from trioha.remoting.channel import Channel, Instant
@@ -143,6 +149,7 @@ class PutPipeline:
         self.slave_remark = FOLLOWER_REMARK if self._by_quorum else SLAVE_REMARK
         """What a sender hears who has come to the wrong member."""
         # Counted since the start.
+        self.slave_waits = WaitHistogram()
         self.refused_count = 0
         self.slave_timeout_count = 0
         self.slave_unavailable_count = 0
@@ -162,8 +169,8 @@ class PutPipeline:
         return len(self._flush) + len(self._transfer)
 
     @property
-    def slave_awaited_since_ms(self) -> int | None:
-        """Since when the oldest of those who wait for a slave does, or None."""
+    def _slave_awaited_since_ms(self) -> int | None:
+        """Time from which on the oldest waiting send has waited for a slave, or None."""
         deadline_ms = self._transfer.next_deadline_ms
         return None if deadline_ms is None else deadline_ms - self._slave_timeout_ms
 
@@ -233,12 +240,14 @@ class PutPipeline:
         for waiter in self._flush.advance(offset):
             waiter.release()
 
-    def on_acked(self, offset: int) -> int:
-        """Everything below `offset` is on a slave. Returns how many waited for that."""
-        released = self._transfer.advance(offset)
-        for waiter in released:
-            waiter.release()
-        return len(released)
+    def release_acknowledged(self, now_ms: int) -> None:
+        """Answer every waiting send that the acknowledgements so far allow. HOT."""
+        since_ms = self._slave_awaited_since_ms
+        released = self._transfer.advance(self._replicas.push2slave_max_offset)
+        if released and since_ms is not None:
+            self.slave_waits.add(len(released), now_ms - since_ms)
+            for waiter in released:
+                waiter.release()
 
     def on_slave_lost(self) -> None:
         """A slave has gone or stalled: answer everybody when no other one can be waited for."""

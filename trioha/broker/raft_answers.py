@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from trioha.broker.parked_requests import SENDS
-from trioha.dledger.answering import Kind
+from trioha.broker.request_gate import COPIED
+from trioha.dledger.answering import MODES, RequestKind, ServingState
+from trioha.remoting.mode import Mode, Modes
+from trioha.wire.codes import SENDS
 from trioha.wire.codes import RequestCode as Code
 
 _PRESENT = (
@@ -93,19 +95,31 @@ _MEMBER = (
     Code.TRIOHA_RAFT_ADMIN,
 )
 
-ANSWERS: Mapping[int, Kind] = MappingProxyType(
+ANSWERS: Mapping[int, RequestKind] = MappingProxyType(
     {
         code: kind
         for kind, codes in (
-            (Kind.PRESENT, _PRESENT),
-            (Kind.CHANGE, _CHANGE),
-            (Kind.SETTING, _SETTING),
-            (Kind.COMMITTED, _COMMITTED),
-            (Kind.MEMBER, _MEMBER),
+            (RequestKind.PRESENT, _PRESENT),
+            (RequestKind.CHANGE, _CHANGE),
+            (RequestKind.SETTING, _SETTING),
+            (RequestKind.COMMITTED, _COMMITTED),
+            (RequestKind.MEMBER, _MEMBER),
         )
         for code in codes
     }
 )
 """Request code -> kind of its answer."""
+
+MODES_IN: Mapping[ServingState, Modes] = MappingProxyType(
+    {
+        state: MappingProxyType({code: MODES[kind][state] for code, kind in ANSWERS.items()})
+        for state in ServingState
+    }
+)
+"""Modes of all requests, for every state of a member."""
+FOLLOWING_AND_COPYING: Modes = MappingProxyType(
+    {**MODES_IN[ServingState.FOLLOWING], **dict.fromkeys(COPIED, Mode.SERVE_AND_COPY)}
+)
+"""Modes of a member that led until a moment ago: its clients may not have the route yet."""
 
 PRESENT: tuple[int, ...] = _PRESENT

@@ -343,7 +343,7 @@ class SendProcessor:
         before = after = end_of_own = b""
         for flag, text, own in _fields_of(body):
             if len(own) == last_size and own.startswith(before) and own.endswith(after):
-                # As the one before it, but for its id.
+                # The same as the one before but for its id: see `trioha.broker.property_shape`.
                 key = own[begin:end]
                 if 2 not in key:  # the byte; for bytes, `in` first makes and drops a TypeError
                     entries.append((flag, text, own + end_of_own, tags, (key,)))

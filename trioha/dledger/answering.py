@@ -3,7 +3,8 @@
 Invariant. A client that was told a value as the present (a group's offset, the end of a queue, who
 belongs to a group, who holds a lock) is never told an older one later, whichever member it asks.
 
-Proof sketch. Only `Way.READ` answers a question of kind `PRESENT`, and only `Place.SERVING` reads.
+Proof sketch. Only `Mode.CONFIRM` answers a question of kind `PRESENT`, and only in
+`ServingState.SERVING` is that its mode.
 
 1. A serving leader has committed a record of its term and has applied up to it, so it knows all
    that was acknowledged before its term (leader completeness, `trioha.dledger.leadership`).
@@ -24,8 +25,10 @@ from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
 
+from trioha.remoting.mode import Mode
 
-class Place(Enum):
+
+class ServingState(Enum):
     """Role of a member towards its clients."""
 
     SERVING = "serving"
@@ -38,7 +41,7 @@ class Place(Enum):
     """It knows no leader for longer than requests are parked, or since its process began."""
 
 
-class Kind(Enum):
+class RequestKind(Enum):
     """Class of request, by what the client does with the answer."""
 
     PRESENT = "present"
@@ -54,49 +57,41 @@ class Kind(Enum):
     """A question about this member itself, its connections or its configuration."""
 
 
-class Way(Enum):
-    """Treatment of a request."""
-
-    OWN = "own"
-    """The member's own handler answers at once."""
-    READ = "read"
-    """The member's own handler answers once the core has given leave."""
-    FORWARD = "forward"
-    PARK = "park"
-    REJECT = "reject"
-
-
-def _ways(own: Way, following: Way, parking: Way, leaderless: Way) -> Mapping[Place, Way]:
+def _modes(
+    serving: Mode, following: Mode, parking: Mode, leaderless: Mode
+) -> Mapping[ServingState, Mode]:
     return MappingProxyType(
         {
-            Place.SERVING: own,
-            Place.FOLLOWING: following,
-            Place.PARKING: parking,
-            Place.LEADERLESS: leaderless,
+            ServingState.SERVING: serving,
+            ServingState.FOLLOWING: following,
+            ServingState.PARKING: parking,
+            ServingState.LEADERLESS: leaderless,
         }
     )
 
 
-WAYS: Mapping[Kind, Mapping[Place, Way]] = MappingProxyType(
+MODES: Mapping[RequestKind, Mapping[ServingState, Mode]] = MappingProxyType(
     {
-        Kind.PRESENT: _ways(Way.READ, Way.FORWARD, Way.PARK, Way.REJECT),
-        Kind.CHANGE: _ways(Way.OWN, Way.FORWARD, Way.PARK, Way.REJECT),
-        Kind.SETTING: _ways(Way.OWN, Way.OWN, Way.PARK, Way.OWN),
-        Kind.COMMITTED: _ways(Way.OWN, Way.OWN, Way.OWN, Way.OWN),
-        Kind.MEMBER: _ways(Way.OWN, Way.OWN, Way.OWN, Way.OWN),
+        RequestKind.PRESENT: _modes(Mode.CONFIRM, Mode.FORWARD, Mode.PARK, Mode.REJECT),
+        RequestKind.CHANGE: _modes(Mode.SERVE, Mode.FORWARD, Mode.PARK, Mode.REJECT),
+        RequestKind.SETTING: _modes(Mode.SERVE, Mode.SERVE, Mode.PARK, Mode.SERVE),
+        RequestKind.COMMITTED: _modes(Mode.SERVE, Mode.SERVE, Mode.SERVE, Mode.SERVE),
+        RequestKind.MEMBER: _modes(Mode.SERVE, Mode.SERVE, Mode.SERVE, Mode.SERVE),
     }
 )
-"""Treatment of every kind of request at every place."""
+"""Treatment of every kind of request in every state of a member."""
 
 
-def place_of(*, is_serving: bool, is_paused: bool, leader_id: str, is_parking: bool) -> Place:
-    """Return the place of a member.
+def serving_state_of(
+    *, is_serving: bool, is_paused: bool, leader_id: str, is_parking: bool
+) -> ServingState:
+    """Return the state of a member.
 
     `is_serving`: it leads and has brought itself up to date. `is_paused`: it is handing over.
     `leader_id`: the other member that it follows, or "".
     """
     if is_serving and not is_paused:
-        return Place.SERVING
+        return ServingState.SERVING
     if leader_id:
-        return Place.FOLLOWING
-    return Place.PARKING if is_parking else Place.LEADERLESS
+        return ServingState.FOLLOWING
+    return ServingState.PARKING if is_parking else ServingState.LEADERLESS

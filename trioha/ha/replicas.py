@@ -239,14 +239,11 @@ class Replicas:
             host = self._host(replica.peer)
             replica.links_before = host.links
             host.links += 1
+        self.count_acknowledged(offset, metadata_position)
         if metadata_position > replica.metadata_ack_position:
             replica.metadata_ack_position = metadata_position
-            if metadata_position > self.push2slave_max_metadata:
-                self.push2slave_max_metadata = metadata_position
         if offset > replica.slave_ack_offset:
             replica.slave_ack_offset = offset
-            if offset > self.push2slave_max_offset:
-                self.push2slave_max_offset = offset
             if replica.waiting_since_ms is not None:
                 waited_ms = now_ms - replica.waiting_since_ms
                 if waited_ms > replica.slowest_ms:
@@ -259,6 +256,17 @@ class Replicas:
         self._alarm_at(now_ms + 2 * self._heartbeat_interval_ms)
         if not replica.in_sync:
             self._judge(replica, max_phy_offset)
+
+    def count_acknowledged(self, offset: int, metadata_position: int) -> None:
+        """Count every byte below `offset` and every change up to the position as on a slave.
+
+        By a slave's checked report, or by the target's word in a planned switch, which may reach
+        this node before the target's own report does.
+        """
+        if metadata_position > self.push2slave_max_metadata:
+            self.push2slave_max_metadata = metadata_position
+        if offset > self.push2slave_max_offset:
+            self.push2slave_max_offset = offset
 
     def transferred(
         self, replica: Replica, size: int, next_transfer_offset: int, now_ms: int

@@ -72,7 +72,7 @@ EVENTS: Mapping[str, EventKind] = {
     "failover_ticket_ended": _info("ticket", "phase", "reason"),
     "writes_paused": _info("ticket", "log_end"),
     "writes_resumed": _info("ticket", "reason"),
-    "old_routes_closed": _info("master", "passed_on", "refused"),
+    "forwarding_closed": _info("master", "forwarded", "rejected"),
     "promotion_failed": _warning("epoch", "reason"),
     "failover": _info("ticket", "operator", "result", "message"),
     "broker_progress": _debug("role", "max_phy_offset", "put_total", "get_total", "refused_total"),

@@ -1,7 +1,7 @@
 """The requests of one read, handled in one go: what a link does between its read and its write.
 
-What a handler raises decides: a refusal becomes an answer; a fault of ours that one request met is
-told to the journal and to who asked (docs/decisions/0008-faults-of-ours-in-a-handler.md); a broken
+What a handler raises decides: a rejection becomes an answer; a fault of ours that one request met
+goes to the journal and to the client (docs/decisions/0008-faults-of-ours-in-a-handler.md); a broken
 invariant or disk ends the node.
 """
 
@@ -21,36 +21,18 @@ from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.connection import RemotingConnection
 from trioha.remoting.outbox import Outbox
-from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.codes import SENDS, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
-
-_SENDS = frozenset(
-    {
-        RequestCode.SEND_MESSAGE,
-        RequestCode.SEND_MESSAGE_V2,
-        RequestCode.SEND_BATCH_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE_V2,
-        RequestCode.CONSUMER_SEND_MSG_BACK,
-    }
-)
-"""Requests that store a message once more each time that they are handled."""
 
 
 class Requests:
     """Takes commands out of the machine, has them handled and puts the answers in the outbox."""
 
-    def __init__(
-        self,
-        machine: RemotingConnection,
-        outbox: Outbox,
-        handlers: Mapping[int, Handler],
-        events: EventSink,
-    ) -> None:
+    def __init__(self, machine: RemotingConnection, outbox: Outbox, handle: Handler) -> None:
+        """`handle` gets the requests of every code; it raises only what ends the node."""
         self._machine = machine
         self._outbox = outbox
-        self._handlers = handlers
-        self._events = events
+        self._handle = handle
 
     def handle_all(self, channel: Channel, instant: Instant, *, is_over: bool = False) -> None:
         """Handle every whole frame that is there. HOT.
@@ -63,6 +45,7 @@ class Requests:
         """
         machine = self._machine
         outbox = self._outbox
+        handle = self._handle
         while True:
             command = machine.next_frame()
             if command is None:
@@ -70,41 +53,67 @@ class Requests:
             if command.flag & 1:
                 machine.response_received(command)
                 continue
-            if is_over and command.code in _SENDS and not command.flag & 2:
+            if is_over and command.code in SENDS and not command.flag & 2:
                 continue
-            response = self.handle(channel, command, instant)
+            response = handle(channel, command, instant)
             if response is not None and not command.flag & 2:
                 outbox.add(response)
                 if outbox.is_over:
                     channel.close_nowait(f"it does not read: {outbox.size} bytes wait for it")
                     return
 
+
+class RequestTable:
+    """Handlers by request code: all that a node needs whose handlers never change."""
+
+    def __init__(self, handlers: Mapping[int, Handler], events: EventSink) -> None:
+        self._handlers = handlers
+        self._events = events
+
     def handle(
-        self, channel: Channel, command: RemotingCommand, instant: Instant
+        self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand | None:
-        """Have one request handled; its answer, or None when that comes later or never."""
-        handler = self._handlers.get(command.code)
+        """Return the answer to a request, or None when it comes later or never.
+
+        Errors: AssertionError, LocalProtocolError and StoreError of a handler; they end the node.
+        """
+        handler = self._handlers.get(request.code)
         if handler is None:
-            return command.response(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f" request type {command.code} not supported",
-            )
+            return not_supported(request)
         try:
-            return handler(channel, command, instant)
-        except CommandError as error:
-            return command.response(error.code, error.remark)
-        except RemoteProtocolError as error:
-            return command.response(ResponseCode.SYSTEM_ERROR, str(error))
-        except DiskFull as error:
-            return command.response(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
-        except (AssertionError, LocalProtocolError, StoreError):
-            raise
+            return handler(channel, request, instant)
         except Exception as error:
-            self._events.event(
-                "handler_failed",
-                peer=channel.peer,
-                code=command.code,
-                error=repr(error),
-                traceback=traceback.format_exc(),
-            )
-            return command.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+            return answer_to_error(error, channel, request, self._events)
+
+
+def not_supported(request: RemotingCommand) -> RemotingCommand:
+    """Return the answer to a request that this node has no handler for."""
+    return request.response(
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        f" request type {request.code} not supported",
+    )
+
+
+def answer_to_error(
+    error: Exception, channel: Channel, request: RemotingCommand, events: EventSink
+) -> RemotingCommand:
+    """Return the answer to a request whose handler has raised `error`.
+
+    Errors: `error` itself if it ends the node.
+    """
+    if isinstance(error, CommandError):
+        return request.response(error.code, error.remark)
+    if isinstance(error, RemoteProtocolError):
+        return request.response(ResponseCode.SYSTEM_ERROR, str(error))
+    if isinstance(error, DiskFull):
+        return request.response(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+    if isinstance(error, (AssertionError, LocalProtocolError, StoreError)):
+        raise error
+    events.event(
+        "handler_failed",
+        peer=channel.peer,
+        code=request.code,
+        error=repr(error),
+        traceback="".join(traceback.format_exception(error)),
+    )
+    return request.response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")

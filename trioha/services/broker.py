@@ -11,7 +11,7 @@
        ├─ journal_samples        consumers' lag, puts' waits, signs of life → journal
        ├─ watch_disk             deletes old segments, stops and resumes writes
        └─ replication
-          ├─ group_transfer, old_routes   deadlines of puts; who asks us still
+          ├─ group_transfer, forwarding   deadlines of puts; clients with an old route
           ├─ failover, failover.settle    deadlines of who fails us over
           ├─ role               one nursery after the other, as the role changes:
           │  ├─ SLAVE   ha.client, slave_synchronize
@@ -98,7 +98,7 @@ async def serve_node(
         node.start_storing(store)
         async with trio.open_nursery() as replication:
             replication.start_soon(node.group_transfer.run, name="group_transfer")
-            replication.start_soon(node.old_routes.run, name="old_routes")
+            replication.start_soon(node.forwarding.run, name="forwarding")
             await node.start_replication(replication, listeners)
             async with trio.open_nursery() as connections:
                 connections.start_soon(node.pull_hold.run, name="pull_hold")

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from trioha.broker.core import BrokerCore, BrokerReplicas
+from trioha.broker.request_gate import RequestGate
 from trioha.config import BrokerConfig
-from trioha.remoting.channel import Channel, Instant
+from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.services.alarm import Alarm
 from trioha.services.broker_listeners import BrokerAddresses, BrokerListeners
 from trioha.services.broker_status import broker_status
@@ -43,10 +44,10 @@ from trioha.services.namesrv_registration import (
     NamesrvRegistration,
     Refutation,
 )
-from trioha.services.old_routes import OldRoutes
-from trioha.services.remoting_link import LinkLimits
+from trioha.services.remoting_link import LinkLimits, Outboxes
 from trioha.services.remoting_server import RemotingServer
 from trioha.services.reput import Reput
+from trioha.services.request_forwarding import RequestForwarding
 from trioha.services.transport import Connect, connect
 from trioha.store.message_store import FileMessageStore
 
@@ -78,11 +79,11 @@ class BrokerNode(ABC):
         process: NodeProcess | None = None,
         tables: Mapping[str, Table] | None = None,
         connect_to: Connect = connect,
-        on_late: Callable[[int], None] | None = None,
     ) -> None:
         """`tables`: what is kept beside the four of every broker, by file name.
 
         `connect_to`: opens connections to the other nodes and to name servers.
+        A kind of node ends its own constructor with `_open_gate`.
         """
         self.config = config
         self.addresses = addresses
@@ -103,24 +104,9 @@ class BrokerNode(ABC):
         )
         core = self.core
         self.introspection = Introspection(process or NodeProcess(), lambda: core.config, clock)
-        core.handlers.update(self.introspection.handlers())
         store.on_dispatch = core.on_dispatch
-        self.server = RemotingServer(
-            core.handlers,
-            clock,
-            events,
-            limits=LinkLimits(
-                idle_s=config.server_channel_max_idle_time_seconds,
-                frame_s=config.frame_timeout / 1000,
-                outbox_bytes_max=config.outbox_bytes_max,
-            ),
-            connections_max=config.connections_max,
-            on_closed=self.channel_closed,
-            on_batch=self.after_batch,
-            on_late=on_late,
-        )
         # What was changed is on its way to disk and slaves before an answer says so.
-        self.server.outboxes.before_answers = core.metadata.flush
+        self.outboxes = Outboxes(core.metadata.flush)
         core.metadata.on_body = self.on_metadata_body
         self.samples = JournalSamples(core, store, clock, events)
         self.flush = self.make_flush()
@@ -150,7 +136,7 @@ class BrokerNode(ABC):
             connect=connect_to,
         )
         core.topics.on_change = self.registration.topics_changed
-        self.old_routes = OldRoutes(clock, events, connect_to=connect_to)
+        self.forwarding = RequestForwarding(clock, events, connect_to=connect_to)
         self.metadata_files = MetadataFiles(
             config, core, events, self._on_metadata_synced, tables or {}
         )
@@ -158,6 +144,36 @@ class BrokerNode(ABC):
         self._seen_end = store.max_phy_offset
         # After an unclean stop the index is behind the log.
         self.reput.grown_nowait()
+
+    def _open_gate(
+        self,
+        handlers: Mapping[int, Handler],
+        *,
+        confirm: Handler | None = None,
+        on_late: Callable[[int], None] | None = None,
+    ) -> None:
+        """Make the gate of this node and the server of its connections.
+
+        `handlers` are this kind's own, beside those of every broker; `confirm` is the gate's.
+        """
+        config = self.config
+        declared = (self.core.handlers, self.introspection.handlers(), handlers)
+        self.gate = RequestGate(declared, self.forwarding, self.events, confirm)
+        self.server = RemotingServer(
+            self.gate.handle,
+            self.clock,
+            self.events,
+            limits=LinkLimits(
+                idle_s=config.server_channel_max_idle_time_seconds,
+                frame_s=config.frame_timeout / 1000,
+                outbox_bytes_max=config.outbox_bytes_max,
+            ),
+            connections_max=config.connections_max,
+            on_closed=self.channel_closed,
+            on_batch=self.after_batch,
+            on_late=on_late,
+            outboxes=self.outboxes,
+        )
 
     def after_batch(self) -> None:
         """The requests of one read were handled. HOT."""
@@ -187,7 +203,7 @@ class BrokerNode(ABC):
             core.unknown_topic_seen = False
             self.topic_missed()
         if core.hold.has_due:
-            with self.server.outboxes.batch():
+            with self.outboxes.batch():
                 core.after_batch(self.clock.instant())
         if core.schedule_changed:
             core.schedule_changed = False
@@ -195,13 +211,13 @@ class BrokerNode(ABC):
 
     def channel_closed(self, channel: Channel) -> None:
         self.core.channel_closed(channel)
-        self.old_routes.channel_closed(channel)
+        self.forwarding.channel_closed(channel)
 
     def in_batch(self, on_time: Callable[[Instant], None]) -> Callable[[Instant], None]:
         """`on_time`, treated as a batch of requests."""
 
         def run(instant: Instant) -> None:
-            with self.server.outboxes.batch():
+            with self.outboxes.batch():
                 on_time(instant)
                 self.after_batch()
 
@@ -222,13 +238,13 @@ class BrokerNode(ABC):
 
     def give_up_waiting(self) -> None:
         """Answer who still waits for disk or another node, while their connections are there."""
-        with self.server.outboxes.batch():
+        with self.outboxes.batch():
             self.core.give_up_waiting()
 
     async def stop(self) -> None:
         """Asked to end: take nothing new."""
         self.stopping = True
-        self.core.stop_writes("the broker is shutting down")
+        self.gate.stop("the broker is shutting down")
 
     async def wait_level(self) -> None:
         """Wait until who waits is answered and the other nodes hold what they can have."""
@@ -243,7 +259,7 @@ class BrokerNode(ABC):
         await trio.to_thread.run_sync(self.store.close)
 
     def _on_metadata_synced(self, position: int) -> None:
-        with self.server.outboxes.batch():
+        with self.outboxes.batch():
             self.core.metadata_waits.on_synced(position)
 
     def _next_delivery_ms(self) -> int | None:

@@ -41,7 +41,7 @@ def broker_status(node: BrokerNode, instant: Instant) -> dict[str, object]:
         "puts_waiting": node.core.pipeline.waiter_count,
         "metadata_position": node.core.metadata.position,
         "changes_waiting": node.core.metadata_waits.waiter_count,
-        "old_routes": attrs.asdict(node.old_routes.statistics(instant.now_ms)),
+        "forwarding": attrs.asdict(node.forwarding.statistics(instant.now_ms)),
         "cuts": [
             {"path": str(cut.path), "begin": cut.begin, "end": cut.end, "wall_ms": cut.wall_ms}
             for cut in list_cuts(node.store.config.root)

@@ -10,8 +10,8 @@
 Theory of operation. The leader's bytes go to the followers in the pass that appended them, and to
 the disk at once. Bytes that a majority has on disk are *committed*. The pass that reads the
 deciding answer also answers puts, wakes parked pulls and changes the followers' tables. The member
-(`Above`) and the batches of `BrokerNode` make all calls here; `services.dledger_role` decides what
-a role means for clients.
+(`StateMachine`) and the batches of `BrokerNode` make all calls here; `services.dledger_role`
+decides what a role means for clients.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from trioha.services.broker_listeners import BrokerAddresses, BrokerListeners
 from trioha.services.broker_node import BrokerNode
 from trioha.services.clock import Clock
 from trioha.services.dledger_bootstrap import VoteFile
-from trioha.services.dledger_flush import GroupCommit
+from trioha.services.dledger_flush import DLedgerFlush
+from trioha.services.dledger_interfaces import MemberSetup
 from trioha.services.dledger_member import DLedgerMember
 from trioha.services.dledger_reads import CurrentReads
 from trioha.services.dledger_role import GroupRole
-from trioha.services.dledger_seams import MemberSetup
 from trioha.services.event_counts import EventCounts
 from trioha.services.health import Check, writable_check
 from trioha.services.introspection import NodeProcess
@@ -50,6 +50,7 @@ from trioha.services.metrics_families import Families
 from trioha.services.metrics_raft import raft_families
 from trioha.services.namesrv_registration import BrokerIdentity, Refutation
 from trioha.services.transport import Connect, connect
+from trioha.wire.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 class DLedgerBroker(BrokerNode):
     """One member of a group."""
 
-    flush: GroupCommit
+    flush: DLedgerFlush
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class DLedgerBroker(BrokerNode):
             connect_to=connect_to,
         )
         # By then a deposed leader has stepped down and answered, unless it cannot be reached.
-        self.old_routes.patience_s = config.d_leger_election_timeout_min / 1000
+        self.forwarding.patience_s = config.d_leger_election_timeout_min / 1000
         committed_offset = votes.hard.committed_offset if votes.hard is not None else 0
         self.visibility = RaftVisibility(store, committed_offset, self.core.on_dispatch)
         store.on_dispatch = self.visibility.on_dispatch
@@ -101,20 +102,20 @@ class DLedgerBroker(BrokerNode):
             votes,
             self,
             self.flush,
-            self.server.outboxes,
+            self.outboxes,
             clock,
             counts,
             SystemRandom(),
             connect_to=connect_to,
         )
-        self.core.handlers.update(self.member.handlers())
         self.reads = CurrentReads(
-            self.core.own_handlers,
+            self.core.handlers,
             self.member.read,
             lambda: self.raft_metadata.uncommitted_end(),
             lambda channel, request: self.group_role.not_read(channel, request),
             counts,
         )
+        self._open_gate(self.member.handlers(), confirm=self._confirm)
         self.group_role = GroupRole(self)
         self.core.confirm_pulls(self.reads.confirm)
         self.parked_alarm = Alarm(
@@ -149,10 +150,10 @@ class DLedgerBroker(BrokerNode):
 
     # Puts and changes of this broker.
 
-    def make_flush(self) -> GroupCommit:
+    def make_flush(self) -> DLedgerFlush:
         config = self.config
         in_memory = config.d_leger_replicated_in_memory
-        return GroupCommit(
+        return DLedgerFlush(
             *(self.store, config.flush_interval_consume_queue, self.clock, self.events),
             lambda: self.member,
             delay_ms=config.flush_interval_commit_log if in_memory else 0,
@@ -171,7 +172,10 @@ class DLedgerBroker(BrokerNode):
         self.raft_metadata.append(position, body)
         self.member.log_grown()
 
-    # Calls of the member: `services.dledger_seams.Above`.
+    def _confirm(self, channel: Channel, request: RemotingCommand, instant: Instant) -> None:
+        self.reads.handle(channel, request, instant)
+
+    # Calls of the member: `services.dledger_interfaces.StateMachine`.
 
     def on_soft_state(self, soft: SoftState) -> None:
         """Follow a change of role, term or leader."""
@@ -181,7 +185,7 @@ class DLedgerBroker(BrokerNode):
         """Release everything below `committed_offset`: a majority has it on disk. HOT."""
         self.visibility.release(committed_offset)
         self.raft_metadata.on_commit(committed_offset)
-        self.samples.on_acked(committed_offset)
+        self.core.on_acked(self.clock.now_ms())
         self.reads.on_commit(committed_offset)
         super().on_dispatched()
 
@@ -269,7 +273,7 @@ class DLedgerBroker(BrokerNode):
     async def wait_level(self) -> None:
         """Wait until all waiting requests are answered, here or by the new leader."""
         await super().wait_level()
-        await self.old_routes.wait_idle()
+        await self.forwarding.wait_idle()
         await self.group_role.wait_answered()
 
     # Status and metrics.
@@ -285,7 +289,7 @@ class DLedgerBroker(BrokerNode):
             "log_epoch": self.member.term,
             "home_id": self.home_id,
             "epochs": [],
-            "follows": self.old_routes.master,
+            "follows": self.forwarding.master,
             "ticket": None,
             "fenced_by": "",
             "members": {},

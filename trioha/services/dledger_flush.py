@@ -48,7 +48,7 @@ class FlushListener(Protocol):
     def flush_failed(self, error: StoreError) -> None: ...
 
 
-class GroupCommit:
+class DLedgerFlush:
     """Flushes the log whenever it has grown, and its queues and index every `queue_interval_ms`."""
 
     def __init__(

@@ -26,9 +26,9 @@ from trioha.dledger.message_codec import GroupDoor, code_of
 from trioha.dledger.messages import Message
 from trioha.dledger.peer_hello import NOTE, PROOF, PeerHello, PeerProofs, pack, unpack
 from trioha.errors import RemoteProtocolError, TriohaError, Unreachable
-from trioha.journal import EventSink, NullSink
+from trioha.journal import EventSink
 from trioha.services.clock import Clock
-from trioha.services.dledger_door import Refusals
+from trioha.services.dledger_listener import Refusals
 from trioha.services.remoting_client import RemotingClient
 from trioha.services.remoting_link import LinkLimits, Outboxes, RemotingLink
 from trioha.services.transport import Connect, Transport, connect, parse_address
@@ -136,7 +136,6 @@ class PeerLink:
         link = RemotingLink(
             transport,
             links.clock,
-            NullSink(),
             limits=LinkLimits(idle_s=float("inf"), write_s=WRITE_S, outbox_bytes_max=1 << 40),
             outboxes=links.outboxes,
         )

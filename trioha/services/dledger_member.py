@@ -27,9 +27,9 @@ from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.services.alarm import Alarm
 from trioha.services.clock import Clock
 from trioha.services.dledger_bootstrap import Bootstrap, VoteFile
+from trioha.services.dledger_interfaces import Flusher, MemberLog, MemberSetup, StateMachine
 from trioha.services.dledger_peers import Peers
 from trioha.services.dledger_ready import Action, ReadyLoop
-from trioha.services.dledger_seams import Above, Flusher, MemberLog, MemberSetup
 from trioha.services.dledger_status import member_status
 from trioha.services.dledger_watch import CommitWatch, RoleWatch
 from trioha.services.remoting_link import Outboxes
@@ -47,7 +47,7 @@ class DLedgerMember:
         setup: MemberSetup,
         log: MemberLog,
         votes: VoteFile,
-        above: Above,
+        state_machine: StateMachine,
         flush: Flusher,
         outboxes: Outboxes,
         clock: Clock,
@@ -69,7 +69,7 @@ class DLedgerMember:
         self._log = log
         self._found = log.recover(votes.birth.configuration(setup.door.founders))
         self._votes = votes
-        self._above = above
+        self._state_machine = state_machine
         self._flush = flush
         self._outboxes = outboxes
         self._clock = clock
@@ -141,10 +141,10 @@ class DLedgerMember:
         return self._commit_watch.age_ms(self._clock.now_ms())
 
     def handlers(self) -> Mapping[int, Handler]:
-        return {**self.peers.door.handlers(), **self.admin.handlers()}
+        return {**self.peers.listener.handlers(), **self.admin.handlers()}
 
     def channel_closed(self, channel: Channel) -> None:
-        self.peers.door.channel_closed(channel)
+        self.peers.listener.channel_closed(channel)
         self.admin.channel_closed(channel)
 
     def addresses(self) -> dict[str, str]:
@@ -284,7 +284,7 @@ class DLedgerMember:
         for soft in ready.soft_states:
             self._tell_role(soft)
         if is_news:
-            self._above.on_commit(committed_offset)
+            self._state_machine.on_commit(committed_offset)
         for read in ready.reads:
             self._reads.pop(read.token)(read.committed_offset)
 
@@ -303,7 +303,7 @@ class DLedgerMember:
         if state.configurations is not self._seen_configurations:
             self._follow_configuration(node)
         self._alarm.check()
-        self._above.on_settled()
+        self._state_machine.on_settled()
 
     # Inside.
 
@@ -313,7 +313,7 @@ class DLedgerMember:
 
     def _tell_role(self, soft: SoftState) -> None:
         self._role_watch.look(soft)
-        self._above.on_soft_state(soft)
+        self._state_machine.on_soft_state(soft)
         self.admin.on_soft_state(soft)
         self._changed.set()
 
@@ -335,7 +335,7 @@ class DLedgerMember:
             self._clock.now_ms(),
         )
         self._loop = ReadyLoop(
-            *(self.node, self._log, votes, self._flush, self.peers.send, self._above, self),
+            *(self.node, self._log, votes, self._flush, self.peers.send, self._state_machine, self),
             *(self._outboxes, self._clock, self._events),
         )
         self._run(_nothing)

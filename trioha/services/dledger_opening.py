@@ -15,7 +15,7 @@ from trioha.services.broker_listeners import BrokerAddresses
 from trioha.services.clock import Clock
 from trioha.services.dledger_bootstrap import open_vote_file
 from trioha.services.dledger_broker import DLedgerBroker
-from trioha.services.dledger_seams import MemberSetup
+from trioha.services.dledger_interfaces import MemberSetup
 from trioha.services.introspection import NodeProcess
 from trioha.services.transport import Connect, connect
 from trioha.store.store_config import StoreConfig

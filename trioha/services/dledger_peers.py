@@ -15,9 +15,9 @@ from trioha.dledger.peer_hello import PeerProofs
 from trioha.dledger.settings import MEMBERS_MAX
 from trioha.journal import EventSink
 from trioha.services.clock import Clock
-from trioha.services.dledger_door import PeerDoor, Refusals
+from trioha.services.dledger_interfaces import MemberSetup
 from trioha.services.dledger_links import PeerLinks
-from trioha.services.dledger_seams import MemberSetup
+from trioha.services.dledger_listener import PeerListener, Refusals
 from trioha.services.remoting_link import Outboxes
 from trioha.services.transport import Connect
 
@@ -43,7 +43,7 @@ class Peers:
             *(outboxes, clock, events),
             connect_to=connect_to,
         )
-        self.door = PeerDoor(
+        self.listener = PeerListener(
             *(setup.door, setup.founders, proofs, self.refusals, own_note),
             *(self._on_visitors, step),
         )
@@ -62,13 +62,13 @@ class Peers:
 
     def _on_visitors(self) -> None:
         self._follow()
-        for visitor in self.door.visitors.values():
+        for visitor in self.listener.visitors.values():
             if visitor.is_in:
                 self.links.hurry(visitor.hello.source)
 
     def _follow(self) -> None:
         strangers: dict[str, str] = {}
-        for visitor in self.door.visitors.values():
+        for visitor in self.listener.visitors.values():
             source = visitor.hello.source
             if visitor.is_in and len(strangers) < MEMBERS_MAX:
                 strangers[source] = visitor.hello.address

@@ -21,9 +21,7 @@ from functools import partial
 from trioha.broker.raft_answers import PRESENT
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
-from trioha.remoting.connection import RemotingConnection
-from trioha.remoting.outbox import Outbox
-from trioha.remoting.requests import Requests
+from trioha.remoting.requests import RequestTable
 from trioha.wire.remoting_command import RemotingCommand
 
 HELD_MAX = 10_000
@@ -48,16 +46,15 @@ class CurrentReads:
         the tables may be shown; -1 if that is not known yet. `otherwise` gets the questions
         without leave.
         """
-        own: dict[int, Handler] = {code: handlers[code] for code in PRESENT}
         self._read = read
         self._uncommitted_end = uncommitted_end
         self._otherwise = otherwise
-        self._requests = Requests(RemotingConnection(), Outbox(0), own, events)
+        self._own = RequestTable({code: handlers[code] for code in PRESENT}, events)
         self._held: deque[tuple[int, Channel, RemotingCommand, RemotingCommand]] = deque()
         """Offset that must be committed first, channel, request and answer, in order."""
 
     def handle(self, channel: Channel, request: RemotingCommand, instant: Instant) -> None:
-        """Answer once it is certain that no other member leads. A handler of `PRESENT`."""
+        """Answer once it is certain that no other member leads: `Mode.CONFIRM`."""
         self._read(partial(self._answer, channel, request, instant))
 
     def confirm(self, then: Callable[[bool], None]) -> None:
@@ -87,7 +84,7 @@ class CurrentReads:
             self._otherwise(channel, request)
             return
         # A leader has applied all that it has committed.
-        response = self._requests.handle(channel, request, instant)
+        response = self._own.handle(channel, request, instant)
         if response is None or request.is_oneway:
             return
         end = self._uncommitted_end()

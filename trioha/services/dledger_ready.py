@@ -24,7 +24,7 @@ from trioha.errors import DiskFull, RemoteProtocolError, StoreError
 from trioha.journal import EventSink
 from trioha.services.clock import Clock
 from trioha.services.dledger_bootstrap import VoteFile
-from trioha.services.dledger_seams import Above, Flusher, MemberLog
+from trioha.services.dledger_interfaces import Flusher, MemberLog, StateMachine
 from trioha.services.remoting_link import Outboxes
 
 Action = Callable[[DLedgerNode, int], object]
@@ -55,7 +55,7 @@ class ReadyLoop:
         votes: VoteFile,
         flush: Flusher,
         send: Callable[[Message], None],
-        above: Above,
+        state_machine: StateMachine,
         listener: PassListener,
         outboxes: Outboxes,
         clock: Clock,
@@ -69,7 +69,7 @@ class ReadyLoop:
         self._votes = votes
         self._flush = flush
         self._send = send
-        self._above = above
+        self._state_machine = state_machine
         self._listener = listener
         self._outboxes = outboxes
         self._clock = clock
@@ -158,7 +158,7 @@ class ReadyLoop:
                 # Not ideal: an operator's change is answered with "outcome unknown".
                 node.set_writable(False, now_ms)
         if written:
-            self._above.on_log_written(node.state.end_offset)
+            self._state_machine.on_log_written(node.state.end_offset)
 
     def _make_durable(self, ready: Ready) -> list[tuple[Control, int]]:
         """Save the vote, write the log and append control records; return those with their ends.
@@ -174,10 +174,10 @@ class ReadyLoop:
                     log.write(operation)
                 case LogTruncate(phy_offset):
                     log.truncate(operation)
-                    self._above.on_log_cut(phy_offset)
+                    self._state_machine.on_log_cut(phy_offset)
                 case LogReset(begin_offset):
                     log.reset(operation)
-                    self._above.on_log_cut(begin_offset)
+                    self._state_machine.on_log_cut(begin_offset)
         controls = []
         for control in ready.controls:
             addresses = self._listener.addresses()

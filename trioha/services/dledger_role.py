@@ -7,32 +7,30 @@ Theory of operation. The group elects (`trioha.dledger`); this module acts on th
 * It stops serving in the very pass in which it steps down. It appends nothing more, and waiting
   puts are answered with "outcome unknown".
 * One rule (`trioha.dledger.answering`) over one table (`trioha.broker.raft_answers`) decides how
-  each request is treated. While no leader is known, or the leadership is handed over, changes and
-  questions about the present are parked for a moment. This member answers them once it leads,
-  forwards them to the new leader if another member does, and rejects them if none does. That holds
-  from the start of the process on.
-* A follower that knows the leader forwards them (`services.old_routes`), for as long as it follows:
-  a stock client asks for routes every 30 seconds, and an election takes two.
+  each request is treated, and `RequestGate` carries it out. While no leader is known, or the
+  leadership is handed over, changes and questions about the present are parked for a moment. This
+  member answers them once it leads, forwards them to the new leader if another member does, and
+  rejects them if none does. That holds from the start of the process on.
+* A follower that knows the leader forwards them, for as long as it follows: a stock client asks for
+  routes every 30 seconds, and an election takes two.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import trio
 
-from trioha.broker.introductions import introductions
-from trioha.broker.parked_requests import ParkedRequests
-from trioha.broker.raft_answers import ANSWERS
+from trioha.broker.raft_answers import FOLLOWING_AND_COPYING, MODES_IN
+from trioha.broker.request_gate import reject
 from trioha.config import BrokerRole
-from trioha.dledger.answering import WAYS, Place, Way, place_of
+from trioha.dledger.answering import ServingState, serving_state_of
 from trioha.dledger.ready import Role, SoftState
-from trioha.errors import CommandError, DiskFull
-from trioha.remoting.channel import Channel, Handler, Instant
-from trioha.remoting.connection import RemotingConnection
-from trioha.remoting.outbox import Outbox
-from trioha.remoting.requests import Requests
-from trioha.services.old_routes import COPIED, NO_ERROR_FOR, PASS_ON_MS, refuse
+from trioha.errors import DiskFull
+from trioha.remoting.channel import Channel, Instant
+from trioha.remoting.mode import Modes
+from trioha.services.request_forwarding import FORWARD_MS
 from trioha.wire.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
@@ -54,7 +52,6 @@ class GroupRole:
         self.serving = False
         """This member serves clients as the leader."""
         self._node = node
-        self._parked = ParkedRequests()
         self._parked_until_ms: int | None = None
         self._copying_until_ms: int | None = None
         self._paused = False
@@ -63,24 +60,24 @@ class GroupRole:
         self._elected = trio.Event()
         self._moved = trio.Event()
         """Set after each pass: the waits before the shutdown look again."""
-        self._requests = Requests(RemotingConnection(), Outbox(0), node.core.handlers, node.events)
-        self._by_way: dict[Way, Handler] = {
-            Way.READ: self._read,
-            Way.FORWARD: node.old_routes.pass_on,
-            Way.PARK: self._park_one,
-            Way.REJECT: self._reject,
-        }
-        self._route()
+        node.gate.reject(self._modes, _NO_LEADER)
 
     @property
-    def place(self) -> Place:
-        """Present role of this member towards its clients."""
-        return place_of(
+    def state(self) -> ServingState:
+        """State of this member towards its clients at the moment."""
+        return serving_state_of(
             is_serving=self.serving,
             is_paused=self._paused,
-            leader_id=self._node.old_routes.master,
+            leader_id=self._node.forwarding.master,
             is_parking=self._parked_until_ms is not None,
         )
+
+    @property
+    def _modes(self) -> Modes:
+        state = self.state
+        if state is ServingState.FOLLOWING and self._copying_until_ms is not None:
+            return FOLLOWING_AND_COPYING
+        return MODES_IN[state]
 
     # Calls of the member.
 
@@ -113,7 +110,7 @@ class GroupRole:
 
     async def run(self) -> None:
         """Promote this node whenever it is elected."""
-        if not self.serving and not self._node.old_routes.master:
+        if not self.serving and not self._node.forwarding.master:
             self._park()
         while True:
             await self._elected.wait()
@@ -154,18 +151,18 @@ class GroupRole:
         """Serve clients from this pass on."""
         node = self._node
         self.serving, self._was_leader, self._paused = True, False, False
-        node.old_routes.close()
-        with node.server.outboxes.batch():
+        with node.outboxes.batch():
             node.become(BrokerRole.SYNC_MASTER)
             node.raft_metadata.lead()
             self._take_requests()
         self.look()
 
     def _take_requests(self) -> None:
+        node = self._node
         self._parked_until_ms = None
-        self._route()
-        self._answer_parked()
-        self._node.schedule_message.check()
+        node.gate.serve(MODES_IN[ServingState.SERVING], node.clock.instant())
+        node.after_batch()
+        node.schedule_message.check()
 
     # Stop serving.
 
@@ -173,7 +170,7 @@ class GroupRole:
         """Stop serving clients, in this pass."""
         node = self._node
         self.serving, self._paused, self._was_leader = False, False, True
-        with node.server.outboxes.batch():
+        with node.outboxes.batch():
             # First, since `become` below reports changed tables: they must not get into the log
             # any more.
             node.raft_metadata.step_down()
@@ -188,7 +185,7 @@ class GroupRole:
         self._paused = True
         node.raft_metadata.pause()
         node.core.pause()
-        with node.server.outboxes.batch():
+        with node.outboxes.batch():
             self._park()
             node.reads.give_up()
 
@@ -196,7 +193,7 @@ class GroupRole:
         """Serve again: no member took the leadership."""
         node = self._node
         self._paused = False
-        with node.server.outboxes.batch():
+        with node.outboxes.batch():
             node.core.become(BrokerRole.SYNC_MASTER, 0)
             node.raft_metadata.resume()
             self._take_requests()
@@ -206,41 +203,31 @@ class GroupRole:
         if self._parked_until_ms is None:
             self._parked_until_ms = node.clock.now_ms() + PARKED_MS_MAX
             node.parked_alarm.check()
-        self._route()
+        node.gate.park(MODES_IN[ServingState.PARKING])
 
     # Following.
 
     def _follow(self, leader: str) -> None:
         """Follow the leader at this address; "" means that there is none."""
         node = self._node
-        routes = node.old_routes
-        if leader == routes.master:
+        if leader == node.forwarding.master:
             return
         if not leader:
-            routes.close()
             self._park()
             return
-        routes.open(leader, node.clock.now_ms())
+        now_ms = node.clock.now_ms()
+        registrations: Iterable[tuple[Channel, RemotingCommand]] = ()
         self._parked_until_ms = self._copying_until_ms = None
-        self._route()
-        with node.server.outboxes.batch():
-            if self._was_leader:
-                self._introduce()
-            self._parked.take(routes.pass_on)
-
-    def _introduce(self) -> None:
-        """Make the clients that are connected here known to the new leader."""
-        node = self._node
-        core, routes = node.core, node.old_routes
-        self._was_leader = False
-        # After that time clients have the new route and register there themselves.
-        self._copying_until_ms = node.clock.now_ms() + PASS_ON_MS
-        node.parked_alarm.check()
-        self._route()
-        for channel, command in introductions(
-            core.consumers, core.producers, core.locks, node.clock.now_ms()
-        ):
-            routes.tell(channel, command)
+        modes = MODES_IN[ServingState.FOLLOWING]
+        if self._was_leader:
+            self._was_leader = False
+            registrations = node.core.client_registrations(now_ms)
+            # After that time clients have the new route and register there themselves.
+            self._copying_until_ms = now_ms + FORWARD_MS
+            node.parked_alarm.check()
+            modes = FOLLOWING_AND_COPYING
+        with node.outboxes.batch():
+            node.gate.forward(modes, leader, now_ms, registrations)
 
     # Parked requests.
 
@@ -255,72 +242,30 @@ class GroupRole:
             self.refuse_parked(_NO_LEADER)
         if self._copying_until_ms is not None and instant.now_ms >= self._copying_until_ms:
             self._copying_until_ms = None
-            self._route()
+            if self.state is ServingState.FOLLOWING:
+                node = self._node
+                node.gate.forward(self._modes, node.forwarding.master, instant.now_ms)
 
     def refuse_parked(self, reason: str) -> None:
         """Reject all parked requests, and every later one at once."""
         self._parked_until_ms = None
-        self._route()
-
-        def answer(channel: Channel, request: RemotingCommand) -> None:
-            refuse(channel, request, reason)
-
-        with self._node.server.outboxes.batch():
-            self._parked.take(answer)
-
-    def _answer_parked(self) -> None:
-        self._parked.take(self._handle)
-        self._node.after_batch()
-
-    def _handle(self, channel: Channel, request: RemotingCommand) -> None:
-        """Treat a request as if it came now."""
-        response = self._requests.handle(channel, request, self._node.clock.instant())
-        if response is not None and not request.is_oneway:
-            channel.send_nowait(response)
-
-    # The way of each request.
-
-    def _route(self) -> None:
-        """Set the handler of every request for the place where this member is now."""
-        node = self._node
-        core, place = node.core, self.place
-        core.restore()
-        if node.stopping:
-            core.stop_writes("the broker is shutting down")
-        for code, kind in ANSWERS.items():
-            way = WAYS[kind][place]
-            if way is not Way.OWN:
-                core.handlers[code] = self._by_way[way]
-        if self._copying_until_ms is not None and node.old_routes.master:
-            for code in COPIED:
-                core.divert((code,), node.old_routes.copying(core.own_handlers[code]))
-
-    def _read(self, channel: Channel, request: RemotingCommand, instant: Instant) -> None:
-        self._node.reads.handle(channel, request, instant)
-
-    def _park_one(self, channel: Channel, request: RemotingCommand, instant: Instant) -> None:
-        try:
-            self._parked.park(channel, request, instant)
-        except CommandError as error:
-            if request.code not in NO_ERROR_FOR:
-                raise
-            refuse(channel, request, error.remark)
-
-    def _reject(self, channel: Channel, request: RemotingCommand, instant: Instant) -> None:
-        refuse(channel, request, _NO_LEADER)
+        with self._node.outboxes.batch():
+            self._node.gate.reject(self._modes, reason)
 
     def not_read(self, channel: Channel, request: RemotingCommand) -> None:
-        """Treat a question about the present that got no leave as if it came now."""
-        if self.place is Place.SERVING:
-            refuse(channel, request, "this node cannot tell whether it still leads its group")
-        else:
-            self._handle(channel, request)
+        """A question about the present got no leave: it takes the way of this moment."""
+        if self.state is ServingState.SERVING:
+            reject(channel, request, "this node cannot tell whether it leads its group still")
+            return
+        response = self._node.gate.handle(channel, request, self._node.clock.instant())
+        if response is not None and not request.is_oneway:
+            channel.send_nowait(response)
 
     # The end.
 
     async def wait_led(self) -> None:
         """Wait until all parked requests were forwarded to the new leader."""
-        while len(self._parked):
+        while self._node.gate.parked_count:
             self._moved = trio.Event()
             await self._moved.wait()
 

@@ -1,10 +1,10 @@
 """Master's side of replication on Trio: accepts slaves and keeps the table of links (HAService).
 
-Nobody here waits for acks: those who do (`trioha.broker.put_message`) are told by `on_ack` in the
-scheduler pass that read them, and the broker tells us by `on_log_grown`, once per batch of appends.
-So a replicated put needs no task switch on the master between its append, its transfer, its ack and
-its answer. Whether a put may still hope for its slave is asked again, by `on_slave_lost`, whenever
-a link has ended or stalled.
+Nothing here waits for acks: `Replicas` counts them, and the broker, called by `on_report`, answers
+waiting sends in the scheduler pass that read them. It calls `on_log_grown` once per batch of
+appends. So a replicated put needs no task switch on the master between its append, its transfer,
+its ack and its answer. Whether a put may still hope for its slave is asked again, by
+`on_slave_lost`, whenever a link has ended or stalled.
 
 While nobody waits for a slave, as in ASYNC_MASTER, each push would still wake one up, and its
 report us: at small batches that costs more than the puts. So what is appended within two
@@ -72,7 +72,7 @@ async def serve_ha(
     config: BrokerConfig,
     events: EventSink,
     clock: Clock,
-    on_ack: Callable[[int], None],
+    on_report: Callable[[int], None],
     on_slave_lost: Callable[[], None] = _nobody_waits,
     *,
     term: Term | None = None,
@@ -81,13 +81,14 @@ async def serve_ha(
 ) -> None:
     """Serve slaves until cancelled; starts with the `HaMaster` that the broker talks to.
 
-    `on_ack` gets `push2slave_max_offset`, synchronously, after the acks of each read;
-    `on_slave_lost` is called when a link has ended, and when one may have stalled. With our `term`
-    slaves may follow on extended links, each of which begins with `metadata_snapshot`, if given.
+    `on_report` gets the time in milliseconds, synchronously, after `replicas` has counted the acks
+    of one read; `on_slave_lost` is called when a link has ended, and when one may have stalled.
+    With our `term` slaves may follow on extended links, each of which begins with
+    `metadata_snapshot`, if given.
     Errors: ConfigError when haAllowedPeers is none.
     """
     master = HaMaster(
-        *(store, replicas, config, events, clock, on_ack, on_slave_lost),
+        *(store, replicas, config, events, clock, on_report, on_slave_lost),
         term=term,
         metadata_snapshot=metadata_snapshot,
     )
@@ -110,7 +111,7 @@ class HaMaster:
         config: BrokerConfig,
         events: EventSink,
         clock: Clock,
-        on_ack: Callable[[int], None],
+        on_report: Callable[[int], None],
         on_slave_lost: Callable[[], None] = _nobody_waits,
         *,
         term: Term | None = None,
@@ -123,7 +124,7 @@ class HaMaster:
         self._config = config
         self._events = events
         self._clock = clock
-        self._on_ack = on_ack
+        self._tell_report = on_report
         self._on_slave_lost = on_slave_lost
         self._access = AccessPolicy.of(config.ha_secret, config.ha_allowed_peers)
         self._owner = LinkOwner(
@@ -245,7 +246,7 @@ class HaMaster:
         finally:
             self._forget(link)
 
-    def _on_report(self, link: HaMasterLink, first: bool) -> None:
+    def _on_report(self, link: HaMasterLink, first: bool, now_ms: int) -> None:
         if self._ended:
             return
         if first:
@@ -256,7 +257,7 @@ class HaMaster:
             self._events.event("ha_connected", peer=link.peer, offset=offset)
             if reason := self._doubt(offset):
                 self.replicas.doubt(link.replica, reason)
-        self._on_ack(self.replicas.push2slave_max_offset)
+        self._tell_report(now_ms)
         self._tell_moved()
         self.alarm.check()
 

@@ -64,8 +64,8 @@ class LinkOwner:
     replicas: Replicas
     clock: Clock
     housekeeping_s: float
-    on_report: Callable[[HaMasterLink, bool], None]
-    """Called synchronously after the reports of one read: the link, and is it its first?"""
+    on_report: Callable[[HaMasterLink, bool, int], None]
+    """Called synchronously after the reports of one read: the link, is it its first, the time."""
     metadata_snapshot: Callable[[], tuple[int, bytes]] | None = None
     """Everything that metadata frames told so far, as one: its position and its bytes."""
 
@@ -238,7 +238,7 @@ class HaMasterLink:
                 *(self.replica, event.offset, store.max_phy_offset, now_ms),
                 event.metadata_position,
             )
-            owner.on_report(self, event.first)
+            owner.on_report(self, event.first, now_ms)
             if event.first:
                 self._reported.set()
         return "the slave closed the link"

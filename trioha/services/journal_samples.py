@@ -12,14 +12,13 @@ from __future__ import annotations
 import trio
 
 from trioha.broker.core import BrokerCore
+from trioha.broker.wait_histogram import WAIT_BINS
 from trioha.journal import EventSink
 from trioha.services.clock import Clock
 from trioha.store.interface import MessageStore
 
 INTERVAL_S = 10.0
 LIFE_SIGN_MS = 60_000
-WAIT_BINS = 16
-"""Of waits: under 1 ms, under 2, 4, … under 16384, and longer."""
 LAGS_LOOKED_AT_MAX = 2_000  # some 10 ms of the loop's time
 LAGS_TOLD_MAX = 16  # 1.5 KB every ten seconds: a day of it fits a journal four times
 _TOLD_KEPT_MAX = 10_000
@@ -38,9 +37,6 @@ class JournalSamples:
         self._events = events
         self._progress = (-1, 0, 0, 0)
         self._progress_ms = clock.now_ms()
-        self._waited_ms = 0
-        self._longest_ms = 0
-        self._bins = [0] * WAIT_BINS
         self._timeouts = 0
         self._unavailable = 0
         self._told_bins = [0] * WAIT_BINS
@@ -56,23 +52,6 @@ class JournalSamples:
                 self.sample()
         finally:
             self.sample(last=True)
-
-    def on_acked(self, offset: int) -> None:
-        """Release who waits for a slave, and note how long they did. HOT: once per read of acks."""
-        since_ms = self._pipeline.slave_awaited_since_ms
-        released = self._core.on_acked(offset)
-        if released and since_ms is not None:
-            waited_ms = self._clock.now_ms() - since_ms
-            self._waited_ms += released * waited_ms
-            if waited_ms > self._longest_ms:
-                self._longest_ms = waited_ms
-            # 0 → 0, 1 → 1, 2..3 → 2, 4..7 → 3: the number of its bits.
-            self._bins[min(waited_ms.bit_length(), WAIT_BINS - 1)] += released
-
-    def wait_totals(self) -> tuple[list[int], int]:
-        """Since the start: how many puts waited under 1, 2, 4, 8 … ms, and all their waits."""
-        bins = [told + now for told, now in zip(self._told_bins, self._bins, strict=True)]
-        return bins, self._told_waited_ms + self._waited_ms
 
     def sample(self, *, last: bool = False) -> None:
         """Write what has changed."""
@@ -102,23 +81,22 @@ class JournalSamples:
             )
 
     def _sample_waits(self) -> None:
-        pipeline = self._pipeline
-        puts = sum(self._bins)
+        pipeline, waits = self._pipeline, self._pipeline.slave_waits
+        bins = [now - told for now, told in zip(waits.bins, self._told_bins, strict=True)]
+        puts = sum(bins)
         timeouts = pipeline.slave_timeout_count - self._timeouts
         unavailable = pipeline.slave_unavailable_count - self._unavailable
         if puts or timeouts or unavailable:
             self._events.event(
                 "sync_waits",
                 puts=puts,
-                waited_ms=self._waited_ms,
-                longest_ms=self._longest_ms,
-                bins=self._bins,
+                waited_ms=waits.waited_ms - self._told_waited_ms,
+                longest_ms=waits.take_longest_ms(),
+                bins=bins,
                 timeouts=timeouts,
                 unavailable=unavailable,
             )
-            self._told_bins, self._told_waited_ms = self.wait_totals()
-            self._bins = [0] * WAIT_BINS
-            self._waited_ms = self._longest_ms = 0
+            self._told_bins, self._told_waited_ms = list(waits.bins), waits.waited_ms
             self._timeouts += timeouts
             self._unavailable += unavailable
 

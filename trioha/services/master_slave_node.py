@@ -93,19 +93,14 @@ class MasterSlaveNode(BrokerNode):
             process=process,
             tables={"failovers.json": self.audit},
             connect_to=connect_to,
-            on_late=lambda now_ms: self.stand_still.check(now_ms),
         )
-        core = self.core
         self.stand_still = StandStill(clock, self._on_stood_still)
         self.roles = RoleControl(self)
         self.failover = FailoverProcessor(
             config.broker_name, self.roles, counts, lambda: self.failover_alarm.check()
         )
-        core.handlers.update(self.failover.handlers())
         greeting = Greeting(config.broker_name, addresses.listen, mastership, store, self.roles)
         self.greeting = HaGreeting(greeting, config)
-        core.handlers[RequestCode.HA_HELLO] = self.greeting.answer
-        core.handlers[RequestCode.HA_RESYNC] = HaResync(self).resync
         self.handshake = Handshake(
             *(mastership, store, config, addresses.listen, self.master_remoting_address),
             *(counts, clock, self._on_cut, self.roles.history_adopted),
@@ -113,6 +108,14 @@ class MasterSlaveNode(BrokerNode):
         )
         self.failover_alarm = Alarm(
             clock, self._next_failover_ms, self.in_batch(self._on_failover_time)
+        )
+        self._open_gate(
+            {
+                **self.failover.handlers(),
+                RequestCode.HA_HELLO: self.greeting.answer,
+                RequestCode.HA_RESYNC: HaResync(self).resync,
+            },
+            on_late=self.stand_still.check,
         )
 
     @property
@@ -143,20 +146,20 @@ class MasterSlaveNode(BrokerNode):
             urgent = self.core.metadata_waits.has_slave_waiters
             self.ha_master.send_metadata_nowait(position, body, urgent=urgent)
 
-    def on_acked(self, offset: int) -> None:
-        """A slave has acknowledged; called in the scheduler pass that read it. HOT."""
-        with self.server.outboxes.batch():
-            self.samples.on_acked(offset)
+    def slave_reported(self, now_ms: int) -> None:
+        """Answer what a slave's report allows, in the scheduler pass that has read it. HOT."""
+        with self.outboxes.batch():
+            self.core.on_acked(now_ms)
             if self.roles.awaits_slave_until_ms is not None:
                 self.roles.slave_acknowledged()
 
     def on_slave_lost(self) -> None:
         """A link to a slave has ended or stalled: who waits in vain is told now."""
-        with self.server.outboxes.batch():
+        with self.outboxes.batch():
             self.core.on_slave_lost()
 
     def _on_flushed(self, offset: int) -> None:
-        with self.server.outboxes.batch():
+        with self.outboxes.batch():
             self.core.on_flushed(offset)
 
     # What a master says to this slave.

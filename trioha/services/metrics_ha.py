@@ -119,14 +119,14 @@ def _counted_families(node: MasterSlaveNode, families: Families) -> Iterator[Met
 
 def wait_sample(node: BrokerNode) -> HistogramSample:
     """Bins double from 1 ms: the n-th counts waits of less than 2 to the n milliseconds."""
-    bins, waited_ms = node.samples.wait_totals()
+    waits = node.core.pipeline.slave_waits
     buckets: list[tuple[str, float]] = []
     count = 0
-    for number, found in enumerate(bins):
+    for number, found in enumerate(waits.bins):
         count += found
-        is_last = number == len(bins) - 1
+        is_last = number == len(waits.bins) - 1
         buckets.append(("+Inf" if is_last else str((1 << number) / 1000), count))
-    return (), buckets, waited_ms / 1000
+    return (), buckets, waits.waited_ms / 1000
 
 
 def _failover_families(node: MasterSlaveNode, families: Families) -> Iterator[Metric]:

@@ -13,6 +13,7 @@ from trioha.journal import EventSink
 from trioha.namesrv.kv_config import KvConfig
 from trioha.namesrv.processor import NamesrvProcessor
 from trioha.remoting.channel import Channel
+from trioha.remoting.requests import RequestTable
 from trioha.services.alarm import Alarm
 from trioha.services.clock import Clock
 from trioha.services.event_counts import EventCounts
@@ -71,7 +72,7 @@ async def serve_namesrv(
             processor.channel_closed(channel)
 
     server = RemotingServer(
-        processor.handlers() | introspection.handlers(),
+        RequestTable(processor.handlers() | introspection.handlers(), events).handle,
         clock,
         events,
         limits=LinkLimits(

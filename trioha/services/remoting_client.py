@@ -10,6 +10,7 @@ import trio
 from trioha.errors import Unreachable
 from trioha.journal import EventSink, NullSink
 from trioha.remoting.channel import Handler
+from trioha.remoting.requests import RequestTable
 from trioha.services.background import open_background_nursery
 from trioha.services.clock import Clock
 from trioha.services.remoting_link import LinkLimits, RemotingLink
@@ -89,8 +90,7 @@ async def open_remoting_client(
     link = RemotingLink(
         transport,
         clock,
-        events or NullSink(),
-        handlers=handlers,
+        handle=RequestTable(handlers or {}, events or NullSink()).handle,
         limits=limits or LinkLimits(idle_s=float("inf")),
     )
 

@@ -11,7 +11,7 @@ client makes one write, not fifty.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from types import TracebackType
 
@@ -19,11 +19,10 @@ import attrs
 import trio
 
 from trioha.errors import RemoteProtocolError
-from trioha.journal import EventSink
-from trioha.remoting.channel import Handler
+from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.connection import OnResponse, RemotingConnection
 from trioha.remoting.outbox import Outbox
-from trioha.remoting.requests import Requests
+from trioha.remoting.requests import Requests, not_supported
 from trioha.services.clock import Clock, sleep_until_ms
 from trioha.services.transport import Transport, parse_address
 from trioha.wire.message_id import pack_host
@@ -52,12 +51,16 @@ def _nothing() -> None:
     pass
 
 
+def _no_handler(channel: Channel, request: RemotingCommand, instant: Instant) -> RemotingCommand:
+    return not_supported(request)
+
+
 class Outboxes:
     """The links of one node that have something queued, and the batch that will send it."""
 
-    def __init__(self) -> None:
-        self.before_answers: Callable[[], None] = _nothing
-        """Called at the end of each outermost batch, before anything of it leaves. HOT."""
+    def __init__(self, before_answers: Callable[[], None] = _nothing) -> None:
+        """`before_answers` runs at the end of each outermost batch, before anything leaves. HOT."""
+        self.before_answers = before_answers
         self._dirty: list[RemotingLink] = []
         self._depth = 0
 
@@ -96,9 +99,8 @@ class RemotingLink:
         self,
         transport: Transport,
         clock: Clock,
-        events: EventSink,
         *,
-        handlers: Mapping[int, Handler] | None = None,
+        handle: Handler = _no_handler,
         limits: LinkLimits | None = None,
         outboxes: Outboxes | None = None,
         on_batch: Callable[[], None] | None = None,
@@ -113,9 +115,7 @@ class RemotingLink:
         self._on_late = on_late
         self._machine = RemotingConnection()
         self._outbox = Outbox(self._limits.outbox_bytes_max)
-        self._requests = Requests(
-            self._machine, self._outbox, {} if handlers is None else handlers, events
-        )
+        self._requests = Requests(self._machine, self._outbox, handle)
         self._queued = False
         self._writing = False
         self._wake = trio.Event()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import trio
 
@@ -14,11 +14,11 @@ from trioha.services.transport import Listener, Transport
 
 
 class RemotingServer:
-    """The connections of one node, all served by the same handlers."""
+    """The connections of one node, all served by the same handler of requests."""
 
     def __init__(
         self,
-        handlers: Mapping[int, Handler],
+        handle: Handler,
         clock: Clock,
         events: EventSink,
         *,
@@ -27,9 +27,11 @@ class RemotingServer:
         on_closed: Callable[[Channel], None] | None = None,
         on_batch: Callable[[], None] | None = None,
         on_late: Callable[[int], None] | None = None,
+        outboxes: Outboxes | None = None,
     ) -> None:
-        self.outboxes = Outboxes()
-        self._handlers = handlers
+        """`handle` gets every request of every connection."""
+        self.outboxes = outboxes or Outboxes()
+        self._handle = handle
         self._clock = clock
         self._events = events
         self._limits = limits or LinkLimits()
@@ -64,8 +66,7 @@ class RemotingServer:
         link = RemotingLink(
             transport,
             self._clock,
-            self._events,
-            handlers=self._handlers,
+            handle=self._handle,
             limits=self._limits,
             outboxes=self.outboxes,
             on_batch=self._on_batch,

@@ -80,7 +80,7 @@ async def _start_master(node: MasterSlaveNode, listener: Listener, nursery: trio
     serve = partial(
         serve_ha,
         *(listener, node.store, node.replicas, node.config, node.events, node.clock),
-        *(node.on_acked, node.on_slave_lost),
+        *(node.slave_reported, node.on_slave_lost),
         term=Term(mastership.epoch, mastership.nonce),
         metadata_snapshot=node.core.metadata.snapshot,
     )

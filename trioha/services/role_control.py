@@ -11,9 +11,9 @@ scheduler pass; the rest (links, tables from the master) is a nursery (`services
   term is on disk before the first put.
 
 While a planned switch is under way changes are parked: they are answered here if it is given up,
-passed on to the new master if it is not (`services.old_routes`), and refused with a code that sends
-clients back to the route if nobody says who that is. Should whoever drives the switch vanish after
-the hand-over, the old master asks the target by itself what became of it.
+forwarded to the new master if it is not, and rejected with a code that sends clients back to the
+route if no node says that it is master (`trioha.broker.request_gate`). Should whoever drives the
+switch vanish after the hand-over, the old master asks the target by itself what became of it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ import msgpack
 import trio
 
 from trioha.broker.failover import Facts, Peer, Promotion
-from trioha.broker.introductions import introductions
-from trioha.broker.parked_requests import CHANGES, ParkedRequests
+from trioha.broker.request_gate import DEMOTED, PAUSED, SERVING
 from trioha.config import BrokerRole
 from trioha.errors import (
     CommandError,
@@ -41,12 +40,8 @@ from trioha.ha.candidacy import Candidacy
 from trioha.ha.epochs import NONCE_BYTES
 from trioha.ha.mastership import Standing
 from trioha.journal import EventSink
-from trioha.remoting.channel import Channel, Instant
-from trioha.remoting.connection import RemotingConnection
-from trioha.remoting.outbox import Outbox
-from trioha.remoting.requests import Requests
+from trioha.remoting.channel import Instant
 from trioha.services.namesrv_registration import BrokerIdentity
-from trioha.services.old_routes import COPIED, PASSED_ON, refuse
 from trioha.services.open_mastership import config_of_role
 from trioha.services.remoting_client import open_remoting_client, parse_address
 from trioha.store.accept_loss import forget_loss
@@ -74,7 +69,6 @@ class RoleControl:
         self.audit = node.audit
         self._node = node
         self._configured = node.config
-        self._parked = ParkedRequests()
         self._parking = False
         self._was_master = False
         """Stepped down, and clients have not been sent on to the new master yet."""
@@ -95,7 +89,6 @@ class RoleControl:
         self.candidacy = Candidacy(node.mastership, lambda: os.urandom(NONCE_BYTES))
         self.began = trio.Event()
         """This node has become master, or has met a new member: the members are to hear of it."""
-        self._requests = Requests(RemotingConnection(), Outbox(0), node.core.handlers, node.events)
 
     # What other nodes and the status are told.
 
@@ -130,7 +123,7 @@ class RoleControl:
             "max_phy_offset": self.log_end,
             "metadata_position": self.metadata_position,
             "sync": mastership.newest.sync if mastership.newest is not None else None,
-            "puts_parked": len(self._parked),
+            "puts_parked": self._node.gate.parked_count,
         }
 
     def has_begun(self, nonce: bytes) -> bool:
@@ -161,23 +154,21 @@ class RoleControl:
             )
         node.core.pause()
         self._parking, self.awaits_slave_until_ms = True, None
-        node.core.divert(CHANGES, self._parked.park)
+        node.gate.park(PAUSED)
 
     def resume(self) -> None:
         node = self._node
         if node.mastership.standing is Standing.MASTER:
             node.core.become(node.role, self.broker_id)
-            node.core.restore()
             self._answer_parked()
             node.schedule_message.check()
 
     def target_holds(self, log_offset: int, metadata_position: int) -> None:
-        core, replicas = self._node.core, self._node.replicas
-        with self._node.server.outboxes.batch():
-            core.pipeline.on_acked(min(log_offset, self.log_end))
-            if metadata_position > replicas.push2slave_max_metadata:
-                replicas.push2slave_max_metadata = metadata_position
-            core.metadata_waits.on_acked()
+        node = self._node
+        node.replicas.count_acknowledged(
+            min(log_offset, self.log_end), min(metadata_position, self.metadata_position)
+        )
+        node.slave_reported(node.clock.now_ms())
 
     def hand_over(self, target: Peer, epoch: int, ticket_id: str) -> None:
         node = self._node
@@ -295,21 +286,10 @@ class RoleControl:
         if node.role is not BrokerRole.SLAVE or not self._was_master:
             return
         self._was_master = False
-        routes = node.old_routes
-        routes.open(address, node.clock.now_ms())
-        # What is not passed on a slave refuses: parked any longer, it would never be answered.
-        node.core.restore()
-        node.core.divert(PASSED_ON, routes.pass_on)
-        for code in COPIED:
-            node.core.divert((code,), routes.copying(node.core.handlers[code]))
         self._parking, self._parked_until_ms = False, None
         now_ms = node.clock.now_ms()
-        with node.server.outboxes.batch():
-            for channel, command in introductions(
-                node.core.consumers, node.core.producers, node.core.locks, now_ms
-            ):
-                routes.tell(channel, command)
-            self._parked.take(routes.pass_on)
+        with node.outboxes.batch():
+            node.gate.forward(DEMOTED, address, now_ms, node.core.client_registrations(now_ms))
         node.failover_alarm.check()
 
     def promise(self, epoch: int, nonce: bytes) -> None:
@@ -426,25 +406,22 @@ class RoleControl:
         deadlines = (
             self._parked_until_ms,
             self.awaits_slave_until_ms,
-            self._node.old_routes.next_deadline_ms,
+            self._node.forwarding.next_deadline_ms,
         )
         return min((one for one in deadlines if one is not None), default=None)
 
     def on_time(self, instant: Instant) -> None:
         """Nobody has said who is master: clients find out from the route sooner."""
         node = self._node
-        if node.stopping:
-            return
         if self._parked_until_ms is not None and instant.now_ms >= self._parked_until_ms:
             self._refuse_parked("this node is not master any more, and knows of none")
         waits_ms = self.awaits_slave_until_ms
         if waits_ms is not None and instant.now_ms >= waits_ms:
             self.awaits_slave_until_ms = None
             self.resume()
-        until_ms = node.old_routes.next_deadline_ms
+        until_ms = node.forwarding.next_deadline_ms
         if until_ms is not None and instant.now_ms >= until_ms:
-            node.old_routes.close()
-            node.core.restore()
+            node.gate.serve(SERVING, instant)
 
     # The change itself.
 
@@ -455,7 +432,7 @@ class RoleControl:
         (promotion, done), self._promotion = self._promotion, None
         reason = await self._prepare(promotion)
         node = self._node
-        with node.server.outboxes.batch():
+        with node.outboxes.batch():
             if not reason:
                 reason = self._begin(promotion)
             done(reason)
@@ -509,13 +486,11 @@ class RoleControl:
     def _become_master(self, *, awaits_slave: bool = False) -> None:
         node = self._node
         self._handed_over, self._was_master, self.suspended = None, False, ""
-        node.old_routes.close()
         node.config = config_of_role(self._configured, node.mastership)
         node.role = node.config.broker_role
         node.replicas.begin_term()
         self._forget_master()
         node.core.become(node.role, self.broker_id)
-        node.core.restore()
         self.say_role()
         self.register()
         if awaits_slave and node.role is BrokerRole.SYNC_MASTER:
@@ -597,23 +572,11 @@ class RoleControl:
 
     def _answer_parked(self) -> None:
         self._parking, self._parked_until_ms = False, None
-        instant = self._node.clock.instant()
-
-        def answer(channel: Channel, request: RemotingCommand) -> None:
-            response = self._requests.handle(channel, request, instant)
-            if response is not None and not request.is_oneway:
-                channel.send_nowait(response)
-
-        with self._node.server.outboxes.batch():
-            self._parked.take(answer)
+        with self._node.outboxes.batch():
+            self._node.gate.serve(SERVING, self._node.clock.instant())
             self._node.after_batch()
 
     def _refuse_parked(self, reason: str) -> None:
         self._parking, self._parked_until_ms = False, None
-        self._node.core.restore()
-
-        def answer(channel: Channel, request: RemotingCommand) -> None:
-            refuse(channel, request, reason)
-
-        with self._node.server.outboxes.batch():
-            self._parked.take(answer)
+        with self._node.outboxes.batch():
+            self._node.gate.reject(SERVING, reason)

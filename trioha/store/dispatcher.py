@@ -213,7 +213,7 @@ class Dispatcher:
                 # The byte; for bytes, `in` first makes and drops a TypeError.
                 and _PROPERTY_END not in (key := properties[key_begin:key_end])
             ):
-                # As the one before it, but for its id.
+                # The same as the one before but for its id: see `trioha.broker.property_shape`.
                 if follows_index:
                     keyed.append((phy_offset, timestamp, run.queue.topic, key))
             else:

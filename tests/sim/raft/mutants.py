@@ -304,22 +304,22 @@ MUTANTS = (
     Mutant(
         "leaderless-members-answer",
         "answering",
-        "Kind.PRESENT: _ways(Way.READ, Way.FORWARD, Way.PARK, Way.REJECT),",
-        "Kind.PRESENT: _ways(Way.READ, Way.FORWARD, Way.PARK, Way.OWN),",
+        "RequestKind.PRESENT: _modes(Mode.CONFIRM, Mode.FORWARD, Mode.PARK, Mode.REJECT),",
+        "RequestKind.PRESENT: _modes(Mode.CONFIRM, Mode.FORWARD, Mode.PARK, Mode.SERVE),",
         "ours: four seconds after its cut a deposed leader answered offsets as they were before it",
     ),
     Mutant(
         "followers-answer",
         "answering",
-        "Kind.PRESENT: _ways(Way.READ, Way.FORWARD, Way.PARK, Way.REJECT),",
-        "Kind.PRESENT: _ways(Way.READ, Way.OWN, Way.PARK, Way.REJECT),",
+        "RequestKind.PRESENT: _modes(Mode.CONFIRM, Mode.FORWARD, Mode.PARK, Mode.REJECT),",
+        "RequestKind.PRESENT: _modes(Mode.CONFIRM, Mode.SERVE, Mode.PARK, Mode.REJECT),",
         "ours: one of six answers about the end of a queue was below an acknowledged one",
     ),
     Mutant(
         "leaders-answer-without-leave",
         "answering",
-        "Kind.PRESENT: _ways(Way.READ, Way.FORWARD, Way.PARK, Way.REJECT),",
-        "Kind.PRESENT: _ways(Way.OWN, Way.FORWARD, Way.PARK, Way.REJECT),",
+        "RequestKind.PRESENT: _modes(Mode.CONFIRM, Mode.FORWARD, Mode.PARK, Mode.REJECT),",
+        "RequestKind.PRESENT: _modes(Mode.SERVE, Mode.FORWARD, Mode.PARK, Mode.REJECT),",
         "fault S11: a leader that was cut off believes itself",
     ),
     Mutant(

@@ -15,7 +15,6 @@ import trio
 import trio.testing
 
 from trioha.client import ClusterConfig, MessageQueue
-from trioha.journal import NullSink
 from trioha.remoting.channel import Channel, Instant
 from trioha.services.clock import Clock
 from trioha.services.remoting_link import RemotingLink
@@ -309,8 +308,7 @@ class FakeCluster:
         link = RemotingLink(
             StreamTransport(theirs, f"{address}-client"),
             self.clock,
-            NullSink(),
-            handlers={code: node.handle for code in RequestCode},
+            handle=node.handle,
         )
         node.links.append(link)
         self._nursery.start_soon(partial(link.serve), name=f"fake[{address}]")

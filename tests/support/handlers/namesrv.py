@@ -11,6 +11,7 @@ from trioha.namesrv.kv_config import KvConfig
 from trioha.namesrv.processor import NamesrvProcessor
 from trioha.namesrv.route_info import BrokerAddress
 from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.remoting.requests import RequestTable
 from trioha.services.clock import Clock
 from trioha.services.remoting_server import RemotingServer
 from trioha.wire.bodies import DataVersion, TopicConfig
@@ -70,7 +71,9 @@ class MemoryNamesrv:
         self.mute = False
         handlers = {code: self._noted(it) for code, it in self.processor.handlers().items()}
         self.server = RemotingServer(
-            handlers, Clock.virtual(), self.events, on_closed=self.processor.channel_closed
+            RequestTable(handlers, self.events).handle,
+            *(Clock.virtual(), self.events),
+            on_closed=self.processor.channel_closed,
         )
         self.connections: trio.Nursery | None = None
 

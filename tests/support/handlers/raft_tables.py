@@ -104,7 +104,7 @@ class Member:
         if offset > self.store.readable_offset:
             self.visibility.release(offset)
         self.raft.on_commit(offset)
-        self.core.on_acked(offset)
+        self.core.on_acked(0)
 
     def copy(self, other: Member, end: int = 1 << 62) -> None:
         """Take over the log of `other`, up to about `end`."""

@@ -22,7 +22,7 @@ from trioha.errors import RemoteProtocolError
 from trioha.remoting.channel import Instant
 from trioha.remoting.connection import RemotingConnection
 from trioha.remoting.outbox import Outbox
-from trioha.remoting.requests import Requests
+from trioha.remoting.requests import Requests, RequestTable
 from trioha.store.message_store import FileMessageStore
 from trioha.wire.batch import BatchElement, encode_batch
 from trioha.wire.remoting_command import ExtValue, RemotingCommand, encode
@@ -117,7 +117,7 @@ def main(directory: Path) -> None:
     for opaque in range(_REQUESTS):
         machine = RemotingConnection()
         outbox = Outbox(1 << 30)
-        requests = Requests(machine, outbox, core.handlers, RecordedEvents())
+        requests = Requests(machine, outbox, RequestTable(core.handlers, RecordedEvents()).handle)
         frame = _odd_request(rng, opaque)
         cut = rng.randrange(len(frame))
         end = ""

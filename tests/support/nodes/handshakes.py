@@ -25,6 +25,7 @@ from trioha.ha.events import Term
 from trioha.ha.greeting import Greeting
 from trioha.ha.mastership import Mastership, Standing
 from trioha.remoting.channel import Handler
+from trioha.remoting.requests import RequestTable
 from trioha.services.clock import Clock
 from trioha.services.ha_greeting import HaGreeting
 from trioha.services.ha_handshake import Handshake
@@ -209,7 +210,9 @@ class GreetedSet:
         handlers: dict[int, Handler] = (
             {RequestCode.HA_HELLO: callee.greeting.answer} if callee.knows_hello else {}
         )
-        server = RemotingServer(handlers, self.clock, callee.events)
+        server = RemotingServer(
+            RequestTable(handlers, callee.events).handle, self.clock, callee.events
+        )
         ours, theirs = trio.testing.memory_stream_pair()
         peer = StreamTransport(theirs, f"127.0.0.{caller.home_id + 1}:40000")
         self.nursery.start_soon(server.serve_connection, peer)

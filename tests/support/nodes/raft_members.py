@@ -27,10 +27,11 @@ from trioha.dledger.term_table import TermTable
 from trioha.dledger.vote_record import decode_vote_record
 from trioha.errors import DiskFull, StoreError, TriohaError
 from trioha.remoting.channel import Channel, Handler
+from trioha.remoting.requests import RequestTable
 from trioha.services.clock import Clock
 from trioha.services.dledger_bootstrap import VoteFile
+from trioha.services.dledger_interfaces import MemberSetup
 from trioha.services.dledger_member import DLedgerMember
-from trioha.services.dledger_seams import MemberSetup
 from trioha.services.remoting_server import RemotingServer
 from trioha.services.transport import Listener, Transport
 from trioha.sim.raft.disk import DATA, RaftDisk, encode, encode_control
@@ -178,7 +179,10 @@ class Put:
 
 
 class Machine:
-    """One machine of the rig, on or off. Implements `Above` and the simulation's `Watched`."""
+    """One machine of the rig, on or off.
+
+    Implements `StateMachine` and the simulation's `Watched`.
+    """
 
     def __init__(self, rig: Rig, member_id: str) -> None:
         self.rig = rig
@@ -230,7 +234,7 @@ class Machine:
         self.changed = trio.Event()
         self.rig.wake()
 
-    # Above.
+    # `StateMachine`.
 
     def on_soft_state(self, soft: SoftState) -> None:
         self.roles.append(soft)
@@ -296,7 +300,7 @@ class Machine:
         flush = FakeFlush(self)
         handlers: dict[int, Handler] = {}
         server = self.server = RemotingServer(
-            handlers,
+            RequestTable(handlers, self.events).handle,
             rig.clock,
             self.events,
             on_closed=lambda channel: member.channel_closed(channel),

@@ -32,6 +32,7 @@ from trioha.failover.outcome import Outcome
 from trioha.ha.mastership import Standing, kept_history
 from trioha.namesrv.kv_config import KvConfig
 from trioha.namesrv.processor import NamesrvProcessor
+from trioha.remoting.requests import RequestTable
 from trioha.services.alarm import Alarm
 from trioha.services.broker import serve_node
 from trioha.services.broker_listeners import BrokerAddresses, BrokerListeners
@@ -278,7 +279,7 @@ class VirtualNamesrv:
         processor = NamesrvProcessor(NamesrvConfig(), KvConfig(), self.events)
         alarm = Alarm(self._clock, lambda: processor.next_deadline_ms, processor.on_time)
         server = RemotingServer(
-            processor.handlers(),
+            RequestTable(processor.handlers(), self.events).handle,
             self._clock,
             self.events,
             on_closed=processor.channel_closed,

@@ -10,7 +10,8 @@ import struct
 from collections.abc import Callable, Mapping
 from random import Random
 
-from trioha.dledger.answering import WAYS, Kind, Way, place_of
+from trioha.dledger.answering import MODES, RequestKind, serving_state_of
+from trioha.remoting.mode import Mode
 from trioha.sim.raft.disk import DATA, RaftDisk, payload_of
 from trioha.sim.raft.invariants import Invariants, Violation
 from trioha.sim.raft.member import SimMember
@@ -103,7 +104,7 @@ class Client:
         if member.is_up and not member.is_paused:
             node = member.node
             leader_id = node.state.leader_id
-            place = place_of(
+            place = serving_state_of(
                 is_serving=node.is_serving,
                 is_paused=False,
                 leader_id=leader_id if leader_id != member.member_id else "",
@@ -111,7 +112,7 @@ class Client:
             )
             self._invariants.counts["questions"] += 1
             # Leaders are asked by `_next_read`; who forwards, parks or rejects says nothing.
-            if WAYS[Kind.PRESENT][place] is Way.OWN:
+            if MODES[RequestKind.PRESENT][place] is Mode.SERVE:
                 acknowledged = self._invariants.acknowledged_offset
                 self._invariants.read(member.member_id, node.state.committed_offset, acknowledged)
         self._scheduler.after(rng.randint(5, 2 * READ_GAP_MS), self._next_question)

@@ -1,4 +1,4 @@
-"""Passes on what clients with an old route ask of a node that is not master any more.
+"""Forwards requests of clients that still use the old route to the node that is master now.
 
 Theory of operation. Stock clients ask for routes every 30 seconds. Until they have, they send to
 the address that was the master's; refused, a producer whose route has only this broker tries three
@@ -8,7 +8,7 @@ master, opened with its first request: its requests keep their order, its heartb
 there, so that a consumer group is complete at the new master before the first of its members has
 the new route, and what the master tells the client comes back on it.
 
-Pulls are not passed on: this node answers them from its own log, as any slave does. A request whose
+Pulls are not forwarded: this node answers them from its own log, as any slave does. A request whose
 answer is lost with the connection is not answered, since it may have been carried out: the client's
 own connection closes instead.
 
@@ -30,15 +30,16 @@ from collections.abc import Callable
 import attrs
 import trio
 
+from trioha.broker.request_gate import reject
 from trioha.journal import EventSink
-from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.remoting.channel import Channel, Instant
 from trioha.services.clock import Clock
 from trioha.services.remoting_client import RemotingClient, open_remoting_client, parse_address
 from trioha.services.transport import Connect, connect
-from trioha.wire.codes import ONEWAY_FLAG, RESPONSE_FLAG, RequestCode, ResponseCode
+from trioha.wire.codes import RESPONSE_FLAG, RequestCode
 from trioha.wire.remoting_command import RemotingCommand
 
-PASS_ON_MS = 120_000
+FORWARD_MS = 120_000
 """Four route polls of a stock client."""
 CLIENTS_MAX = 4_096
 WAITING_MAX = 4_096
@@ -49,21 +50,6 @@ LEAVE_S = 3.0
 ANSWER_S = 10.0
 """Longer than the other node parks a request and waits for other nodes together."""
 
-PASSED_ON = (
-    RequestCode.SEND_MESSAGE,
-    RequestCode.SEND_MESSAGE_V2,
-    RequestCode.SEND_BATCH_MESSAGE,
-    RequestCode.SEND_REPLY_MESSAGE,
-    RequestCode.SEND_REPLY_MESSAGE_V2,
-    RequestCode.CONSUMER_SEND_MSG_BACK,
-    RequestCode.QUERY_CONSUMER_OFFSET,
-    RequestCode.UPDATE_CONSUMER_OFFSET,
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-    RequestCode.LOCK_BATCH_MQ,
-    RequestCode.UNLOCK_BATCH_MQ,
-)
-COPIED = (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)
-"""Answered here, and told to the new master as well."""
 _TOLD_BACK = (
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
@@ -75,18 +61,18 @@ _TOLD_BACK = (
 
 
 @attrs.frozen
-class OldRoutesStatistics:
+class ForwardingStatistics:
     """What `ha status` shows of it."""
 
     master: str
-    """Where requests go; empty when none are passed on."""
+    """Address that requests are forwarded to; empty when none are."""
     left_s: float
     clients: int
-    passed_on_total: int
-    refused_total: int
+    forwarded_total: int
+    rejected_total: int
 
 
-class OldRoutes:
+class RequestForwarding:
     """The clients of one demoted node."""
 
     def __init__(self, clock: Clock, events: EventSink, *, connect_to: Connect = connect) -> None:
@@ -94,15 +80,15 @@ class OldRoutes:
         """How long answers that are under way are waited for once it is over; then the clients'
         connections close. In a group a node that does not lead any more answers soon or never."""
         self.master = ""
-        self.passed_on_total = 0
-        self.refused_total = 0
+        self.forwarded_total = 0
+        self.rejected_total = 0
         self._clock = clock
         self._events = events
         self._connect_to = connect_to
         self._until_ms = 0
-        self._passages: dict[Channel, _Passage] = {}
-        self._retired: set[_Passage] = set()
-        """They take nothing more, and wait for answers that are under way."""
+        self._clients: dict[Channel, _ForwardedClient] = {}
+        self._retired: set[_ForwardedClient] = set()
+        """They forward nothing more, and wait for answers."""
         self._answered = trio.Event()
         self._nursery: trio.Nursery | None = None
 
@@ -111,74 +97,62 @@ class OldRoutes:
         return self._until_ms if self.master else None
 
     def open(self, master: str, now_ms: int) -> None:
-        """Pass on to this address from now on, for a while."""
+        """Forward to this address from now on, for a while."""
         if master != self.master:
             self.close()
             self.master = master
-        self._until_ms = now_ms + PASS_ON_MS
+        self._until_ms = now_ms + FORWARD_MS
 
     def close(self) -> None:
-        """Take nothing more; what is under way still gets its answer."""
-        if self.master and self.passed_on_total:
+        """Forward nothing more; requests in progress still get their answers."""
+        if self.master and self.forwarded_total:
             self._events.event(
-                "old_routes_closed",
+                "forwarding_closed",
                 master=self.master,
-                passed_on=self.passed_on_total,
-                refused=self.refused_total,
+                forwarded=self.forwarded_total,
+                rejected=self.rejected_total,
             )
         self.master = ""
-        passages, self._passages = self._passages, {}
-        self._retired.update(passages.values())
-        for passage in passages.values():
-            passage.retire(self.patience_s)
+        clients, self._clients = self._clients, {}
+        self._retired.update(clients.values())
+        for client in clients.values():
+            client.retire(self.patience_s)
 
-    def pass_on(self, channel: Channel, request: RemotingCommand, _: Instant | None = None) -> None:
-        """Send a request to the new master; its answer goes to `channel`. A handler."""
-        passage = self._passage_of(channel)
-        if passage is None or not passage.add(request):
-            self.refused_total += 1
-            refuse(channel, request, "this node is not master any more")
+    def forward(self, channel: Channel, request: RemotingCommand) -> None:
+        """Send a request to the new master; its answer goes to `channel`."""
+        client = self._client_of(channel)
+        if client is None or not client.add(request):
+            self.rejected_total += 1
+            reject(channel, request, "this node is not master any more")
             return
-        self.passed_on_total += 1
+        self.forwarded_total += 1
 
     def tell(self, channel: Channel, command: RemotingCommand) -> None:
         """Tell the new master something in the name of a client, if there is room for it."""
-        passage = self._passage_of(channel)
-        if passage is not None:
-            passage.add(command)
-
-    def copying(self, own: Handler) -> Handler:
-        """A handler that answers here and tells the new master too."""
-
-        def answer(
-            channel: Channel, request: RemotingCommand, instant: Instant
-        ) -> RemotingCommand | None:
-            response = own(channel, request, instant)
-            self.tell(channel, _oneway_copy(request))
-            return response
-
-        return answer
+        client = self._client_of(channel)
+        if client is not None:
+            client.add(command)
 
     def channel_closed(self, channel: Channel) -> None:
-        passage = self._passages.get(channel)
-        if passage is not None:
-            passage.end()
-        for passage in self._retired:
-            if passage.channel is channel:
-                passage.end()
+        client = self._clients.get(channel)
+        if client is not None:
+            client.end()
+        for client in self._retired:
+            if client.channel is channel:
+                client.end()
 
-    def statistics(self, now_ms: int) -> OldRoutesStatistics:
-        return OldRoutesStatistics(
+    def statistics(self, now_ms: int) -> ForwardingStatistics:
+        return ForwardingStatistics(
             master=self.master,
             left_s=max(0, self._until_ms - now_ms) / 1000 if self.master else 0.0,
-            clients=len(self._passages),
-            passed_on_total=self.passed_on_total,
-            refused_total=self.refused_total,
+            clients=len(self._clients),
+            forwarded_total=self.forwarded_total,
+            rejected_total=self.rejected_total,
         )
 
     async def wait_idle(self) -> None:
-        """Wait until whatever was passed on is answered."""
-        while any(passage.is_busy for passage in self._passages.values()):
+        """Wait until every forwarded request is answered."""
+        while any(client.is_busy for client in self._clients.values()):
             self._answered = trio.Event()
             await self._answered.wait()
 
@@ -187,34 +161,34 @@ class OldRoutes:
         async with trio.open_nursery() as self._nursery:
             await trio.sleep_forever()
 
-    def _passage_of(self, channel: Channel) -> _Passage | None:
-        passage = self._passages.get(channel)
-        if passage is None:
-            if not self.master or self._nursery is None or len(self._passages) >= CLIENTS_MAX:
+    def _client_of(self, channel: Channel) -> _ForwardedClient | None:
+        client = self._clients.get(channel)
+        if client is None:
+            if not self.master or self._nursery is None or len(self._clients) >= CLIENTS_MAX:
                 return None
-            passage = self._passages[channel] = _Passage(
+            client = self._clients[channel] = _ForwardedClient(
                 channel, self.master, self._clock, self._on_answered, self._connect_to
             )
             self._nursery.start_soon(
-                self._serve, passage, name=f"old_routes[{channel.peer} → {self.master}]"
+                self._serve, client, name=f"forwarding[{channel.peer} → {self.master}]"
             )
-        return passage
+        return client
 
-    async def _serve(self, passage: _Passage) -> None:
+    async def _serve(self, client: _ForwardedClient) -> None:
         try:
-            await passage.serve()
+            await client.serve()
         finally:
-            self._retired.discard(passage)
-            if self._passages.get(passage.channel) is passage:
-                del self._passages[passage.channel]
+            self._retired.discard(client)
+            if self._clients.get(client.channel) is client:
+                del self._clients[client.channel]
             self._on_answered()
 
     def _on_answered(self) -> None:
         self._answered.set()
 
 
-class _Passage:
-    """One client's way to the new master."""
+class _ForwardedClient:
+    """The connection to the new master that carries one client's requests."""
 
     def __init__(
         self,
@@ -290,7 +264,7 @@ class _Passage:
             # What has not left for certain can be refused.
             waiting, self._waiting = self._waiting, []
             for request in waiting:
-                refuse(self.channel, request, f"{self._master} is master and cannot be reached")
+                reject(self.channel, request, f"{self._master} is master and cannot be reached")
 
     def _send(self, client: RemotingClient, request: RemotingCommand) -> None:
         if request.is_oneway:
@@ -340,34 +314,3 @@ class _Passage:
 
         self.channel.request_nowait(request, instant.now_ms + _CALL_MS, answer)
         return None
-
-
-NO_ERROR_FOR = frozenset({RequestCode.QUERY_CONSUMER_OFFSET})
-"""Java consumers of 4.9 take any error code for "this group has no offset yet" and begin anew
-(RemoteBrokerOffsetStore.readOffset). A connection that ends is a failure to them: they leave the
-queue alone and ask again. Released C++, Node.js and Go 2.0 clients begin anew after any failure."""
-
-
-def refuse(channel: Channel, request: RemotingCommand, reason: str) -> None:
-    """Reject a request, so that the client asks for the route and tries again."""
-    if request.code in NO_ERROR_FOR:
-        channel.close_nowait(f"{reason}: an error would send the consumer back to the beginning")
-        return
-    if not request.is_oneway:
-        channel.send_nowait(
-            request.response(ResponseCode.SERVICE_NOT_AVAILABLE, f"{reason}; try again")
-        )
-
-
-def _oneway_copy(request: RemotingCommand) -> RemotingCommand:
-    return RemotingCommand(
-        request.code,
-        dict(request.ext_fields),
-        request.body,
-        request.opaque,
-        request.flag | ONEWAY_FLAG,
-        request.remark,
-        request.version,
-        request.language,
-        request.serialize_type,
-    )

@@ -43,8 +43,8 @@ class MemberLog(Ledger, Protocol):
         """Return member id → host:port, as control records tell."""
 
 
-class Above(Protocol):
-    """The part of the broker that its member calls.
+class StateMachine(Protocol):
+    """The broker above a member: what the group commits changes its tables and answers its clients.
 
     All calls are within a batch of the outboxes. If the broker appends and calls `log_grown` there,
     that counts when the pass has ended.

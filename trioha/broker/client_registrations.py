@@ -1,9 +1,10 @@
-"""What a new master has to know of clients that go on talking to the old one for a while.
+"""Requests that register the clients of an old master at the new one, with the locks they hold.
 
 A consumer group shares its queues out by the list of members that the master tells, and in order by
 the locks that it keeps. A new master knows neither until each client has sent it a heartbeat, up to
 half a minute later, and would let the first that arrives take all the queues. So the old master
-introduces those that are connected to it: a heartbeat of each, as it sent it last, and its locks.
+registers the clients that are connected to it: a heartbeat of each, as it sent it last, and its
+locks.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from trioha.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from trioha.wire.remoting_command import RemotingCommand
 
 
-def introductions(
+def client_registrations(
     consumers: ConsumerManager, producers: ProducerManager, locks: QueueLocks, now_ms: int
 ) -> Iterator[tuple[Channel, RemotingCommand]]:
-    """Oneway requests that make each client known, to be sent in this order."""
+    """Yield one-way requests that register each client, to be sent in this order."""
     clients: dict[Channel, ClientInfo] = {}
     consuming: dict[Channel, list[ConsumerData]] = {}
     producing: dict[Channel, list[ProducerData]] = {}

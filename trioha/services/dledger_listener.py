@@ -99,7 +99,7 @@ class Visitor:
     """The peer has proved that it knows the secret."""
 
 
-class PeerDoor:
+class PeerListener:
     """Handlers of members' greetings and Raft messages."""
 
     def __init__(

@@ -3,9 +3,9 @@ from __future__ import annotations
 from support.handlers.sending import FakeChannel
 from support.memory.events import RecordedEvents
 
+from trioha.broker.client_registrations import client_registrations
 from trioha.broker.clients import ClientInfo, ConsumerManager, ProducerManager
 from trioha.broker.groups import GroupTable
-from trioha.broker.introductions import introductions
 from trioha.broker.locks import LOCK_EXPIRE_MS, QueueLocks
 from trioha.config import BrokerConfig
 from trioha.wire.bodies import LockBatchBody, MessageQueue
@@ -30,7 +30,7 @@ def test_each_client_is_introduced_with_all_its_groups_and_the_locks_it_holds() 
     locks.lock("G", queue, "cpp@2", 0)
     locks.lock("G", MessageQueue("T", "broker-a", 4), "gone@3", 0)
 
-    told = list(introductions(consumers, producers, locks, 1000))
+    told = list(client_registrations(consumers, producers, locks, 1000))
     assert [(channel, command.code) for channel, command in told] == [
         (first, RequestCode.HEART_BEAT),
         (second, RequestCode.HEART_BEAT),

@@ -13,9 +13,16 @@ from support.handlers.sending import FakeChannel
 from support.memory.events import RecordedEvents
 
 from trioha.remoting.channel import Channel, Instant
+from trioha.remoting.requests import RequestTable
 from trioha.services.clock import Clock
-from trioha.services.old_routes import ANSWER_S, LEAVE_S, PASS_ON_MS, WAITING_MAX, OldRoutes
 from trioha.services.remoting_server import RemotingServer
+from trioha.services.request_forwarding import (
+    ANSWER_S,
+    FORWARD_MS,
+    LEAVE_S,
+    WAITING_MAX,
+    RequestForwarding,
+)
 from trioha.services.transport import Connect, StreamTransport, Transport, connect, open_listener
 from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
@@ -78,13 +85,18 @@ class Client(FakeChannel):
 
 
 @asynccontextmanager
-async def passing_on(connect_to: Connect = connect) -> AsyncIterator[tuple[OldRoutes, Master]]:
+async def forwarding_to_master(
+    connect_to: Connect = connect,
+) -> AsyncIterator[tuple[RequestForwarding, Master]]:
     master = Master()
     codes = (*RequestCode,)
-    server = RemotingServer(dict.fromkeys(codes, master.handle), Clock(), RecordedEvents())
+    server = RemotingServer(
+        RequestTable(dict.fromkeys(codes, master.handle), RecordedEvents()).handle,
+        *(Clock(), RecordedEvents()),
+    )
     listener = open_listener("127.0.0.1", 0)
     master.address = f"127.0.0.1:{listener.port}"
-    routes = OldRoutes(Clock(), RecordedEvents(), connect_to=connect_to)
+    routes = RequestForwarding(Clock(), RecordedEvents(), connect_to=connect_to)
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.accept, listener, nursery)
@@ -101,23 +113,23 @@ def send(opaque: int, body: bytes = b"x") -> RemotingCommand:
 
 
 async def test_answers_come_back_in_order_under_the_client_s_own_numbers() -> None:
-    async with passing_on() as (routes, master):
+    async with forwarding_to_master() as (routes, master):
         client = Client()
         for opaque in (70, 71, 72):
-            routes.pass_on(client, send(opaque), NOW)
+            routes.forward(client, send(opaque))
         answers = await client.wait_sent(3)
         assert [answer.opaque for answer in answers] == [70, 71, 72]
         assert [answer.ext_int("number") for answer in answers] == [1, 2, 3]
         assert all(answer.is_response for answer in answers)
         assert master.heard[0].body_bytes() == b"x"
-        assert routes.statistics(0).passed_on_total == 3
+        assert routes.statistics(0).forwarded_total == 3
 
 
 async def test_each_client_has_a_connection_of_its_own() -> None:
-    async with passing_on() as (routes, master):
+    async with forwarding_to_master() as (routes, master):
         first, second = Client(), Client()
-        routes.pass_on(first, send(1), NOW)
-        routes.pass_on(second, send(1), NOW)
+        routes.forward(first, send(1))
+        routes.forward(second, send(1))
         await first.wait_sent(1)
         await second.wait_sent(1)
         assert len(master.channels) == 2
@@ -128,9 +140,9 @@ async def test_each_client_has_a_connection_of_its_own() -> None:
 
 
 async def test_what_the_master_tells_a_client_comes_through() -> None:
-    async with passing_on() as (routes, master):
+    async with forwarding_to_master() as (routes, master):
         client = Client()
-        routes.pass_on(client, send(1), NOW)
+        routes.forward(client, send(1))
         await client.wait_sent(1)
         notice = RemotingCommand(
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "G"}, flag=ONEWAY_FLAG
@@ -140,24 +152,11 @@ async def test_what_the_master_tells_a_client_comes_through() -> None:
         assert (told.code, told.ext_str("consumerGroup")) == (notice.code, "G")
 
 
-async def test_a_heartbeat_is_answered_here_and_told_there_once() -> None:
-    async with passing_on() as (routes, master):
-        client = Client()
-        heartbeat = RemotingCommand(RequestCode.HEART_BEAT, body=b"{}", opaque=9)
-        answer = routes.copying(lambda channel, request, instant: request.response())
-        response = answer(client, heartbeat, NOW)
-        assert response is not None
-        assert response.opaque == 9
-        await master.wait_heard(1)
-        assert master.heard[0].is_oneway
-        assert client.sent == []
-
-
 async def test_an_answer_that_is_lost_is_no_refusal_but_the_end_of_the_connection() -> None:
-    async with passing_on() as (routes, master):
+    async with forwarding_to_master() as (routes, master):
         client = Client()
         commit = RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, opaque=5)
-        routes.pass_on(client, commit, NOW)
+        routes.forward(client, commit)
         await master.wait_heard(1)
         master.channels[0].close_nowait("the test says so")
         await client.wait_closed()
@@ -165,55 +164,55 @@ async def test_an_answer_that_is_lost_is_no_refusal_but_the_end_of_the_connectio
 
 
 async def test_what_never_left_is_refused_so_that_the_client_asks_for_the_route() -> None:
-    async with passing_on() as (routes, _):
+    async with forwarding_to_master() as (routes, _):
         gone = open_listener("127.0.0.1", 0)
         gone.close()
         routes.open(f"127.0.0.1:{gone.port}", 0)
         client = Client()
-        routes.pass_on(client, send(4), NOW)
+        routes.forward(client, send(4))
         (answer,) = await client.wait_sent(1)
         assert (answer.code, answer.opaque) == (ResponseCode.SERVICE_NOT_AVAILABLE, 4)
 
 
 async def test_more_than_may_wait_is_refused_at_once() -> None:
-    async with passing_on() as (routes, _):
+    async with forwarding_to_master() as (routes, _):
         client = Client()
         for opaque in range(WAITING_MAX + 1):
-            routes.pass_on(client, send(opaque), NOW)
+            routes.forward(client, send(opaque))
         assert [answer.opaque for answer in client.sent] == [WAITING_MAX]
-        assert routes.statistics(0).refused_total == 1
+        assert routes.statistics(0).rejected_total == 1
 
 
 async def test_when_it_ends_what_is_under_way_is_still_answered() -> None:
-    async with passing_on() as (routes, _):
+    async with forwarding_to_master() as (routes, _):
         client = Client()
-        routes.pass_on(client, send(1), NOW)
-        assert routes.statistics(0).left_s == PASS_ON_MS / 1000
+        routes.forward(client, send(1))
+        assert routes.statistics(0).left_s == FORWARD_MS / 1000
         routes.close()
         assert routes.statistics(0).left_s == 0
         (answer,) = await client.wait_sent(1)
         assert answer.code == ResponseCode.SUCCESS
-        routes.pass_on(client, send(2), NOW)
+        routes.forward(client, send(2))
         assert client.sent[1].code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
 async def test_when_it_ends_an_answer_that_does_not_come_ends_the_connection() -> None:
-    async with passing_on() as (routes, master):
+    async with forwarding_to_master() as (routes, master):
         routes.patience_s = 0.01
         client = Client()
-        routes.pass_on(client, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, opaque=5), NOW)
+        routes.forward(client, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, opaque=5))
         await master.wait_heard(1)
         routes.close()
         await client.wait_closed()
         assert client.sent == []
 
 
-async def test_whoever_ends_waits_until_what_was_passed_on_is_answered() -> None:
-    async with passing_on() as (routes, _):
+async def test_a_node_that_ends_waits_until_forwarded_requests_are_answered() -> None:
+    async with forwarding_to_master() as (routes, _):
         await routes.wait_idle()
         client = Client()
         for opaque in (1, 2):
-            routes.pass_on(client, send(opaque), NOW)
+            routes.forward(client, send(opaque))
         assert client.sent == []
         await routes.wait_idle()
         assert len(client.sent) == 2
@@ -234,10 +233,10 @@ class SlowConnect:
 
 async def test_what_has_not_left_is_dropped_when_its_client_goes() -> None:
     network = SlowConnect()
-    async with passing_on(network.connect) as (routes, master):
+    async with forwarding_to_master(network.connect) as (routes, master):
         gone, there = Client(), Client()
-        routes.pass_on(gone, send(1, b"gone"), NOW)
-        routes.pass_on(there, send(1, b"there"), NOW)
+        routes.forward(gone, send(1, b"gone"))
+        routes.forward(there, send(1, b"there"))
         await network.asked.wait()
         gone.closed = True
         routes.channel_closed(gone)
@@ -248,10 +247,10 @@ async def test_what_has_not_left_is_dropped_when_its_client_goes() -> None:
 
 async def test_it_is_dropped_even_if_forwarding_has_ended_meanwhile() -> None:
     network = SlowConnect()
-    async with passing_on(network.connect) as (routes, master):
+    async with forwarding_to_master(network.connect) as (routes, master):
         gone, there = Client(), Client()
-        routes.pass_on(gone, send(1, b"gone"), NOW)
-        routes.pass_on(there, send(1, b"there"), NOW)
+        routes.forward(gone, send(1, b"gone"))
+        routes.forward(there, send(1, b"there"))
         await network.asked.wait()
         routes.close()
         gone.closed = True
@@ -265,13 +264,13 @@ async def test_what_does_not_leave_in_time_is_rejected_and_never_leaves(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     network = SlowConnect()
-    routes = OldRoutes(Clock.virtual(), RecordedEvents(), connect_to=network.connect)
+    routes = RequestForwarding(Clock.virtual(), RecordedEvents(), connect_to=network.connect)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(routes.run)
         await trio.testing.wait_all_tasks_blocked()
         routes.open("127.0.0.1:1", 0)
         client = Client()
-        routes.pass_on(client, send(1), NOW)
+        routes.forward(client, send(1))
         await trio.sleep(LEAVE_S - 0.1)
         assert client.sent == []
         await trio.sleep(0.2)
@@ -283,11 +282,11 @@ async def test_what_does_not_leave_in_time_is_rejected_and_never_leaves(
 
 async def test_bytes_that_are_still_in_the_kernel_go_with_their_client() -> None:
     """A connection that is closed delivers what was written to it, if it takes a minute."""
-    async with passing_on() as (routes, _):
+    async with forwarding_to_master() as (routes, _):
         listener = open_listener("127.0.0.1", 0)
         routes.open(listener.address, 0)
         client = Client()
-        routes.pass_on(client, send(1), NOW)
+        routes.forward(client, send(1))
         transport = await listener.accept()
         assert await transport.receive_some()
         client.closed = True
@@ -308,13 +307,13 @@ async def test_an_answer_that_never_comes_ends_both_connections(
         pair.append(there)
         return StreamTransport(here)
 
-    routes = OldRoutes(Clock.virtual(), RecordedEvents(), connect_to=connect_to)
+    routes = RequestForwarding(Clock.virtual(), RecordedEvents(), connect_to=connect_to)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(routes.run)
         await trio.testing.wait_all_tasks_blocked()
         routes.open("127.0.0.1:1", 0)
         client = Client()
-        routes.pass_on(client, send(1), NOW)
+        routes.forward(client, send(1))
         await trio.sleep(ANSWER_S - 0.1)
         assert routes.statistics(0).clients == 1
         await trio.sleep(0.2)

@@ -1,0 +1,274 @@
+"""The gate through which every request of a broker passes.
+
+Theory of operation. A node declares its handlers once; that table never changes. The *mode* of a
+code (`trioha.remoting.mode`) says what becomes of its requests at the moment. Five transitions
+change modes, and each of them also says what becomes of the requests that are parked:
+
+=========  =======================================  =============================================
+method     from then on                             parked requests
+=========  =======================================  =============================================
+`serve`    this node answers                        are answered here, in the order they came
+`park`     changes wait, in order and bounded       go on waiting
+`forward`  another node answers, through this one   go to that node; it hears first which clients
+                                                    are connected here, and which queues they hold
+`reject`   as the caller's modes say                are rejected
+`stop`     sends are rejected, whatever follows     go on waiting
+=========  =======================================  =============================================
+
+A planned switch of masters is `park`, then `forward` at the old master and `serve` at the new one;
+or `serve` at the old master if the switch is given up; or `reject` if no node says that it is
+master. A Raft member goes through the same states as its group elects. So that is what happens to a
+send while a switch is in progress: it waits in `ParkedRequests` and gets one answer, from whichever
+node serves next. The caller decides when to change over and owns every deadline.
+
+A rejected request gets SERVICE_NOT_AVAILABLE, upon which stock clients ask for the route and try
+again. See `NO_ERROR_FOR` for the one exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from trioha.broker.parked_requests import ParkedRequests
+from trioha.errors import CommandError
+from trioha.journal import EventSink
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.remoting.mode import Mode, Modes
+from trioha.remoting.requests import answer_to_error, not_supported
+from trioha.wire.codes import ONEWAY_FLAG, SENDS, RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+
+CHANGES: Final = (
+    *SENDS,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    RequestCode.LOCK_BATCH_MQ,
+    RequestCode.UNLOCK_BATCH_MQ,
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    RequestCode.CLONE_GROUP_OFFSET,
+    RequestCode.CLEAN_UNUSED_TOPIC,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+)
+"""Requests that change the log or a table that the new master must have."""
+COPIED: Final = (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)
+"""Requests that tell which clients there are: each node of a route knows its own."""
+NO_ERROR_FOR: Final = frozenset({RequestCode.QUERY_CONSUMER_OFFSET})
+"""Java consumers of 4.9 take any error code for "this group has no offset yet" and begin anew
+(RemoteBrokerOffsetStore.readOffset). A connection that ends is a failure to them: they leave the
+queue alone and ask again. Released C++, Node.js and Go 2.0 clients begin anew after any failure."""
+
+SERVING: Final[Modes] = MappingProxyType({})
+"""A master, and a slave: its `PutPipeline` rejects sends by itself."""
+PAUSED: Final[Modes] = MappingProxyType(dict.fromkeys(CHANGES, Mode.PARK))
+"""A master while a planned switch is in progress."""
+DEMOTED: Final[Modes] = MappingProxyType(
+    {
+        **dict.fromkeys(SENDS, Mode.FORWARD),
+        RequestCode.QUERY_CONSUMER_OFFSET: Mode.FORWARD,
+        RequestCode.UPDATE_CONSUMER_OFFSET: Mode.FORWARD,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP: Mode.FORWARD,
+        RequestCode.LOCK_BATCH_MQ: Mode.FORWARD,
+        RequestCode.UNLOCK_BATCH_MQ: Mode.FORWARD,
+        **dict.fromkeys(COPIED, Mode.SERVE_AND_COPY),
+    }
+)
+"""A master that has become a slave, while clients may still have the old route. Pulls it answers
+from its own log, as any slave does."""
+
+
+class Forwarding(Protocol):
+    """Connections to the node that serves: `trioha.services.request_forwarding`."""
+
+    def open(self, master: str, now_ms: int) -> None:
+        """Forward to this address from now on."""
+
+    def close(self) -> None:
+        """Forward nothing more; requests in progress still get their answers."""
+
+    def forward(self, channel: Channel, request: RemotingCommand) -> None:
+        """Send a request; its answer goes to `channel`. Rejects it if there is no room."""
+
+    def tell(self, channel: Channel, command: RemotingCommand) -> None:
+        """Send a one-way command in the name of a client, if there is room for it."""
+
+
+class RequestGate:
+    """Handlers and modes of one node, and the requests that it parks."""
+
+    def __init__(
+        self,
+        declared: Sequence[Mapping[int, Handler]],
+        forwarding: Forwarding,
+        events: EventSink,
+        confirm: Handler | None = None,
+    ) -> None:
+        """`declared`: tables of handlers by request code, which have no code in common.
+
+        `confirm` handles requests in `Mode.CONFIRM`; only members of a Raft group have one.
+        """
+        handlers = {code: handler for table in declared for code, handler in table.items()}
+        assert len(handlers) == sum(map(len, declared)), "two handlers of one request code"
+        self.handlers: Final[Mapping[int, Handler]] = MappingProxyType(handlers)
+        """This node's own handlers, by request code."""
+        self._forwarding = forwarding
+        self._events = events
+        self._parked = ParkedRequests()
+        self._modes: Modes = SERVING
+        self._reject_reason = ""
+        self._stop_reason = ""
+        self._instead: dict[Mode, Handler] = {
+            Mode.PARK: self._park,
+            Mode.FORWARD: self._forward,
+            Mode.REJECT: self._reject,
+        }
+        if confirm is not None:
+            self._instead[Mode.CONFIRM] = confirm
+        # One look-up per request: the modes are worked into this table when they change.
+        self._treatments: dict[int, Handler] = dict(self.handlers)
+
+    @property
+    def parked_count(self) -> int:
+        return len(self._parked)
+
+    def mode_of(self, code: int) -> Mode:
+        """Return what becomes of a request of this code at the moment."""
+        mode = self._modes.get(code, Mode.SERVE)
+        if mode is Mode.SERVE and self._stop_reason and code in SENDS:
+            return Mode.REJECT
+        return mode
+
+    def handle(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand | None:
+        """Return the answer to a request, or None when it comes later or never. HOT.
+
+        Each request passes here, one that was parked a second time.
+
+        Errors: AssertionError, LocalProtocolError and StoreError of a handler; they end the node.
+        """
+        treatment = self._treatments.get(request.code)
+        if treatment is None:
+            return not_supported(request)
+        # Authentication and authorisation belong here: channel, code and handler are known.
+        try:
+            return treatment(channel, request, instant)
+        except Exception as error:
+            return answer_to_error(error, channel, request, self._events)
+
+    # Transitions.
+
+    def serve(self, modes: Modes, instant: Instant) -> None:
+        """Answer here from now on; parked requests first."""
+        self._forwarding.close()
+        self._change(modes)
+
+        def answer(channel: Channel, request: RemotingCommand) -> None:
+            response = self.handle(channel, request, instant)
+            if response is not None and not request.is_oneway:
+                channel.send_nowait(response)
+
+        self._parked.take(answer)
+
+    def park(self, modes: Modes) -> None:
+        """Park requests from now on, as `modes` say."""
+        self._forwarding.close()
+        self._change(modes)
+
+    def forward(
+        self,
+        modes: Modes,
+        master: str,
+        now_ms: int,
+        registrations: Iterable[tuple[Channel, RemotingCommand]] = (),
+    ) -> None:
+        """Forward requests to the address `master`, parked requests first.
+
+        `registrations` go before them (`trioha.broker.client_registrations`).
+        """
+        forwarding = self._forwarding
+        forwarding.open(master, now_ms)
+        self._change(modes)
+        for channel, command in registrations:
+            forwarding.tell(channel, command)
+        self._parked.take(forwarding.forward)
+
+    def reject(self, modes: Modes, reason: str) -> None:
+        """Reject parked requests, and from now on requests in `Mode.REJECT`, for this reason."""
+        self._reject_reason = reason
+        self._change(modes)
+        self._parked.take(lambda channel, request: reject(channel, request, reason))
+
+    def stop(self, reason: str) -> None:
+        """Reject sends from now on that this node would serve; no later transition ends that."""
+        self._stop_reason = reason
+        self._change(self._modes)
+
+    def _change(self, modes: Modes) -> None:
+        self._modes = modes
+        self._treatments = {code: self._treatment_of(code) for code in self.handlers}
+
+    def _treatment_of(self, code: int) -> Handler:
+        handler = self.handlers[code]
+        mode = self.mode_of(code)
+        if mode is Mode.SERVE:
+            return handler
+        if mode is Mode.SERVE_AND_COPY:
+            return self._copying(handler)
+        return self._instead[mode]
+
+    # Treatments.
+
+    def _copying(self, handler: Handler) -> Handler:
+        def answer(
+            channel: Channel, request: RemotingCommand, instant: Instant
+        ) -> RemotingCommand | None:
+            response = handler(channel, request, instant)
+            self._forwarding.tell(channel, _oneway_copy(request))
+            return response
+
+        return answer
+
+    def _park(self, channel: Channel, request: RemotingCommand, _: Instant) -> None:
+        try:
+            self._parked.add(channel, request)
+        except CommandError as error:
+            if request.code not in NO_ERROR_FOR:
+                raise
+            reject(channel, request, error.remark or "")
+
+    def _forward(self, channel: Channel, request: RemotingCommand, _: Instant) -> None:
+        self._forwarding.forward(channel, request)
+
+    def _reject(self, channel: Channel, request: RemotingCommand, _: Instant) -> None:
+        mode = self._modes.get(request.code)
+        reason = self._reject_reason if mode is Mode.REJECT else self._stop_reason
+        reject(channel, request, reason)
+
+
+def reject(channel: Channel, request: RemotingCommand, reason: str) -> None:
+    """Reject a request, so that the client asks for the route and tries again."""
+    if request.code in NO_ERROR_FOR:
+        channel.close_nowait(f"{reason}: an error would send the consumer back to the beginning")
+        return
+    if not request.is_oneway:
+        channel.send_nowait(
+            request.response(ResponseCode.SERVICE_NOT_AVAILABLE, f"{reason}; try again")
+        )
+
+
+def _oneway_copy(request: RemotingCommand) -> RemotingCommand:
+    return RemotingCommand(
+        request.code,
+        dict(request.ext_fields),
+        request.body,
+        request.opaque,
+        request.flag | ONEWAY_FLAG,
+        request.remark,
+        request.version,
+        request.language,
+        request.serialize_type,
+    )

@@ -10,7 +10,6 @@ import attrs
 import pytest
 from sim.pair import test_promotions as told
 
-from trioha.broker.failover import Promotion
 from trioha.failover.asking import Flow
 from trioha.failover.engine import FailoverEngine
 from trioha.ha.confirmation import Answer as Finds
@@ -19,6 +18,7 @@ from trioha.ha.confirmation import judge as real_judge
 from trioha.ha.epochs import EpochHistory, EpochRecord, Meeting
 from trioha.ha.hello import HelloAnswer
 from trioha.ha.mastership import Mastership
+from trioha.ha.promotion import Promotion
 from trioha.ha.replicas import Replica, Replicas
 from trioha.sim.pair.node import SimNode
 from trioha.sim.pair.roles import Roles

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from trioha.broker.failover import Peer, Promotion
 from trioha.errors import CommandError, LocalProtocolError
 from trioha.ha.candidacy import Answers, Candidacy, words_in
 from trioha.ha.confirmation import Answer as Finds
@@ -20,6 +19,7 @@ from trioha.ha.confirmation import Finding, judge
 from trioha.ha.epochs import NONCE_BYTES, EpochRecord
 from trioha.ha.hello import Hello, HelloAnswer
 from trioha.ha.mastership import Mastership, Standing, kept_history
+from trioha.ha.promotion import Peer, Promotion
 from trioha.sim.pair.master_role import Answer, MasterRole
 from trioha.sim.pair.messages import Put, PutStatus
 from trioha.sim.pair.slave_role import SlaveRole

@@ -188,7 +188,7 @@ class RoleMachine(ABC):
         else:
             # A newer term was promised or has begun since: following never takes an older one.
             self.handed_over = None
-            self._become(State.FENCED)
+            self._step_down(State.FENCED, self.mastership.fenced_by)
 
     def take_back(self) -> bool:
         """What was handed over is void: be master again; False when that cannot be."""
@@ -205,7 +205,7 @@ class RoleMachine(ABC):
             self._become(State.UNCONFIRMED)
             self._do(effects.ForgetClaims(), effects.AskMembers())
         else:
-            self._become(State.FENCED)
+            self._step_down(State.FENCED, self.mastership.fenced_by)
         return False
 
     # A master in doubt: after its start, or because its slaves promised a term to another node.

@@ -8,7 +8,8 @@ import msgpack
 from support.handlers.sending import FakeChannel, at
 from support.memory.events import RecordedEvents
 
-from trioha.broker.failover import FailoverProcessor, Peer, Promotion
+from trioha.broker.failover import FailoverProcessor
+from trioha.ha.promotion import Peer, Promotion
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand
 

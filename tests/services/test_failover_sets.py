@@ -19,7 +19,11 @@ from support.nodes.virtual_set import NAMESRV, OPERATOR, VirtualSet, virtual_set
 
 from trioha.errors import StoreError
 from trioha.failover.outcome import Result
+from trioha.ha.promotion import HandOver, Peer
 from trioha.ha.quorum import EPOCH_ROOM
+from trioha.ha.role_states import State
+from trioha.services import settlement
+from trioha.services.master_slave_node import MasterSlaveNode
 from trioha.store.accept_loss import accept_loss, is_noted
 from trioha.store.store_config import StoreConfig
 from trioha.wire.codes import RequestCode, ResponseCode
@@ -127,6 +131,27 @@ async def test_a_node_is_not_promoted_by_the_nonce_of_another_nodes_term(
             assert answer.code == ResponseCode.NO_PERMISSION, (home_id, answer.remark)
         assert [broker.epoch for broker in set_.brokers] == [2, 2, 2]
         await set_.check_converged(1)
+
+
+async def test_a_node_that_handed_over_outlives_a_target_that_began_behind_a_newer_term(
+    tmp_path: Path, autojump_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its task ended with a CommandError, and the node with it: it refused to follow the target."""
+
+    async def began(node: MasterSlaveNode, handed_over: HandOver) -> bool:
+        return True
+
+    monkeypatch.setattr(settlement, "_ask_whether_used", began)
+    async with virtual_set(tmp_path) as set_:
+        node = set_[0].node
+        node.roles.pause()
+        node.roles.hand_over(Peer(home_id=1, address=set_[1].address), 2, "ab" * 8)
+        node.roles.hear(9, b"anothers", "a node that 2 has heard of")
+        node.roles.left_alone()
+        await trio.sleep(2)
+        assert set_[0].is_up
+        assert node.roles.state is State.FENCED
+        assert not node.roles.follows
 
 
 async def test_followers_hear_of_a_new_term_at_once_and_from_the_master_itself(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from random import Random
 
 from trioha.failover.outcome import Outcome
+from trioha.ha.promotion import Promotion
 from trioha.sim.pair.messages import Put
 from trioha.sim.pair.node import SimNode
 from trioha.sim.pair.operators import Operation, attempt, drive
@@ -55,12 +56,17 @@ class Set:
         """An operator with --force, who sees this node alone."""
         self.world.operations[nonce.hex()] = Operation(by_force=True, gives_up=True)
         roles = self.node(host).roles
-        roles.mastership.begin_term(
-            epoch, self.node(host).log_end, nonce=nonce, sync=True, wall_ms=0
+        promotion = Promotion(
+            epoch=epoch,
+            nonce=nonce,
+            sync=True,
+            log_offset=0,
+            operator="operator-0",
+            written_off=tuple(roles.mastership.members),
         )
-        assert roles.mastership.newest is not None
-        roles._tell_checker(roles.mastership.newest, ticket_id=nonce.hex())
-        roles.take_role()
+        refused: list[str] = []
+        roles.promote(promotion, refused.append)
+        assert refused == [""], refused
 
     def cut_off(self, host: str) -> None:
         self.cut(host, *(other for other in [*self.world.machines, "namesrv"] if other != host))

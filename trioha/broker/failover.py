@@ -32,7 +32,6 @@ is still to be answered, and when the time of each is up.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Protocol
 
 import attrs
@@ -41,6 +40,7 @@ import msgpack
 from trioha.broker.failover_ticket import Phase, Ticket, TicketDesk
 from trioha.errors import CommandError, RemoteProtocolError
 from trioha.ha.mastership import MEMBERS_MAX
+from trioha.ha.promotion import Peer, Promotion
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.wire.codes import RequestCode, ResponseCode
@@ -54,39 +54,6 @@ WAITERS_MAX = 64
 _BODY_BYTES_MAX = 131_072
 
 Facts = Mapping[str, object]
-
-
-@attrs.frozen(kw_only=True)
-class Peer:
-    """Another node of the set."""
-
-    home_id: int
-    address: str
-    ha_address: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.home_id} ({self.address})"
-
-
-@attrs.frozen(kw_only=True)
-class Promotion:
-    """A term to begin."""
-
-    epoch: int
-    nonce: bytes
-    sync: bool | None
-    """Do puts wait for a slave? None: as in the term before."""
-    log_offset: int
-    """The log must reach at least here: where the old master's ends."""
-    operator: str
-    planned: bool = False
-    """The old master has handed over and is about to follow."""
-    promised: tuple[int, ...] = ()
-    """Home ids of the other members that have promised the term."""
-    written_off: tuple[int, ...] = ()
-    """Home ids of silent members that the operator gave up by force."""
-    members: Mapping[int, str] = MappingProxyType({})
-    """Addresses of the other members of the set by home id, as far as the operator found them."""
 
 
 class RoleControl(Protocol):

@@ -7,9 +7,6 @@ from typing import TYPE_CHECKING
 import trio
 
 from trioha.config import BrokerRole
-from trioha.errors import LocalProtocolError
-from trioha.ha.candidacy import words_in
-from trioha.ha.confirmation import Answer, Finding, judge
 from trioha.ha.events import Term
 
 if TYPE_CHECKING:
@@ -47,16 +44,14 @@ async def _settle_doubt(
     while _is_in_doubt(node):
         answers = await _hear_members(node)
         moment_over = trio.current_time() >= moment_s
-        if _is_in_doubt(node):  # else somebody else has told us
-            finding = judge(
-                node.roles.candidacy.returning(node.config.broker_name, node.store.max_phy_offset),
-                words_in(answers),
-                node.mastership.members,
-                remembered=node.registration.remembers_claim_before(started_s),
-                moment_over=moment_over,
-                patience_over=trio.current_time() >= patience_s,
-            )
-            await _act(node, finding, moment_over=moment_over)
+        term = node.roles.members_said(
+            answers,
+            remembered=node.registration.remembers_claim_before(started_s),
+            moment_over=moment_over,
+            patience_over=trio.current_time() >= patience_s,
+        )
+        if term is not None:
+            await _begin_anew(node, term)
         if waiting and (moment_over or not _is_in_doubt(node)):
             waiting = False
             _settled(node, task_status)
@@ -76,39 +71,12 @@ def _is_in_doubt(node: MasterSlaveNode) -> bool:
     return node.mastership.unconfirmed
 
 
-async def _act(node: MasterSlaveNode, finding: Finding, *, moment_over: bool) -> None:
-    mastership = node.mastership
-    match finding.answer:
-        case Answer.CONFIRMED:
-            if mastership.confirm():
-                node.events.event("confirmed", epoch=mastership.epoch, reason=finding.words)
-                node.roles.confirmed()
-        case Answer.ANEW:
-            await _begin_anew(node, finding)
-        case Answer.NEWER:
-            if mastership.hear(*finding.known, finding.words, decided=True):
-                node.on_fenced(mastership.fenced_by)
-        case Answer.AHEAD:
-            mastership.fence(finding.words)
-            node.on_fenced(finding.words)
-        case Answer.WAIT:
-            if moment_over and finding.words != mastership.fenced_by:
-                mastership.wait_for(finding.words)
-                node.events.event("fenced", epoch=mastership.known_epoch, reason=finding.words)
-
-
-async def _begin_anew(node: MasterSlaveNode, finding: Finding) -> None:
+async def _begin_anew(node: MasterSlaveNode, term: Term) -> None:
     """Begin a new term once a quorum has promised it; the next round of questions tries again."""
     await node.flush.flush_log()
-    candidacy = node.roles.candidacy
-    if not _is_in_doubt(node) or (term := candidacy.wish(finding.epoch)) is None:
-        return
     answers = await _hear_members(node, term)
-    if _is_in_doubt(node) and candidacy.has_promises(term, answers):
-        try:
-            node.roles.begin_anew(term.epoch, term.nonce)
-        except LocalProtocolError:
-            candidacy.give_up()
+    if node.roles.has_promises(term, answers):
+        node.roles.begin_anew(term)
 
 
 async def _hear_members(

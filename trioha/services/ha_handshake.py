@@ -67,7 +67,7 @@ class Handshake:
     """What comes before each link of a slave.
 
     `on_cut` is called after the log was cut, in the same pass; `on_adopted` when the history is
-    the master's.
+    the master's; `on_fenced` when the answer told a node in doubt of a newer term.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class Handshake:
         on_cut: Callable[[Cut], None],
         on_adopted: Callable[[], None] = lambda: None,
         *,
+        on_fenced: Callable[[str], None] = lambda reason: None,
         connect_to: Connect = connect,
     ) -> None:
         self._mastership = mastership
@@ -94,6 +95,7 @@ class Handshake:
         self._clock = clock
         self._on_cut = on_cut
         self._on_adopted = on_adopted
+        self._on_fenced = on_fenced
         self._connect_to = connect_to
         self._proofs = Proofs(config.ha_secret)
         self.suspended = ""
@@ -173,7 +175,9 @@ class Handshake:
         if answer is None:
             return None
         if answer.broker_name == ours.broker_name:
-            self._mastership.hear(answer.known_epoch, answer.known_nonce, answer.address)
+            mastership = self._mastership
+            if mastership.hear(answer.known_epoch, answer.known_nonce, answer.address):
+                self._on_fenced(mastership.fenced_by)
             self.master_log = answer.log
         found = meetings(ours, answer)
         ours = attrs.evolve(ours, spans=tuple(one.span for one in found))

@@ -37,6 +37,7 @@ from trioha.services.namesrv_registration import BrokerIdentity, Refutation
 from trioha.services.open_mastership import config_of_role, open_mastership
 from trioha.services.role import serve_role
 from trioha.services.role_control import RoleControl
+from trioha.services.settlement import settle_hand_overs
 from trioha.services.slave_synchronize import SlaveSynchronizer
 from trioha.services.stand_still import StandStill
 from trioha.services.transport import Connect, connect
@@ -103,7 +104,8 @@ class MasterSlaveNode(BrokerNode):
         self.greeting = HaGreeting(greeting, config)
         self.handshake = Handshake(
             *(mastership, store, config, addresses.listen, self.master_remoting_address),
-            *(counts, clock, self._on_cut, self.roles.history_adopted),
+            *(counts, clock, self._on_cut, self.roles.adopted),
+            on_fenced=self.on_fenced,
             connect_to=connect_to,
         )
         self.failover_alarm = Alarm(
@@ -240,12 +242,12 @@ class MasterSlaveNode(BrokerNode):
                 self.on_master(found.address, found.ha_address)
 
     def _next_failover_ms(self) -> int | None:
-        deadlines = (self.failover.next_deadline_ms, self.roles.next_deadline_ms)
+        deadlines = (self.failover.next_deadline_ms, self.roles.next_alarm_ms())
         return min((one for one in deadlines if one is not None), default=None)
 
     def _on_failover_time(self, instant: Instant) -> None:
         self.failover.on_time(instant)
-        self.roles.on_time(instant)
+        self.roles.on_alarm(instant)
 
     # Its tasks, and its end.
 
@@ -256,7 +258,7 @@ class MasterSlaveNode(BrokerNode):
         assert listeners.ha is not None, "a master-slave node listens for slaves"
         nursery.start_soon(self.failover_alarm.run, name="failover")
         nursery.start_soon(self.stand_still.run, name="stand_still")
-        nursery.start_soon(self.roles.settle, name="failover.settle")
+        nursery.start_soon(settle_hand_overs, self, name="failover.settle")
         await nursery.start(serve_role, self, listeners.ha, name="role")
 
     async def settle(self, nursery: trio.Nursery) -> None:
@@ -265,7 +267,7 @@ class MasterSlaveNode(BrokerNode):
 
     async def stop(self) -> None:
         self.stopping = True
-        self.roles.stop()
+        self.roles.refuse_parked("the broker is shutting down")
         if not self.mastership.may_have_lost:
             forget_loss(self.store.config.root)
         await super().stop()

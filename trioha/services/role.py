@@ -1,7 +1,8 @@
 """What a broker is, master or slave, one role after the other, while clients stay connected.
 
 Each role has a nursery of its own, run in a loop: leaving one cancels it (links to slaves, or to
-the master), and the next one starts. What decides about a change is in `services.role_control`.
+the master), and the next one starts. The role machine decides about a
+change (`trioha.ha.role_machine`); `services.role_control` carries it out.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ async def serve_role(
             await node.roles.changed.wait()
             nursery.cancel_scope.cancel()
         node.ha_master = node.ha_client = node.slave_synchronizer = None
-        await node.roles.carry_out()
+        await node.roles.carry_out_between()
 
 
 async def _start_slave(node: MasterSlaveNode, listener: Listener, nursery: trio.Nursery) -> None:

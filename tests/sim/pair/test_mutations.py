@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
 import attrs
 import pytest
 from sim.pair import test_promotions as told
+from sim.pair import test_roles as rules
 
-from trioha.broker.failover import Promotion
 from trioha.failover.asking import Flow
 from trioha.failover.engine import FailoverEngine
 from trioha.ha.confirmation import Answer as Finds
@@ -18,8 +18,12 @@ from trioha.ha.confirmation import Finding, MemberWord, Returning
 from trioha.ha.confirmation import judge as real_judge
 from trioha.ha.epochs import EpochHistory, EpochRecord, Meeting
 from trioha.ha.hello import HelloAnswer
-from trioha.ha.mastership import Mastership
+from trioha.ha.mastership import Mastership, Standing
+from trioha.ha.promotion import Peer, Promotion
 from trioha.ha.replicas import Replica, Replicas
+from trioha.ha.role_effects import ChangeLinks, CutHalfRecord, Effect, ReleaseParked
+from trioha.ha.role_machine import RoleMachine
+from trioha.ha.role_states import State
 from trioha.sim.pair.node import SimNode
 from trioha.sim.pair.roles import Roles
 from trioha.sim.pair.simulation import SeedFailed, run_seed
@@ -90,13 +94,17 @@ def hands_over_before_the_target_is_level(patch: pytest.MonkeyPatch) -> None:
         yield from ()
         return {"log_offset": 0, "metadata_position": 0}
 
-    real = Roles.promote
+    real_pause, real_promote = RoleMachine.pause, RoleMachine.promote
 
-    def promote(self: Roles, promotion: Promotion, done: Callable[[str], None]) -> None:
-        real(self, attrs.evolve(promotion, log_offset=0), done)
+    def pause(self: RoleMachine) -> None:
+        real_pause(self)
+        self.parks = False
 
-    patch.setattr(Roles, "pause", lambda self: None)
-    patch.setattr(Roles, "promote", promote)
+    def promote(self: RoleMachine, promotion: Promotion, done: Callable[[str], None]) -> None:
+        real_promote(self, attrs.evolve(promotion, log_offset=0), done)
+
+    patch.setattr(RoleMachine, "pause", pause)
+    patch.setattr(RoleMachine, "promote", promote)
     patch.setattr(FailoverEngine, "_catch_up", catch_up)
 
 
@@ -107,7 +115,7 @@ def resumes_its_term_after_a_crash(patch: pytest.MonkeyPatch) -> None:
     def start(self: Roles) -> None:
         real(self)
         if self.mastership.confirm():
-            self.take_role()
+            self._serve()
 
     patch.setattr(Roles, "start", start)
 
@@ -163,7 +171,7 @@ def believes_a_name_server_in_any_set(patch: pytest.MonkeyPatch) -> None:
             return Finding(Finds.CONFIRMED)
         return found
 
-    patch.setattr("trioha.sim.pair.roles.judge", judge)
+    patch.setattr("trioha.ha.role_machine.judge", judge)
 
 
 def goes_on_in_silence(patch: pytest.MonkeyPatch) -> None:
@@ -176,7 +184,7 @@ def goes_on_in_silence(patch: pytest.MonkeyPatch) -> None:
             return Finding(Finds.CONFIRMED)
         return found
 
-    patch.setattr("trioha.sim.pair.roles.judge", judge)
+    patch.setattr("trioha.ha.role_machine.judge", judge)
 
 
 def goes_on_in_the_old_term_beside_a_promise(patch: pytest.MonkeyPatch) -> None:
@@ -212,13 +220,158 @@ def gives_one_number_twice_in_a_pair(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("trioha.ha.quorum._own_number", lambda least, home_id, others: least)
 
 
+def forgets_forced_switches(patch: pytest.MonkeyPatch) -> None:
+    """A member does not say that an operator is failing the broker over."""
+    real = MemberWord.told_by.__func__  # type: ignore[attr-defined]
+
+    def told_by(cls: type[MemberWord], answer: HelloAnswer) -> MemberWord:
+        word: MemberWord = real(cls, answer)
+        return attrs.evolve(word, ticket_holder="")
+
+    patch.setattr(MemberWord, "told_by", classmethod(told_by))
+
+
+def gives_up_members_that_answered(patch: pytest.MonkeyPatch) -> None:
+    """Who gives up a silent member by force gives up everybody who has not promised."""
+    real = Mastership.lacks_promises
+
+    def lacks_promises(
+        self: Mastership, promised: Collection[int], written_off: Collection[int] = ()
+    ) -> str:
+        return real(self, promised, self.members if written_off else ())
+
+    patch.setattr(Mastership, "lacks_promises", lacks_promises)
+
+
+def begins_by_the_word_of_another_nodes_term(patch: pytest.MonkeyPatch) -> None:
+    """A node takes every term in its history for one that it began itself."""
+
+    def has_begun(self: Mastership, nonce: bytes) -> bool:
+        return any(record.nonce == nonce for record in self.history)
+
+    patch.setattr(Mastership, "has_begun", has_begun)
+
+
+def follows_an_older_term(patch: pytest.MonkeyPatch) -> None:
+    """A node follows whomever it is told to, whatever it knows or has promised."""
+
+    def follow(self: RoleMachine, master: Peer, epoch: int, nonce: bytes) -> None:
+        if self.mastership.hear(epoch, nonce, str(master), decided=True):
+            self._step_down(State.FENCED, "")
+        self._become_slave(master)
+
+    patch.setattr(RoleMachine, "follow", follow)
+
+
+def follows_a_target_behind_a_newer_promise(patch: pytest.MonkeyPatch) -> None:
+    """A target that says that it has begun its term is followed, whatever was promised since."""
+
+    def target_said(self: RoleMachine, *, used: bool) -> None:
+        if used and self.handed_over is not None:
+            self._become_slave(self.handed_over.target)
+        else:
+            self.take_back()
+
+    patch.setattr(RoleMachine, "target_said", target_said)
+
+
+def puts_what_it_parked_after_it_was_fenced(patch: pytest.MonkeyPatch) -> None:
+    """Parked writes go into the log of a master that hears of a newer term, and are answered."""
+    real = RoleMachine._step_down
+
+    def step_down(self: RoleMachine, state: State, reason: str) -> None:
+        if self.parks:
+            self.parks = False
+            self.carry_out(ReleaseParked())
+        real(self, state, reason)
+
+    patch.setattr(RoleMachine, "_step_down", step_down)
+
+
+def stays_master_in_doubt(patch: pytest.MonkeyPatch) -> None:
+    """A master whose slaves promised another node a term takes writes until it has asked."""
+    patch.setattr(RoleMachine, "doubted", lambda self, reason: None)
+
+
+def stays_master_when_fenced(patch: pytest.MonkeyPatch) -> None:
+    """The mastership knows of a newer term, and the role goes on."""
+    patch.setattr(RoleMachine, "fenced", lambda self, reason: None)
+
+
+def takes_back_whatever_ended_its_term(patch: pytest.MonkeyPatch) -> None:
+    """A node that was fenced goes on in its term when an operator's ticket is void."""
+
+    def take_back(self: RoleMachine) -> bool:
+        self.handed_over = None
+        self.mastership.standing, self.mastership.unconfirmed = Standing.MASTER, False
+        self._serve()
+        return True
+
+    patch.setattr(RoleMachine, "take_back", take_back)
+
+
+def hands_over_without_a_pause(patch: pytest.MonkeyPatch) -> None:
+    """A pause parks nothing, and a hand-over does not ask for one."""
+    real = RoleMachine.hand_over
+
+    def hand_over(self: RoleMachine, target: Peer, epoch: int, ticket_id: str) -> None:
+        self.state = State.PAUSED if self.is_master else self.state
+        real(self, target, epoch, ticket_id)
+
+    patch.setattr(RoleMachine, "pause", lambda self: None)
+    patch.setattr(RoleMachine, "hand_over", hand_over)
+
+
+def begins_behind_the_old_master(patch: pytest.MonkeyPatch) -> None:
+    """A target does not look how far the old master's log went, and nobody waits for it."""
+
+    def catch_up(*_: object) -> Flow[dict[str, int]]:
+        yield from ()
+        return {"log_offset": 0, "metadata_position": 0}
+
+    real = RoleMachine._begin_promoted
+
+    def begin_promoted(self: RoleMachine, promotion: Promotion) -> str:
+        return real(self, attrs.evolve(promotion, log_offset=0))
+
+    patch.setattr(RoleMachine, "_begin_promoted", begin_promoted)
+    patch.setattr(FailoverEngine, "_catch_up", catch_up)
+
+
+def begins_with_half_a_record(patch: pytest.MonkeyPatch) -> None:
+    """What a link that ended left of a record stays in the log of a new term."""
+    real = Roles.carry_out
+
+    def carry_out(self: Roles, effect: Effect) -> None:
+        if not isinstance(effect, CutHalfRecord):
+            real(self, effect)
+
+    patch.setattr(Roles, "carry_out", carry_out)
+
+
+def keeps_the_links_of_a_term_that_ended(patch: pytest.MonkeyPatch) -> None:
+    """A master that steps down goes on shipping its log and taking acknowledgements."""
+    real = Roles.carry_out
+
+    def carry_out(self: Roles, effect: Effect) -> None:
+        if not isinstance(effect, ChangeLinks) or self.slave is not None or self.is_master:
+            real(self, effect)
+
+    patch.setattr(Roles, "carry_out", carry_out)
+
+
+def begins_before_the_members_promised(patch: pytest.MonkeyPatch) -> None:
+    """A node in doubt begins its term whoever has promised it."""
+    patch.setattr(RoleMachine, "has_promises", lambda self, term, answers: True)
+
+
 PROOFS: list[tuple[Mutation, int | Callable[[], None]]] = [
     (acknowledges_what_is_sent, 0),
     (goes_on_after_it_is_fenced, 2),
     (forgets_the_term_it_began, 0),
     (does_not_cut, 0),
     (meets_at_the_shorter_log, 0),
-    (hands_over_before_the_target_is_level, 37),
+    (hands_over_before_the_target_is_level, 184),
     (resumes_its_term_after_a_crash, 0),
     (
         begins_without_promises,
@@ -281,6 +434,39 @@ PROOFS: list[tuple[Mutation, int | Callable[[], None]]] = [
     (
         gives_one_number_twice_in_a_pair,
         told.test_two_nodes_of_a_pair_that_were_promoted_alone_have_two_numbers,
+    ),
+    # Rules of the role machine (`trioha.ha.role_machine`), which real nodes run as well.
+    (stays_master_when_fenced, 2),
+    (keeps_the_links_of_a_term_that_ended, 9),
+    (hands_over_without_a_pause, 105),
+    (begins_behind_the_old_master, 184),
+    (begins_with_half_a_record, rules.test_half_a_record_is_cut_before_a_term_begins),
+    (
+        stays_master_in_doubt,
+        rules.test_a_master_whose_slave_promised_another_node_a_term_serves_in_it_no_more,
+    ),
+    (
+        puts_what_it_parked_after_it_was_fenced,
+        rules.test_a_fenced_master_appends_nothing_of_what_it_parked,
+    ),
+    (follows_an_older_term, rules.test_a_node_follows_nothing_older_than_what_it_promised),
+    (
+        follows_a_target_behind_a_newer_promise,
+        rules.test_a_target_that_says_it_began_is_not_followed_behind_a_newer_promise,
+    ),
+    (
+        begins_by_the_word_of_another_nodes_term,
+        rules.test_a_term_of_another_node_was_not_begun_here,
+    ),
+    (takes_back_whatever_ended_its_term, rules.test_only_a_hand_over_is_taken_back),
+    (
+        begins_before_the_members_promised,
+        rules.test_a_node_in_doubt_begins_no_term_that_its_members_did_not_promise,
+    ),
+    (gives_up_members_that_answered, rules.test_force_gives_up_no_member_that_answers),
+    (
+        forgets_forced_switches,
+        rules.test_a_returning_master_waits_while_an_operator_fails_the_broker_over,
     ),
 ]
 """Each mutation with the seed or the script that is known to notice it."""

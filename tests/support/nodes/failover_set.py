@@ -9,12 +9,13 @@ import attrs
 import msgpack
 
 from support.handlers.sending import FakeChannel
-from trioha.broker.failover import FailoverProcessor, Peer, Promotion
+from trioha.broker.failover import FailoverProcessor
 from trioha.errors import CommandError, LocalProtocolError, RemoteProtocolError
 from trioha.failover.asking import Answer, Ask, Failed, Flow, Reply, Wait
 from trioha.failover.engine import FailoverEngine, Order
 from trioha.failover.outcome import Outcome, Step
 from trioha.ha.mastership import Mastership, Standing
+from trioha.ha.promotion import Peer, Promotion
 from trioha.journal import NullSink
 from trioha.remoting.channel import Instant
 from trioha.wire.codes import RequestCode, ResponseCode

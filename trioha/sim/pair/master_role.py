@@ -133,6 +133,10 @@ class MasterRole:
             self._drop(link)
             return
         self._release()
+        if node.roles.awaits_slave_until_ms is not None and self.replicas.slave_available(
+            log.max_phy_offset
+        ):
+            node.roles.slave_in_sync()
         self._ship(link)
 
     def _release(self) -> None:

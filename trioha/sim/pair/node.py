@@ -211,7 +211,7 @@ class SimNode:
         }
 
     def _tick(self) -> None:
-        self.roles.on_time()
+        self.roles.tick()
         deadline_ms = self.failover.next_deadline_ms
         if deadline_ms is not None and self.now_ms >= deadline_ms:
             self.failover.on_time(self.instant)
@@ -236,7 +236,7 @@ class SimNode:
                 return
             if answer.stands:
                 nonce = bytes.fromhex(answer.nonce)
-                self.roles.hear_epoch(answer.epoch, nonce, answer.stands, decided=True)
+                self.roles.hear(answer.epoch, nonce, answer.stands, decided=True)
             elif in_doubt:
                 self.roles.remembered = answer.remembers
 

@@ -12,7 +12,7 @@ from trioha.sim.pair.faults import Draw, Faults
 from trioha.sim.pair.operators import ByTheBook, Operator, Rescuer
 from trioha.sim.pair.world import World
 
-GENERATOR = 2
+GENERATOR = 3
 """Counts up whenever a seed comes to mean another history."""
 QUIET_MS = 1500
 HOSTILE_MS = 9000

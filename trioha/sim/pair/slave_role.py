@@ -94,7 +94,7 @@ class SlaveRole:
             if not isinstance(answer, HelloAnswer):
                 self._turn_away("no answer")
                 return
-            node.roles.hear_epoch(answer.known_epoch, answer.known_nonce, master)
+            node.roles.hear(answer.known_epoch, answer.known_nonce, master)
             try:
                 found = meetings(ours, answer)
             except RemoteProtocolError as error:
@@ -144,6 +144,7 @@ class SlaveRole:
             node.tell(f"cuts {node.log_end} to {common_offset} for {master}")
             node.cut(common_offset)
         mastership.adopt(answer.log.history)
+        node.roles.adopted()
         self._whole_at = answer.log.end
         self.follows, self._busy = master, False
         self._connection = SlaveConnection(

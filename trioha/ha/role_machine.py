@@ -1,0 +1,510 @@
+"""The role of a node of a master-slave set: every way from one state to another, and why.
+
+Theory of operation. `trioha.ha.mastership` keeps what a node has promised and begun, on disk. This
+machine adds what does not outlive the process: a pause, a hand-over whose target has not spoken
+yet, a promotion in progress, parked writes. `trioha.ha.role_states` is the table of its states.
+
+The machine is told what happened: by an operator (`trioha.broker.failover`), by another node's
+hello (`trioha.ha.greeting`), by a name server, by the members whom a node in doubt asks, by time.
+First the mastership is changed, which is durable when it returns; then the state; then the machine
+gives out effects (`trioha.ha.role_effects`), which the node carries out in that order within the
+same pass. A real node and a simulated one differ only in how they do so.
+
+* To stop being master is immediate. From the pass in which a newer term is heard of, or mastership
+  is handed over, nothing is appended and no acknowledgement counts.
+* To become master takes a moment: the link to the old master ends, half a record at the log's end
+  is cut, what has arrived is dispatched, the log is flushed, and the term is on disk before the
+  first put.
+
+The rules refer to the invariants of docs/decisions/0012-epochs-and-failover.md by their number.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from trioha.errors import CommandError, LocalProtocolError
+from trioha.ha import role_effects as effects
+from trioha.ha.candidacy import Answers, Candidacy, words_in
+from trioha.ha.confirmation import Answer, Finding, judge
+from trioha.ha.epochs import EpochRecord
+from trioha.ha.events import Term
+from trioha.ha.mastership import Mastership, Standing
+from trioha.ha.promotion import HandOver, Peer, Promotion
+from trioha.ha.role_effects import Effect
+from trioha.ha.role_states import MASTERS, State, check_transition, state_of
+from trioha.wire.codes import ResponseCode
+
+AWAIT_SLAVE_MS = 1_000
+PARKED_MS_MAX = 10_000
+"""After that nobody waits for the answer any more: a stock producer gives up after 3 s."""
+
+
+class RoleMachine(ABC):
+    """Implements `trioha.broker.failover.RoleControl` and `trioha.ha.greeting.Greeted` in part.
+
+    `configured_sync`: do puts wait for a slave, as configured? None for a node configured as slave.
+    `fresh_nonce` draws the nonce of a term that this node begins by itself.
+    Errors of operators' steps: CommandError when the node is not what the step needs; nothing has
+    changed then.
+    """
+
+    def __init__(
+        self,
+        broker_name: str,
+        address: str,
+        mastership: Mastership,
+        fresh_nonce: Callable[[], bytes],
+        *,
+        configured_sync: bool | None,
+    ) -> None:
+        self.mastership = mastership
+        self.address = address
+        self.state = state_of(mastership)
+        self.suspended = ""
+        """Why nobody is to be followed from here for now; mostly ""."""
+        self.handed_over: HandOver | None = None
+        self.promotion: Promotion | None = None
+        """The one that is in progress, in PROMOTING."""
+        self.awaits_slave_until_ms: int | None = None
+        """When AWAITS_SLAVE ends: until the old master follows nothing would be as safe as a
+        SYNC_MASTER promises, so writes wait for it, for a moment."""
+        self.parks = False
+        """Changes are parked; this outlives the states of a master."""
+        self._parked_until_ms: int | None = None
+        self._clients_wait = False
+        """Stepped down, and clients have not been sent on to the new master yet."""
+        self._master_home_id: int | None = None
+        self._done: Callable[[str], None] = lambda reason: None
+        self._candidacy = Candidacy(mastership, fresh_nonce)
+        self._broker_name = broker_name
+        self._configured_sync = configured_sync
+
+    # What the node tells the machine when it asks.
+
+    @property
+    @abstractmethod
+    def log_end(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def now_ms(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def wall_ms(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def follows(self) -> str:
+        """Remoting address of the master that this node follows; "" when none."""
+
+    @abstractmethod
+    def carry_out(self, effect: Effect) -> None:
+        """Do this now; effects come in the order in which they are to be done."""
+
+    @property
+    def is_master(self) -> bool:
+        return self.state in MASTERS
+
+    @property
+    def broker_id(self) -> int:
+        """What the node registers as: a slave whose own id is 0 takes that of the master."""
+        mastership = self.mastership
+        is_slave = mastership.standing is Standing.SLAVE
+        if is_slave and mastership.home_id == 0 and self._master_home_id is not None:
+            return self._master_home_id
+        return mastership.broker_id
+
+    def has_begun(self, nonce: bytes) -> bool:
+        """Was the term with this nonce begun by this node?
+
+        A follower has the term in its history as well. Would it say yes, a promotion that was
+        never carried out would be reported as done, and a master that asks the target whether it
+        has begun would follow a node that has not (invariant 4).
+        """
+        return self.mastership.has_begun(nonce)
+
+    def started(self) -> None:
+        """The mastership has found out what the node is."""
+        self.state = state_of(self.mastership)
+
+    # A planned switch, at the master.
+
+    def pause(self) -> None:
+        """Park writes from now on; again: nothing."""
+        if not self.is_master:
+            raise _refusal(f"this node is {self.mastership.standing.value}, not master")
+        if self.state is not State.PAUSED:
+            self._become(State.PAUSED)
+        self.parks, self.awaits_slave_until_ms = True, None
+        self._do(effects.ParkWrites())
+
+    def resume(self) -> None:
+        """What was parked goes on as if nothing had been, if this node is still master."""
+        # A node that stepped down meanwhile must append nothing (invariant 2): what it parked is
+        # forwarded or rejected once the new master is known.
+        if self.state in (State.PAUSED, State.AWAITS_SLAVE):
+            self._become(State.MASTER)
+            self.parks, self.awaits_slave_until_ms = False, None
+            self._do(effects.ReleaseParked())
+
+    def hand_over(self, target: Peer, epoch: int, ticket_id: str) -> None:
+        """Stop being master for a term of the target's; what is parked stays so."""
+        mastership = self.mastership
+        # Writes that go on between the target's word and this step would be missing at the target,
+        # whose log must be as far as that of every member that promised (invariant 3; seed 37).
+        if self.state is not State.PAUSED:
+            raise _refusal(
+                f"this node is {mastership.standing.value} in epoch {mastership.known_epoch}, and "
+                "its writes are not paused"
+            )
+        nonce = bytes.fromhex(ticket_id)
+        reason = f"handed over to {target} for epoch {epoch}"
+        try:
+            mastership.hand_over(epoch, nonce, reason)
+        except LocalProtocolError as error:
+            raise _refusal(str(error)) from error
+        self.handed_over = HandOver(target, epoch, nonce)
+        # Where the node was last a slave of is nobody to ask before the target is master.
+        self._do(effects.ForgetMaster())
+        self._step_down(State.HANDED_OVER, reason)
+
+    def left_alone(self) -> None:
+        """A ticket was used here and has ended: a target that is not followed yet is asked."""
+        if self.handed_over is not None:
+            self._do(effects.AskTarget())
+
+    def target_said(self, *, used: bool) -> None:
+        """The target of the hand-over told whether it has begun; if not, it never will."""
+        handed_over = self.handed_over
+        if handed_over is None or self.state is not State.HANDED_OVER:
+            return
+        if not used:
+            self.take_back()
+        elif self.mastership.follows_term(handed_over.epoch, handed_over.nonce):
+            self.follow(handed_over.target, handed_over.epoch, handed_over.nonce)
+        else:
+            # A newer term was promised or has begun since: following never takes an older one.
+            self.handed_over = None
+            self._step_down(State.FENCED, self.mastership.fenced_by)
+
+    def take_back(self) -> bool:
+        """What was handed over is void: be master again; False when that cannot be."""
+        # Only a hand-over can come back. A node that was fenced for another reason, as for a log
+        # that a member holds and this node lost, would go on from a shorter log (invariant 3).
+        if self.state is not State.HANDED_OVER or self.handed_over is None:
+            return False
+        void, self.handed_over = self.handed_over.nonce, None
+        if self.mastership.resume(void):
+            self._serve()
+            return True
+        if self.mastership.unconfirmed:
+            # Another term was promised meanwhile: the members know whether it began.
+            self._become(State.UNCONFIRMED)
+            self._do(effects.ForgetClaims(), effects.AskMembers())
+        else:
+            self._step_down(State.FENCED, self.mastership.fenced_by)
+        return False
+
+    # A master in doubt: after its start, or because its slaves promised a term to another node.
+
+    def doubted(self, reason: str) -> None:
+        """Members promised a newer term: take no writes until the members were asked.
+
+        Called when `Mastership.doubt` has said so.
+        """
+        # Its slaves acknowledge nothing any more (invariant 2), so whatever it would take from now
+        # on could be acknowledged only by a name server's or an operator's mistake.
+        self._do(effects.LoseTicket())
+        self._step_down(State.UNCONFIRMED, reason)
+        self._do(effects.ForgetClaims(), effects.Register(), effects.AskMembers())
+
+    def members_said(
+        self, answers: Answers, *, remembered: bool, moment_over: bool, patience_over: bool
+    ) -> Term | None:
+        """Conclude what the members' answers allow; the arguments are those of `judge`.
+
+        Returns a term that the members are to be asked to promise, if a new one is needed.
+        """
+        # An operator who promotes this node has counted promises already; and who was told
+        # otherwise while the members were asked is in doubt no more.
+        if self.state is not State.UNCONFIRMED:
+            return None
+        finding = judge(
+            self._candidacy.returning(self._broker_name, self.log_end),
+            words_in(answers),
+            self.mastership.members,
+            remembered=remembered,
+            moment_over=moment_over,
+            patience_over=patience_over,
+        )
+        if finding.answer is Answer.ANEW:
+            return self._candidacy.wish(finding.epoch)
+        self._act_on(finding, moment_over=moment_over)
+        return None
+
+    def has_promises(self, term: Term, answers: Answers) -> bool:
+        """May the term begin by itself, after these answers to the wish for it?"""
+        return self.state is State.UNCONFIRMED and self._candidacy.has_promises(term, answers)
+
+    def begin_anew(self, term: Term) -> None:
+        """Begin a term that enough members have promised; the log is on disk."""
+        newest = self.mastership.newest
+        if self.state is not State.UNCONFIRMED or newest is None:
+            return
+        try:
+            self._begin_term(term.epoch, term.nonce, sync=newest.sync)
+        except LocalProtocolError:
+            # A newer one was promised or has begun while the log was brought to disk.
+            self._candidacy.give_up()
+        else:
+            self._serve()
+
+    def _act_on(self, finding: Finding, *, moment_over: bool) -> None:
+        mastership, words = self.mastership, finding.words
+        match finding.answer:
+            case Answer.CONFIRMED:
+                if mastership.confirm():
+                    self._do(effects.Confirmed(mastership.epoch, words))
+                    self._serve()
+            case Answer.NEWER:
+                self.hear(*finding.known, words, decided=True)
+            case Answer.AHEAD:
+                mastership.fence(words)
+                self.fenced(words)
+            case Answer.WAIT:
+                if moment_over and words != mastership.fenced_by:
+                    mastership.wait_for(words)
+                    self._do(effects.Fenced(mastership.known_epoch, words))
+
+    # A newer term, here.
+
+    def promote(self, promotion: Promotion, done: Callable[[str], None]) -> None:
+        """Become master; `done` gets "" or why not, later."""
+        mastership = self.mastership
+        # A master hands over first; else a term of its own would end without its slaves' promises.
+        if self.is_master:
+            raise _refusal(f"this node is master already, in epoch {mastership.epoch}")
+        if self.state is State.PROMOTING:
+            raise _refusal("this node is being promoted already")
+        # A promise or a newer term keeps the older ones from beginning (invariant 2).
+        if not mastership.follows_term(promotion.epoch, promotion.nonce):
+            raise _refusal(f"epoch {promotion.epoch} is not newer than {mastership.promised[0]}")
+        mastership.learn_members(promotion.members)
+        absent = mastership.lacks_promises(promotion.promised, promotion.written_off)
+        if absent:
+            raise _refusal(absent)
+        self._become(State.PROMOTING)
+        self.promotion, self._done = promotion, done
+        self._do(
+            effects.ChangeLinks(),
+            effects.Dispatch(),
+            effects.CutHalfRecord(),
+            effects.FlushLog(),
+            effects.BeginTerm(),
+        )
+
+    def begin(self, reason: str = "") -> None:
+        """The log is ready for the term of the promotion; `reason` if it cannot be made so."""
+        promotion = self.promotion
+        assert promotion is not None, "nobody promotes this node"
+        reason = reason or self._begin_promoted(promotion)
+        done, self._done, self.promotion = self._done, lambda reason: None, None
+        if reason:
+            self._become(state_of(self.mastership, handed_over=self.handed_over is not None))
+            self._do(effects.PromotionFailed(promotion.epoch, reason), effects.ChangeLinks())
+        else:
+            newest = self.mastership.newest
+            self._serve(awaits_slave=promotion.planned and newest is not None and newest.sync)
+        done(reason)
+
+    def _begin_promoted(self, promotion: Promotion) -> str:
+        # The log of the old master may have been acknowledged up to its end (invariant 3).
+        if self.log_end < promotion.log_offset:
+            return f"the log ends at {self.log_end}, the old master's at {promotion.log_offset}"
+        newest, sync = self.mastership.newest, self._configured_sync
+        if sync is None:
+            sync = promotion.sync if promotion.sync is not None else bool(newest and newest.sync)
+        try:
+            self._begin_term(promotion.epoch, promotion.nonce, sync=sync)
+        except LocalProtocolError as error:
+            # While the disk was at work somebody has told of a newer one.
+            return str(error)
+        return ""
+
+    def _begin_term(self, epoch: int, nonce: bytes, *, sync: bool) -> EpochRecord:
+        record = self.mastership.begin_term(
+            epoch, self.log_end, nonce=nonce, sync=sync, wall_ms=self.wall_ms
+        )
+        self._do(effects.TermBegun(record))
+        return record
+
+    # A newer term, elsewhere.
+
+    def hear(self, epoch: int, nonce: bytes, holder: str, *, decided: bool = False) -> None:
+        """Somebody says who holds an epoch; `decided` as in `Mastership.hear`."""
+        if self.mastership.hear(epoch, nonce, holder, decided=decided):
+            self.fenced(self.mastership.fenced_by)
+
+    def fenced(self, reason: str) -> None:
+        """Somebody holds a newer term, as the mastership knows: stop being master in this pass."""
+        if self.state is State.PROMOTING:
+            # The term that is being prepared will not begin if this one is newer.
+            self._do(effects.Fenced(self.mastership.known_epoch, reason))
+            return
+        self._do(effects.LoseTicket())
+        self._step_down(State.FENCED, reason)
+        self._do(effects.Register())
+        if self.follows:
+            self.master_known(self.follows)
+
+    def promise(self, epoch: int, nonce: bytes) -> None:
+        """Promise a term to a candidate of the operator's: nothing older is acknowledged."""
+        try:
+            self.mastership.promise(epoch, nonce)
+        except LocalProtocolError as error:
+            raise _refusal(str(error)) from error
+        self.promised()
+
+    def promised(self) -> None:
+        """A promise was given: the link to a master of an older term ends in this pass."""
+        # On that link the node would acknowledge to the older master (invariant 2).
+        self._do(
+            effects.Promised(self.mastership.promised[0]),
+            effects.FollowAnew("this node has promised a newer epoch"),
+        )
+
+    def follow(self, master: Peer, epoch: int, nonce: bytes) -> None:
+        """Be a slave of this master."""
+        mastership = self.mastership
+        # Following never takes an older epoch than what was promised or has begun: the node would
+        # acknowledge to a master that has been replaced (invariants 2 and 4).
+        is_own = mastership.is_own and (epoch, nonce) == (mastership.epoch, mastership.nonce)
+        if master.address == self.address or epoch < mastership.promised[0] or is_own:
+            raise _refusal(
+                f"{master} of epoch {epoch} is not to be followed from here, where epoch "
+                f"{mastership.promised[0]} is known"
+            )
+        if mastership.hear(epoch, nonce, str(master), decided=True) and not self.promotion:
+            self._step_down(State.FENCED, mastership.fenced_by)
+        if self.is_master:
+            raise _refusal(f"this node is master of epoch {mastership.epoch}")
+        self._become_slave(master)
+
+    def announced(self, home_id: int, address: str, ha_address: str) -> None:
+        """The master of the newest term has named itself: follow it now."""
+        # A node in doubt waits for the words of all members, or it would believe the one that is
+        # quickest; and nobody follows itself.
+        if self.mastership.unconfirmed or address == self.address:
+            return
+        self._do(effects.MasterAnnounced(self.mastership.promise_given[1]))
+        peer = Peer(home_id=home_id, address=address, ha_address=ha_address)
+        self._become_slave(peer, at_once=True)
+
+    def adopted(self) -> None:
+        """The history is that of the master whom this node follows: the handshake took it over."""
+        if self.state not in (State.SLAVE, State.PROMOTING):
+            self._become(State.SLAVE)
+        self.handed_over = None
+        self._do(effects.Adopted())
+
+    def master_known(self, address: str) -> None:
+        """Where clients are to go: those that do not know yet are helped on."""
+        if self.is_master or not self._clients_wait:
+            return
+        self._clients_wait, self.parks, self._parked_until_ms = False, False, None
+        self._do(effects.SendClientsOn(address))
+
+    def member_met(self) -> None:
+        """Every member counts the same members when a term needs promises."""
+        self._do(effects.Announce())
+
+    def suspend_following(self, reason: str) -> None:
+        """Acknowledge nothing to the master of the moment from this very pass on."""
+        self.suspended = reason
+        self._do(effects.Suspend(reason))
+
+    def follow_again(self) -> None:
+        """The end of that."""
+        self.suspended = ""
+        self._do(effects.Resume())
+
+    # Time.
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        deadlines = (self._parked_until_ms, self.awaits_slave_until_ms)
+        return min((one for one in deadlines if one is not None), default=None)
+
+    def on_time(self, now_ms: int) -> None:
+        """Do what is due."""
+        if self._parked_until_ms is not None and now_ms >= self._parked_until_ms:
+            # Nobody has said who is master: clients find out from the route sooner.
+            self.refuse_parked("this node is not master any more, and knows of none")
+        if self.awaits_slave_until_ms is not None and now_ms >= self.awaits_slave_until_ms:
+            self.resume()
+
+    def slave_in_sync(self) -> None:
+        """A slave of this term has reported that it holds the log."""
+        if self.state is State.AWAITS_SLAVE:
+            self.resume()
+
+    def refuse_parked(self, reason: str) -> None:
+        """Reject what is parked: nobody will carry it out."""
+        self.parks, self._parked_until_ms = False, None
+        self._do(effects.RefuseParked(reason))
+
+    # The change itself.
+
+    def _become(self, state: State) -> None:
+        check_transition(self.state, state, self.mastership)
+        self.state = state
+
+    def _become_slave(self, master: Peer, *, at_once: bool = False) -> None:
+        self.mastership.become_slave()
+        if self.state not in (State.SLAVE, State.PROMOTING):
+            self._become(State.SLAVE)
+        self.handed_over, self._master_home_id = None, master.home_id
+        self._do(
+            effects.FollowMaster(master.address, master.ha_address, at_once), effects.Register()
+        )
+        self.master_known(master.address)
+
+    def _step_down(self, state: State, reason: str) -> None:
+        was_master = self.is_master
+        self._become(state)
+        self._do(effects.Fenced(self.mastership.known_epoch, reason))
+        if not was_master:
+            return
+        self.awaits_slave_until_ms, self._clients_wait = None, True
+        if self.parks:
+            self._parked_until_ms = self.now_ms + PARKED_MS_MAX
+        self._do(effects.StopWrites(reason), effects.ChangeLinks())
+
+    def _serve(self, *, awaits_slave: bool = False) -> None:
+        """Be master: of a new term, or of the one that nobody has replaced."""
+        self._become(State.AWAITS_SLAVE if awaits_slave else State.MASTER)
+        self.handed_over, self.suspended, self._clients_wait = None, "", False
+        self._parked_until_ms, self.parks = None, awaits_slave
+        self._do(
+            effects.ForgetMaster(),
+            effects.TakeWrites(),
+            effects.Register(),
+            effects.ChangeLinks(),
+            effects.Announce(),
+        )
+        if awaits_slave:
+            self.awaits_slave_until_ms = self.now_ms + AWAIT_SLAVE_MS
+            self._do(effects.ParkWrites())
+        else:
+            self._do(effects.ReleaseParked())
+
+    def _do(self, *wanted: Effect) -> None:
+        for effect in wanted:
+            self.carry_out(effect)
+
+
+def _refusal(words: str) -> CommandError:
+    return CommandError(ResponseCode.NO_PERMISSION, words)

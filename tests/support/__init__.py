@@ -1,1 +1,1 @@
-"""What tests share, by purpose; `tests/README.md` says which folder has what."""
+"""Code that several folders of tests share. `tests/README.md` says what each folder holds."""

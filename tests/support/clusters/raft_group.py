@@ -1,4 +1,4 @@
-"""Groups in DLEDGER mode of either make, seen from outside: whom the name server calls the leader.
+"""Groups in DLEDGER mode of either make. The name server tells who leads; no member is asked.
 
 `raft_drills.hurt_group` is for groups of trioha's whose members are hurt and asked one by one.
 """

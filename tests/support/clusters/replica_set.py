@@ -55,7 +55,7 @@ class ReplicaSet:
     net: Net | None = None
     """Where the nodes live; None: all on loopback. Hosts that no member needs are name servers'."""
     prepare: Callable[[Node], None] = lambda node: None
-    """What becomes of a member before its first start."""
+    """Called with each member before its first start."""
     namesrvs: list[Node] = attrs.Factory(list)
     nodes: list[Node] = attrs.Factory(list)
     """By their configured ids."""

@@ -1,1 +1,1 @@
-"""What clients sent to real processes and were told, and the judges that compare it with logs."""
+"""Clients that note each answer of real processes; the judge that compares answers with logs."""

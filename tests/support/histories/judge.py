@@ -1,4 +1,4 @@
-"""What clients were told, judged against the log that their set or group ended with.
+"""Judges what clients were told by the log that their set or group ended with.
 
 The judge of all drills: `judge_log` is for a log and the sends alone, `History.findings` for what
 readers, committers and makers of topics saw besides.
@@ -46,7 +46,7 @@ LOG_KINDS = (
     "refused and stored",
     "queue not dense",
 )
-"""What `judge_log` may find."""
+"""The kinds of finding that `judge_log` knows."""
 
 
 class Finding(NamedTuple):
@@ -139,7 +139,7 @@ def demand_none(findings: Sequence[str]) -> None:
 
 
 def judge_log(puts: Sequence[Put], log: Sequence[Stored]) -> Iterable[Finding]:
-    """What the log holds of these puts, and its queues. Others may have sent to it, too."""
+    """Yield what is wrong with these puts and with the queues. Others may have sent, too."""
     held = stored_by_name(log)
     assert len({put.name for put in puts}) == len(puts), "a history holds a name twice"
     for put in puts:

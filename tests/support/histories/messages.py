@@ -22,7 +22,7 @@ def name_of(body: bytes) -> str:
 
 @attrs.frozen
 class Place:
-    """Where a log holds a message."""
+    """The place of a message in a log."""
 
     queue_id: int
     queue_offset: int
@@ -51,7 +51,7 @@ class Put:
     outcome: str = "unknown"
     """"acknowledged", "refused" or "unknown"."""
     place: Place | None = None
-    """As told; a queue id or a physical offset of -1 was not told."""
+    """The place that was told; a queue id or a physical offset of -1 was not told."""
     body: tuple[int, int] | None = None
     """Size and CRC32 of its body, if its sender has kept them."""
     retries: bool = False

@@ -1,3 +1,3 @@
-"""What a node meets outside, in memory: a clock that jumps, a network that a test cuts, streams, a
+"""The surroundings of a node in memory: a clock that jumps, a network that a test cuts, streams, a
 log, a message store, and a sink that keeps every event. Nothing here runs a node.
 """

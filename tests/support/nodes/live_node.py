@@ -1,4 +1,4 @@
-"""What brokers in the test's own Trio loop have in common, and a name server for them."""
+"""The common part of brokers in the test's own Trio loop, and a name server for them."""
 
 from __future__ import annotations
 

@@ -352,7 +352,7 @@ class RouteInfoManager:
 
     def _topics_with(self, mask: int, flags: int) -> Iterator[str]:
         for topic, queues in self._topics.items():
-            # As in RocketMQ, one of a topic's brokers decides.
+            # One of a topic's brokers decides, as in RocketMQ.
             if next(iter(queues.values())).topic_sys_flag & mask == flags:
                 yield topic
 

@@ -16,7 +16,7 @@ from trioha.ha.confirmation import TermId
 from trioha.ha.hello import Extent, HelloAnswer
 from trioha.ha.mastership import Standing
 from trioha.ha.promotion import Peer
-from trioha.ha.role_machine import PARKED_MS_MAX
+from trioha.ha.role_machine import PARKED_MS_MAX, VOID_MS_MAX
 from trioha.ha.role_states import (
     MASTERS,
     TRANSITIONS,
@@ -235,6 +235,20 @@ def test_a_void_hand_over_behind_another_promise_is_a_doubt() -> None:
     node.target_said(used=False)
     assert node.state is State.UNCONFIRMED
     assert node.effects_of() == ["ForgetClaims", "AskMembers"]
+
+
+@pytest.mark.parametrize("waited_ms", [VOID_MS_MAX, VOID_MS_MAX + 1])
+def test_a_hand_over_that_is_taken_back_late_is_a_doubt(waited_ms: int) -> None:
+    """The word that it is void may be older than another switch: the process stood still."""
+    node = in_state(State.HANDED_OVER)
+    node.mastership.meet_members({1: "node-1"})
+    node.elapse(waited_ms)
+    node.told.clear()
+    is_late = waited_ms > VOID_MS_MAX
+    assert node.take_back() is not is_late
+    assert node.state is (State.UNCONFIRMED if is_late else State.MASTER)
+    wanted = node.effects_of()
+    assert ("AskMembers" in wanted, "TakeWrites" in wanted) == (is_late, not is_late)
 
 
 # Switches, told.

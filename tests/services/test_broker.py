@@ -265,7 +265,9 @@ async def test_a_master_that_was_failed_over_and_has_no_members_comes_back_by_it
         assert (status["standing"], status["epoch"]) == ("MASTER", 2)
 
 
-async def test_a_node_that_stops_takes_no_sends_even_if_a_switch_is_given_up(tmp_path: Path) -> None:
+async def test_a_node_that_stops_takes_no_sends_when_a_switch_is_given_up(
+    tmp_path: Path,
+) -> None:
     config = config_in(tmp_path, broker_ip1="127.0.0.1", ha_listen_port=2)
     addresses = BrokerAddresses(listen="127.0.0.1:1", ha_listen="127.0.0.1:2", vip_listen="")
     node = await open_master_slave_node(config, addresses, Clock(), RecordedEvents())

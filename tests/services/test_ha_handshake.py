@@ -298,8 +298,15 @@ async def test_a_log_that_ends_before_the_masters_first_byte_waits_for_an_operat
         log = b.log
         with pytest.raises(NeedsResync, match=r"nothing in common .* `trioha ha resync`"):
             await b.shake(a)
-        assert "trioha ha resync" in b.handshake.needs_resync
+        told = b.handshake.needs_resync
+        assert "trioha ha resync" in told
         assert b.log == log
+        b.handshake._connect_to = _never  # type: ignore[assignment]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(b.shake, a)
+            await trio.testing.wait_all_tasks_blocked()
+            assert b.handshake.needs_resync == told  # also while the next attempt is under way
+            nursery.cancel_scope.cancel()
 
 
 async def test_a_master_that_lost_its_disk_takes_nobodys_log_along(tmp_path: Path) -> None:
@@ -552,3 +559,7 @@ async def test_a_suspension_ends_with_the_client_that_was_told_of_it(tmp_path: P
         client()
         await a.shake(b)
         assert a.mastership.epoch == b.mastership.epoch
+
+
+async def _never(host: str, port: int) -> None:
+    await trio.sleep_forever()

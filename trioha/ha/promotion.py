@@ -48,6 +48,8 @@ class HandOver:
     target: Peer
     epoch: int
     nonce: bytes
+    at_ms: int
+    """When, by the clock of the node's deadlines."""
 
     @property
     def ticket_id(self) -> str:

@@ -55,7 +55,10 @@ TRANSITIONS: Mapping[tuple[State, State], str] = {
     (State.PAUSED, State.UNCONFIRMED): _MEMBERS_DOUBT,
     (State.AWAITS_SLAVE, State.UNCONFIRMED): _MEMBERS_DOUBT,
     (State.HANDED_OVER, State.MASTER): "the target says that it never begins",
-    (State.HANDED_OVER, State.UNCONFIRMED): "the same, but another term was promised meanwhile",
+    (
+        State.HANDED_OVER,
+        State.UNCONFIRMED,
+    ): "the same, but another term was promised, or may have been",
     (State.HANDED_OVER, State.FENCED): "the same, but a newer term has begun meanwhile",
     (State.HANDED_OVER, State.SLAVE): _FOLLOWS,
     (State.FENCED, State.SLAVE): _FOLLOWS,

@@ -118,16 +118,22 @@ class Handshake:
         Errors: RemoteProtocolError when the master may not be followed, NeedsResync among them;
         Unreachable when it does not answer; StoreError, DiskFull.
         """
-        self.needs_resync = ""
+        needs_resync = ""
+        try:
+            return await self._agree()
+        except NeedsResync as error:
+            needs_resync = str(error)
+            raise
+        finally:
+            # Not before the attempt ends: whoever asks meanwhile is told of the last one.
+            self.needs_resync = needs_resync
+
+    async def _agree(self) -> Term | None:
         address = await self._remoting_address()
         if not address:
             self._check_classic("a master whose address for clients is not known")
             return None
-        try:
-            agreed = await self._talk(address)
-        except NeedsResync as error:
-            self.needs_resync = str(error)
-            raise
+        agreed = await self._talk(address)
         if agreed is None:
             self._check_classic(f"the master at {address}")
             return None

@@ -244,10 +244,12 @@ class PutPipeline:
         """Answer every waiting send that the acknowledgements so far allow. HOT."""
         since_ms = self._slave_awaited_since_ms
         released = self._transfer.advance(self._replicas.push2slave_max_offset)
-        if released and since_ms is not None:
+        if not released:
+            return
+        if since_ms is not None:
             self.slave_waits.add(len(released), now_ms - since_ms)
-            for waiter in released:
-                waiter.release()
+        for waiter in released:
+            waiter.release()
 
     def on_slave_lost(self) -> None:
         """A slave has gone or stalled: answer everybody when no other one can be waited for."""

@@ -77,8 +77,8 @@ class RequestForwarding:
 
     def __init__(self, clock: Clock, events: EventSink, *, connect_to: Connect = connect) -> None:
         self.patience_s = _CALL_MS / 1000
-        """How long answers that are under way are waited for once it is over; then the clients'
-        connections close. In a group a node that does not lead any more answers soon or never."""
+        """Seconds that retired clients wait for answers in progress; then their connections close.
+        In a group a node that does not lead any more answers soon or never."""
         self.master = ""
         self.forwarded_total = 0
         self.rejected_total = 0
@@ -216,7 +216,7 @@ class _ForwardedClient:
         return bool(self._in_flight or self._waiting)
 
     def add(self, request: RemotingCommand) -> bool:
-        """Send it, now or once connected; False when too many are under way."""
+        """Send a request, now or once connected; False when too many are in progress."""
         if len(self._waiting) + len(self._in_flight) >= WAITING_MAX:
             return False
         client = self._client

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import signal
 import sys
 from pathlib import Path
@@ -111,13 +112,14 @@ def save_times(run: Steps, tier: str) -> None:
 
 
 def listing(steps: tuple[plan.Step, ...], times: timings.Run) -> list[str]:
-    """Return a line for each step, with how long it took when it was timed."""
+    """Return a line for each step, with how long it took when it was timed, or its limit."""
     lines = [f"{'part':<14}{'tests':>7}{'minutes':>11}{'of CPU':>8}  what"]
     wall_s = cpu_s = 0.0
     for step in steps:
         known = times.get(step.name)
         if known is None:
-            lines.append(f"{step.name:<14}{'-':>7}{'not timed':>11}{'':>8}  {step.what}")
+            limit = f"< {math.ceil(step.limit_s / 60)}"
+            lines.append(f"{step.name:<14}{'-':>7}{limit:>11}{'':>8}  {step.what}")
             continue
         wall_s += known.wall_s
         cpu_s += known.cpu_s
@@ -125,7 +127,8 @@ def listing(steps: tuple[plan.Step, ...], times: timings.Run) -> list[str]:
             f"{step.name:<14}{known.passed or '-':>7}{known.wall_s / 60:>11.1f}"
             f"{known.cpu_s / 60:>8.1f}  {step.what}"
         )
-    lines.append(f"{'':<14}{'':>7}{wall_s / 60:>11.1f}{cpu_s / 60:>8.1f}  of those timed")
+    sums = f"{'':<14}{'':>7}{wall_s / 60:>11.1f}{cpu_s / 60:>8.1f}"
+    lines.append(f"{sums}  of those timed; the others have a limit")
     return lines
 
 

@@ -101,6 +101,6 @@ def test_the_list_says_how_long_each_part_took() -> None:
     assert listing(steps, {"sim": StepTimes(90, 174, passed=12)}) == [
         "part            tests    minutes  of CPU  what",
         "sim                12        1.5     2.9  seeds",
-        "new                 -  not timed          never run",
-        "                             1.5     2.9  of those timed",
+        "new                 -        < 1          never run",
+        "                             1.5     2.9  of those timed; the others have a limit",
     ]

@@ -175,6 +175,7 @@ class Rounds:
             "offset_answers": len(watched.probes.told),
             "commits": len(watched.probes.commits),
             "read_another_before_it_was_lost": len(missed),
+            "old_offsets_of_a_master_alone": verdict.told_when_alone,
             "slowest_round_s": round(max(self.seconds), 1),
         }
 

@@ -97,11 +97,16 @@ def check_transition(before: State, after: State, mastership: Mastership) -> Non
     """Errors: IllegalTransition when the table knows no such transition, or the disk disagrees."""
     if (before, after) not in TRANSITIONS:
         raise IllegalTransition(f"a node that is {before.value} cannot become {after.value}")
+    check_state(after, mastership)
+
+
+def check_state(state: State, mastership: Mastership) -> None:
+    """Errors: IllegalTransition when the mastership on disk says otherwise."""
     standing, unconfirmed = mastership.standing, mastership.unconfirmed
-    fits = unconfirmed == (after is State.UNCONFIRMED) or after is State.PROMOTING
-    if standing not in STANDINGS[after] or not fits:
+    fits = unconfirmed == (state is State.UNCONFIRMED) or state is State.PROMOTING
+    if standing not in STANDINGS[state] or not fits:
         words = "unconfirmed" if unconfirmed else standing.value
-        raise IllegalTransition(f"{after.value}, while the mastership is {words}")
+        raise IllegalTransition(f"{state.value}, while the mastership is {words}")
 
 
 def state_of(mastership: Mastership, *, handed_over: bool = False) -> State:

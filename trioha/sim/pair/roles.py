@@ -19,7 +19,7 @@ from trioha.ha.hello import Hello, HelloAnswer
 from trioha.ha.mastership import Mastership, kept_history
 from trioha.ha.role_effects import Effect
 from trioha.ha.role_machine import RoleMachine
-from trioha.ha.role_states import State
+from trioha.ha.role_states import State, check_state
 from trioha.sim.pair.master_role import Answer, MasterRole
 from trioha.sim.pair.messages import Put, PutStatus
 from trioha.sim.pair.slave_role import SlaveRole
@@ -85,6 +85,7 @@ class Roles(RoleMachine):
 
     def tick(self) -> None:
         """What is due at this moment."""
+        check_state(self.state, self.mastership)
         if self.master is not None:
             self.master.on_time()
         if self.slave is not None:

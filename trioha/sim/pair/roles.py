@@ -1,7 +1,7 @@
 """Carries out what the role machine of a simulated node wants done (`trioha.ha.role_machine`).
 
-The machine is the one of real nodes; `services/role_control.py` carries out its effects there. The
-simulation's own part is what a master's writes, links and questions are made of.
+The machine is the one of real nodes; `services/ha/role_control.py` carries out its effects there.
+The simulation's own part is what a master's writes, links and questions are made of.
 """
 
 from __future__ import annotations

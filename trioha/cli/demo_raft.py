@@ -31,7 +31,7 @@ from trioha.store.inspect import diff_logs
 from trioha.supervisor import Node, Supervisor, open_supervisor
 from trioha.watch.raft import RaftState
 from trioha.watch.raft_change import Do, plan_change
-from trioha.watch.snapshot import ReplicaSet
+from trioha.watch.replica_set import ReplicaSet
 
 NAME = "broker-a"
 MEMBERS = ("n0", "n1", "n2")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import attrs
 
@@ -23,10 +22,8 @@ from trioha.ha.role_states import State
 from trioha.sim.pair.master_role import Answer, MasterRole
 from trioha.sim.pair.messages import Put, PutStatus
 from trioha.sim.pair.slave_role import SlaveRole
+from trioha.sim.pair.views import SimProcess
 from trioha.wire.codes import RequestCode
-
-if TYPE_CHECKING:
-    from trioha.sim.pair.node import SimNode
 
 PARKED_MAX = 64
 CONFIRM_MS = 300
@@ -37,7 +34,7 @@ CONFIRM_PATIENCE_MS = 3000
 class Roles(RoleMachine):
     """The role of one simulated node."""
 
-    def __init__(self, node: SimNode) -> None:
+    def __init__(self, node: SimProcess) -> None:
         machine = node.machine
         mastership = Mastership(
             machine.home_id,

@@ -23,7 +23,6 @@ from trioha.ha.promotion import HandOver, Peer
 from trioha.ha.quorum import EPOCH_ROOM
 from trioha.ha.role_states import State
 from trioha.services.ha import settlement
-from trioha.services.ha.master_slave_node import MasterSlaveNode
 from trioha.store.accept_loss import accept_loss, is_noted
 from trioha.store.store_config import StoreConfig
 from trioha.wire.codes import RequestCode, ResponseCode
@@ -138,7 +137,7 @@ async def test_a_node_that_handed_over_outlives_a_target_that_began_behind_a_new
 ) -> None:
     """Its task ended with a CommandError, and the node with it: it refused to follow the target."""
 
-    async def began(node: MasterSlaveNode, handed_over: HandOver) -> bool:
+    async def began(handed_over: HandOver, *_: object) -> bool:
         return True
 
     monkeypatch.setattr(settlement, "_ask_whether_used", began)

@@ -8,12 +8,8 @@ makes the answer 503.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from trioha.services.admin.http import OnGet, Page
-
-if TYPE_CHECKING:
-    from trioha.services.node.broker_node import BrokerNode
 
 Check = tuple[str, str]
 """A name and what is wrong, "" if nothing."""
@@ -35,21 +31,6 @@ def ready(checks: Callable[[], Iterator[Check]]) -> OnGet:
         return Page("\n".join([*lines, ""]).encode(), status=200 if is_ready else 503)
 
     return page
-
-
-def broker_checks(node: BrokerNode) -> Iterator[Check]:
-    """A broker is ready when it takes part: serves, is in the routes, and writes or follows."""
-    yield "serving", "it is stopping" if node.stopping else ""
-    wanted, held = node.config.namesrv_addr, node.registration.registered
-    if wanted:
-        yield "namesrv", "" if held else f"no name server of {wanted} has it in its routes"
-    yield from node.replication_checks()
-
-
-def writable_check(node: BrokerNode) -> Check:
-    """Of the one that takes writes."""
-    writable = node.store.statistics().writable
-    return "writable", "" if writable else "the store refuses writes; see the journal"
 
 
 def namesrv_checks() -> Iterator[Check]:

@@ -8,41 +8,48 @@ addresses of all members: how many promises a term needs depends on them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import trio
 
 from trioha.ha.mastership import Standing
-
-if TYPE_CHECKING:
-    from trioha.services.ha.master_slave_node import MasterSlaveNode
+from trioha.services.ha.handshake import Handshake
+from trioha.services.ha.role_control import RoleControl
+from trioha.services.node.namesrv_registration import NamesrvRegistration
 
 PATIENCE_S = 2.0
 ATTEMPTS = 3
 AGAIN_S = 0.5
 
 
-async def announce_mastership(node: MasterSlaveNode) -> None:
+async def announce_mastership(
+    roles: RoleControl, handshake: Handshake, registration: NamesrvRegistration
+) -> None:
     """Announce this node to every member whenever it becomes master or meets a new member.
 
     Runs as long as the node.
     """
     while True:
-        await node.roles.began.wait()
-        node.roles.began = trio.Event()
+        await roles.began.wait()
+        roles.began = trio.Event()
         async with trio.open_nursery() as nursery:
-            for address in node.mastership.members.values():
-                nursery.start_soon(_announce_to, node, address, name=f"announcement[{address}]")
+            for address in roles.mastership.members.values():
+                nursery.start_soon(
+                    _announce_to,
+                    roles,
+                    handshake,
+                    registration,
+                    address,
+                    name=f"announcement[{address}]",
+                )
 
 
-async def _announce_to(node: MasterSlaveNode, address: str) -> None:
+async def _announce_to(
+    roles: RoleControl, handshake: Handshake, registration: NamesrvRegistration, address: str
+) -> None:
     """A member that cannot be reached finds out when it registers."""
     for _ in range(ATTEMPTS):
-        if node.mastership.standing is not Standing.MASTER:
+        if roles.mastership.standing is not Standing.MASTER:
             return
         with trio.move_on_after(PATIENCE_S):
-            if await node.handshake.ask_member(
-                address, ha_address=node.registration.identity.ha_address
-            ):
+            if await handshake.ask_member(address, ha_address=registration.identity.ha_address):
                 return
         await trio.sleep(AGAIN_S)

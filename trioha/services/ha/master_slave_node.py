@@ -15,12 +15,12 @@ from trioha.ha.mastership import Mastership
 from trioha.journal import EventSink
 from trioha.remoting.channel import Instant
 from trioha.services.admin.event_counts import EventCounts
-from trioha.services.admin.health import Check, writable_check
+from trioha.services.admin.health import Check
 from trioha.services.admin.introspection import NodeProcess
 from trioha.services.admin.metrics_families import Families
 from trioha.services.ha.announcement import announce_mastership
 from trioha.services.ha.client import HaClient, SlaveState, connect_link
-from trioha.services.ha.confirmation import confirm_mastership
+from trioha.services.ha.confirmation import Confirmation
 from trioha.services.ha.greeting import HaGreeting
 from trioha.services.ha.handshake import CLASSIC_EPOCH_MAX, Handshake
 from trioha.services.ha.master import HaMaster, open_replicas
@@ -39,6 +39,7 @@ from trioha.services.loop.stand_still import StandStill
 from trioha.services.loop.transport import Connect, connect
 from trioha.services.node.broker_node import BrokerNode
 from trioha.services.node.commitlog_flush import CommitlogFlush
+from trioha.services.node.health import writable_check
 from trioha.services.node.listeners import BrokerAddresses, BrokerListeners
 from trioha.services.node.namesrv_registration import BrokerIdentity, Refutation
 from trioha.store.accept_loss import forget_loss
@@ -55,6 +56,7 @@ class MasterSlaveNode(BrokerNode):
     """A master or a slave, one after the other as it is told."""
 
     flush: CommitlogFlush
+    failover_alarm: Alarm
 
     def __init__(
         self,
@@ -258,12 +260,16 @@ class MasterSlaveNode(BrokerNode):
         assert listeners.ha is not None, "a master-slave node listens for slaves"
         nursery.start_soon(self.failover_alarm.run, name="failover")
         nursery.start_soon(self.stand_still.run, name="stand_still")
-        nursery.start_soon(settle_hand_overs, self, name="failover.settle")
-        await nursery.start(serve_role, self, listeners.ha, name="role")
+        nursery.start_soon(
+            settle_hand_overs, self.roles, self.clock, self.connect_to, name="failover.settle"
+        )
+        await nursery.start(serve_role, self, self.roles, listeners.ha, name="role")
 
     async def settle(self, nursery: trio.Nursery) -> None:
-        nursery.start_soon(announce_mastership, self, name="announcement")
-        await nursery.start(confirm_mastership, self, name="confirmation")
+        roles, handshake, registration = self.roles, self.handshake, self.registration
+        nursery.start_soon(announce_mastership, roles, handshake, registration, name="announcement")
+        confirmation = Confirmation(self.config, roles, handshake, registration, self.flush)
+        await nursery.start(confirmation.run, name="confirmation")
 
     async def stop(self) -> None:
         self.stopping = True
@@ -286,7 +292,7 @@ class MasterSlaveNode(BrokerNode):
 
     def replication_checks(self) -> Iterator[Check]:
         if self.role is not BrokerRole.SLAVE:
-            yield writable_check(self)
+            yield writable_check(self.store)
         elif self.ha_client is not None:
             link = self.ha_client.statistics()
             following = link.state == SlaveState.TRANSFER.value

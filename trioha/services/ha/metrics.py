@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 from trioha.ha.mastership import Standing
 from trioha.services.admin.metrics_families import Families, HistogramSample, one
 from trioha.services.ha.status import gap_seconds
+from trioha.services.ha.views import ToldNode
+from trioha.services.node.metrics import wait_sample
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from trioha.services.ha.master_slave_node import MasterSlaveNode
-    from trioha.services.node.broker_node import BrokerNode
-
 _FAILOVER_BOUNDS_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
-def replication_families(node: MasterSlaveNode, families: Families) -> Iterator[Metric]:
+def replication_families(node: ToldNode, families: Families) -> Iterator[Metric]:
     """All of it, as the node's role has it."""
     yield from _failover_families(node, families)
     yield from _counted_families(node, families)
@@ -28,7 +27,7 @@ def replication_families(node: MasterSlaveNode, families: Families) -> Iterator[
         yield from _slave_families(node, families)
 
 
-def _master_families(node: MasterSlaveNode, families: Families) -> Iterator[Metric]:
+def _master_families(node: ToldNode, families: Families) -> Iterator[Metric]:
     assert node.ha_master is not None
     rows = node.ha_master.statistics()
     wall_s = node.clock.wall_ms() / 1000
@@ -76,7 +75,7 @@ def _master_families(node: MasterSlaveNode, families: Families) -> Iterator[Metr
     )
 
 
-def _counted_families(node: MasterSlaveNode, families: Families) -> Iterator[Metric]:
+def _counted_families(node: ToldNode, families: Families) -> Iterator[Metric]:
     """What has happened to this process as a master, whatever it is now."""
     counter = families.counter
     counts = node.event_counts
@@ -102,7 +101,7 @@ def _counted_families(node: MasterSlaveNode, families: Families) -> Iterator[Met
     yield families.histogram(
         "trioha_ha_sync_wait_seconds",
         "How long puts waited for a slave's acknowledgement.",
-        [wait_sample(node)],
+        [wait_sample(node.core.pipeline)],
     )
     pipeline = node.core.pipeline
     yield counter(
@@ -117,19 +116,7 @@ def _counted_families(node: MasterSlaveNode, families: Families) -> Iterator[Met
     )
 
 
-def wait_sample(node: BrokerNode) -> HistogramSample:
-    """Bins double from 1 ms: the n-th counts waits of less than 2 to the n milliseconds."""
-    waits = node.core.pipeline.slave_waits
-    buckets: list[tuple[str, float]] = []
-    count = 0
-    for number, found in enumerate(waits.bins):
-        count += found
-        is_last = number == len(waits.bins) - 1
-        buckets.append(("+Inf" if is_last else str((1 << number) / 1000), count))
-    return (), buckets, waits.waited_ms / 1000
-
-
-def _failover_families(node: MasterSlaveNode, families: Families) -> Iterator[Metric]:
+def _failover_families(node: ToldNode, families: Families) -> Iterator[Metric]:
     """Roles and epochs, and the failovers that this node remembers."""
     mastership = node.mastership
     yield families.gauge(
@@ -150,7 +137,7 @@ def _failover_families(node: MasterSlaveNode, families: Families) -> Iterator[Me
     yield families.histogram(
         "trioha_failover_duration_seconds",
         "Failovers of this set that the node remembers, by how they ended.",
-        failovers(node.roles.audit_records()),
+        failovers(node.audit.records),
         "kind",
         "result",
     )
@@ -173,7 +160,7 @@ def failovers(records: Iterable[Mapping[str, object]]) -> Iterator[HistogramSamp
         yield key, [*buckets, ("+Inf", float(len(seconds)))], sum(seconds)
 
 
-def _slave_families(node: MasterSlaveNode, families: Families) -> Iterator[Metric]:
+def _slave_families(node: ToldNode, families: Families) -> Iterator[Metric]:
     assert node.ha_client is not None
     link = node.ha_client.statistics()
     gauge, peer = families.gauge, (link.master,)

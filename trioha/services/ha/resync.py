@@ -8,25 +8,21 @@ begins when the link to the master has ended; the status tells how far it is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgpack
 
 from trioha.config import BrokerRole
 from trioha.errors import CommandError
 from trioha.remoting.channel import Channel, Instant
+from trioha.services.ha.views import SetNode
 from trioha.wire.codes import ResponseCode
 from trioha.wire.maps import decode_map
 from trioha.wire.remoting_command import RemotingCommand
-
-if TYPE_CHECKING:
-    from trioha.services.ha.master_slave_node import MasterSlaveNode
 
 
 class HaResync:
     """Handler of HA_RESYNC."""
 
-    def __init__(self, node: MasterSlaveNode) -> None:
+    def __init__(self, node: SetNode) -> None:
         self._node = node
 
     def resync(

@@ -8,7 +8,6 @@ change (`trioha.ha.role_machine`); `services.ha.role_control` carries it out.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import trio
 
@@ -16,37 +15,39 @@ from trioha.config import BrokerRole
 from trioha.ha.events import Term
 from trioha.services.ha.client import replicate_from_master
 from trioha.services.ha.master import serve_ha
+from trioha.services.ha.role_control import RoleControl
 from trioha.services.ha.slave_synchronize import synchronize_slave
+from trioha.services.ha.views import LinkedNode
 from trioha.services.loop.transport import Listener
-
-if TYPE_CHECKING:
-    from trioha.services.ha.master_slave_node import MasterSlaveNode
 
 
 async def serve_role(
-    node: MasterSlaveNode,
+    node: LinkedNode,
+    roles: RoleControl,
     ha_listener: Listener,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Be what the node is, until cancelled; started once the first role is."""
     while True:
-        node.roles.changed = trio.Event()
+        roles.changed = trio.Event()
         async with trio.open_nursery() as nursery:
-            node.roles.scope = nursery.cancel_scope
+            roles.scope = nursery.cancel_scope
             if node.role is BrokerRole.SLAVE:
-                await _start_slave(node, ha_listener, nursery)
+                await _start_slave(node, roles, ha_listener, nursery)
             else:
                 await _start_master(node, ha_listener, nursery)
             task_status.started()
             task_status = trio.TASK_STATUS_IGNORED
-            await node.roles.changed.wait()
+            await roles.changed.wait()
             nursery.cancel_scope.cancel()
         node.ha_master = node.ha_client = node.slave_synchronizer = None
-        await node.roles.carry_out_between()
+        await roles.carry_out_between()
 
 
-async def _start_slave(node: MasterSlaveNode, listener: Listener, nursery: trio.Nursery) -> None:
+async def _start_slave(
+    node: LinkedNode, roles: RoleControl, listener: Listener, nursery: trio.Nursery
+) -> None:
     nursery.start_soon(_turn_away, listener, name="ha.turn_away")
     follow = partial(
         replicate_from_master,
@@ -58,8 +59,8 @@ async def _start_slave(node: MasterSlaveNode, listener: Listener, nursery: trio.
         connect_to=node.connect_link,
     )
     node.ha_client = await nursery.start(follow, name="ha.client")
-    if node.roles.suspended:
-        node.ha_client.suspend(node.roles.suspended)
+    if roles.suspended:
+        node.ha_client.suspend(roles.suspended)
     synchronize = partial(
         synchronize_slave,
         *(node.master_remoting_address, node.core.slave_tables, node.config),
@@ -76,7 +77,7 @@ async def _turn_away(listener: Listener) -> None:
         (await listener.accept()).close()
 
 
-async def _start_master(node: MasterSlaveNode, listener: Listener, nursery: trio.Nursery) -> None:
+async def _start_master(node: LinkedNode, listener: Listener, nursery: trio.Nursery) -> None:
     mastership = node.mastership
     serve = partial(
         serve_ha,

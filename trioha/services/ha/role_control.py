@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -29,11 +28,9 @@ from trioha.ha.role_machine import RoleMachine
 from trioha.journal import EventSink
 from trioha.remoting.channel import Instant
 from trioha.services.ha.open_mastership import config_of_role
+from trioha.services.ha.views import ControlledNode
 from trioha.services.node.namesrv_registration import BrokerIdentity
 from trioha.store.accept_loss import forget_loss
-
-if TYPE_CHECKING:
-    from trioha.services.ha.master_slave_node import MasterSlaveNode
 
 _SLICE_BYTES = 262_144
 
@@ -41,7 +38,7 @@ _SLICE_BYTES = 262_144
 class RoleControl(RoleMachine):
     """The role of one node."""
 
-    def __init__(self, node: MasterSlaveNode) -> None:
+    def __init__(self, node: ControlledNode) -> None:
         configured = node.config.broker_role
         super().__init__(
             node.config.broker_name,
@@ -69,6 +66,10 @@ class RoleControl(RoleMachine):
         """To be done once the links of the old role have ended."""
 
     # What other nodes, the machine and the status are told.
+
+    @property
+    def role(self) -> BrokerRole:
+        return self._node.role
 
     @property
     def log_end(self) -> int:

@@ -7,51 +7,48 @@ that has not begun its term by then never does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgpack
 import trio
 
 from trioha.errors import RemoteProtocolError, Unreachable
+from trioha.ha.promotion import HandOver
+from trioha.services.ha.role_control import RoleControl
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.transport import Connect
 from trioha.services.remoting.client import open_remoting_client, parse_address
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.maps import decode_map
 from trioha.wire.remoting_command import RemotingCommand
 
-if TYPE_CHECKING:
-    from trioha.ha.promotion import HandOver
-    from trioha.services.ha.master_slave_node import MasterSlaveNode
-
 INTERVAL_S = 1.0
 PATIENCE_S = 3.0
 
 
-async def settle_hand_overs(node: MasterSlaveNode) -> None:
+async def settle_hand_overs(roles: RoleControl, clock: Clock, connect_to: Connect) -> None:
     """Whenever a hand-over is left open: ask its target until it says what it is, void or done.
 
     Runs as long as the node does.
     """
-    roles = node.roles
     while True:
         await roles.unsettled.wait()
         roles.unsettled = trio.Event()
         while (handed_over := roles.handed_over) is not None:
-            used = await _ask_whether_used(node, handed_over)
+            used = await _ask_whether_used(handed_over, clock, connect_to)
             if roles.handed_over is handed_over and used is not None:
                 roles.target_said(used=used)
             if roles.handed_over is not None:
                 await trio.sleep(INTERVAL_S)
 
 
-async def _ask_whether_used(node: MasterSlaveNode, handed_over: HandOver) -> bool | None:
+async def _ask_whether_used(
+    handed_over: HandOver, clock: Clock, connect_to: Connect
+) -> bool | None:
     """Has the target become master under this ticket? None: nobody knows."""
     host, port = parse_address(handed_over.target.address)
     body = msgpack.packb({"ticket_id": handed_over.ticket_id})
     with trio.move_on_after(PATIENCE_S):
         try:
-            async with open_remoting_client(
-                host, port, node.clock, connect_to=node.connect_to
-            ) as client:
+            async with open_remoting_client(host, port, clock, connect_to=connect_to) as client:
                 response = await client.request(RemotingCommand(RequestCode.RELEASE, body=body))
             if response.code == ResponseCode.SUCCESS:
                 used = decode_map(response.body_bytes()).get("used")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import attrs
 
 from trioha.config import BrokerRole
@@ -11,15 +9,13 @@ from trioha.errors import OffsetOutOfRange
 from trioha.ha.epochs import EpochRecord
 from trioha.ha.replicas import ReplicaStatistics
 from trioha.remoting.channel import Instant
+from trioha.services.ha.views import ToldNode
 from trioha.wire import record
-
-if TYPE_CHECKING:
-    from trioha.services.ha.master_slave_node import MasterSlaveNode
 
 _HEAD_BYTES = 128  # a record's numbers, whatever its hosts
 
 
-def master_slave_status(node: MasterSlaveNode, instant: Instant) -> dict[str, object]:
+def master_slave_status(node: ToldNode, instant: Instant) -> dict[str, object]:
     """Plain values only: they travel as msgpack. Offsets in bytes, ages in seconds."""
     config = node.config
     connections: list[dict[str, object]] = []
@@ -72,7 +68,7 @@ def _epoch(record: EpochRecord) -> dict[str, object]:
     return attrs.asdict(record) | {"nonce": record.nonce.hex()}
 
 
-def gap_seconds(node: MasterSlaveNode, row: ReplicaStatistics, instant: Instant) -> float | None:
+def gap_seconds(node: ToldNode, row: ReplicaStatistics, instant: Instant) -> float | None:
     """How long ago the oldest message was stored that the slave lacks.
 
     None when that is not known: the slave has not reported, or holds a part of it.

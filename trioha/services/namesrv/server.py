@@ -21,7 +21,7 @@ from trioha.services.admin.introspection import Introspection, NodeProcess
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import format_address, open_listener
-from trioha.services.node.metrics import namesrv_metrics
+from trioha.services.namesrv.metrics import namesrv_metrics
 from trioha.services.remoting.link import LinkLimits
 from trioha.services.remoting.own_address import own_address
 from trioha.services.remoting.server import RemotingServer

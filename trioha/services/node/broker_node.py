@@ -26,7 +26,7 @@ from trioha.broker.request_gate import RequestGate
 from trioha.config import BrokerConfig
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.services.admin.event_counts import EventCounts
-from trioha.services.admin.health import Check, alive, broker_checks, ready
+from trioha.services.admin.health import Check, alive, ready
 from trioha.services.admin.http import OnGet
 from trioha.services.admin.introspection import Introspection, NodeProcess
 from trioha.services.admin.journal_samples import JournalSamples
@@ -36,6 +36,7 @@ from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Connect, connect
 from trioha.services.node.config_persist import Table
 from trioha.services.node.disk_watch import watch_disk
+from trioha.services.node.health import broker_checks
 from trioha.services.node.listeners import BrokerAddresses, BrokerListeners
 from trioha.services.node.metadata_files import MetadataFiles
 from trioha.services.node.metrics import broker_metrics

@@ -1,75 +1,32 @@
-"""What a node tells Prometheus, made from its tables when it is asked.
-
-Nothing is counted for this page alone: a node that nobody scrapes does no work for it. Names and
-labels are RocketMQ 5's where the meaning is the same, so that dashboards carry over; what it has
-not, replication above all, begins with ``trioha_``. Units are bytes and seconds, counters end in
-``_total``, and ages are given as points in time for PromQL to subtract.
+"""What a broker tells Prometheus (`services.admin.metrics`), made from its tables.
 
 A topic's messages are counted from its queues' ends, so that counter survives restarts and grows on
-a slave, too. prometheus_client is imported with the first scrape: it costs 60 ms.
+a slave, too.
 """
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from trioha import __version__
+from trioha.broker.put_message import PutPipeline
 from trioha.config import BrokerRole
-from trioha.namesrv.route_info import MASTER_ID
-from trioha.services.admin.http import OnGet, Page
-from trioha.services.admin.metrics_families import Families, Sample, one
+from trioha.services.admin.http import OnGet
+from trioha.services.admin.metrics import build_info, events_family, page
+from trioha.services.admin.metrics_families import Families, HistogramSample, Sample, one
+from trioha.services.node.views import MeasuredBroker
 from trioha.wire.names import RETRY_PREFIX
-from trioha.wire.route import BrokerData
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from trioha.namesrv.processor import NamesrvProcessor
-    from trioha.services.admin.event_counts import EventCounts
-    from trioha.services.node.broker_node import BrokerNode
 
-
-def broker_metrics(node: BrokerNode) -> OnGet:
+def broker_metrics(node: MeasuredBroker) -> OnGet:
     """The /metrics page of a broker."""
-    return lambda accept: _page(_broker_families(node), accept)
+    return lambda accept: page(_broker_families(node), accept)
 
 
-def namesrv_metrics(processor: NamesrvProcessor, counts: EventCounts) -> OnGet:
-    """The /metrics page of a name server."""
-    return lambda accept: _page(_namesrv_families(processor, counts), accept)
-
-
-def _page(families: Iterable[Metric], accept: str) -> Page:
-    from prometheus_client import CollectorRegistry
-    from prometheus_client.exposition import choose_encoder
-    from prometheus_client.registry import Collector
-
-    class Once(Collector):
-        def collect(self) -> Iterable[Metric]:
-            return families
-
-        def describe(self) -> Iterable[Metric]:
-            return ()  # asked at registration; the families are made once, for the answer
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Once())
-    encode, content_type = choose_encoder(accept)
-    return Page(encode(registry), content_type)
-
-
-def _build_info(families: Families) -> Metric:
-    return families.gauge(
-        "trioha_build_info",
-        "Always 1; which trioha on which Python.",
-        [((__version__, platform.python_version()), 1.0)],
-        "version",
-        "python",
-    )
-
-
-def _broker_families(node: BrokerNode) -> Iterator[Metric]:
+def _broker_families(node: MeasuredBroker) -> Iterator[Metric]:
     config = node.config
     families = Families(
         cluster=config.broker_cluster_name,
@@ -77,16 +34,16 @@ def _broker_families(node: BrokerNode) -> Iterator[Metric]:
         node_id=config.broker_name,
         broker_id=str(config.broker_id),
     )
-    yield _build_info(families)
+    yield build_info(families)
     yield from _store_families(node, families)
     yield from _traffic_families(node, families)
     yield from _client_families(node, families)
     yield from _registration_families(node, families)
     yield from node.replication_families(families)
-    yield _events(families, node.event_counts)
+    yield events_family(families, node.event_counts)
 
 
-def _store_families(node: BrokerNode, families: Families) -> Iterator[Metric]:
+def _store_families(node: MeasuredBroker, families: Families) -> Iterator[Metric]:
     store = node.store.statistics()
     gauge = families.gauge
     for name, offset in (
@@ -128,7 +85,7 @@ def _store_families(node: BrokerNode, families: Families) -> Iterator[Metric]:
     yield gauge("trioha_writable", "1 when sends are accepted.", one(float(writable)))
 
 
-def _traffic_families(node: BrokerNode, families: Families) -> Iterator[Metric]:
+def _traffic_families(node: MeasuredBroker, families: Families) -> Iterator[Metric]:
     store = node.store.statistics()
     ends: dict[str, int] = {}
     for topic, queue_id in node.store.queues():
@@ -163,7 +120,7 @@ def _traffic_families(node: BrokerNode, families: Families) -> Iterator[Metric]:
     )
 
 
-def _client_families(node: BrokerNode, families: Families) -> Iterator[Metric]:
+def _client_families(node: MeasuredBroker, families: Families) -> Iterator[Metric]:
     core, gauge = node.core, families.gauge
     yield gauge(
         "rocketmq_producer_connections",
@@ -198,7 +155,7 @@ def _client_families(node: BrokerNode, families: Families) -> Iterator[Metric]:
     )
 
 
-def _registration_families(node: BrokerNode, families: Families) -> Iterator[Metric]:
+def _registration_families(node: MeasuredBroker, families: Families) -> Iterator[Metric]:
     yield families.gauge(
         "rocketmq_broker_permission", "4 read + 2 write.", one(node.config.broker_permission)
     )
@@ -209,7 +166,7 @@ def _registration_families(node: BrokerNode, families: Families) -> Iterator[Met
     )
 
 
-def _lags(node: BrokerNode) -> Iterator[Sample]:
+def _lags(node: MeasuredBroker) -> Iterator[Sample]:
     offsets, store = node.core.offsets, node.store
     for group, topics in offsets.topics_by_group().items():
         for topic in topics:
@@ -219,48 +176,16 @@ def _lags(node: BrokerNode) -> Iterator[Sample]:
             yield (group, topic, _flag(topic.startswith(RETRY_PREFIX))), lag
 
 
-def _namesrv_families(processor: NamesrvProcessor, counts: EventCounts) -> Iterator[Metric]:
-    families = Families(node_type="namesrv")
-    yield _build_info(families)
-    brokers = processor.routes.cluster_info().broker_addr_table
-    yield families.gauge(
-        "trioha_namesrv_brokers",
-        "Broker addresses registered, by role.",
-        _by_role(brokers.values()),
-        "cluster",
-        "broker",
-        "role",
-    )
-    yield families.gauge(
-        "rocketmq_topic_number", "Topics in the routes.", one(len(processor.routes.topics()))
-    )
-    yield families.counter(
-        "trioha_namesrv_expired",
-        "Brokers dropped because nothing was heard of them.",
-        one(counts["broker_expired"]),
-    )
-    yield families.counter(
-        "trioha_namesrv_masters_refused",
-        "Registrations as master of an epoch that is over.",
-        one(counts["master_refused"]),
-    )
-    yield _events(families, counts)
-
-
-def _events(families: Families, counts: EventCounts) -> Metric:
-    return families.counter(
-        "trioha_journal_events",
-        "Events written to the journal, docs/journal.md has their meaning.",
-        [((name,), count) for name, count in sorted(counts.all().items())],
-        "event",
-    )
-
-
-def _by_role(brokers: Iterable[BrokerData]) -> Iterator[Sample]:
-    for broker in brokers:
-        masters = int(MASTER_ID in broker.broker_addrs)
-        yield (broker.cluster, broker.broker_name, "master"), masters
-        yield (broker.cluster, broker.broker_name, "slave"), len(broker.broker_addrs) - masters
+def wait_sample(pipeline: PutPipeline) -> HistogramSample:
+    """Bins double from 1 ms: the n-th counts waits of less than 2 to the n milliseconds."""
+    waits = pipeline.slave_waits
+    buckets: list[tuple[str, float]] = []
+    count = 0
+    for number, found in enumerate(waits.bins):
+        count += found
+        is_last = number == len(waits.bins) - 1
+        buckets.append(("+Inf" if is_last else str((1 << number) / 1000), count))
+    return (), buckets, waits.waited_ms / 1000
 
 
 def _flag(value: bool) -> str:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import attrs
 
 from trioha import __version__
 from trioha.config import BrokerRole
 from trioha.remoting.channel import Instant
+from trioha.services.node.views import ToldBroker
 from trioha.store.cuts import list_cuts
 
-if TYPE_CHECKING:
-    from trioha.services.node.broker_node import BrokerNode
 
-
-def broker_status(node: BrokerNode, instant: Instant) -> dict[str, object]:
+def broker_status(node: ToldBroker, instant: Instant) -> dict[str, object]:
     """What every broker tells. Plain values only: they travel as msgpack. Offsets in bytes, ages in
     seconds."""
     config = node.config

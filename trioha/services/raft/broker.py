@@ -34,13 +34,14 @@ from trioha.ha.epochs import NONCE_BYTES
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Instant
 from trioha.services.admin.event_counts import EventCounts
-from trioha.services.admin.health import Check, writable_check
+from trioha.services.admin.health import Check
 from trioha.services.admin.introspection import NodeProcess
 from trioha.services.admin.metrics_families import Families
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Connect, connect
 from trioha.services.node.broker_node import BrokerNode
+from trioha.services.node.health import writable_check
 from trioha.services.node.listeners import BrokerAddresses, BrokerListeners
 from trioha.services.node.namesrv_registration import BrokerIdentity, Refutation
 from trioha.services.raft.bootstrap import VoteFile
@@ -60,6 +61,7 @@ class RaftBroker(BrokerNode):
     """One member of a group."""
 
     flush: RaftFlush
+    group_role: GroupRole
 
     def __init__(
         self,
@@ -301,12 +303,15 @@ class RaftBroker(BrokerNode):
         status: Mapping[str, Any] = self.member.status()
         yield "member", status["bootstrap"] or status["failed"]
         if self.group_role.serving:
-            yield writable_check(self)
+            yield writable_check(self.store)
         else:
             yield "following", "" if self.member.leader_id else "its group has no leader"
 
     def replication_families(self, families: Families) -> Iterator[Metric]:
-        return raft_families(self, families)
+        return raft_families(
+            *(families, self.member.status(), self.core.pipeline, self.event_counts),
+            serving=self.group_role.serving,
+        )
 
 
 def identity_of(config: BrokerConfig, broker_id: int, term: int) -> BrokerIdentity:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from trioha.broker.put_message import PutPipeline
 from trioha.dledger.ready import Role
+from trioha.services.admin.event_counts import EventCounts
 from trioha.services.admin.metrics_families import Families, one
-from trioha.services.ha.metrics import wait_sample
+from trioha.services.node.metrics import wait_sample
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
-
-    from trioha.services.raft.broker import RaftBroker
 
 _OFFSETS = {
     "committed": "What is on the disks of a majority, for good.",
@@ -21,9 +21,15 @@ _OFFSETS = {
 }
 
 
-def raft_families(node: RaftBroker, families: Families) -> Iterator[Metric]:
+def raft_families(
+    families: Families,
+    status: Mapping[str, Any],
+    pipeline: PutPipeline,
+    counts: EventCounts,
+    *,
+    serving: bool,
+) -> Iterator[Metric]:
     """All of it, as the member knows it now."""
-    status: Mapping[str, Any] = node.member.status()
     gauge = families.gauge
     yield gauge(
         "trioha_raft_role",
@@ -31,8 +37,7 @@ def raft_families(node: RaftBroker, families: Families) -> Iterator[Metric]:
         [((role.value.lower(),), float(status["role"] == role.value)) for role in Role],
         "role",
     )
-    serving = float(node.group_role.serving)
-    yield gauge("trioha_raft_serving", "1 while clients may write here.", one(serving))
+    yield gauge("trioha_raft_serving", "1 while clients may write here.", one(float(serving)))
     yield gauge("trioha_raft_term", "The newest term this member knows of.", one(status["term"]))
     yield gauge(
         "trioha_raft_has_leader",
@@ -54,12 +59,12 @@ def raft_families(node: RaftBroker, families: Families) -> Iterator[Metric]:
     yield families.counter(
         "trioha_raft_refused",
         "Peers that were turned away: another group, another peer list, no proof.",
-        one(node.event_counts["raft_refused"]),
+        one(counts["raft_refused"]),
     )
     yield families.histogram(
         "trioha_raft_commit_wait_seconds",
         "How long puts waited for a majority.",
-        [wait_sample(node)],
+        [wait_sample(pipeline)],
     )
 
 

@@ -18,7 +18,6 @@ Theory of operation. The group elects (`trioha.dledger`); this module acts on th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import trio
 
@@ -31,10 +30,8 @@ from trioha.errors import DiskFull
 from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.mode import Modes
 from trioha.services.node.request_forwarding import FORWARD_MS
+from trioha.services.raft.views import GroupBroker
 from trioha.wire.remoting_command import RemotingCommand
-
-if TYPE_CHECKING:
-    from trioha.services.raft.broker import RaftBroker
 
 _SLICE_BYTES = 262_144
 CATCH_UP_S_MAX = 10
@@ -48,7 +45,7 @@ _NO_LEADER = "this group has no leader at the moment"
 class GroupRole:
     """Promotes and demotes one node as its group decides."""
 
-    def __init__(self, node: RaftBroker) -> None:
+    def __init__(self, node: GroupBroker) -> None:
         self.serving = False
         """This member serves clients as the leader."""
         self._node = node

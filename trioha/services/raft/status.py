@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import attrs
 
 from trioha.dledger.membership import Configuration
 from trioha.dledger.status import FollowerStatus, RaftStatus
-
-if TYPE_CHECKING:
-    from trioha.services.raft.member import RaftMember
+from trioha.services.raft.views import ToldMember
 
 _FORGOTTEN = (
     "this member may have forgotten a vote (its store was lost or damaged): it is a copy without "
@@ -18,7 +14,7 @@ _FORGOTTEN = (
 )
 
 
-def member_status(member: RaftMember) -> dict[str, object]:
+def member_status(member: ToldMember) -> dict[str, object]:
     """Return the status in plain msgpack values; without offsets and lease before it takes part."""
     setup, settings = member.setup, member.setup.settings
     status: dict[str, object] = {

@@ -133,7 +133,7 @@ MUTATIONS = (
         "trioha/store/lookup.py",
         "lambda phy_offset, size: phy_offset + size <= readable)",
         "lambda phy_offset, size: phy_offset <= readable)",
-        ("tests/broker/test_raft_visibility.py",),
+        ("tests/broker/raft/test_visibility.py",),
         "a consumer reads a record that may be taken back",
     ),
     # ha

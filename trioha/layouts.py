@@ -10,7 +10,7 @@ from pathlib import Path
 
 import attrs
 
-from trioha.services.transport import format_address
+from trioha.services.loop.transport import format_address
 
 START_PATIENCE_S = 60.0
 """For one node: a big store that was not closed has to be recovered first."""

@@ -28,6 +28,7 @@ from trioha_console.command_actions import CommandActions
 from trioha_console.commands import COMMANDS
 from trioha_console.frame import Frame
 from trioha_console.layout import Layout, load_layout, save_layout
+from trioha_console.program import Program
 from trioha_console.replay_source import ReplaySource
 from trioha_console.screens.detail import DetailScreen
 from trioha_console.screens.failover import FailoverScreen
@@ -161,6 +162,9 @@ class ConsoleApp(CommandActions, App[None]):
         names = [view.NAME for view in VIEWS]
         await self.action_view(self._layout.view if self._layout.view in names else names[0])
         self._follow_source()
+
+    def _console(self) -> Program:
+        return self
 
     # What is in front.
 

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from abc import abstractmethod
 
 from textual import on
 
 from trioha.errors import TriohaError
 from trioha_console.jump import parse_jump
 from trioha_console.keys_in_turn import KeysInTurn
+from trioha_console.program import Program
 from trioha_console.replay_source import ReplaySource
 from trioha_console.widgets.replay_bar import ReplayBar
-
-if TYPE_CHECKING:
-    from trioha_console.app import ConsoleApp
 
 
 class ReplayActions(KeysInTurn):
     """Mixed into the program; `self` is a `ConsoleApp`."""
 
-    def _console(self) -> ConsoleApp:
-        from trioha_console.app import ConsoleApp
-
-        assert isinstance(self, ConsoleApp), "mixed into the program"
-        return self
+    @abstractmethod
+    def _console(self) -> Program:
+        """Return the program that this is mixed into."""
 
     def action_replay(self, what: str) -> None:
         """Move the play head of a recording."""

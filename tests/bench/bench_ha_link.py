@@ -20,11 +20,11 @@ import trio
 
 from trioha.config import BrokerConfig
 from trioha.journal import NullSink
-from trioha.services.clock import Clock
-from trioha.services.ha_client import replicate_from_master
-from trioha.services.ha_master import HaMaster, open_replicas, serve_ha
-from trioha.services.master_address import MasterAddress
-from trioha.services.transport import open_listener
+from trioha.services.ha.client import replicate_from_master
+from trioha.services.ha.master import HaMaster, open_replicas, serve_ha
+from trioha.services.ha.master_address import MasterAddress
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.transport import open_listener
 from trioha.store.message_store import FileMessageStore
 from trioha.store.store_config import StoreConfig
 from trioha.wire.record import MAGIC, PRELUDE

@@ -14,7 +14,7 @@ from trioha.broker.metadata_ops import DelaySet, OffsetsSet, QueuesGone, decode_
 from trioha.broker.offsets import OffsetCommit
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import RemoteProtocolError
-from trioha.services.config_persist import Table as Kept
+from trioha.services.node.config_persist import Table as Kept
 from trioha.store.interface import PutMessage
 from trioha.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from trioha.wire.names import SCHEDULE_TOPIC

@@ -19,9 +19,9 @@ from trioha.cli.ha import cluster_status, status_in_words
 from trioha.journal import NullSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.requests import RequestTable
-from trioha.services.clock import Clock
-from trioha.services.remoting_server import RemotingServer
-from trioha.services.transport import open_listener
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.transport import open_listener
+from trioha.services.remoting.server import RemotingServer
 from trioha.wire import fastjson
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand

@@ -22,9 +22,9 @@ from trioha.client import raft as client
 from trioha.errors import CommandError, OutcomeUnknown, Unreachable
 from trioha.journal import NullSink
 from trioha.remoting.channel import Channel, Instant
-from trioha.services.clock import Clock
-from trioha.services.remoting_server import RemotingServer
-from trioha.services.transport import open_listener
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.transport import open_listener
+from trioha.services.remoting.server import RemotingServer
 from trioha.watch.raft_change import ChangePlan, Do, plan_change
 from trioha.watch.snapshot import ClusterSnapshot
 from trioha.wire.codes import ResponseCode

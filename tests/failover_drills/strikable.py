@@ -25,8 +25,8 @@ from failover_drills.strikable_steps import STRUCK_SUFFIX
 from trioha.broker.failover import FailoverProcessor
 from trioha.cli import main
 from trioha.ha.mastership import FILE_NAME, kept_history
-from trioha.services.event_counts import EventCounts
-from trioha.services.namesrv_registration import NamesrvRegistration, _NamesrvLink
+from trioha.services.admin.event_counts import EventCounts
+from trioha.services.node.namesrv_registration import NamesrvRegistration, _NamesrvLink
 from trioha.store.two_slot_file import TwoSlotFile
 from trioha.wire.codes import RequestCode
 

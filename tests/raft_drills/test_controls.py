@@ -27,13 +27,13 @@ import trioha.dledger.leadership
 trioha.dledger.leadership.reached_by_majority = max
 """
 SHOWS_EVERYTHING = """
-from trioha.broker.raft_visibility import RaftVisibility
+from trioha.broker.raft.visibility import RaftVisibility
 _release = RaftVisibility.release
 RaftVisibility.release = lambda self, committed_offset: _release(self, 1 << 60)
 """
 KEEPS_PROGRESS_TO_ITSELF = """
 from trioha.broker.metadata_ops import OffsetsSet, decode_ops
-from trioha.broker.raft_metadata import RaftMetadata
+from trioha.broker.raft.metadata import RaftMetadata
 _append = RaftMetadata.append
 
 def append(self, position, body):

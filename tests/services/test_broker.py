@@ -18,12 +18,12 @@ from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import StoreLocked, TriohaError
 from trioha.ha.mastership import Mastership, Standing
 from trioha.services.broker import serve_broker
-from trioha.services.broker_listeners import BrokerAddresses
-from trioha.services.clock import Clock
-from trioha.services.master_slave_node import open_master_slave_node
-from trioha.services.namesrv_registration import Refutation
-from trioha.services.remoting_client import open_remoting_client, parse_address
-from trioha.services.transport import open_listener
+from trioha.services.ha.master_slave_node import open_master_slave_node
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.transport import open_listener
+from trioha.services.node.listeners import BrokerAddresses
+from trioha.services.node.namesrv_registration import Refutation
+from trioha.services.remoting.client import open_remoting_client, parse_address
 from trioha.store.two_slot_file import TwoSlotFile
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.ha_frames import REPORT

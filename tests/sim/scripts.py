@@ -7,9 +7,10 @@ from random import Random
 
 from trioha.failover.outcome import Outcome
 from trioha.ha.promotion import Promotion
+from trioha.sim.pair.checker import Operation
 from trioha.sim.pair.messages import Put
 from trioha.sim.pair.node import SimNode
-from trioha.sim.pair.operators import Operation, attempt, drive
+from trioha.sim.pair.operators import attempt, drive
 from trioha.sim.pair.world import World
 
 

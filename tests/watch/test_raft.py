@@ -17,8 +17,9 @@ from trioha.watch.condition import condition_of, condition_of_set
 from trioha.watch.marks import MarkFinder
 from trioha.watch.raft import RaftState, member_number, members_told
 from trioha.watch.raft_change import Do, plan_change, read_change
+from trioha.watch.replica_set import ReplicaSet
 from trioha.watch.rules import RULES, Area
-from trioha.watch.snapshot import ClusterSnapshot, ReplicaSet
+from trioha.watch.snapshot import ClusterSnapshot
 from trioha.wire.codes import ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from trioha.errors import Unreachable
-from trioha.services.transport import parse_address
+from trioha.services.loop.transport import parse_address
 
 READ_BYTES = 262_144
 _CONNECT_S = 3.0

@@ -171,7 +171,7 @@ class Metadata:
         for op in ops:
             self._apply(op, lacking)
 
-    # In a Raft group: `trioha.broker.raft_metadata`.
+    # In a Raft group: `trioha.broker.raft.metadata`.
 
     def follow_log(self) -> None:
         """From now on the tables change by `fold` alone."""

@@ -81,7 +81,7 @@ from its own log, as any slave does."""
 
 
 class Forwarding(Protocol):
-    """Connections to the node that serves: `trioha.services.request_forwarding`."""
+    """Connections to the node that serves: `trioha.services.node.request_forwarding`."""
 
     def open(self, master: str, now_ms: int) -> None:
         """Forward to this address from now on."""

@@ -11,10 +11,10 @@ import trio
 from trioha.client.raft import look_at_groups
 from trioha.layouts import RAFT_LAYOUT, START_PATIENCE_S, namesrv_arguments, waves
 from trioha.ready_line import ready_line
-from trioha.services.signals import watch_signals
-from trioha.services.transport import format_address
+from trioha.services.loop.transport import format_address
+from trioha.services.node.signals import watch_signals
 from trioha.supervisor import Node, Supervisor, open_supervisor
-from trioha.watch.snapshot import ReplicaSet
+from trioha.watch.replica_set import ReplicaSet
 
 _ASK_PATIENCE_S = 3.0
 _ASK_AGAIN_S = 0.05

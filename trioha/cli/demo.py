@@ -29,7 +29,7 @@ from trioha.client.cluster import open_cluster
 from trioha.client.failover import new_order, plan_failover, run_failover
 from trioha.failover.outcome import Result
 from trioha.layouts import Member, broker_arguments, namesrv_arguments
-from trioha.services.signals import watch_signals
+from trioha.services.node.signals import watch_signals
 from trioha.store.inspect import diff_logs
 from trioha.supervisor import Node, Supervisor, open_supervisor
 

@@ -25,13 +25,13 @@ from trioha.cli.raft_words import groups_in_words
 from trioha.client import Producer, open_producer
 from trioha.client.raft import look_at_groups, run_change
 from trioha.layouts import RaftGroup, free_ports, namesrv_arguments
-from trioha.services.signals import watch_signals
-from trioha.services.transport import format_address
+from trioha.services.loop.transport import format_address
+from trioha.services.node.signals import watch_signals
 from trioha.store.inspect import diff_logs
 from trioha.supervisor import Node, Supervisor, open_supervisor
 from trioha.watch.raft import RaftState
 from trioha.watch.raft_change import Do, plan_change
-from trioha.watch.snapshot import ReplicaSet
+from trioha.watch.replica_set import ReplicaSet
 
 NAME = "broker-a"
 MEMBERS = ("n0", "n1", "n2")

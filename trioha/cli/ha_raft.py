@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from trioha.cli.raft_words import member_table, problems_of_group
-from trioha.watch.snapshot import ClusterSnapshot, ReplicaSet
+from trioha.watch.replica_set import ReplicaSet
+from trioha.watch.snapshot import ClusterSnapshot
 
 Status = dict[str, Any]
 

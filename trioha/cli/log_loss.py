@@ -12,8 +12,8 @@ import click
 from trioha.cli.failures import ExitCode
 from trioha.cli.node_options import broker_from
 from trioha.cli.output import output_option, print_json, size_in_words
-from trioha.services.clock import Clock
-from trioha.services.open_mastership import is_of_a_set
+from trioha.services.ha.open_mastership import is_of_a_set
+from trioha.services.loop.clock import Clock
 from trioha.store.accept_loss import Loss, accept_loss, find_loss
 from trioha.store.store_config import StoreConfig
 

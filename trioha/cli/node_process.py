@@ -22,9 +22,9 @@ from trioha.journal import EventSink, Level
 from trioha.journal.file import JournalFile
 from trioha.log_lines import LineFormat, LogLines, Tee
 from trioha.ready_line import ready_line
-from trioha.services.journal_flush import serve_journal
-from trioha.services.sd_notify import notify_ready, notify_stopping
-from trioha.services.signals import watch_signals
+from trioha.services.admin.journal_flush import serve_journal
+from trioha.services.node.sd_notify import notify_ready, notify_stopping
+from trioha.services.node.signals import watch_signals
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -12,14 +12,14 @@ import attrs
 import click
 import trio
 
-from trioha.broker.raft_repair import Findings, examine, give_up_vote
+from trioha.broker.raft.repair import Findings, examine, give_up_vote
 from trioha.cli.failures import ExitCode
 from trioha.cli.node_options import broker_from
 from trioha.cli.output import output_option, print_json, size_in_words
 from trioha.cli.progress import TerminalProgress
 from trioha.config import BrokerConfig
-from trioha.services.clock import Clock
-from trioha.services.raft_convert import Conversion, convert_to_group, convert_to_plain
+from trioha.services.loop.clock import Clock
+from trioha.services.raft.convert import Conversion, convert_to_group, convert_to_plain
 from trioha.store.store_config import StoreConfig
 
 F = TypeVar("F", bound=Callable[..., Any])

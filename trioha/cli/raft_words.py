@@ -9,8 +9,8 @@ from trioha.watch.condition import condition_of, condition_of_set
 from trioha.watch.level import Level
 from trioha.watch.raft_condition import leader_of
 from trioha.watch.replica import Replica
+from trioha.watch.replica_set import ReplicaSet
 from trioha.watch.rule import is_answering
-from trioha.watch.snapshot import ReplicaSet
 
 _REFUSALS_TOLD_S = 60.0
 

@@ -17,8 +17,8 @@ from trioha.cli.output import output_option, print_json, table
 from trioha.client.recorder import Recorded, RecordOptions, record
 from trioha.contexts import load_contexts
 from trioha.log_lines import rfc3339
-from trioha.services.sd_notify import notify_ready, notify_stopping
-from trioha.services.signals import watch_signals
+from trioha.services.node.sd_notify import notify_ready, notify_stopping
+from trioha.services.node.signals import watch_signals
 from trioha.watch.collector import Interest
 from trioha.watch.marks import Mark, counted
 from trioha.watch.recording import Recording, open_recording

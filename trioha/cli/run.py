@@ -41,8 +41,8 @@ def namesrv(**flags: Any) -> None:
     trioha run namesrv
     trioha run namesrv --listen 127.0.0.1:0 --set kvConfigPath=/tmp/kv.json
     """
-    from trioha.services.introspection import NodeProcess
-    from trioha.services.namesrv import serve_namesrv
+    from trioha.services.admin.introspection import NodeProcess
+    from trioha.services.namesrv.server import serve_namesrv
 
     options = process_options_from(flags)
     loaded = namesrv_from(**flags)
@@ -91,8 +91,8 @@ def broker(**flags: Any) -> None:
         --store /var/lib/trioha/a --set enableDLegerCommitLog=true --set dLegerSelfId=n0 \\
         --set "dLegerPeers=n0-10.0.0.1:10911;n1-10.0.0.2:10911;n2-10.0.0.3:10911"
     """
+    from trioha.services.admin.introspection import NodeProcess
     from trioha.services.broker import serve_broker
-    from trioha.services.introspection import NodeProcess
 
     options = process_options_from(flags)
     loaded = broker_from(**flags)

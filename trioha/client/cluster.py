@@ -20,10 +20,10 @@ import trio
 
 from trioha.errors import CommandError, Unreachable
 from trioha.remoting.channel import Handler
-from trioha.services.background import open_background_nursery
-from trioha.services.clock import Clock
-from trioha.services.remoting_client import RemotingClient, open_remoting_client, parse_address
-from trioha.services.transport import Transport, connect
+from trioha.services.loop.background import open_background_nursery
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.transport import Transport, connect
+from trioha.services.remoting.client import RemotingClient, open_remoting_client, parse_address
 from trioha.wire.address import parse_namesrvs
 from trioha.wire.codes import ResponseCode
 from trioha.wire.remoting_command import RemotingCommand

@@ -12,7 +12,7 @@ from trioha.client.push_consumer import PushConsumer
 from trioha.client.queue_task import PushConsumerConfig
 from trioha.client.subscription import ALL, Subscription, subscriptions_of
 from trioha.errors import TriohaError
-from trioha.services.background import open_background_nursery
+from trioha.services.loop.background import open_background_nursery
 from trioha.wire.names import retry_topic
 
 

@@ -49,7 +49,7 @@ class NodeAdmin:
         raise Unreachable(f"{self.address} did not answer within {patience_s:g} s")
 
     async def tasks(self) -> Mapping[str, Any]:
-        """The nursery tree with its task names; see `trioha.services.task_tree`."""
+        """The nursery tree with its task names; see `trioha.services.admin.task_tree`."""
         return await self._ask(RequestCode.TRIOHA_NODE_TASKS)
 
     async def config(self) -> Mapping[str, Any]:

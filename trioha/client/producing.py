@@ -9,7 +9,7 @@ from trioha.client.cluster import ClusterConfig, open_cluster
 from trioha.client.heartbeat import Heartbeat
 from trioha.client.producer import Producer, ProducerConfig
 from trioha.client.route_table import RouteTable
-from trioha.services.background import open_background_nursery
+from trioha.services.loop.background import open_background_nursery
 from trioha.wire.heartbeat import HeartbeatData, ProducerData
 
 

@@ -10,7 +10,7 @@ from trioha.client.message import MessageQueue, PullResult
 from trioha.client.queue_requests import QueueRequests
 from trioha.client.route_table import RouteTable
 from trioha.client.subscription import ALL, Subscription
-from trioha.services.background import open_background_nursery
+from trioha.services.loop.background import open_background_nursery
 
 
 class PullConsumer:

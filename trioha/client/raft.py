@@ -8,7 +8,8 @@ from trioha.client.cluster import Cluster, ClusterConfig, open_cluster
 from trioha.client.watching import look_once
 from trioha.errors import OutcomeUnknown, TriohaError, Unreachable
 from trioha.watch.raft_change import PATIENCE_S, ChangePlan, read_change
-from trioha.watch.snapshot import ClusterSnapshot, ReplicaSet
+from trioha.watch.replica_set import ReplicaSet
+from trioha.watch.snapshot import ClusterSnapshot
 
 
 async def look_at_groups(namesrv: str, timeout_s: float) -> tuple[ReplicaSet, ...]:

@@ -25,7 +25,7 @@
                 ├─ accept, accept.vip, schedule_message
                 └─ namesrv_registration
 
-In a DLEDGER group there is ``raft`` in place of the role (`services.dledger_broker`).
+In a DLEDGER group there is ``raft`` in place of the role (`services.raft.broker`).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ import trio
 
 from trioha.config import BrokerConfig
 from trioha.journal import EventSink
-from trioha.services.broker_listeners import (
+from trioha.services.admin.http import serve_http
+from trioha.services.admin.introspection import NodeProcess
+from trioha.services.ha.master_slave_node import open_master_slave_node
+from trioha.services.loop.clock import Clock
+from trioha.services.node.broker_node import BrokerNode
+from trioha.services.node.listeners import (
     BrokerAddresses,
     BrokerListeners,
     open_broker_listeners,
 )
-from trioha.services.broker_node import BrokerNode
-from trioha.services.clock import Clock
-from trioha.services.dledger_opening import open_dledger_broker
-from trioha.services.http_admin import serve_http
-from trioha.services.introspection import NodeProcess
-from trioha.services.master_slave_node import open_master_slave_node
+from trioha.services.raft.opening import open_raft_broker
 
 _FINAL_FLUSH_S = 30.0
 
@@ -68,9 +68,7 @@ async def serve_broker(
     clock = clock or Clock()
     with open_broker_listeners(config, events) as listeners:
         config = listeners.config
-        open_node = (
-            open_dledger_broker if config.enable_d_leger_commit_log else open_master_slave_node
-        )
+        open_node = open_raft_broker if config.enable_d_leger_commit_log else open_master_slave_node
         node: BrokerNode = await open_node(config, listeners.addresses, clock, events, process)
         try:
             await serve_node(node, listeners, shutdown, task_status)

@@ -18,7 +18,7 @@ from trioha.store.store_config import StoreConfig
 VOTE_STEM = "raft"
 """Of the two slots of a member's vote record (`dledger.vote_record`)."""
 BASE_STEM = "raft.base"
-"""Of the two slots of what a log's beginning means (`broker.raft_base`): every member has it."""
+"""Of the two slots of what a log's beginning means (`broker.raft.base`): every member has it."""
 EPOCHS_STEM = "epochs"
 """Of the two slots of a master-slave node's history (`ha.mastership`)."""
 

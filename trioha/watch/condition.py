@@ -15,7 +15,7 @@ from trioha.watch.raft_condition import (
     is_removed,
 )
 from trioha.watch.replica import Replica
-from trioha.watch.snapshot import ReplicaSet
+from trioha.watch.replica_set import ReplicaSet
 from trioha.words import age_in_words, size_in_words
 
 LATE_INTERVALS = 2

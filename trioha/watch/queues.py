@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import attrs
 
 from trioha.watch.questions import TOPIC_STATS
 from trioha.watch.readings import Fields, fields_of, rows_of, truth, whole, words
+from trioha.watch.replica_set import ReplicaSet
 from trioha.wire.names import RETRY_PREFIX
-
-if TYPE_CHECKING:
-    from trioha.watch.snapshot import ReplicaSet
-
 
 _TABLE = itemgetter(0, 1)
 """Topic and broker."""

@@ -15,7 +15,7 @@ import msgpack
 from trioha.errors import CommandError, OutcomeUnknown
 from trioha.watch.raft import RaftFollower, RaftState
 from trioha.watch.raft_condition import condition_of_group
-from trioha.watch.snapshot import ReplicaSet
+from trioha.watch.replica_set import ReplicaSet
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.maps import decode_map
 from trioha.wire.names import OUTCOME_UNKNOWN

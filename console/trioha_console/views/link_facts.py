@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from trioha.watch.condition import condition_of, condition_of_set
 from trioha.watch.replica import Answer, MasterEnd, Replica, SlaveEnd
-from trioha.watch.snapshot import Namesrv, ReplicaSet
+from trioha.watch.replica_set import ReplicaSet
+from trioha.watch.snapshot import Namesrv
 from trioha.words import age_in_words, count_in_words, size_in_words
 from trioha_console.cells import NOTHING, Cell, cell
 from trioha_console.heartbeat import heartbeat_cell

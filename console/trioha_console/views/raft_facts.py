@@ -5,7 +5,7 @@ from __future__ import annotations
 from trioha.watch.condition import condition_of_set
 from trioha.watch.raft import RaftFollower, RaftState
 from trioha.watch.replica import Replica
-from trioha.watch.snapshot import ReplicaSet
+from trioha.watch.replica_set import ReplicaSet
 from trioha.words import age_in_words, size_in_words
 from trioha_console.cells import NOTHING, Cell, cell
 from trioha_console.heartbeat import heartbeat_cell

@@ -7,7 +7,7 @@ import attrs
 from trioha.watch.condition import Condition, Level, condition_of, condition_of_set
 from trioha.watch.history import ReplicaHistory
 from trioha.watch.replica import Replica
-from trioha.watch.snapshot import ReplicaSet
+from trioha.watch.replica_set import ReplicaSet
 from trioha.words import age_in_words, size_in_words
 from trioha_console.arrange import Shape
 from trioha_console.cells import NOTHING, Cell, Column, cell

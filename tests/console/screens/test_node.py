@@ -31,7 +31,7 @@ TREE = {
                                 "tasks": [
                                     {
                                         "name": "commitlog_flush",
-                                        "waits_in": "services/commitlog_flush.py:62 run",
+                                        "waits_in": "services/node/commitlog_flush.py:62 run",
                                         "nurseries": [],
                                     }
                                 ],

@@ -16,9 +16,9 @@ import trio.testing
 
 from trioha.client import ClusterConfig, MessageQueue
 from trioha.remoting.channel import Channel, Instant
-from trioha.services.clock import Clock
-from trioha.services.remoting_link import RemotingLink
-from trioha.services.transport import StreamTransport, Transport
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.transport import StreamTransport, Transport
+from trioha.services.remoting.link import RemotingLink
 from trioha.store.interface import PutMessage
 from trioha.wire.batch import split_batch
 from trioha.wire.bodies import (

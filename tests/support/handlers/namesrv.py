@@ -12,8 +12,8 @@ from trioha.namesrv.processor import NamesrvProcessor
 from trioha.namesrv.route_info import BrokerAddress
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.requests import RequestTable
-from trioha.services.clock import Clock
-from trioha.services.remoting_server import RemotingServer
+from trioha.services.loop.clock import Clock
+from trioha.services.remoting.server import RemotingServer
 from trioha.wire.bodies import DataVersion, TopicConfig
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import ExtValue, RemotingCommand

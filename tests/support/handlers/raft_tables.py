@@ -16,9 +16,9 @@ from trioha.broker.metadata import Metadata
 from trioha.broker.metadata_ops import MetadataOp, decode_ops, encode_ops
 from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.put_message import PutOutcome, PutPipeline
-from trioha.broker.raft_metadata import RaftMetadata, RaftReplicas
-from trioha.broker.raft_records import CHANGES, QUEUE_ID, Assembly, read_part
-from trioha.broker.raft_visibility import RaftVisibility
+from trioha.broker.raft.metadata import RaftMetadata, RaftReplicas
+from trioha.broker.raft.records import CHANGES, QUEUE_ID, Assembly, read_part
+from trioha.broker.raft.visibility import RaftVisibility
 from trioha.broker.topics import TopicTable
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.store.interface import PutMessage

@@ -7,7 +7,7 @@ import errno
 import trio
 import trio.testing
 
-from trioha.services.transport import StreamTransport, Transport
+from trioha.services.loop.transport import StreamTransport, Transport
 from trioha.wire.remoting_command import Buffer
 
 

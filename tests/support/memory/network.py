@@ -8,7 +8,7 @@ from random import Random
 
 import trio
 
-from trioha.services.transport import Transport
+from trioha.services.loop.transport import Transport
 from trioha.wire.remoting_command import Buffer
 
 _PIPE_BYTES = 262_144

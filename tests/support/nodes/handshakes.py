@@ -26,12 +26,12 @@ from trioha.ha.greeting import Greeting
 from trioha.ha.mastership import Mastership, Standing
 from trioha.remoting.channel import Handler
 from trioha.remoting.requests import RequestTable
-from trioha.services.clock import Clock
-from trioha.services.ha_greeting import HaGreeting
-from trioha.services.ha_handshake import Handshake
-from trioha.services.master_address import MasterAddress
-from trioha.services.remoting_server import RemotingServer
-from trioha.services.transport import StreamTransport, Transport
+from trioha.services.ha.greeting import HaGreeting
+from trioha.services.ha.handshake import Handshake
+from trioha.services.ha.master_address import MasterAddress
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.transport import StreamTransport, Transport
+from trioha.services.remoting.server import RemotingServer
 from trioha.store.cuts import Cut, list_cuts
 from trioha.store.inspect import iter_records
 from trioha.store.two_slot_file import TwoSlotFile

@@ -14,9 +14,9 @@ import trio
 
 from support.memory.events import RecordedEvents
 from trioha.config import BrokerConfig, NamesrvConfig
-from trioha.services.clock import Clock
-from trioha.services.namesrv import serve_namesrv
-from trioha.services.remoting_client import open_remoting_client, parse_address
+from trioha.services.loop.clock import Clock
+from trioha.services.namesrv.server import serve_namesrv
+from trioha.services.remoting.client import open_remoting_client, parse_address
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 

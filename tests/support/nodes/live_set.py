@@ -17,8 +17,8 @@ from trioha.client.failover import new_order, run_failover
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.failover.outcome import Outcome
 from trioha.services.broker import serve_broker
-from trioha.services.broker_listeners import BrokerAddresses
-from trioha.services.remoting_client import parse_address
+from trioha.services.node.listeners import BrokerAddresses
+from trioha.services.remoting.client import parse_address
 
 
 class Broker(LiveNode):

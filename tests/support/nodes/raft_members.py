@@ -28,12 +28,12 @@ from trioha.dledger.vote_record import decode_vote_record
 from trioha.errors import DiskFull, StoreError, TriohaError
 from trioha.remoting.channel import Channel, Handler
 from trioha.remoting.requests import RequestTable
-from trioha.services.clock import Clock
-from trioha.services.dledger_bootstrap import VoteFile
-from trioha.services.dledger_interfaces import MemberSetup
-from trioha.services.dledger_member import DLedgerMember
-from trioha.services.remoting_server import RemotingServer
-from trioha.services.transport import Listener, Transport
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.transport import Listener, Transport
+from trioha.services.raft.bootstrap import VoteFile
+from trioha.services.raft.interfaces import MemberSetup
+from trioha.services.raft.member import RaftMember
+from trioha.services.remoting.server import RemotingServer
 from trioha.sim.raft.disk import DATA, RaftDisk, encode, encode_control
 from trioha.sim.raft.invariants import Invariants, Watched
 from trioha.wire.remoting_command import Buffer
@@ -190,7 +190,7 @@ class Machine:
         self.disk: RaftDisk = MemberDisk(Configuration.of(*rig.founders))
         self.slots = FakeSlots()
         self.events = RecordedEvents()
-        self.member: DLedgerMember | None = None
+        self.member: RaftMember | None = None
         self.server: RemotingServer | None = None
         self.died: BaseException | None = None
         self.fsync_ms = 1.0
@@ -305,7 +305,7 @@ class Machine:
             self.events,
             on_closed=lambda channel: member.channel_closed(channel),
         )
-        member = self.member = DLedgerMember(
+        member = self.member = RaftMember(
             setup,
             self.log,
             VoteFile(self.slots, setup.door),

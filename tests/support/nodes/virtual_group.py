@@ -21,12 +21,12 @@ from support.memory.network import RaftListener, RaftNetwork
 from support.nodes.live_group import member_config
 from support.nodes.live_node import SUCCESS, send_request
 from trioha.remoting.channel import Channel
-from trioha.services.broker_listeners import BrokerAddresses, BrokerListeners
-from trioha.services.clock import Clock
-from trioha.services.dledger_broker import DLedgerBroker
-from trioha.services.dledger_opening import open_dledger_broker
-from trioha.services.remoting_client import RemotingClient, open_remoting_client
-from trioha.services.transport import Listener, Transport
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.transport import Listener, Transport
+from trioha.services.node.listeners import BrokerAddresses, BrokerListeners
+from trioha.services.raft.broker import RaftBroker
+from trioha.services.raft.opening import open_raft_broker
+from trioha.services.remoting.client import RemotingClient, open_remoting_client
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
@@ -62,7 +62,7 @@ class VirtualMember:
     group: VirtualGroup
     number: int
     events: RecordedEvents = attrs.Factory(RecordedEvents)
-    _node: DLedgerBroker | None = None
+    _node: RaftBroker | None = None
     _scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
     _ended: trio.Event = attrs.Factory(trio.Event)
 
@@ -76,7 +76,7 @@ class VirtualMember:
         return host_of(self.number)
 
     @property
-    def node(self) -> DLedgerBroker:
+    def node(self) -> RaftBroker:
         assert self._node is not None, f"{self.id} is down"
         return self._node
 
@@ -104,7 +104,7 @@ class VirtualMember:
         )
         addresses = BrokerAddresses(listen=f"{self.host}:{PORT}", ha_listen="", vip_listen="")
         self.events = RecordedEvents()
-        node = self._node = await open_dledger_broker(
+        node = self._node = await open_raft_broker(
             *(config, addresses, group.clock, self.events), connect_to=self._connect
         )
         listener = group.network.listeners[self.host] = RaftListener()

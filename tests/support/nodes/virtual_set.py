@@ -33,15 +33,15 @@ from trioha.ha.mastership import Standing, kept_history
 from trioha.namesrv.kv_config import KvConfig
 from trioha.namesrv.processor import NamesrvProcessor
 from trioha.remoting.requests import RequestTable
-from trioha.services.alarm import Alarm
 from trioha.services.broker import serve_node
-from trioha.services.broker_listeners import BrokerAddresses, BrokerListeners
-from trioha.services.clock import Clock
-from trioha.services.ha_client import SlaveState
-from trioha.services.master_slave_node import MasterSlaveNode, open_master_slave_node
-from trioha.services.remoting_client import open_remoting_client
-from trioha.services.remoting_server import RemotingServer
-from trioha.services.transport import Listener, Transport
+from trioha.services.ha.client import SlaveState
+from trioha.services.ha.master_slave_node import MasterSlaveNode, open_master_slave_node
+from trioha.services.loop.alarm import Alarm
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.transport import Listener, Transport
+from trioha.services.node.listeners import BrokerAddresses, BrokerListeners
+from trioha.services.remoting.client import open_remoting_client
+from trioha.services.remoting.server import RemotingServer
 from trioha.store.inspect import diff_logs, iter_records
 from trioha.wire.message_id import decode_message_id
 from trioha.wire.record import Record

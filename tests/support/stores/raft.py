@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from support.stores.small import dispatch_all, message, small_config
-from trioha.broker.raft_log import RaftLog, RecoveredLog
-from trioha.broker.raft_store import open_raft_log
+from trioha.broker.raft.log import RaftLog, RecoveredLog
+from trioha.broker.raft.store import open_raft_log
 from trioha.dledger.membership import Configuration
 from trioha.dledger.ready import Control, LogWrite
 from trioha.journal import EventSink, NullSink

@@ -15,6 +15,16 @@ from trioha.ha.epochs import EpochHistory, EpochRecord
 from trioha.sim.pair.records import Entry, RecordLog
 
 
+@attrs.frozen
+class Operation:
+    """One attempt as the judge has to know it."""
+
+    by_force: bool
+    """Something stood against it and was overridden."""
+    gives_up: bool
+    """A loss was among that, or who might have held more."""
+
+
 class Broken(AssertionError):
     """An invariant does not hold."""
 

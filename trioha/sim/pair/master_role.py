@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import attrs
 
@@ -16,9 +15,7 @@ from trioha.journal import NullSink
 from trioha.sim.network import End, Item
 from trioha.sim.pair.messages import Put, PutStatus
 from trioha.sim.pair.records import SEGMENT_BYTES, Entry
-
-if TYPE_CHECKING:
-    from trioha.sim.pair.node import SimNode
+from trioha.sim.pair.views import SimProcess
 
 HEARTBEAT_MS = 300
 HOUSEKEEPING_MS = 1000
@@ -49,7 +46,7 @@ class _Waiter:
 class MasterRole:
     """Ends with its term; nothing of it outlives `end`."""
 
-    def __init__(self, node: SimNode, epoch: int) -> None:
+    def __init__(self, node: SimProcess, epoch: int) -> None:
         self.epoch = epoch
         self.replicas = Replicas(
             NullSink(),

@@ -6,6 +6,8 @@ import enum
 
 import attrs
 
+BROKER = "broker-a"
+
 
 class PutStatus(enum.Enum):
     """What a sender is told."""

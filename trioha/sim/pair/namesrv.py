@@ -6,8 +6,7 @@ import attrs
 
 from trioha.namesrv.masterships import Claim, Masterships
 from trioha.sim.network import End, Item, Network
-from trioha.sim.pair.messages import AskRoute, Register, Registered, Route
-from trioha.sim.pair.node import BROKER
+from trioha.sim.pair.messages import BROKER, AskRoute, Register, Registered, Route
 from trioha.sim.scheduler import Scheduler
 from trioha.wire.remoting_command import RemotingCommand
 from trioha.wire.route import BrokerData, ClusterInfo

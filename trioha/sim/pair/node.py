@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import msgpack
@@ -17,17 +17,14 @@ from trioha.remoting.channel import Instant
 from trioha.sim.disk import Crashed, CrashPoint, LogFile, SavedBytes
 from trioha.sim.network import End, Item
 from trioha.sim.pair.master_role import Answer
-from trioha.sim.pair.messages import Put, Register, Registered
+from trioha.sim.pair.messages import BROKER, Put, Register, Registered
 from trioha.sim.pair.records import RecordLog
 from trioha.sim.pair.roles import Roles
+from trioha.sim.pair.views import SimWorld
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.maps import decode_map
 from trioha.wire.remoting_command import RemotingCommand
 
-if TYPE_CHECKING:
-    from trioha.sim.pair.world import World
-
-BROKER = "broker-a"
 TICK_MS = 100
 FLUSH_MS = 500
 REGISTER_MS = 500
@@ -70,7 +67,8 @@ class Machine:
 class SimNode:
     """From a process's start to its end."""
 
-    def __init__(self, world: World, machine: Machine) -> None:
+    def __init__(self, world: SimWorld, machine: Machine, on_crash: Callable[[], None]) -> None:
+        """`on_crash`: a disk operation was the last one of this process."""
         self.world = world
         self.machine = machine
         self.host = machine.host
@@ -81,6 +79,7 @@ class SimNode:
         self.failover = FailoverProcessor(BROKER, self.roles, NullSink())
         self.greeting = Greeting(BROKER, self.host, self.roles.mastership, self.log, self.roles)
         self._handlers = self.failover.handlers()
+        self._on_crash = on_crash
         self._backlog: list[Callable[[], None]] = []
         self._register_at_ms = 0
         self._flush_at_ms = 0
@@ -134,7 +133,7 @@ class SimNode:
             action()
         except Crashed as crash:
             self.tell(f"stops {crash}")
-            self.world.crash(self.machine)
+            self._on_crash()
 
     def awake(self, action: Callable[[], None]) -> Callable[[], None]:
         return lambda: self.run(action)

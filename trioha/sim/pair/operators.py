@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
-
-import attrs
+from typing import TypeVar
 
 from trioha.failover.asking import Answer, Failed, Flow, Reply, Wait
 from trioha.failover.engine import FailoverEngine, Order
 from trioha.failover.gathering import gather_facts
 from trioha.failover.outcome import Outcome, Result
 from trioha.failover.plan import Kind, make_plan
-from trioha.sim.pair.node import BROKER
+from trioha.sim.pair.checker import Operation
+from trioha.sim.pair.messages import BROKER
+from trioha.sim.pair.world import World
 from trioha.wire.remoting_command import RemotingCommand
-
-if TYPE_CHECKING:
-    from trioha.sim.pair.world import World
 
 LOOK_MS_MEAN = 2500
 RESCUE_MS_MEAN = 300
@@ -25,16 +22,6 @@ PATIENCE_S = 0.7
 TICKET_BYTES = 8
 
 T = TypeVar("T")
-
-
-@attrs.frozen
-class Operation:
-    """One attempt as the judge has to know it."""
-
-    by_force: bool
-    """Something stood against it and was overridden."""
-    gives_up: bool
-    """A loss was among that, or who might have held more."""
 
 
 class Operator:

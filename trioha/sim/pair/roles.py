@@ -1,14 +1,13 @@
 """Carries out what the role machine of a simulated node wants done (`trioha.ha.role_machine`).
 
-The machine is the one of real nodes; `services/role_control.py` carries out its effects there. The
-simulation's own part is what a master's writes, links and questions are made of.
+The machine is the one of real nodes; `services/ha/role_control.py` carries out its effects there.
+The simulation's own part is what a master's writes, links and questions are made of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import attrs
 
@@ -23,10 +22,8 @@ from trioha.ha.role_states import State, check_state
 from trioha.sim.pair.master_role import Answer, MasterRole
 from trioha.sim.pair.messages import Put, PutStatus
 from trioha.sim.pair.slave_role import SlaveRole
+from trioha.sim.pair.views import SimProcess
 from trioha.wire.codes import RequestCode
-
-if TYPE_CHECKING:
-    from trioha.sim.pair.node import SimNode
 
 PARKED_MAX = 64
 CONFIRM_MS = 300
@@ -37,7 +34,7 @@ CONFIRM_PATIENCE_MS = 3000
 class Roles(RoleMachine):
     """The role of one simulated node."""
 
-    def __init__(self, node: SimNode) -> None:
+    def __init__(self, node: SimProcess) -> None:
         machine = node.machine
         mastership = Mastership(
             machine.home_id,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import attrs
 
 from trioha.errors import RemoteProtocolError
@@ -14,9 +12,7 @@ from trioha.ha.slave_connection import SlaveConnection
 from trioha.sim.network import End, Item
 from trioha.sim.pair.master_role import HEARTBEAT_MS, HOUSEKEEPING_MS
 from trioha.sim.pair.messages import AskRoute, Route
-
-if TYPE_CHECKING:
-    from trioha.sim.pair.node import SimNode
+from trioha.sim.pair.views import SimProcess
 
 RECONNECT_MS = 200
 
@@ -24,7 +20,7 @@ RECONNECT_MS = 200
 class SlaveRole:
     """Ends when the node becomes master, or goes."""
 
-    def __init__(self, node: SimNode, follows: str = "") -> None:
+    def __init__(self, node: SimProcess, follows: str = "") -> None:
         self.follows = follows
         """Who it takes for its master; "" while it asks."""
         self.linked = False

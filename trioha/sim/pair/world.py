@@ -8,10 +8,9 @@ from random import Random
 
 from trioha.sim.disk import Crashed
 from trioha.sim.network import Item, Network
-from trioha.sim.pair.checker import Checker
+from trioha.sim.pair.checker import Checker, Operation
 from trioha.sim.pair.namesrv import SimNamesrv
 from trioha.sim.pair.node import Machine, SimNode
-from trioha.sim.pair.operators import Operation
 from trioha.sim.pair.records import RecordLog
 from trioha.sim.scheduler import Scheduler
 
@@ -49,7 +48,7 @@ class World:
     def start_node(self, machine: Machine) -> None:
         # What the process before knew of the log went with it.
         machine.log = RecordLog(machine.file)
-        node = machine.node = SimNode(self, machine)
+        node = machine.node = SimNode(self, machine, partial(self.crash, machine))
         node.run(node.start)
 
     def kill(self, machine: Machine) -> None:

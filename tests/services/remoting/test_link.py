@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from support.memory.events import RecordedEvents
+from trio.testing import MockClock, memory_stream_pair
+
+from trioha.errors import CommandError, RemoteProtocolError, Unreachable
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.remoting.connection import NEED_DATA, RemotingConnection
+from trioha.remoting.requests import RequestTable
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.transport import StreamTransport, connect, open_listener
+from trioha.services.remoting.client import open_remoting_client
+from trioha.services.remoting.link import LinkLimits
+from trioha.services.remoting.server import RemotingServer
+from trioha.wire.codes import ONEWAY_FLAG, RESPONSE_FLAG, RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand, encode
+
+ECHO = 901
+REFUSE = 902
+BREAK = 903
+PARK = 904
+BUG = 905
+
+
+class Peer:
+    """The other end of a connection under test: writes frames, reads commands."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        self.stream = stream
+        self._machine = RemotingConnection()
+
+    async def send(self, *commands: RemotingCommand) -> None:
+        await self.stream.send_all(b"".join(encode(command) for command in commands))
+
+    async def receive(self) -> RemotingCommand:
+        while True:
+            if (command := self._machine.next_command()) is not NEED_DATA:
+                return command
+            data = await self.stream.receive_some(65536)
+            if not data:
+                raise EOFError
+            self._machine.receive_data(bytes(data))
+
+
+class Node:
+    """A server with a handful of handlers and one connection served on a memory stream."""
+
+    def __init__(self, limits: LinkLimits) -> None:
+        self.events = RecordedEvents()
+        self.parked: list[tuple[Channel, RemotingCommand]] = []
+        self.closed: list[Channel] = []
+        self.batches = 0
+        self.server = RemotingServer(
+            RequestTable(self.handlers(), self.events).handle,
+            Clock.virtual(),
+            self.events,
+            limits=limits,
+            on_closed=self.closed.append,
+            on_batch=self.count_batch,
+        )
+
+    def handlers(self) -> Mapping[int, Handler]:
+        return {
+            ECHO: self.echo,
+            REFUSE: self.refuse,
+            BREAK: self.missing_field,
+            PARK: self.park,
+            RequestCode.SEND_MESSAGE_V2: self.park,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.park,
+            BUG: self.bug,
+        }
+
+    def count_batch(self) -> None:
+        self.batches += 1
+
+    def echo(self, _: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
+        return request.response(body=request.body)
+
+    def refuse(self, _: Channel, __: RemotingCommand, ___: Instant) -> RemotingCommand:
+        raise CommandError(ResponseCode.NO_PERMISSION, "not here")
+
+    def missing_field(self, _: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
+        return request.response(remark=request.ext_str("topic"))
+
+    def park(self, channel: Channel, request: RemotingCommand, _: Instant) -> None:
+        self.parked.append((channel, request))
+
+    def bug(self, _: Channel, __: RemotingCommand, ___: Instant) -> RemotingCommand:
+        raise KeyError("a fault of ours")
+
+
+@asynccontextmanager
+async def open_node(limits: LinkLimits | None = None) -> AsyncIterator[tuple[Node, Peer]]:
+    node = Node(limits or LinkLimits())
+    ours, theirs = memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.server.serve_connection, StreamTransport(ours))
+        yield node, Peer(theirs)
+        nursery.cancel_scope.cancel()
+
+
+async def test_requests_of_one_read_are_answered_together(autojump_clock: MockClock) -> None:
+    async with open_node() as (node, peer):
+        await peer.send(*(RemotingCommand(ECHO, body=b"x", opaque=n) for n in range(50)))
+        answers = [await peer.receive() for _ in range(50)]
+        assert [answer.opaque for answer in answers] == list(range(50))
+        assert all(answer.flag == RESPONSE_FLAG for answer in answers)
+        assert node.batches == 1
+
+
+async def test_refusals_become_responses_and_the_connection_stays(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_node() as (node, peer):
+        await peer.send(
+            RemotingCommand(REFUSE, opaque=1),
+            RemotingCommand(BREAK, opaque=2),
+            RemotingCommand(12345, opaque=3),
+            RemotingCommand(BUG, opaque=4),
+            RemotingCommand(ECHO, opaque=5),
+        )
+        answers = {answer.opaque: answer for answer in [await peer.receive() for _ in range(5)]}
+        assert (answers[1].code, answers[1].remark) == (ResponseCode.NO_PERMISSION, "not here")
+        assert answers[2].code == ResponseCode.SYSTEM_ERROR
+        assert "topic" in str(answers[2].remark)
+        assert answers[3].code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert answers[4].code == ResponseCode.SYSTEM_ERROR
+        assert answers[5].code == ResponseCode.SUCCESS
+        assert node.events.names() == ["handler_failed"]
+
+
+async def test_a_oneway_request_is_never_answered(autojump_clock: MockClock) -> None:
+    async with open_node() as (_, peer):
+        await peer.send(
+            RemotingCommand(ECHO, opaque=1, flag=ONEWAY_FLAG), RemotingCommand(ECHO, opaque=2)
+        )
+        assert (await peer.receive()).opaque == 2
+
+
+async def test_an_idle_connection_closes_after_its_lease(autojump_clock: MockClock) -> None:
+    async with open_node(LinkLimits(idle_s=120)) as (node, peer):
+        await trio.sleep(100)
+        await peer.send(RemotingCommand(ECHO))
+        await peer.receive()
+        started = trio.current_time()
+        with pytest.raises(EOFError):
+            await peer.receive()
+        assert 119 <= trio.current_time() - started <= 121
+        assert node.events.of("connection_closed")[0]["reason"] == "idle for 120 s"
+        assert len(node.closed) == 1
+
+
+async def test_half_a_frame_then_silence_closes_the_connection(autojump_clock: MockClock) -> None:
+    async with open_node(LinkLimits(frame_s=10)) as (node, peer):
+        frame = encode(RemotingCommand(ECHO, body=b"x" * 100))
+        await peer.stream.send_all(frame[:50])
+        with pytest.raises(EOFError):
+            await peer.receive()
+        assert 9 <= trio.current_time() <= 12
+        assert "half a frame" in str(node.events.of("connection_closed")[0]["reason"])
+
+
+async def test_a_byte_now_and_then_does_not_keep_half_a_frame_alive(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_node(LinkLimits(frame_s=10)) as (node, peer):
+        frame = encode(RemotingCommand(ECHO, body=b"x" * 100))
+        with pytest.raises(trio.BrokenResourceError):
+            for index in range(len(frame)):
+                await peer.stream.send_all(frame[index : index + 1])
+                await trio.sleep(1)
+        assert 10 <= trio.current_time() <= 13
+        assert node.closed
+
+
+async def test_a_client_that_never_reads_is_closed_and_costs_a_bounded_outbox(
+    autojump_clock: MockClock,
+) -> None:
+    sent = 0
+    with trio.fail_after(600):
+        listener = open_listener("127.0.0.1", 0)
+        node = Node(LinkLimits(write_s=5, outbox_bytes_max=8_000_000))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.server.accept, listener, nursery)
+            stream = await trio.open_tcp_stream("127.0.0.1", listener.port)
+            frame = encode(RemotingCommand(ECHO, body=bytes(1_000_000)))
+            async with stream:
+                with (
+                    pytest.raises((trio.BrokenResourceError, trio.TooSlowError)),
+                    trio.fail_after(60),
+                ):
+                    while sent < 200:
+                        await stream.send_all(frame)
+                        sent += 1
+            nursery.cancel_scope.cancel()
+        listener.close()
+    assert sent < 100, f"{sent} MB were taken from a client that reads nothing"
+    reasons = [str(fields["reason"]) for fields in node.events.of("connection_closed")]
+    assert reasons == ["it has read nothing for 5 s"]
+
+
+async def test_a_client_that_reads_late_is_not_blamed_for_the_half_frame_we_left_unread(
+    autojump_clock: MockClock,
+) -> None:
+    count, body = 60, bytes(300_000)
+    frame = encode(RemotingCommand(ECHO, body=body))
+    with trio.fail_after(600):
+        listener = open_listener("127.0.0.1", 0)
+        node = Node(LinkLimits(frame_s=10, write_s=60))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.server.accept, listener, nursery)
+            stream = await trio.open_tcp_stream("127.0.0.1", listener.port)
+
+            async def send() -> None:
+                for _ in range(count):
+                    await stream.send_all(frame)
+
+            async with stream:
+                nursery.start_soon(send)
+                await trio.sleep(30)
+                left = count * len(body)
+                while left > 0 and (data := await stream.receive_some()):
+                    left -= len(data)
+            nursery.cancel_scope.cancel()
+        listener.close()
+    assert left <= 0, f"closed with {left} bytes to come: {node.events.of('connection_closed')}"
+
+
+async def test_a_broken_frame_closes_its_connection_with_one_journal_line(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_node() as (node, peer):
+        await peer.send(RemotingCommand(ECHO, opaque=1))
+        assert (await peer.receive()).opaque == 1
+        await peer.stream.send_all(b"\xff\xff\xff\xff nonsense")
+        with pytest.raises(EOFError):
+            await peer.receive()
+        assert node.events.names() == ["connection_closed"]
+
+
+async def test_a_late_answer_leaves_by_itself(autojump_clock: MockClock) -> None:
+    async with open_node() as (node, peer):
+        await peer.send(RemotingCommand(PARK, opaque=9))
+        await trio.testing.wait_all_tasks_blocked()
+        ((channel, request),) = node.parked
+        channel.send_nowait(request.response())
+        assert (await peer.receive()).opaque == 9
+
+
+async def test_a_request_of_ours_ends_by_response_deadline_or_close(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_node() as (node, peer):
+        await peer.send(RemotingCommand(PARK, opaque=1))
+        await trio.testing.wait_all_tasks_blocked()
+        channel = node.parked[0][0]
+        answers: list[tuple[str, RemotingCommand | None]] = []
+
+        def ask(name: str) -> None:
+            channel.request_nowait(
+                RemotingCommand(ECHO, {"name": name}),
+                int(trio.current_time() * 1000) + 5000,
+                lambda response: answers.append((name, response)),
+            )
+
+        ask("answered")
+        asked = await peer.receive()
+        await peer.send(asked.response(body=b"yes"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert [(name, response is not None) for name, response in answers] == [("answered", True)]
+        ask("too late")
+        await trio.sleep(6)
+        assert answers[1] == ("too late", None)
+        ask("closed")
+        await peer.stream.aclose()
+        await trio.testing.wait_all_tasks_blocked()
+        assert answers[2] == ("closed", None)
+        assert channel.closed
+        ask("after the end")
+        assert answers[3] == ("after the end", None)
+
+
+async def test_the_client_gets_answers_and_learns_of_the_end(autojump_clock: MockClock) -> None:
+    ours, theirs = memory_stream_pair()
+    peer = Peer(theirs)
+    async with open_remoting_client(
+        "127.0.0.1", 1, Clock.virtual(), transport=StreamTransport(ours)
+    ) as client:
+        async with trio.open_nursery() as nursery:
+
+            async def ask() -> None:
+                response = await client.request(RemotingCommand(ECHO, {"a": 1}))
+                assert response.ext_str("b") == "2"
+
+            nursery.start_soon(ask)
+            request = await peer.receive()
+            await peer.send(request.response(ext_fields={"b": "2"}))
+        await peer.stream.aclose()
+        with pytest.raises(Unreachable):
+            await client.request(RemotingCommand(ECHO))
+
+
+async def test_nobody_listening_is_unreachable() -> None:
+    listener = open_listener("127.0.0.1", 0)
+    port = listener.port
+    listener.close()
+    with pytest.raises(Unreachable):
+        async with open_remoting_client("127.0.0.1", port, Clock()):
+            pass
+
+
+async def test_a_server_that_hangs_up_is_unreachable_outside_the_block_too() -> None:
+    ours, theirs = memory_stream_pair()
+    with pytest.raises(Unreachable):
+        async with open_remoting_client(
+            "127.0.0.1", 1, Clock.virtual(), transport=StreamTransport(ours)
+        ) as client:
+            await theirs.aclose()
+            await client.request(RemotingCommand(ECHO))
+
+
+async def test_sends_whose_sender_has_gone_by_the_time_they_are_read_are_not_carried_out() -> None:
+    """The process stood still: a client has sent, waited, given up and closed.
+
+    A consumer's last commit is carried out: Go's client closes without waiting for the answer.
+    """
+    node = Node(LinkLimits())
+    listener = open_listener("127.0.0.1", 0)
+    client = await connect("127.0.0.1", listener.port)
+    send = RequestCode.SEND_MESSAGE_V2
+    await client.send_all(
+        [
+            encode(RemotingCommand(send, body=b"two-way")),
+            encode(RemotingCommand(send, body=b"oneway", flag=ONEWAY_FLAG)),
+            encode(RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, body=b"commit")),
+        ]
+    )
+    client.close()
+    await node.server.serve_connection(await listener.accept())
+    listener.close()
+    assert [request.body_bytes() for _, request in node.parked] == [b"oneway", b"commit"]
+
+
+def test_a_missing_field_is_a_remote_protocol_error() -> None:
+    with pytest.raises(RemoteProtocolError, match="queueId"):
+        RemotingCommand(11).ext_int("queueId")

@@ -1,0 +1,85 @@
+"""What a node tells of itself beside its work: its journal, its tasks, its settings.
+
+Requests 30002, 30004 and 30005, the same on brokers and name servers; msgpack bodies. Whoever
+reaches the port may ask, so nothing secret is in an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+import attrs
+import msgpack
+
+from trioha.config import BrokerConfig, NamesrvConfig, is_secret, key_of
+from trioha.journal.file import JournalFile
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.services.admin.journal_stream import JournalStream
+from trioha.services.admin.task_tree import task_tree
+from trioha.services.loop.clock import Clock
+from trioha.wire.codes import RequestCode
+from trioha.wire.remoting_command import RemotingCommand
+
+HIDDEN = "******"
+_CHANGED = "set over the wire (request 25)"
+
+
+@attrs.frozen
+class NodeProcess:
+    """What a node is told of the process it runs in, for those who ask."""
+
+    journal: JournalFile | None = None
+    origins: Mapping[str, str] = attrs.field(factory=dict)
+    """Key -> where its value comes from."""
+
+
+class Introspection:
+    """`config` gives the settings as they are now, some can be changed over the wire."""
+
+    def __init__(
+        self,
+        process: NodeProcess,
+        config: Callable[[], BrokerConfig | NamesrvConfig],
+        clock: Clock,
+    ) -> None:
+        self._process = process
+        self._config = config
+        self._started_with = config()
+        self._journal_stream = JournalStream(process.journal, clock)
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.TRIOHA_JOURNAL_STREAM: self._journal_stream.handle,
+            RequestCode.TRIOHA_NODE_TASKS: self.node_tasks,
+            RequestCode.TRIOHA_NODE_CONFIG: self.node_config,
+        }
+
+    async def run(self) -> None:
+        """Serve those who follow the journal."""
+        await self._journal_stream.run()
+
+    def node_tasks(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        return request.response(body=msgpack.packb(task_tree()))
+
+    def node_config(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        config = self._config()
+        settings = []
+        for field in attrs.fields(type(config)):
+            key, value = key_of(field), getattr(config, field.name)
+            if value != getattr(self._started_with, field.name):
+                origin = _CHANGED
+            else:
+                origin = self._process.origins.get(key, "")
+            if isinstance(value, Enum):
+                value = value.value
+            if is_secret(key):
+                value = HIDDEN if value else ""
+            settings.append(
+                {"key": key, "value": value, "origin": origin, "doc": field.metadata["doc"]}
+            )
+        return request.response(body=msgpack.packb({"settings": settings}))

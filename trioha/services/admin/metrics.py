@@ -1,0 +1,63 @@
+"""What a node tells Prometheus, made from its tables when it is asked.
+
+Nothing is counted for this page alone: a node that nobody scrapes does no work for it. Names and
+labels are RocketMQ 5's where the meaning is the same, so that dashboards carry over; what it has
+not, replication above all, begins with ``trioha_``. Units are bytes and seconds, counters end in
+``_total``, and ages are given as points in time for PromQL to subtract.
+
+prometheus_client is imported with the first scrape: it costs 60 ms.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from trioha import __version__
+from trioha.services.admin.event_counts import EventCounts
+from trioha.services.admin.http import Page
+from trioha.services.admin.metrics_families import Families
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+
+def page(families: Iterable[Metric], accept: str) -> Page:
+    """Return the families in the form that `accept` prefers."""
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.exposition import choose_encoder
+    from prometheus_client.registry import Collector
+
+    class Once(Collector):
+        def collect(self) -> Iterable[Metric]:
+            return families
+
+        def describe(self) -> Iterable[Metric]:
+            return ()  # asked at registration; the families are made once, for the answer
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Once())
+    encode, content_type = choose_encoder(accept)
+    return Page(encode(registry), content_type)
+
+
+def build_info(families: Families) -> Metric:
+    """Return which trioha this is."""
+    return families.gauge(
+        "trioha_build_info",
+        "Always 1; which trioha on which Python.",
+        [((__version__, platform.python_version()), 1.0)],
+        "version",
+        "python",
+    )
+
+
+def events_family(families: Families, counts: EventCounts) -> Metric:
+    """Return the counts of the node's events."""
+    return families.counter(
+        "trioha_journal_events",
+        "Events written to the journal, docs/journal.md has their meaning.",
+        [((name,), count) for name, count in sorted(counts.all().items())],
+        "event",
+    )

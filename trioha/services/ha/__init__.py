@@ -1,0 +1,1 @@
+"""A broker of a master-slave set."""

@@ -1,0 +1,100 @@
+"""What modules of this room see of the node that they are parts of."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from trioha.broker.core import BrokerCore
+from trioha.broker.failover import FailoverProcessor
+from trioha.broker.failover_audit import AuditTrail
+from trioha.broker.request_gate import RequestGate
+from trioha.config import BrokerConfig, BrokerRole
+from trioha.ha.mastership import Mastership
+from trioha.ha.replicas import Replicas
+from trioha.services.admin.event_counts import EventCounts
+from trioha.services.ha.client import HaClient
+from trioha.services.ha.handshake import Handshake
+from trioha.services.ha.master import HaMaster
+from trioha.services.ha.master_address import MasterAddress
+from trioha.services.ha.slave_synchronize import SlaveSynchronizer
+from trioha.services.loop.alarm import Alarm
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.transport import Connect
+from trioha.services.node.commitlog_flush import CommitlogFlush
+from trioha.services.node.config_persist import ConfigPersist
+from trioha.services.node.listeners import BrokerAddresses
+from trioha.services.node.namesrv_registration import NamesrvRegistration
+from trioha.services.node.request_forwarding import RequestForwarding
+from trioha.services.remoting.link import Outboxes
+from trioha.store.message_store import FileMessageStore
+
+
+class SetNode(Protocol):
+    """A member of a set, to be read."""
+
+    store: FileMessageStore
+    core: BrokerCore
+    clock: Clock
+    events: EventCounts
+    mastership: Mastership
+    replicas: Replicas
+    handshake: Handshake
+    master_remoting_address: MasterAddress
+    ha_master: HaMaster | None
+    ha_client: HaClient | None
+
+    @property
+    def config(self) -> BrokerConfig: ...
+    @property
+    def role(self) -> BrokerRole: ...
+
+
+class ToldNode(SetNode, Protocol):
+    """For the status and /metrics."""
+
+    event_counts: EventCounts
+    failover: FailoverProcessor
+    audit: AuditTrail
+
+    def streams_metadata(self) -> bool: ...
+
+
+class LinkedNode(SetNode, Protocol):
+    """A member whose links are those of its role."""
+
+    master_address: MasterAddress
+    registration: NamesrvRegistration
+    slave_synchronizer: SlaveSynchronizer | None
+    connect_to: Connect
+    connect_link: Connect
+
+    def on_appended(self) -> None: ...
+    def on_metadata(self, position: int, body: bytes) -> None: ...
+    def needs_no_polls(self) -> bool: ...
+    def slave_reported(self, now_ms: int) -> None: ...
+    def on_slave_lost(self) -> None: ...
+
+
+class ControlledNode(SetNode, Protocol):
+    """A member whose role is changed."""
+
+    config: BrokerConfig
+    role: BrokerRole
+    addresses: BrokerAddresses
+    audit: AuditTrail
+    failover: FailoverProcessor
+    failover_alarm: Alarm
+    flush: CommitlogFlush
+    forwarding: RequestForwarding
+    gate: RequestGate
+    master_address: MasterAddress
+    outboxes: Outboxes
+    persist: ConfigPersist
+    registration: NamesrvRegistration
+    schedule_message: Alarm
+    stopping: bool
+
+    def after_batch(self) -> None: ...
+    def give_up_waiting(self) -> None: ...
+    def on_dispatched(self) -> None: ...
+    def slave_reported(self, now_ms: int) -> None: ...

@@ -1,0 +1,1 @@
+"""What every task needs: the clock, alarms, nurseries, byte streams."""

@@ -1,0 +1,167 @@
+"""A name server on Trio: connections, expiry, and the KV file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import trio
+
+from trioha.config import NamesrvConfig
+from trioha.errors import RemoteProtocolError, StoreError
+from trioha.journal import EventSink
+from trioha.namesrv.kv_config import KvConfig
+from trioha.namesrv.processor import NamesrvProcessor
+from trioha.remoting.channel import Channel
+from trioha.remoting.requests import RequestTable
+from trioha.services.admin.event_counts import EventCounts
+from trioha.services.admin.health import alive, namesrv_checks, ready
+from trioha.services.admin.http import open_admin_listener, serve_http
+from trioha.services.admin.introspection import Introspection, NodeProcess
+from trioha.services.loop.alarm import Alarm
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.transport import format_address, open_listener
+from trioha.services.namesrv.metrics import namesrv_metrics
+from trioha.services.remoting.link import LinkLimits
+from trioha.services.remoting.own_address import own_address
+from trioha.services.remoting.server import RemotingServer
+from trioha.store import config_files
+
+_LAST_WRITE_S = 5.0
+
+
+@attrs.frozen
+class NamesrvAddresses:
+    """Where a name server can be reached, as ``host:port``."""
+
+    listen: str
+    admin_http: str = ""
+    """Empty when the port could not be had, or is not wanted."""
+
+
+async def serve_namesrv(
+    config: NamesrvConfig,
+    shutdown: trio.Event,
+    events: EventSink,
+    *,
+    clock: Clock | None = None,
+    process: NodeProcess | None = None,
+    task_status: trio.TaskStatus[NamesrvAddresses] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until `shutdown` is set; `task_status` gets the addresses once it accepts connections.
+
+    Durability: a KV change is answered when it is on disk.
+    Errors: TriohaError when the address is taken or the KV file is unreadable.
+    """
+    clock = clock or Clock()
+    events = counts = EventCounts(events)
+    path = _path_of(config)
+    kv = await trio.to_thread.run_sync(_load, path)
+    processor = NamesrvProcessor(config, kv, events)
+    keeper = _KvKeeper(path, processor, events)
+    introspection = Introspection(process or NodeProcess(), lambda: config, clock)
+    alarm = Alarm(clock, lambda: processor.next_deadline_ms, processor.on_time)
+
+    def on_batch() -> None:
+        alarm.check()
+        keeper.check()
+
+    def on_closed(channel: Channel) -> None:
+        # Connections that we close at the end say nothing about their brokers.
+        if not shutdown.is_set():
+            processor.channel_closed(channel)
+
+    server = RemotingServer(
+        RequestTable(processor.handlers() | introspection.handlers(), events).handle,
+        clock,
+        events,
+        limits=LinkLimits(
+            idle_s=config.server_channel_max_idle_time_seconds,
+            frame_s=config.frame_timeout / 1000,
+            outbox_bytes_max=config.outbox_bytes_max,
+        ),
+        connections_max=config.connections_max,
+        on_closed=on_closed,
+        on_batch=on_batch,
+    )
+    listener = open_listener(config.bind_address, config.listen_port)
+    admin = open_admin_listener(config, listener, events)
+    pages = {
+        "/metrics": namesrv_metrics(processor, counts),
+        "/livez": alive,
+        "/readyz": ready(namesrv_checks),
+    }
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keeper.run, name="namesrv.kv_config_persist")
+            nursery.start_soon(alarm.run, name="namesrv.scan_not_active_broker")
+            nursery.start_soon(introspection.run, name="namesrv.journal_stream")
+            nursery.start_soon(server.accept, listener, nursery, name="namesrv.accept")
+            own_ip = own_address(listener.host)
+            address = NamesrvAddresses(format_address(own_ip, listener.port))
+            if admin is not None:
+                nursery.start_soon(serve_http, admin, pages, name="namesrv.admin_http")
+                address = attrs.evolve(address, admin_http=format_address(own_ip, admin.port))
+            events.event("node_ready", **attrs.asdict(address))
+            task_status.started(address)
+            await shutdown.wait()
+            events.event("node_stopping", reason="asked to")
+            nursery.cancel_scope.cancel()
+    finally:
+        listener.close()
+        if admin is not None:
+            admin.close()
+        with trio.move_on_after(_LAST_WRITE_S, shield=True):
+            await keeper.save_rest()
+
+
+class _KvKeeper:
+    """Writes the KV file: one write for all the changes made during the one before."""
+
+    def __init__(self, path: Path, processor: NamesrvProcessor, events: EventSink) -> None:
+        self._path = path
+        self._processor = processor
+        self._events = events
+        self._changed = trio.Event()
+
+    def check(self) -> None:
+        """Wake the writer if something has changed; for the end of a batch."""
+        if self._processor.has_unsaved:
+            self._changed.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed = trio.Event()
+            if self._processor.has_unsaved:
+                await self._save()
+
+    async def save_rest(self) -> None:
+        """The last write, should a change have come too late for its own, or failed."""
+        if not self._processor.is_on_disk:
+            await self._save()
+
+    async def _save(self) -> None:
+        unsaved = self._processor.take_unsaved()
+        try:
+            # The thread ends by itself: a cancelled write is finished before we go on.
+            await trio.to_thread.run_sync(config_files.save, self._path, unsaved.data)
+        except OSError as error:
+            self._events.event("task_failed", task=f"save {self._path.name}", error=str(error))
+            unsaved.answer(failure=str(error))
+        else:
+            self._processor.saved(unsaved)
+
+
+def _path_of(config: NamesrvConfig) -> Path:
+    return Path(config.kv_config_path).expanduser()
+
+
+def _load(path: Path) -> KvConfig:
+    try:
+        data = config_files.load(path)
+        return KvConfig() if data is None else KvConfig.decode(data)
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}; name another file (kvConfigPath)") from error
+    except RemoteProtocolError as error:
+        raise StoreError(f"{path}: {error}; correct it or move it away") from None

@@ -1,0 +1,1 @@
+"""What the brokers of both kinds share: files, ports, registration, metrics."""

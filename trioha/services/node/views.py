@@ -1,0 +1,66 @@
+"""What the pages of a broker read of its node: status, checks, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from trioha.broker.core import BrokerCore
+from trioha.config import BrokerConfig, BrokerRole
+from trioha.services.admin.event_counts import EventCounts
+from trioha.services.admin.health import Check
+from trioha.services.admin.metrics_families import Families
+from trioha.services.loop.clock import Clock
+from trioha.services.node.listeners import BrokerAddresses
+from trioha.services.node.namesrv_registration import NamesrvRegistration
+from trioha.services.node.request_forwarding import RequestForwarding
+from trioha.services.remoting.server import RemotingServer
+from trioha.store.message_store import FileMessageStore
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+
+class CheckedBroker(Protocol):
+    """For /readyz."""
+
+    stopping: bool
+    registration: NamesrvRegistration
+
+    @property
+    def config(self) -> BrokerConfig: ...
+    def replication_checks(self) -> Iterator[Check]: ...
+
+
+class ServedBroker(Protocol):
+    """A broker that serves, whatever it is."""
+
+    store: FileMessageStore
+    core: BrokerCore
+    server: RemotingServer
+
+    @property
+    def config(self) -> BrokerConfig: ...
+    @property
+    def role(self) -> BrokerRole: ...
+
+
+class ToldBroker(ServedBroker, Protocol):
+    """For TRIOHA_NODE_STATUS."""
+
+    addresses: BrokerAddresses
+    forwarding: RequestForwarding
+    started_wall_ms: int
+
+    @property
+    def broker_id(self) -> int: ...
+
+
+class MeasuredBroker(ServedBroker, Protocol):
+    """For /metrics."""
+
+    clock: Clock
+    event_counts: EventCounts
+    registration: NamesrvRegistration
+
+    def replication_families(self, families: Families) -> Iterator[Metric]: ...

@@ -1,0 +1,1 @@
+"""A broker that is a member of a DLEDGER group."""

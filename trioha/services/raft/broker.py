@@ -1,0 +1,328 @@
+"""A broker that is a member of a DLEDGER group: the group keeps its log and elects the master.
+
+::
+
+    replication
+    ├─ raft                  the member: its alarm, its links, its bootstrap
+    ├─ raft.role             promotes this node whenever it is elected
+    └─ raft.parked           requests that wait for a leader, at most three seconds
+
+Theory of operation. The leader's bytes go to the followers in the pass that appended them, and to
+the disk at once. Bytes that a majority has on disk are *committed*. The pass that reads the
+deciding answer also answers puts, wakes parked pulls and changes the followers' tables. The member
+(`StateMachine`) and the batches of `BrokerNode` make all calls here; `services.raft.role`
+decides what a role means for clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from random import SystemRandom
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+
+from trioha.broker.raft.log import RaftLog
+from trioha.broker.raft.metadata import RaftMetadata, RaftReplicas
+from trioha.broker.raft.visibility import RaftVisibility
+from trioha.config import BrokerConfig, BrokerRole
+from trioha.config.dledger import broker_id_of
+from trioha.dledger.ready import SoftState
+from trioha.ha.epochs import NONCE_BYTES
+from trioha.journal import EventSink
+from trioha.remoting.channel import Channel, Instant
+from trioha.services.admin.event_counts import EventCounts
+from trioha.services.admin.health import Check
+from trioha.services.admin.introspection import NodeProcess
+from trioha.services.admin.metrics_families import Families
+from trioha.services.loop.alarm import Alarm
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.transport import Connect, connect
+from trioha.services.node.broker_node import BrokerNode
+from trioha.services.node.health import writable_check
+from trioha.services.node.listeners import BrokerAddresses, BrokerListeners
+from trioha.services.node.namesrv_registration import BrokerIdentity, Refutation
+from trioha.services.raft.bootstrap import VoteFile
+from trioha.services.raft.flush import RaftFlush
+from trioha.services.raft.interfaces import MemberSetup
+from trioha.services.raft.member import RaftMember
+from trioha.services.raft.metrics import raft_families
+from trioha.services.raft.reads import CurrentReads
+from trioha.services.raft.role import GroupRole
+from trioha.wire.remoting_command import RemotingCommand
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+
+class RaftBroker(BrokerNode):
+    """One member of a group."""
+
+    flush: RaftFlush
+    group_role: GroupRole
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        addresses: BrokerAddresses,
+        ledger: RaftLog,
+        clock: Clock,
+        events: EventSink,
+        started_wall_ms: int,
+        setup: MemberSetup,
+        votes: VoteFile,
+        process: NodeProcess | None = None,
+        connect_to: Connect = connect,
+    ) -> None:
+        counts = EventCounts(events)
+        store = ledger.store
+        self.ledger = ledger
+        self.home_id = broker_id_of(config.d_leger_self_id)
+        self.replicas = RaftReplicas()
+        super().__init__(
+            config,
+            addresses,
+            store,
+            clock,
+            counts,
+            self.replicas,
+            identity_of(config, self.home_id, 0),
+            started_wall_ms=started_wall_ms,
+            process=process,
+            connect_to=connect_to,
+        )
+        # By then a deposed leader has stepped down and answered, unless it cannot be reached.
+        self.forwarding.patience_s = config.d_leger_election_timeout_min / 1000
+        committed_offset = votes.hard.committed_offset if votes.hard is not None else 0
+        self.visibility = RaftVisibility(store, committed_offset, self.core.on_dispatch)
+        store.on_dispatch = self.visibility.on_dispatch
+        self.member = RaftMember(
+            setup,
+            ledger,
+            votes,
+            self,
+            self.flush,
+            self.outboxes,
+            clock,
+            counts,
+            SystemRandom(),
+            connect_to=connect_to,
+        )
+        self.reads = CurrentReads(
+            self.core.handlers,
+            self.member.read,
+            lambda: self.raft_metadata.uncommitted_end(),
+            lambda channel, request: self.group_role.not_read(channel, request),
+            counts,
+        )
+        self._open_gate(self.member.handlers(), confirm=self._confirm)
+        self.group_role = GroupRole(self)
+        self.core.confirm_pulls(self.reads.confirm)
+        self.parked_alarm = Alarm(
+            clock, lambda: self.group_role.next_deadline_ms, self.group_role.on_time
+        )
+
+    def load_tables(self) -> None:
+        """Read the table files beside the log; they count only while the log has no snapshot.
+
+        Errors: StoreError, with the cure, if a file cannot be read.
+        """
+        core = self.core
+        self.metadata_files.load()
+        # Each change is a record of the log, so there is no second log of changes.
+        core.metadata.write = _kept_in_the_log
+        self.raft_metadata = RaftMetadata(
+            self.config,
+            core.metadata,
+            self.replicas,
+            self.store,
+            wall_ms=self.clock.wall_ms,
+            on_failed=self.member.resign,
+            may_append=lambda: self.member.may_append,
+        )
+        core.metadata.on_body = self.on_metadata_body
+        self.ledger.retention_floor = self.raft_metadata.retention_floor
+        self.ledger.on_trim = self.member.log_trimmed
+
+    @property
+    def broker_id(self) -> int:
+        return 0 if self.group_role.serving else self.home_id
+
+    # Puts and changes of this broker.
+
+    def make_flush(self) -> RaftFlush:
+        config = self.config
+        in_memory = config.d_leger_replicated_in_memory
+        return RaftFlush(
+            *(self.store, config.flush_interval_consume_queue, self.clock, self.events),
+            lambda: self.member,
+            delay_ms=config.flush_interval_commit_log if in_memory else 0,
+        )
+
+    def log_grown(self) -> None:
+        self.raft_metadata.on_log_grown()
+        self._seen_end = self.store.max_phy_offset
+        self.member.log_grown()
+
+    def changes_wait(self) -> None:
+        """Nothing to do: changes are records of the log, and puts wait for those already."""
+
+    def on_metadata_body(self, position: int, body: bytes) -> None:
+        """Append a body of changes and push it at once: this may be between two batches."""
+        self.raft_metadata.append(position, body)
+        self.member.log_grown()
+
+    def _confirm(self, channel: Channel, request: RemotingCommand, instant: Instant) -> None:
+        self.reads.handle(channel, request, instant)
+
+    # Calls of the member: `services.raft.interfaces.StateMachine`.
+
+    def on_soft_state(self, soft: SoftState) -> None:
+        """Follow a change of role, term or leader."""
+        self.group_role.on_soft_state(soft)
+
+    def on_commit(self, committed_offset: int) -> None:
+        """Release everything below `committed_offset`: a majority has it on disk. HOT."""
+        self.visibility.release(committed_offset)
+        self.raft_metadata.on_commit(committed_offset)
+        self.core.on_acked(self.clock.now_ms())
+        self.reads.on_commit(committed_offset)
+        super().on_dispatched()
+
+    def on_log_written(self, end_offset: int) -> None:
+        """Dispatch the bytes by which a follower's log has grown."""
+        self._seen_end = end_offset
+        self.reput.grown_nowait()
+
+    def on_log_cut(self, end_offset: int) -> None:
+        """Follow a cut of a follower's log, or its emptying."""
+        self._seen_end = end_offset
+        self.visibility.cut(end_offset)
+        if self.store.min_phy_offset == end_offset:
+            self.raft_metadata.reset()
+        else:
+            self.raft_metadata.truncated(end_offset)
+
+    def on_settled(self) -> None:
+        """Look at the role: the member has finished a pass. HOT."""
+        self.group_role.look()
+
+    # Calls of `BrokerNode`; several need nothing in a group.
+
+    def on_dispatched(self) -> None:
+        self.raft_metadata.on_dispatched()
+        super().on_dispatched()
+
+    def channel_closed(self, channel: Channel) -> None:
+        self.member.channel_closed(channel)
+        super().channel_closed(channel)
+
+    def is_catching_up(self) -> bool:
+        """False: a follower keeps its queues up to date, since it may lead at any moment."""
+        return False
+
+    def topic_missed(self) -> None:
+        """Nothing to do: the topic's record comes, before its first message."""
+
+    def on_master(self, address: str, ha_address: str) -> None:
+        """Nothing to do: the group tells its leader, sooner than a name server."""
+
+    def on_refuted(self, found: Refutation) -> None:
+        """Nothing to do: the group tells of a newer leader, and until then nothing commits here."""
+
+    def become(self, role: BrokerRole) -> None:
+        """Take this role towards clients and name servers."""
+        self.role = role
+        self.config = attrs.evolve(self.config, broker_role=role)
+        self.core.become(role, self.broker_id)
+        self.say_role(self.events)
+        self.registration.identity = identity_of(self.config, self.broker_id, self.member.term)
+        self.registration.topics_changed()
+
+    def say_role(self, events: EventSink) -> None:
+        """Write the role to the journal."""
+        events.event(
+            "role",
+            role=self.role.value,
+            broker_id=self.broker_id,
+            heartbeat_interval_ms=self.config.d_leger_heartbeat_interval,
+            heartbeat_limit_ms=self.config.d_leger_election_timeout_min,
+        )
+
+    # Tasks and shutdown.
+
+    def start_storing(self, nursery: trio.Nursery) -> None:
+        """Start nothing: a member has no log of changes beside the commitlog."""
+
+    async def start_replication(self, nursery: trio.Nursery, listeners: BrokerListeners) -> None:
+        nursery.start_soon(self.group_role.run, name="raft.role")
+        nursery.start_soon(self.parked_alarm.run, name="raft.parked")
+        await nursery.start(self.member.run, name="raft")
+
+    async def settle(self, nursery: trio.Nursery) -> None:
+        """Do not wait: an election needs members that may start after this one."""
+
+    async def stop(self) -> None:
+        """Hand the leadership over first, if a follower is fit for it; then stop."""
+        with trio.move_on_after(self.config.d_leger_election_timeout_max / 1000):
+            await self.member.hand_over()
+            await self.group_role.wait_led()
+        self.group_role.refuse_parked("the broker is shutting down")
+        await super().stop()
+
+    async def wait_level(self) -> None:
+        """Wait until all waiting requests are answered, here or by the new leader."""
+        await super().wait_level()
+        await self.forwarding.wait_idle()
+        await self.group_role.wait_answered()
+
+    # Status and metrics.
+
+    def replication_status(self, instant: Instant) -> dict[str, object]:
+        return {
+            "connections": [],
+            "refusals": [],
+            "absent": [],
+            "slave": None,
+            "standing": "MASTER" if self.group_role.serving else "SLAVE",
+            "epoch": self.member.term,
+            "log_epoch": self.member.term,
+            "home_id": self.home_id,
+            "epochs": [],
+            "follows": self.forwarding.master,
+            "ticket": None,
+            "fenced_by": "",
+            "members": {},
+            "sync": True,
+            "raft": {**self.member.status(), "metadata": self.raft_metadata.status()},
+        }
+
+    def replication_checks(self) -> Iterator[Check]:
+        status: Mapping[str, Any] = self.member.status()
+        yield "member", status["bootstrap"] or status["failed"]
+        if self.group_role.serving:
+            yield writable_check(self.store)
+        else:
+            yield "following", "" if self.member.leader_id else "its group has no leader"
+
+    def replication_families(self, families: Families) -> Iterator[Metric]:
+        return raft_families(
+            *(families, self.member.status(), self.core.pipeline, self.event_counts),
+            serving=self.group_role.serving,
+        )
+
+
+def identity_of(config: BrokerConfig, broker_id: int, term: int) -> BrokerIdentity:
+    """Return the identity for name servers; a leader's claim has its term as epoch."""
+    identity = BrokerIdentity.of(attrs.evolve(config, broker_id=broker_id))
+    if broker_id:
+        return identity
+    # At most one member leads a term, so a nonce made from its name is unique.
+    nonce = sha256(f"{identity.broker_name} {config.d_leger_self_id}".encode()).digest()
+    return attrs.evolve(identity, epoch=term, epoch_nonce=nonce[:NONCE_BYTES].hex())
+
+
+def _kept_in_the_log(position: int, body: bytes) -> None:
+    """Replaces the write to `metadata.wal` of a master-slave node; does nothing."""

@@ -1,0 +1,339 @@
+"""The caller's end of the connections between members: one to each peer, for our messages.
+
+A peer sends its answers to Raft messages over its own connection to us. So each direction can fail
+alone, as it does in networks that are cut one way.
+
+Messages leave in the scheduler pass that made them (decision 6). A message that cannot leave is
+dropped: while there is no connection, and beyond `OUTBOX_BYTES_MAX`; the core repeats it. A peer
+that reads nothing for `WRITE_S` loses its connection, since the queued messages are out of date by
+then.
+
+We ask each peer for a note every second. From notes a member that has not begun learns of the
+others. And a missing note shows a connection whose packets are lost without an error: TCP alone
+would try for a quarter of an hour, and after the network has healed not again for a minute.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import trio
+
+from trioha.dledger.bootstrap import NONCE_BYTES, PeerNote
+from trioha.dledger.message_codec import GroupDoor, code_of
+from trioha.dledger.messages import Message
+from trioha.dledger.peer_hello import NOTE, PROOF, PeerHello, PeerProofs, pack, unpack
+from trioha.errors import RemoteProtocolError, TriohaError, Unreachable
+from trioha.journal import EventSink
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.transport import Connect, Transport, connect, parse_address
+from trioha.services.raft.listener import Refusals
+from trioha.services.remoting.client import RemotingClient
+from trioha.services.remoting.link import LinkLimits, Outboxes, RemotingLink
+from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode, SerializeType
+from trioha.wire.remoting_command import RemotingCommand
+
+CONNECT_S = 1.0  # TCP repeats a lost SYN after 1 s; a new attempt is as good
+GREETING_S = 2.0
+NOTE_INTERVAL_S = 1.0
+NOTE_S = 3.0
+_SLOW_LINK_BYTES_PER_S = 262_144  # patience for a note grows by the outbox at this rate
+PAUSE_MIN_S, PAUSE_MAX_S = 0.02, 0.2
+REFUSED_PAUSE_MAX_S = 2.0
+WRITE_S = 0.5
+OUTBOX_BYTES_MAX = 16 << 20
+"""Two windows (`RaftSettings.inflight_bytes_max`): one lost and one sent again."""
+
+
+class PeerLink:
+    """The connection to one member; connects again whenever it ends."""
+
+    def __init__(self, links: PeerLinks, member_id: str, address: str) -> None:
+        self.member_id = member_id
+        self.address = address
+        self.note: PeerNote | None = None
+        """The peer's newest note; None while we are not connected."""
+        self.rtt_ms: float | None = None
+        self.heard_ms: int | None = None
+        self.last_error = ""
+        self.dropped = 0
+        """Count of messages that were dropped."""
+        self._links = links
+        self._channel: RemotingLink | None = None
+        self._connects = 0
+        self._again = trio.Event()
+        self._scope = trio.CancelScope()
+
+    @property
+    def connected(self) -> bool:
+        return self._channel is not None
+
+    @property
+    def outbox_bytes(self) -> int:
+        """Bytes that wait to be sent."""
+        return self._channel.outbox_bytes if self._channel is not None else 0
+
+    def send(self, message: Message) -> None:
+        """Send a message, or drop it. HOT."""
+        channel = self._channel
+        if channel is None or channel.outbox_bytes > OUTBOX_BYTES_MAX:
+            self.dropped += 1
+            return
+        channel.send_nowait(
+            RemotingCommand(
+                code_of(message),
+                None,
+                self._links.door.encode(message),
+                flag=ONEWAY_FLAG,
+                serialize_type=SerializeType.ROCKETMQ,
+                encoded_fields=b"",
+            )
+        )
+
+    def hurry(self) -> None:
+        """End the pause: connect, or ask for a note, now."""
+        self._again.set()
+
+    def stop(self) -> None:
+        self._scope.cancel()
+
+    async def run(self) -> None:
+        """Keep a connection until `stop`."""
+        pause_s = PAUSE_MIN_S
+        with self._scope:
+            while True:
+                connects, began_s = self._connects, trio.current_time()
+                was_rejected = await self._attempt()
+                if self._connects != connects:
+                    if trio.current_time() - began_s >= NOTE_INTERVAL_S:
+                        pause_s = PAUSE_MIN_S
+                    else:
+                        # Admitted and closed at once, for what we sent: that will happen again.
+                        was_rejected = True
+                pause_s = min(pause_s * 2, REFUSED_PAUSE_MAX_S if was_rejected else PAUSE_MAX_S)
+                await self._pause(pause_s)
+
+    async def _pause(self, pause_s: float) -> None:
+        with trio.move_on_after(pause_s):
+            await self._again.wait()
+        self._again = trio.Event()
+
+    async def _attempt(self) -> bool:
+        """Keep one connection until it ends; return True if either end rejected the other."""
+        links = self._links
+        transport: Transport | None = None
+        reason = f"cannot connect to {self.address} within {CONNECT_S:g} s"
+        with trio.move_on_after(CONNECT_S):
+            try:
+                transport = await links.connect_to(*parse_address(self.address))
+            except (OSError, TriohaError) as error:
+                reason = f"cannot connect to {self.address}: {error}"
+        if transport is None:
+            self._tell_end(reason)
+            return False
+        link = RemotingLink(
+            transport,
+            links.clock,
+            limits=LinkLimits(idle_s=float("inf"), write_s=WRITE_S, outbox_bytes_max=1 << 40),
+            outboxes=links.outboxes,
+        )
+        failure: TriohaError | None = None
+        async with trio.open_nursery() as nursery:
+
+            async def serve() -> None:
+                await link.serve()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(serve, name=f"remoting.client[{self.address}]")
+            try:
+                await self._converse(link)
+            except TriohaError as error:
+                failure = error  # a nursery would wrap it
+            finally:
+                self._disconnected()
+            nursery.cancel_scope.cancel()
+        if isinstance(failure, RemoteProtocolError):
+            self.last_error = str(failure)
+            links.refusals.add(self.member_id, self.last_error)
+            return True
+        self._tell_end(
+            str(failure or link.close_reason or f"{self.member_id} closed the connection")
+        )
+        return False
+
+    async def _converse(self, link: RemotingLink) -> None:
+        """Greet, then exchange notes until the connection ends.
+
+        Errors: RemoteProtocolError if either end rejects the other; Unreachable without an answer.
+        """
+        client = RemotingClient(link)
+        note: PeerNote | None = None
+        with trio.move_on_after(GREETING_S):
+            note = await self._greet(client)
+        if note is None:
+            raise Unreachable(f"no answer to our greeting within {GREETING_S:g} s")
+        self._channel = link
+        self._connects += 1
+        self.last_error = ""
+        self._links.events.event("raft_connected", peer=self.member_id, address=self.address)
+        self._noted(note)
+        while True:
+            await self._pause(NOTE_INTERVAL_S)
+            asked_s = trio.current_time()
+            patience_s = NOTE_S + link.outbox_bytes / _SLOW_LINK_BYTES_PER_S
+            note = None
+            with trio.move_on_after(patience_s):
+                note = await self._exchange(client, [NOTE], NOTE)
+            if note is None:
+                raise Unreachable(f"no answer to our note within {patience_s:.3g} s")
+            self.rtt_ms = round((trio.current_time() - asked_s) * 1000, 3)
+            self._noted(note)
+
+    async def _greet(self, client: RemotingClient) -> PeerNote:
+        links = self._links
+        hello = PeerHello.of(links.door, self.member_id, links.own_address, os.urandom(NONCE_BYTES))
+        answer = await self._ask(client, hello.plain())
+        if len(answer) != 3 or type(answer[1]) is not bytes or type(answer[2]) is not bytes:
+            raise RemoteProtocolError(
+                "this version does not know the peer's answer to our hello; run the same version "
+                "on all members"
+            )
+        _, nonce, proof = answer
+        links.proofs.check_callee(hello, nonce, proof)
+        return await self._exchange(client, [PROOF, links.proofs.of_caller(hello, nonce)], PROOF)
+
+    async def _exchange(self, client: RemotingClient, fields: list[Any], kind: str) -> PeerNote:
+        answer = await self._ask(client, fields)
+        if len(answer) != 2 or answer[0] != kind:
+            raise RemoteProtocolError(
+                "this version does not know the peer's answer to our note; run the same version "
+                "on all members"
+            )
+        return PeerNote.of_plain(answer[1])
+
+    async def _ask(self, client: RemotingClient, fields: list[Any]) -> list[Any]:
+        response = await client.request(
+            RemotingCommand(RequestCode.TRIOHA_RAFT_HELLO, {}, pack(fields))
+        )
+        if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise RemoteProtocolError(
+                f"{self.address} is no member of a DLEDGER group; compare dLegerPeers with "
+                "the listenPort of each member"
+            )
+        if response.code != ResponseCode.SUCCESS:
+            raise RemoteProtocolError(response.remark or f"refused with code {response.code}")
+        return unpack(response.body_bytes())
+
+    def _noted(self, note: PeerNote) -> None:
+        self.heard_ms = self._links.clock.now_ms()
+        changed, self.note = note != self.note, note
+        if changed:
+            self._links.on_notes()
+
+    def _disconnected(self) -> None:
+        self._channel = self.rtt_ms = None
+        if self.note is not None:
+            self.note = None
+            self._links.on_notes()
+
+    def _tell_end(self, reason: str) -> None:
+        if reason != self.last_error:  # a peer may be down for hours: one line is enough
+            self._links.events.event("raft_disconnected", peer=self.member_id, reason=reason)
+        self.last_error = reason
+
+
+class PeerLinks:
+    """Our connections to all peers."""
+
+    def __init__(
+        self,
+        door: GroupDoor,
+        proofs: PeerProofs,
+        refusals: Refusals,
+        own_address: str,
+        on_notes: Callable[[], None],
+        outboxes: Outboxes,
+        clock: Clock,
+        events: EventSink,
+        *,
+        connect_to: Connect = connect,
+    ) -> None:
+        self.door = door
+        self.proofs = proofs
+        self.refusals = refusals
+        self.own_address = own_address
+        self.on_notes = on_notes
+        """Called when a peer's note has changed, came or is gone."""
+        self.outboxes = outboxes
+        self.clock = clock
+        self.events = events
+        self.connect_to = connect_to
+        self.unknown = 0
+        """Count of messages to members whose address we do not know."""
+        self._links: dict[str, PeerLink] = {}
+        self._nursery: trio.Nursery | None = None
+
+    def send(self, message: Message) -> None:
+        """Send or drop a message. Outside a batch of `outboxes` it costs a task switch. HOT."""
+        link = self._links.get(message.target)
+        if link is None:
+            self.unknown += 1
+        else:
+            link.send(message)
+
+    def set_peers(self, addresses: Mapping[str, str]) -> None:
+        """Connect to these members, and disconnect all others."""
+        for member_id, link in list(self._links.items()):
+            if addresses.get(member_id) != link.address:
+                link.stop()
+                del self._links[member_id]
+        for member_id, address in sorted(addresses.items()):
+            if member_id not in self._links:
+                link = self._links[member_id] = PeerLink(self, member_id, address)
+                if self._nursery is not None:
+                    self._start(self._nursery, link)
+
+    def hurry(self, member_id: str) -> None:
+        """Connect to this member now: it has just connected to us."""
+        link = self._links.get(member_id)
+        if link is not None and not link.connected:
+            link.hurry()
+
+    def links(self) -> list[PeerLink]:
+        return [link for _, link in sorted(self._links.items())]
+
+    def notes(self) -> dict[str, PeerNote]:
+        return {
+            member_id: link.note for member_id, link in self._links.items() if link.note is not None
+        }
+
+    def plain(self) -> list[dict[str, object]]:
+        now_ms = self.clock.now_ms()
+        return [
+            {
+                "peer": member_id,
+                "address": link.address,
+                "connected": link.connected,
+                "rtt_ms": link.rtt_ms,
+                "heard_age_ms": None if link.heard_ms is None else now_ms - link.heard_ms,
+                "last_error": link.last_error,
+                "dropped": link.dropped,
+            }
+            for member_id, link in sorted(self._links.items())
+        ]
+
+    async def run(self) -> None:
+        """Keep the connections until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            for link in self._links.values():
+                self._start(nursery, link)
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
+
+    def _start(self, nursery: trio.Nursery, link: PeerLink) -> None:
+        nursery.start_soon(link.run, name=f"raft.link[{link.member_id}]")

@@ -1,0 +1,96 @@
+"""Opens the store of a member of a DLEDGER group and makes its node."""
+
+from __future__ import annotations
+
+import attrs
+import trio
+
+from trioha.broker.raft.store import open_raft_log
+from trioha.config import BrokerConfig, BrokerRole, FlushDiskType
+from trioha.config.dledger import broker_id_of, parse_peers, preferred_ids
+from trioha.dledger.message_codec import GroupDoor
+from trioha.dledger.settings import RaftSettings
+from trioha.journal import EventSink
+from trioha.services.admin.introspection import NodeProcess
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.transport import Connect, connect
+from trioha.services.node.listeners import BrokerAddresses
+from trioha.services.raft.bootstrap import open_vote_file
+from trioha.services.raft.broker import RaftBroker
+from trioha.services.raft.interfaces import MemberSetup
+from trioha.store.store_config import StoreConfig
+
+_COMMIT_DELAY_MS = 10
+"""Delay of a commit to followers: their readers wait longer by it while the group is idle."""
+
+
+async def open_raft_broker(
+    config: BrokerConfig,
+    addresses: BrokerAddresses,
+    clock: Clock,
+    events: EventSink,
+    process: NodeProcess | None = None,
+    *,
+    connect_to: Connect = connect,
+) -> RaftBroker:
+    """Open and recover the store, and read the tables and the vote record.
+
+    Errors: StoreError with file and cure.
+    """
+    wall_ms = clock.wall_ms()
+    config = config_of_member(config)
+    setup = setup_of(config, addresses)
+    store_config = StoreConfig.of(config)
+    ledger = await trio.to_thread.run_sync(
+        lambda: open_raft_log(store_config, events, wall_ms=wall_ms)
+    )
+    try:
+        votes = open_vote_file(store_config.root, setup.door)
+        node = RaftBroker(
+            *(config, addresses, ledger, clock, events, wall_ms, setup, votes, process),
+            connect_to=connect_to,
+        )
+        node.load_tables()
+        await node.persist.save_all()
+    except BaseException:
+        ledger.store.close()
+        raise
+    node.say_role(events)
+    return node
+
+
+def config_of_member(config: BrokerConfig) -> BrokerConfig:
+    """Return the configuration of a member: it begins as a slave, and no flush mode applies."""
+    return attrs.evolve(
+        config,
+        broker_role=BrokerRole.SLAVE,
+        broker_id=broker_id_of(config.d_leger_self_id),
+        flush_disk_type=FlushDiskType.ASYNC_FLUSH,
+    )
+
+
+def setup_of(config: BrokerConfig, addresses: BrokerAddresses) -> MemberSetup:
+    """Return the part of the configuration that describes this member and its group."""
+    peers = parse_peers(config.d_leger_peers)
+    founders = {peer.member_id: peer.address for peer in peers}
+    self_id = config.d_leger_self_id
+    return MemberSetup(
+        door=GroupDoor(
+            config.broker_cluster_name,
+            config.d_leger_group or config.broker_name,
+            self_id,
+            tuple(founders),
+        ),
+        founders=founders,
+        address=founders.get(self_id, addresses.listen),
+        settings=RaftSettings(
+            heartbeat_interval_ms=config.d_leger_heartbeat_interval,
+            election_timeout_min_ms=config.d_leger_election_timeout_min,
+            election_timeout_max_ms=config.d_leger_election_timeout_max,
+            lease_reads=config.d_leger_lease_reads,
+            commit_delay_ms=_COMMIT_DELAY_MS,
+            replicated_in_memory=config.d_leger_replicated_in_memory,
+            preferred_leader_ids=preferred_ids(config),
+        ),
+        secret=config.d_leger_secret or config.ha_secret,
+    )

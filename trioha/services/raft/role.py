@@ -1,0 +1,274 @@
+"""The role of a DLEDGER member towards its clients: it serves as the leader, or it follows.
+
+Theory of operation. The group elects (`trioha.dledger`); this module acts on the result.
+
+* A leader serves once it has committed a record of its own term and its queues reach the log's end:
+  then queue offsets continue where they stopped, and it knows all that was acknowledged.
+* It stops serving in the very pass in which it steps down. It appends nothing more, and waiting
+  puts are answered with "outcome unknown".
+* One rule (`trioha.dledger.answering`) over one table (`trioha.broker.raft.answers`) decides how
+  each request is treated, and `RequestGate` carries it out. While no leader is known, or the
+  leadership is handed over, changes and questions about the present are parked for a moment. This
+  member answers them once it leads, forwards them to the new leader if another member does, and
+  rejects them if none does. That holds from the start of the process on.
+* A follower that knows the leader forwards them, for as long as it follows: a stock client asks for
+  routes every 30 seconds, and an election takes two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import trio
+
+from trioha.broker.raft.answers import FOLLOWING_AND_COPYING, MODES_IN
+from trioha.broker.request_gate import reject
+from trioha.config import BrokerRole
+from trioha.dledger.answering import ServingState, serving_state_of
+from trioha.dledger.ready import Role, SoftState
+from trioha.errors import DiskFull
+from trioha.remoting.channel import Channel, Instant
+from trioha.remoting.mode import Modes
+from trioha.services.node.request_forwarding import FORWARD_MS
+from trioha.services.raft.views import GroupBroker
+from trioha.wire.remoting_command import RemotingCommand
+
+_SLICE_BYTES = 262_144
+CATCH_UP_S_MAX = 10
+"""Longest time to bring the queues up to the log: usually they are milliseconds behind."""
+PARKED_MS_MAX = 3_000
+"""Longest time that a request is parked: an election takes two seconds, and after three a stock
+producer has given up."""
+_NO_LEADER = "this group has no leader at the moment"
+
+
+class GroupRole:
+    """Promotes and demotes one node as its group decides."""
+
+    def __init__(self, node: GroupBroker) -> None:
+        self.serving = False
+        """This member serves clients as the leader."""
+        self._node = node
+        self._parked_until_ms: int | None = None
+        self._copying_until_ms: int | None = None
+        self._paused = False
+        self._was_leader = False
+        """It stepped down, and the new leader does not know its clients yet."""
+        self._elected = trio.Event()
+        self._moved = trio.Event()
+        """Set after each pass: the waits before the shutdown look again."""
+        node.gate.reject(self._modes, _NO_LEADER)
+
+    @property
+    def state(self) -> ServingState:
+        """State of this member towards its clients at the moment."""
+        return serving_state_of(
+            is_serving=self.serving,
+            is_paused=self._paused,
+            leader_id=self._node.forwarding.master,
+            is_parking=self._parked_until_ms is not None,
+        )
+
+    @property
+    def _modes(self) -> Modes:
+        state = self.state
+        if state is ServingState.FOLLOWING and self._copying_until_ms is not None:
+            return FOLLOWING_AND_COPYING
+        return MODES_IN[state]
+
+    # Calls of the member.
+
+    def on_soft_state(self, state: SoftState) -> None:
+        """Follow a change of role, term or leader."""
+        if self.serving and state.role is not Role.LEADER:
+            self._step_down()
+        if state.role is Role.FOLLOWER and state.leader_id:
+            self._follow(self._node.member.addresses().get(state.leader_id, ""))
+            return
+        self._follow("")
+        if state.role is Role.LEADER and not self.serving:
+            # Other members may know of the election first, and forward requests to this node.
+            self._park()
+
+    def look(self) -> None:
+        """Look after a pass whether the core leads and may append. HOT."""
+        member = self._node.member
+        self._moved.set()
+        if not self.serving:
+            if member.is_serving:
+                self._elected.set()
+        elif member.may_append is self._paused:
+            if self._paused:
+                self._resume()
+            else:
+                self._pause()
+
+    # Begin to serve.
+
+    async def run(self) -> None:
+        """Promote this node whenever it is elected."""
+        if not self.serving and not self._node.forwarding.master:
+            self._park()
+        while True:
+            await self._elected.wait()
+            self._elected = trio.Event()
+            if self.serving:
+                continue
+            if self._node.stopping:
+                self._node.member.resign("the broker is shutting down")
+            elif await self._catch_up():
+                self._serve()
+
+    async def _catch_up(self) -> bool:
+        """Bring the queues up to the log; return False if that fails or another member leads."""
+        member = self._node.member
+        term, reason = member.term, f"the queues are not up to the log after {CATCH_UP_S_MAX} s"
+        with trio.move_on_after(CATCH_UP_S_MAX):
+            try:
+                reason = await self._dispatch(term)
+            except DiskFull as error:
+                reason = f"no room to bring the queues up to the log: {error}"
+        leads = member.is_serving and member.term == term
+        if leads and reason:
+            member.resign(reason)
+        return leads and not reason
+
+    async def _dispatch(self, term: int) -> str:
+        store, member = self._node.store, self._node.member
+        while store.dispatched_offset < store.max_phy_offset:
+            store.dispatch(_SLICE_BYTES)
+            await trio.lowlevel.checkpoint()
+            if member.term != term or not member.is_serving:
+                break
+        metadata = self._node.raft_metadata
+        metadata.on_dispatched()
+        return "" if metadata.is_current else "there is no room for what the tables need"
+
+    def _serve(self) -> None:
+        """Serve clients from this pass on."""
+        node = self._node
+        self.serving, self._was_leader, self._paused = True, False, False
+        with node.outboxes.batch():
+            node.become(BrokerRole.SYNC_MASTER)
+            node.raft_metadata.lead()
+            self._take_requests()
+        self.look()
+
+    def _take_requests(self) -> None:
+        node = self._node
+        self._parked_until_ms = None
+        node.gate.serve(MODES_IN[ServingState.SERVING], node.clock.instant())
+        node.after_batch()
+        node.schedule_message.check()
+
+    # Stop serving.
+
+    def _step_down(self) -> None:
+        """Stop serving clients, in this pass."""
+        node = self._node
+        self.serving, self._paused, self._was_leader = False, False, True
+        with node.outboxes.batch():
+            # First, since `become` below reports changed tables: they must not get into the log
+            # any more.
+            node.raft_metadata.step_down()
+            node.become(BrokerRole.SLAVE)
+            node.core.give_up_waiting()
+            self._park()
+            node.reads.give_up()
+
+    def _pause(self) -> None:
+        """Accept no writes while the leadership is handed over."""
+        node = self._node
+        self._paused = True
+        node.raft_metadata.pause()
+        node.core.pause()
+        with node.outboxes.batch():
+            self._park()
+            node.reads.give_up()
+
+    def _resume(self) -> None:
+        """Serve again: no member took the leadership."""
+        node = self._node
+        self._paused = False
+        with node.outboxes.batch():
+            node.core.become(BrokerRole.SYNC_MASTER, 0)
+            node.raft_metadata.resume()
+            self._take_requests()
+
+    def _park(self) -> None:
+        node = self._node
+        if self._parked_until_ms is None:
+            self._parked_until_ms = node.clock.now_ms() + PARKED_MS_MAX
+            node.parked_alarm.check()
+        node.gate.park(MODES_IN[ServingState.PARKING])
+
+    # Following.
+
+    def _follow(self, leader: str) -> None:
+        """Follow the leader at this address; "" means that there is none."""
+        node = self._node
+        if leader == node.forwarding.master:
+            return
+        if not leader:
+            self._park()
+            return
+        now_ms = node.clock.now_ms()
+        registrations: Iterable[tuple[Channel, RemotingCommand]] = ()
+        self._parked_until_ms = self._copying_until_ms = None
+        modes = MODES_IN[ServingState.FOLLOWING]
+        if self._was_leader:
+            self._was_leader = False
+            registrations = node.core.client_registrations(now_ms)
+            # After that time clients have the new route and register there themselves.
+            self._copying_until_ms = now_ms + FORWARD_MS
+            node.parked_alarm.check()
+            modes = FOLLOWING_AND_COPYING
+        with node.outboxes.batch():
+            node.gate.forward(modes, leader, now_ms, registrations)
+
+    # Parked requests.
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        deadlines = (self._parked_until_ms, self._copying_until_ms)
+        return min((one for one in deadlines if one is not None), default=None)
+
+    def on_time(self, instant: Instant) -> None:
+        """Reject what was parked too long; stop copying once clients have the new route."""
+        if self._parked_until_ms is not None and instant.now_ms >= self._parked_until_ms:
+            self.refuse_parked(_NO_LEADER)
+        if self._copying_until_ms is not None and instant.now_ms >= self._copying_until_ms:
+            self._copying_until_ms = None
+            if self.state is ServingState.FOLLOWING:
+                node = self._node
+                node.gate.forward(self._modes, node.forwarding.master, instant.now_ms)
+
+    def refuse_parked(self, reason: str) -> None:
+        """Reject all parked requests, and every later one at once."""
+        self._parked_until_ms = None
+        with self._node.outboxes.batch():
+            self._node.gate.reject(self._modes, reason)
+
+    def not_read(self, channel: Channel, request: RemotingCommand) -> None:
+        """A question about the present got no leave: it takes the way of this moment."""
+        if self.state is ServingState.SERVING:
+            reject(channel, request, "this node cannot tell whether it leads its group still")
+            return
+        response = self._node.gate.handle(channel, request, self._node.clock.instant())
+        if response is not None and not request.is_oneway:
+            channel.send_nowait(response)
+
+    # The end.
+
+    async def wait_led(self) -> None:
+        """Wait until all parked requests were forwarded to the new leader."""
+        while self._node.gate.parked_count:
+            self._moved = trio.Event()
+            await self._moved.wait()
+
+    async def wait_answered(self) -> None:
+        """Wait until no request waits for a commit any more."""
+        core = self._node.core
+        while core.pipeline.waiter_count or core.metadata_waits.waiter_count:
+            self._moved = trio.Event()
+            await self._moved.wait()

@@ -1,0 +1,1 @@
+"""Connections of the remoting protocol, at both ends."""

@@ -1,0 +1,351 @@
+"""One remoting connection on Trio: a read task, a write task and a lease around both.
+
+The read task handles all the requests of one read in one go; the answers of that batch leave in one
+`try_send` at its end, in the same scheduler pass, and only then comes what else the batch set off
+(`on_batch`: the push to slaves, parked pulls, timers). The write task sleeps until the kernel
+refused bytes or somebody outside a batch has queued some. `Outboxes` is what the links of a node
+share: it knows which of them have something queued, so that an ack that frees fifty puts of one
+client makes one write, not fifty.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+from types import TracebackType
+
+import attrs
+import trio
+
+from trioha.errors import RemoteProtocolError
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.remoting.connection import OnResponse, RemotingConnection
+from trioha.remoting.outbox import Outbox
+from trioha.remoting.requests import Requests, not_supported
+from trioha.services.loop.clock import Clock, sleep_until_ms
+from trioha.services.loop.transport import Transport, parse_address
+from trioha.wire.message_id import pack_host
+from trioha.wire.remoting_command import RemotingCommand
+
+_SLOW_LINK_BYTES_PER_S = 65_536  # a large frame gets its time at this rate beside the frame timeout
+_OUTBOX_HIGH_BYTES = 1_048_576  # above this we stop reading from the client until it has read
+_LATE_MS = 1000  # what is read after so long a pause may have lain in the kernel for a while
+_LEASE_STEP_MS = 1000  # moving a deadline costs a heap operation: once a second is enough
+
+
+@attrs.frozen
+class LinkLimits:
+    """What one connection may cost us."""
+
+    idle_s: float = 120.0
+    """Silence in both directions until it closes (serverChannelMaxIdleTimeSeconds)."""
+    frame_s: float = 10.0
+    """How long a frame that has begun may take, beside its size at 64 KiB/s."""
+    write_s: float = 30.0
+    """How long the peer may read nothing while we have something for it."""
+    outbox_bytes_max: int = 33_554_432
+
+
+def _nothing() -> None:
+    pass
+
+
+def _no_handler(channel: Channel, request: RemotingCommand, instant: Instant) -> RemotingCommand:
+    return not_supported(request)
+
+
+class Outboxes:
+    """The links of one node that have something queued, and the batch that will send it."""
+
+    def __init__(self, before_answers: Callable[[], None] = _nothing) -> None:
+        """`before_answers` runs at the end of each outermost batch, before anything leaves. HOT."""
+        self.before_answers = before_answers
+        self._dirty: list[RemotingLink] = []
+        self._depth = 0
+
+    def batch(self) -> Outboxes:
+        """What is queued inside `with` leaves at the end of the outermost one, a write per link."""
+        return self
+
+    def __enter__(self) -> None:
+        self._depth += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._depth == 1:
+            self.before_answers()
+        self._depth -= 1
+        if self._depth == 0 and self._dirty:
+            dirty, self._dirty = self._dirty, []
+            for link in dirty:
+                link.flush_nowait()
+
+    def add(self, link: RemotingLink) -> None:
+        if self._depth:
+            self._dirty.append(link)
+        else:
+            link.wake_writer()
+
+
+class RemotingLink:
+    """One connection. Implements `trioha.remoting.channel.Channel`."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        *,
+        handle: Handler = _no_handler,
+        limits: LinkLimits | None = None,
+        outboxes: Outboxes | None = None,
+        on_batch: Callable[[], None] | None = None,
+        on_late: Callable[[int], None] | None = None,
+    ) -> None:
+        self.peer = transport.peer
+        self._transport = transport
+        self._clock = clock
+        self._limits = limits or LinkLimits()
+        self._outboxes = outboxes or Outboxes()
+        self._on_batch = on_batch
+        self._on_late = on_late
+        self._machine = RemotingConnection()
+        self._outbox = Outbox(self._limits.outbox_bytes_max)
+        self._requests = Requests(self._machine, self._outbox, handle)
+        self._queued = False
+        self._writing = False
+        self._wake = trio.Event()
+        self._drained = trio.Event()
+        self._nursery: trio.Nursery | None = None
+        self._lease_due_ms = 0
+        self._frame_serial = -1
+        self._closed = False
+        self._drops_unsent = False
+        self.close_reason = ""
+        """Why it ended; empty when the peer just went."""
+
+    @cached_property
+    def peer_host(self) -> bytes:
+        return pack_host(*parse_address(self.peer))
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def outbox_bytes(self) -> int:
+        """What waits to be sent."""
+        return self._outbox.size
+
+    async def serve(self) -> None:
+        """Serve until either side ends the connection. Expected failures do not raise.
+
+        Errors: whatever a handler's broken invariant raises; it ends the node.
+        """
+        read_ended = False
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                if self._closed:
+                    nursery.cancel_scope.cancel()
+                self._renew_lease(self._clock.now_ms())
+                nursery.start_soon(self._write, name=f"remoting.write[{self.peer}]")
+                await self._read()
+                read_ended = True
+                nursery.cancel_scope.cancel()
+            if not read_ended and not self._closed:
+                self.close_reason = self._silence()
+        finally:
+            self._closed = True
+            if self._drops_unsent and self._machine.requests_pending:
+                self._transport.abort()
+            else:
+                self._transport.close()
+            self._outbox.clear()
+            with self._outboxes.batch():
+                self._machine.fail_pending()
+
+    def send_nowait(self, command: RemotingCommand) -> None:
+        if self._closed:
+            return
+        self._outbox.add(command)
+        if self._outbox.is_over:
+            self.close_nowait(f"it does not read: {self._outbox.size} bytes wait for it")
+            return
+        if not self._queued:
+            self._queued = True
+            self._outboxes.add(self)
+
+    def request_nowait(
+        self, command: RemotingCommand, deadline_ms: int, on_response: OnResponse
+    ) -> None:
+        if self._closed or self._nursery is None or self._machine.is_full:
+            on_response(None)
+            return
+        self.expect_response(command, on_response)
+        self._nursery.start_soon(
+            self._expire, command.opaque, deadline_ms, name=f"remoting.request[{command.opaque}]"
+        )
+
+    def expect_response(self, command: RemotingCommand, on_response: OnResponse) -> None:
+        """Send a request; the response, or None when the connection ends, goes to `on_response`."""
+        is_alone = not self._machine.requests_pending
+        self._machine.expect_response(command, on_response)
+        if is_alone:
+            # Nobody to share a write with: now, rather than after a switch to the write task.
+            with self._outboxes.batch():
+                self.send_nowait(command)
+        else:
+            self.send_nowait(command)
+
+    def forget(self, opaque: int) -> None:
+        """The caller has lost patience with this request."""
+        self._machine.forget(opaque)
+
+    def close_nowait(self, reason: str) -> None:
+        if not self._closed:
+            self._closed = True
+            self.close_reason = reason
+            if self._nursery is not None:
+                self._nursery.cancel_scope.cancel()
+
+    def drop_unsent(self) -> None:
+        """Drop what has not left this machine if this connection ends before all requests of ours
+        are answered: nobody waits for what they would bring about."""
+        self._drops_unsent = True
+
+    def flush_nowait(self) -> None:
+        """Give the kernel what is queued; wake the write task for what it does not take."""
+        self._queued = False
+        outbox = self._outbox
+        if self._writing or self._closed or not outbox.size:
+            return
+        try:
+            rest = self._transport.try_send(outbox.take())
+        except trio.BrokenResourceError:
+            # The read task meets the same end and says so.
+            outbox.clear()
+            return
+        outbox.sent(rest)
+        if rest:
+            self._wake.set()
+
+    def wake_writer(self) -> None:
+        self._queued = False
+        self._wake.set()
+
+    async def _read(self) -> None:
+        receive_some = self._transport.receive_some
+        machine, outbox, outboxes = self._machine, self._outbox, self._outboxes
+        handle_all, instant_of = self._requests.handle_all, self._clock.instant
+        late_from_ms = 0
+        while True:
+            try:
+                data = await receive_some()
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                self.close_reason = str(error)
+                return
+            if not data:
+                if machine.mid_frame:
+                    self.close_reason = "it closed in the middle of a frame"
+                return
+            instant = instant_of()
+            machine.receive_data(data)
+            # A process that stood still finds requests whose senders have given them up.
+            is_late = instant.now_ms >= late_from_ms
+            is_over = is_late and self._transport.peer_has_gone()
+            late_from_ms = instant.now_ms + _LATE_MS
+            try:
+                with outboxes:
+                    if is_late and self._on_late is not None:
+                        self._on_late(instant.now_ms)
+                    try:
+                        handle_all(self, instant, is_over=is_over)
+                    finally:
+                        if outbox.size and not self._queued:
+                            self._queued = True
+                            outboxes.add(self)
+            except RemoteProtocolError as error:
+                self.close_reason = str(error)
+                return
+            finally:
+                if self._on_batch is not None:
+                    with outboxes:
+                        self._on_batch()
+            if machine.mid_frame or instant.now_ms >= self._lease_due_ms:
+                self._renew_lease(instant.now_ms)
+            if outbox.size > _OUTBOX_HIGH_BYTES:
+                await self._wait_drained()
+
+    async def _wait_drained(self) -> None:
+        """Read on only when the peer has read.
+
+        What it sends meanwhile waits in the kernel, so half a frame is no fault of its own: only
+        the write task's patience counts.
+        """
+        self._set_deadline(math.inf)
+        while self._outbox.size > _OUTBOX_HIGH_BYTES and not self._closed:
+            self._drained = trio.Event()
+            await self._drained.wait()
+        self._frame_serial = -1
+        self._lease_due_ms = 0
+        self._renew_lease(self._clock.now_ms())
+
+    async def _write(self) -> None:
+        outbox = self._outbox
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            self._queued = False
+            self._writing = True
+            while outbox.size:
+                with trio.move_on_after(self._limits.write_s) as patience:
+                    try:
+                        rest = await self._transport.send_some(outbox.take())
+                    except (trio.BrokenResourceError, trio.ClosedResourceError):
+                        outbox.clear()
+                        return  # the read task meets the same end and says so
+                if patience.cancelled_caught:
+                    self.close_nowait(f"it has read nothing for {self._limits.write_s:g} s")
+                    return
+                outbox.sent(rest)
+                if outbox.size <= _OUTBOX_HIGH_BYTES:
+                    self._drained.set()
+                self._renew_lease(self._clock.now_ms())
+            self._writing = False
+
+    async def _expire(self, opaque: int, deadline_ms: int) -> None:
+        await sleep_until_ms(deadline_ms)
+        on_response = self._machine.forget(opaque)
+        if on_response is not None:
+            with self._outboxes.batch():
+                on_response(None)
+
+    def _renew_lease(self, now_ms: int) -> None:
+        machine = self._machine
+        now_s = trio.current_time()
+        if machine.mid_frame:
+            # Measured from the frame's first byte: a byte now and then does not keep it alive.
+            if self._frame_serial != machine.frames_received:
+                self._frame_serial = machine.frames_received
+                self._lease_due_ms = 0
+                self._set_deadline(
+                    now_s + self._limits.frame_s + machine.missing_bytes / _SLOW_LINK_BYTES_PER_S
+                )
+        elif now_ms >= self._lease_due_ms:
+            self._lease_due_ms = now_ms + _LEASE_STEP_MS
+            self._frame_serial = -1
+            self._set_deadline(now_s + self._limits.idle_s)
+
+    def _set_deadline(self, deadline_s: float) -> None:
+        if self._nursery is not None:
+            self._nursery.cancel_scope.deadline = deadline_s
+
+    def _silence(self) -> str:
+        if self._machine.mid_frame:
+            return f"half a frame, then silence for {self._limits.frame_s:g} s"
+        return f"idle for {self._limits.idle_s:g} s"

@@ -17,7 +17,7 @@ from trioha.ha.role_machine import RoleMachine
 
 
 class Disk:
-    """What outlives a process."""
+    """The disk of a machine; it outlives a process."""
 
     def __init__(self) -> None:
         self.payload: bytes | None = None

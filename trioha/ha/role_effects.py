@@ -1,4 +1,4 @@
-"""What a role machine wants done: frozen values, which the node carries out in the order given."""
+"""The effects of a role machine: frozen values, which the node carries out in the order given."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import attrs
 
 from trioha.ha.epochs import EpochRecord
 
-# The links of the role, and who is followed.
+# Links, and the master to follow.
 
 
 @attrs.frozen
@@ -115,7 +115,7 @@ class BeginTerm:
     """Call `RoleMachine.begin`: all that comes before a term is done."""
 
 
-# What others are told.
+# Messages to other nodes, and to the operator's ticket.
 
 
 @attrs.frozen

@@ -83,7 +83,7 @@ class RoleMachine(ABC):
         self._broker_name = broker_name
         self._configured_sync = configured_sync
 
-    # What the node tells the machine when it asks.
+    # Facts of the node, which a subclass provides.
 
     @property
     @abstractmethod
@@ -112,7 +112,7 @@ class RoleMachine(ABC):
 
     @property
     def broker_id(self) -> int:
-        """What the node registers as: a slave whose own id is 0 takes that of the master."""
+        """The brokerId to register: a slave whose configured id is 0 takes the master's."""
         mastership = self.mastership
         is_slave = mastership.standing is Standing.SLAVE
         if is_slave and mastership.home_id == 0 and self._master_home_id is not None:
@@ -129,7 +129,7 @@ class RoleMachine(ABC):
         return self.mastership.has_begun(nonce)
 
     def started(self) -> None:
-        """The mastership has found out what the node is."""
+        """Take the state of a mastership that was started after this machine was made."""
         self.state = state_of(self.mastership)
 
     # A planned switch, at the master.
@@ -144,7 +144,7 @@ class RoleMachine(ABC):
         self._do(effects.ParkWrites())
 
     def resume(self) -> None:
-        """What was parked goes on as if nothing had been, if this node is still master."""
+        """End the pause: the parked writes are carried out, if this node is still master."""
         # A node that stepped down meanwhile must append nothing (invariant 2): what it parked is
         # forwarded or rejected once the new master is known.
         if self.state in (State.PAUSED, State.AWAITS_SLAVE):
@@ -156,7 +156,7 @@ class RoleMachine(ABC):
         """Stop being master for a term of the target's; what is parked stays so."""
         mastership = self.mastership
         # Writes that go on between the target's word and this step would be missing at the target,
-        # whose log must be as far as that of every member that promised (invariant 3; seed 37).
+        # whose log must be as far as that of every member that promised (invariant 3; seed 105).
         if self.state is not State.PAUSED:
             raise _refusal(
                 f"this node is {mastership.standing.value} in epoch {mastership.known_epoch}, and "
@@ -169,17 +169,17 @@ class RoleMachine(ABC):
         except LocalProtocolError as error:
             raise _refusal(str(error)) from error
         self.handed_over = HandOver(target, epoch, nonce, self.now_ms)
-        # Where the node was last a slave of is nobody to ask before the target is master.
+        # The master that this node followed before its term must not be followed meanwhile.
         self._do(effects.ForgetMaster())
         self._step_down(State.HANDED_OVER, reason)
 
     def left_alone(self) -> None:
-        """A ticket was used here and has ended: a target that is not followed yet is asked."""
+        """Ask the target of an open hand-over what became of it: the ticket has ended."""
         if self.handed_over is not None:
             self._do(effects.AskTarget())
 
     def target_said(self, *, used: bool) -> None:
-        """The target of the hand-over told whether it has begun; if not, it never will."""
+        """Act on the target's word whether it has begun its term; if not, it never will."""
         handed_over = self.handed_over
         if handed_over is None or self.state is not State.HANDED_OVER:
             return
@@ -193,7 +193,7 @@ class RoleMachine(ABC):
             self._step_down(State.FENCED, self.mastership.fenced_by)
 
     def take_back(self) -> bool:
-        """What was handed over is void: be master again; False when that cannot be."""
+        """Be master again, since the target never begins its term; False when that cannot be."""
         # Only a hand-over can come back. A node that was fenced for another reason, as for a log
         # that a member holds and this node lost, would go on from a shorter log (invariant 3).
         if self.state is not State.HANDED_OVER or self.handed_over is None:
@@ -242,12 +242,12 @@ class RoleMachine(ABC):
     def members_said(
         self, answers: Answers, *, remembered: bool, moment_over: bool, patience_over: bool
     ) -> Term | None:
-        """Conclude what the members' answers allow; the arguments are those of `judge`.
+        """Do what the members' answers allow; the arguments are those of `judge`.
 
         Returns a term that the members are to be asked to promise, if a new one is needed.
         """
-        # An operator who promotes this node has counted promises already; and who was told
-        # otherwise while the members were asked is in doubt no more.
+        # A node that an operator promotes meanwhile has the promises for that term; one that heard
+        # of a newer term meanwhile is not in doubt any more.
         if self.state is not State.UNCONFIRMED:
             return None
         finding = judge(
@@ -325,7 +325,7 @@ class RoleMachine(ABC):
         )
 
     def begin(self, reason: str = "") -> None:
-        """The log is ready for the term of the promotion; `reason` if it cannot be made so."""
+        """Begin the term of the promotion, now that the log is ready; `reason`: why it is not."""
         promotion = self.promotion
         assert promotion is not None, "nobody promotes this node"
         reason = reason or self._begin_promoted(promotion)
@@ -362,12 +362,12 @@ class RoleMachine(ABC):
     # A newer term, elsewhere.
 
     def hear(self, epoch: int, nonce: bytes, holder: str, *, decided: bool = False) -> None:
-        """Somebody says who holds an epoch; `decided` as in `Mastership.hear`."""
+        """Take in that `holder` holds an epoch; `decided` as in `Mastership.hear`."""
         if self.mastership.hear(epoch, nonce, holder, decided=decided):
             self.fenced(self.mastership.fenced_by)
 
     def fenced(self, reason: str) -> None:
-        """Somebody holds a newer term, as the mastership knows: stop being master in this pass."""
+        """Stop being master in this pass: `Mastership.hear` or `fence` has said so."""
         if self.state is State.PROMOTING:
             # The term that is being prepared will not begin if this one is newer.
             self._do(effects.Fenced(self.mastership.known_epoch, reason))
@@ -387,7 +387,7 @@ class RoleMachine(ABC):
         self.promised()
 
     def promised(self) -> None:
-        """A promise was given: the link to a master of an older term ends in this pass."""
+        """End the link to a master of an older term in this pass: a promise was given."""
         # On that link the node would acknowledge to the older master (invariant 2).
         self._do(
             effects.Promised(self.mastership.promised[0]),
@@ -412,7 +412,7 @@ class RoleMachine(ABC):
         self._become_slave(master)
 
     def announced(self, home_id: int, address: str, ha_address: str) -> None:
-        """The master of the newest term has named itself: follow it now."""
+        """Follow the master of the newest term at once: it has named itself."""
         # A node in doubt waits for the words of all members, or it would believe the one that is
         # quickest; and nobody follows itself.
         if self.mastership.unconfirmed or address == self.address:
@@ -422,30 +422,30 @@ class RoleMachine(ABC):
         self._become_slave(peer, at_once=True)
 
     def adopted(self) -> None:
-        """The history is that of the master whom this node follows: the handshake took it over."""
+        """Be a slave: the handshake has taken over the history of the master."""
         if self.state not in (State.SLAVE, State.PROMOTING):
             self._become(State.SLAVE)
         self.handed_over = None
         self._do(effects.Adopted())
 
     def master_known(self, address: str) -> None:
-        """Where clients are to go: those that do not know yet are helped on."""
+        """Send clients, and what they had parked here, on to the new master; once."""
         if self.is_master or not self._clients_wait:
             return
         self._clients_wait, self.parks, self._parked_until_ms = False, False, None
         self._do(effects.SendClientsOn(address))
 
     def member_met(self) -> None:
-        """Every member counts the same members when a term needs promises."""
+        """Tell the members of one that is new: a term needs promises of all but one."""
         self._do(effects.Announce())
 
     def suspend_following(self, reason: str) -> None:
-        """Acknowledge nothing to the master of the moment from this very pass on."""
+        """Acknowledge nothing to any master from this pass on, until `follow_again`."""
         self.suspended = reason
         self._do(effects.Suspend(reason))
 
     def follow_again(self) -> None:
-        """The end of that."""
+        """Follow a master again."""
         self.suspended = ""
         self._do(effects.Resume())
 
@@ -459,18 +459,18 @@ class RoleMachine(ABC):
     def on_time(self, now_ms: int) -> None:
         """Do what is due."""
         if self._parked_until_ms is not None and now_ms >= self._parked_until_ms:
-            # Nobody has said who is master: clients find out from the route sooner.
+            # No master is known; clients find it in the route sooner.
             self.refuse_parked("this node is not master any more, and knows of none")
         if self.awaits_slave_until_ms is not None and now_ms >= self.awaits_slave_until_ms:
             self.resume()
 
     def slave_in_sync(self) -> None:
-        """A slave of this term has reported that it holds the log."""
+        """Take writes, if they waited for a slave of this term: one holds the log."""
         if self.state is State.AWAITS_SLAVE:
             self.resume()
 
     def refuse_parked(self, reason: str) -> None:
-        """Reject what is parked: nobody will carry it out."""
+        """Reject the parked writes."""
         self.parks, self._parked_until_ms = False, None
         self._do(effects.RefuseParked(reason))
 

@@ -13,7 +13,7 @@ from trioha.ha.mastership import Mastership, Standing
 
 
 class State(enum.Enum):
-    """What a node is at the moment."""
+    """Role of a node at the moment."""
 
     SLAVE = "SLAVE"
     """Follows a master, or looks for one."""
@@ -86,7 +86,7 @@ STANDINGS: Mapping[State, frozenset[Standing]] = {
     State.UNCONFIRMED: frozenset({Standing.FENCED}),
     State.PROMOTING: frozenset({Standing.SLAVE, Standing.FENCED}),
 }
-"""What the mastership on disk says in each state; `Mastership.unconfirmed` tells the rest."""
+"""Standings of the mastership that fit each state; `Mastership.unconfirmed` tells the rest."""
 
 
 class IllegalTransition(AssertionError):

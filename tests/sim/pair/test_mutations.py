@@ -232,7 +232,7 @@ def forgets_forced_switches(patch: pytest.MonkeyPatch) -> None:
 
 
 def gives_up_members_that_answered(patch: pytest.MonkeyPatch) -> None:
-    """Who gives up a silent member by force gives up everybody who has not promised."""
+    """An operator who gives up a silent member by force gives up all that have not promised."""
     real = Mastership.lacks_promises
 
     def lacks_promises(
@@ -339,7 +339,7 @@ def begins_behind_the_old_master(patch: pytest.MonkeyPatch) -> None:
 
 
 def begins_with_half_a_record(patch: pytest.MonkeyPatch) -> None:
-    """What a link that ended left of a record stays in the log of a new term."""
+    """Half a record, left by a link that ended, stays in the log of a new term."""
     real = Roles.carry_out
 
     def carry_out(self: Roles, effect: Effect) -> None:
@@ -361,7 +361,7 @@ def keeps_the_links_of_a_term_that_ended(patch: pytest.MonkeyPatch) -> None:
 
 
 def begins_before_the_members_promised(patch: pytest.MonkeyPatch) -> None:
-    """A node in doubt begins its term whoever has promised it."""
+    """A node in doubt begins a term without the promises of its members."""
     patch.setattr(RoleMachine, "has_promises", lambda self, term, answers: True)
 
 

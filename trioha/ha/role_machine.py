@@ -136,6 +136,7 @@ class RoleMachine(ABC):
 
     def pause(self) -> None:
         """Park writes from now on; again: nothing."""
+        # Only a master has writes to park; a slave's would wait for a switch that is not its own.
         if not self.is_master:
             raise _refusal(f"this node is {self.mastership.standing.value}, not master")
         if self.state is not State.PAUSED:
@@ -270,6 +271,7 @@ class RoleMachine(ABC):
     def begin_anew(self, term: Term) -> None:
         """Begin a term that enough members have promised; the log is on disk."""
         newest = self.mastership.newest
+        # Between the promises and now another node's term, or an operator, may have come first.
         if self.state is not State.UNCONFIRMED or newest is None:
             return
         try:
@@ -311,6 +313,7 @@ class RoleMachine(ABC):
         if not mastership.follows_term(promotion.epoch, promotion.nonce):
             raise _refusal(f"epoch {promotion.epoch} is not newer than {mastership.promised[0]}")
         mastership.learn_members(promotion.members)
+        # All members but one have promised the term, or were given up by force (invariant 2).
         absent = mastership.lacks_promises(promotion.promised, promotion.written_off)
         if absent:
             raise _refusal(absent)

@@ -69,6 +69,24 @@ async def test_a_returning_master_keeps_what_it_has_to_give_up(tmp_path: Path) -
         assert old.events.of("log_cut")[0]["kept"] == str(cut.path)
 
 
+async def test_a_master_in_doubt_that_asks_a_newer_one_says_that_it_is_fenced(
+    tmp_path: Path,
+) -> None:
+    """`on_fenced` is how its role machine hears of the newer term."""
+    async with replica_set(tmp_path) as set_:
+        old, new = set_.members
+        old.write(5)
+        await new.follow(old)
+        new.promote()
+        old.mastership.meet_members({1: new.address})
+        old.crash_and_start()
+        assert old.mastership.unconfirmed
+        await old.shake(new)
+        assert old.fenced == ["node1:10911 holds epoch 2"]
+        await old.shake(new)
+        assert len(old.fenced) == 1
+
+
 async def test_both_sides_write_after_a_forced_switch(tmp_path: Path) -> None:
     async with greeted_set(tmp_path) as set_:
         old, new = set_.members

@@ -107,6 +107,7 @@ class Member:
         self.handshake = Handshake(
             *(self.mastership, self.store, self.config, self.address, self.master, self.events),
             *(self.set.clock, self.cuts.append),
+            on_fenced=self.fenced.append,
             connect_to=partial(self.set.connect, self),
         )
 

@@ -82,9 +82,9 @@ async def test_a_master_in_doubt_that_asks_a_newer_one_says_that_it_is_fenced(
         old.crash_and_start()
         assert old.mastership.unconfirmed
         await old.shake(new)
-        assert old.fenced == ["node1:10911 holds epoch 2"]
+        assert old.fenced_by_answers == ["node1:10911 holds epoch 2"]
         await old.shake(new)
-        assert len(old.fenced) == 1
+        assert len(old.fenced_by_answers) == 1
 
 
 async def test_both_sides_write_after_a_forced_switch(tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ class Member:
         self.master = MasterAddress()
         self.events = RecordedEvents()
         self.fenced: list[str] = []
+        self.fenced_by_answers: list[str] = []
         self.announced: list[str] = []
         self.cuts: list[Cut] = []
         self.knows_hello = True
@@ -107,7 +108,7 @@ class Member:
         self.handshake = Handshake(
             *(self.mastership, self.store, self.config, self.address, self.master, self.events),
             *(self.set.clock, self.cuts.append),
-            on_fenced=self.fenced.append,
+            on_fenced=self.fenced_by_answers.append,
             connect_to=partial(self.set.connect, self),
         )
 

@@ -73,7 +73,7 @@ async def test_a_master_in_doubt_that_asks_a_newer_one_says_that_it_is_fenced(
     tmp_path: Path,
 ) -> None:
     """`on_fenced` is how its role machine hears of the newer term."""
-    async with replica_set(tmp_path) as set_:
+    async with greeted_set(tmp_path) as set_:
         old, new = set_.members
         old.write(5)
         await new.follow(old)

@@ -1,4 +1,4 @@
-"""What modules of this room see of the node that they are parts of."""
+"""Protocols: the parts of a node that other modules here use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a name server tells Prometheus (`services.admin.metrics`)."""
+"""The metric families of a name server (`services.admin.metrics`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker tells Prometheus (`services.admin.metrics`), made from its tables.
+"""The metric families of every broker, made from its tables (`services.admin.metrics`).
 
 A topic's messages are counted from its queues' ends, so that counter survives restarts and grows on
 a slave, too.

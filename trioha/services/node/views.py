@@ -1,4 +1,4 @@
-"""What the pages of a broker read of its node: status, checks, metrics."""
+"""Protocols: the parts of a node that its status, checks and metrics read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What modules of this room see of the member and of the broker that they are parts of."""
+"""Protocols: the parts of a member, and of its broker, that other modules here use."""
 
 from __future__ import annotations
 

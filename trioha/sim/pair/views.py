@@ -1,4 +1,4 @@
-"""What roles and nodes see of the node, the machine and the world that they are in."""
+"""Protocols: the parts of a node that its roles use, and of the world that a node uses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SimMachine(Protocol):
 
 
 class SimWorld(Protocol):
-    """What surrounds a node: network, time, chance, the judge."""
+    """The surroundings of a node: network, time, chance, the judge."""
 
     rng: Random
     scheduler: Scheduler

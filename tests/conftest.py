@@ -14,6 +14,7 @@ skip in the gate (`support.suite.skips`), and ends a test that hangs with a dump
 from __future__ import annotations
 
 import inspect
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -45,6 +46,10 @@ __all__ = [
 pytest_plugins = ["support.processes.fixtures"]
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
+
+# A shell without job control starts what it runs in the background deaf to SIGINT, and what that
+# starts inherits it: no test could interrupt a process.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _DRILLS = {"failover_drills", "raft_drills", "reliability"}
 

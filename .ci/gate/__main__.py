@@ -157,6 +157,8 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _stop)
+    # In the background of a script it would be ignored, here and in every step that is interrupted.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         sys.exit(main(sys.argv[1:]))
     finally:

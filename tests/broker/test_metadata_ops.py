@@ -74,6 +74,15 @@ def test_noise_is_refused_with_one_error(noise: bytes) -> None:
     assert len(reason) < 250
 
 
+def test_a_table_whose_topics_all_have_odd_names_is_refused() -> None:
+    """Hypothesis found the byte that makes "\\" of "T": what was read was an empty table."""
+    snapshot = Snapshot(
+        *(DataVersion(1, 2), {"\\": TopicConfig("\\")}, DataVersion(3, 4), {}, {}, DelaySet({}, 0))
+    )
+    with pytest.raises(RemoteProtocolError, match="no topics"):
+        decode_ops(encode_ops([snapshot]))
+
+
 @given(st.data())
 def test_one_changed_byte_gives_another_body_or_the_one_error(data: st.DataObject) -> None:
     body = bytearray(encode_ops(ANY_OP))

@@ -262,11 +262,11 @@ def _delay_set(offsets: Any, log_end: Any) -> DelaySet:
 def _snapshot(
     topic_version: Any, topics: Any, group_version: Any, groups: Any, offsets: Any, delay: Any
 ) -> Snapshot:
-    if not topics:
-        # Every broker has system topics: an empty table is no state to become.
-        raise ValueError("no topics")
     # Tables are read from files that others may have written: an odd name keeps no other away.
     all_topics = [_topic(fields) for fields in topics if is_harmless(_text(fields[0]))]
+    if not all_topics:
+        # Every broker has system topics: an empty table is no state to become.
+        raise ValueError("no topics")
     all_groups = [_group(fields) for fields in groups if is_harmless(_text(fields[0]))]
     return Snapshot(
         _version(topic_version),

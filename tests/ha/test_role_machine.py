@@ -251,6 +251,16 @@ def test_a_hand_over_that_is_taken_back_late_is_a_doubt(waited_ms: int) -> None:
     assert ("AskMembers" in wanted, "TakeWrites" in wanted) == (is_late, not is_late)
 
 
+def test_a_slave_ends_its_link_to_a_master_that_lost_power_and_to_nobody_else() -> None:
+    node = in_state(State.SLAVE)
+    node.announced(0, "node-0", "node-0-ha")
+    node.told.clear()
+    node.member_lost_power("node-2")
+    assert node.effects_of() == []
+    node.member_lost_power("node-0")
+    assert node.effects_of() == ["FollowAnew"]
+
+
 # Switches, told.
 
 

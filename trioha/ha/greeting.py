@@ -35,6 +35,9 @@ class Greeted(Protocol):
     def announced(self, home_id: int, address: str, ha_address: str) -> None:
         """The master of the newest term named itself."""
 
+    def member_lost_power(self, address: str) -> None:
+        """The member at this address may have lost the last bytes of its log."""
+
     def member_met(self) -> None:
         """This master has met a member that it did not know: the other members are to know it."""
 
@@ -70,6 +73,8 @@ class Greeting:
         """Act on what the hello tells; return why no promise was given, "" if none was wanted."""
         mastership, greeted = self._mastership, self._greeted
         holder = f"a node that {hello.address} (brokerId {hello.home_id}) has heard of"
+        if not hello.is_whole:
+            greeted.member_lost_power(hello.address)
         if mastership.hear(hello.known_epoch, hello.known_nonce, holder):
             greeted.fenced(mastership.fenced_by)
         is_new = mastership.meet_members({**hello.members, hello.home_id: hello.address})

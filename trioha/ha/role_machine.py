@@ -438,6 +438,14 @@ class RoleMachine(ABC):
         self._clients_wait, self.parks, self._parked_until_ms = False, False, None
         self._do(effects.SendClientsOn(address))
 
+    def member_lost_power(self, address: str) -> None:
+        """End the link to this member, which may have lost the last bytes of its log."""
+        # The link still carries bytes that the member sent before. Appended after this node has
+        # said where its log ends, they would stand where the member writes others in the same term,
+        # and only an operator could make the two logs one again (seed 17017).
+        if address == self.follows:
+            self._do(effects.FollowAnew("the master lost power"))
+
     def member_met(self) -> None:
         """Tell the members of one that is new: a term needs promises of all but one."""
         self._do(effects.Announce())

@@ -53,6 +53,11 @@ def goes_on_after_it_is_fenced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Mastership, "hear", lambda self, *args, **more: False)
 
 
+def follows_a_life_that_is_over(patch: pytest.MonkeyPatch) -> None:
+    """A slave takes what its master sent before it lost power, after it has told the end."""
+    patch.setattr(RoleMachine, "member_lost_power", lambda self, address: None)
+
+
 def forgets_the_term_it_began(patch: pytest.MonkeyPatch) -> None:
     """begin_term is not durable."""
     real = Mastership.begin_term
@@ -368,6 +373,7 @@ def begins_before_the_members_promised(patch: pytest.MonkeyPatch) -> None:
 PROOFS: list[tuple[Mutation, int | Callable[[], None]]] = [
     (acknowledges_what_is_sent, 0),
     (goes_on_after_it_is_fenced, 2),
+    (follows_a_life_that_is_over, 17017),
     (forgets_the_term_it_began, 0),
     (does_not_cut, 0),
     (meets_at_the_shorter_log, 0),

@@ -57,6 +57,9 @@ class GreetedNode:
     def announced(self, home_id: int, address: str, ha_address: str) -> None:
         self.member.announced.append(address)
 
+    def member_lost_power(self, address: str) -> None:
+        pass
+
     def member_met(self) -> None:
         pass
 

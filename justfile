@@ -51,9 +51,9 @@ timings:
 coverage *options="": pure
     PYTHONPATH=tests python tests/coverage_figures.py {{ options }}
 
-# Screens of the console, transcripts of Raft and of roles, written anew: read the diff before you commit it.
+# Screens of the console, transcripts of Raft and of roles, the table of docs/security.md, written anew: read the diff before you commit it.
 rewrite:
-    TRIOHA_REWRITE=1 pytest -q tests/console tests/dledger/test_transcripts.py tests/ha/test_role_machine.py
+    TRIOHA_REWRITE=1 pytest -q tests/console tests/dledger/test_transcripts.py tests/ha/test_role_machine.py tests/security/test_requirements.py
 
 # A simulated replica set: `just sim 4711` shows one seed, `just sim 0:1000` runs many.
 sim seeds="0:200" kind="pair":

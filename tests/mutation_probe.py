@@ -133,7 +133,7 @@ MUTATIONS = (
         "trioha/store/lookup.py",
         "lambda phy_offset, size: phy_offset + size <= readable)",
         "lambda phy_offset, size: phy_offset <= readable)",
-        ("tests/broker/raft/test_visibility.py",),
+        ("tests/broker/test_visibility.py",),
         "a consumer reads a record that may be taken back",
     ),
     # ha
@@ -185,7 +185,39 @@ MUTATIONS = (
         ("tests/ha/test_quorum.py", "tests/failover/test_plan.py"),
         "two masters under one number",
     ),
+    Mutation(
+        "set-of-three-shows-what-no-slave-holds",
+        "trioha/ha/readers.py",
+        "OTHERS_MIN: Final = 2\n",
+        "OTHERS_MIN: Final = 3\n",
+        ("tests/ha/test_readers.py",),
+        "consumers skip messages of the next master",
+    ),
     # broker
+    Mutation(
+        "old-acknowledgement-proves-the-present",
+        "trioha/broker/present_reads.py",
+        "self._questions.add(self._metadata.mark(), deadline_ms, question)",
+        "self._questions.add(self._metadata.position, deadline_ms, question)",
+        ("tests/broker/test_present_reads.py",),
+        "a master that was replaced tells an old offset",
+    ),
+    Mutation(
+        "answer-of-an-older-term-leaves",
+        "trioha/broker/present_reads.py",
+        "            if question.term == term:\n",
+        "            if question.term:\n",
+        ("tests/broker/test_present_reads.py",),
+        "a master that was a slave meanwhile tells an old offset",
+    ),
+    Mutation(
+        "reader-of-what-is-held-back-is-sent-back",
+        "trioha/store/lookup.py",
+        "            if high < offset <= queue.next_index:\n",
+        "            if high < offset < queue.next_index:\n",
+        ("tests/broker/test_visibility.py",),
+        "consumers read messages again after their master has started again",
+    ),
     Mutation(
         "put-waits-for-what-is-there",
         "trioha/broker/put_message.py",
@@ -284,6 +316,39 @@ MUTATIONS = (
         "return LossWindow(lost, exact=True, acknowledged=False)",
         ("tests/failover/test_plan.py",),
         "a promotion that gives up acknowledged messages needs no --force",
+    ),
+    # security
+    Mutation(
+        "proof-serves-twice",
+        "trioha/remoting/node_proofs.py",
+        "        given.remove(challenge)\n",
+        "",
+        ("tests/remoting/test_node_proofs.py",),
+        "a recorded order of an operator is carried out again",
+    ),
+    Mutation(
+        "proof-leaves-the-code-out",
+        "trioha/remoting/node_proofs.py",
+        "[_PURPOSE, int(request.code), fields, request.body_bytes()],",
+        "[_PURPOSE, fields, request.body_bytes()],",
+        ("tests/remoting/test_node_proofs.py",),
+        "the proof of one request serves for another one",
+    ),
+    Mutation(
+        "account-without-permissions-may-all",
+        "trioha/security/accounts.py",
+        "return not owned & AccountPerm.DENY and owned & need.perm != 0",
+        "return not owned & AccountPerm.DENY",
+        ("tests/security/test_accounts.py",),
+        "a consumer sends to its topic",
+    ),
+    Mutation(
+        "lie-is-measured-from-nothing",
+        "trioha/wire/epoch_numbers.py",
+        "    if epoch - recorded > word:\n",
+        "    if epoch - recorded > EPOCH_MAX:\n",
+        ("tests/wire/test_epoch_numbers.py",),
+        "one packet of a stranger fences a master for good",
     ),
 )
 

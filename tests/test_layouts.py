@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trioha.layouts import Member, RaftGroup, broker_arguments, free_ports, members_of
+from trioha.layouts import LayoutMember, RaftGroup, broker_arguments, free_ports, members_of
 
 
 @pytest.mark.parametrize(
@@ -27,11 +27,11 @@ def test_layouts_are_rocketmqs(layout: str, roles: list[str]) -> None:
 
 def test_ha_ports_follow_the_listen_port() -> None:
     arguments = broker_arguments(
-        Member("b", 0, "ASYNC_MASTER"), "127.0.0.1:10911", "n:1", Path("/d"), ["a=b"]
+        LayoutMember("b", 0, "ASYNC_MASTER"), "127.0.0.1:10911", "n:1", Path("/d"), ["a=b"]
     )
     assert arguments[arguments.index("--ha-listen") + 1] == "127.0.0.1:10912"
     assert arguments[-2:] == ["--set", "a=b"]
-    free = broker_arguments(Member("b", 0, "ASYNC_MASTER"), "[::1]:0", "n:1", Path("/d"), [])
+    free = broker_arguments(LayoutMember("b", 0, "ASYNC_MASTER"), "[::1]:0", "n:1", Path("/d"), [])
     assert free[free.index("--ha-listen") + 1] == "[::1]:0"
 
 

@@ -18,6 +18,7 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.wire.fields_template",
     "trioha.wire.java_hash",
     "trioha.wire.message_id",
+    "trioha.wire.need_data",
     "trioha.wire.packed_fields",
     "trioha.wire.properties",
     "trioha.wire.record",

@@ -8,6 +8,9 @@ One TOML file for the command line and the console: ``TRIOHA_CONFIG``, else
     [contexts.prod]
     namesrv = "10.0.0.1:9876;10.0.0.2:9876"
     timeout = "3s"
+    secret_file = "~/.config/trioha/prod.secret"   # of the cluster's secret
+    access_key = "operator-anna"        # signs what the tools ask of this cluster
+    secret_key = "…"                    # without it the tools ask for it
 
     [contexts.prod.alerts.disk_ratio]   # for this cluster
     warn = "70%"
@@ -17,16 +20,16 @@ One TOML file for the command line and the console: ``TRIOHA_CONFIG``, else
     crit = "1GiB"
     for = "1m"
 
-A threshold that is `false` is never reached.
+A threshold that is `false` is never reached. A file with a `secret_key` must be its owner's alone.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,7 @@ from trioha.config.files import TomlLines, parse_toml, read_toml
 from trioha.config.values import split_address
 from trioha.errors import ConfigError
 from trioha.watch.rules import RULES, Rule, Unit
+from trioha.words import what_there_is
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z%]*)", re.ASCII)
@@ -49,6 +53,7 @@ _UNITS: Mapping[Unit, Mapping[str, float]] = {
     Unit.COUNT: {"": 1},
     Unit.FLAG: {"": 1},
 }
+_KEYS = ("access_key", "secret_key")
 _EXAMPLES = {
     Unit.BYTES: 'bytes, like 1048576 or "64MiB"',
     Unit.SECONDS: 'seconds, like 30 or "2m"',
@@ -68,6 +73,12 @@ class Context:
     rules: Mapping[str, Rule]
     origin: str
     """``file:line``."""
+    secret_file: str = ""
+    """File of the cluster's secret, absolute; "" for none."""
+    access_key: str = ""
+    """Account of the operator; empty: requests are not signed."""
+    secret_key: str = attrs.field(default="", repr=False)
+    """Empty: the tools ask for it."""
 
 
 @attrs.frozen
@@ -89,7 +100,7 @@ class Contexts:
                     f"no context {name}: {self.path} has none;"
                     f" `trioha context add {name} -n HOST:PORT` makes one"
                 )
-            raise ConfigError(f"{self.path}: no context {name}{_cure(name, self.contexts)}")
+            raise ConfigError(f"{self.path}: no context {name}{what_there_is(name, self.contexts)}")
         return found
 
 
@@ -109,7 +120,9 @@ def load_contexts(environment: Mapping[str, str]) -> Contexts:
     path = contexts_path(environment)
     if not path.exists() and not environment.get("TRIOHA_CONFIG"):
         return Contexts(path)
-    return _Reader(path, *read_toml(path)).contexts()
+    contexts = _Reader(path, *read_toml(path)).contexts()
+    _check_private(contexts)
+    return contexts
 
 
 def use_context(path: Path, name: str) -> None:
@@ -127,7 +140,9 @@ def use_context(path: Path, name: str) -> None:
     _replace(path, changed + table + rest)
 
 
-def add_context(path: Path, name: str, namesrv: str) -> None:
+def add_context(
+    path: Path, name: str, namesrv: str, access_key: str = "", secret_key: str = ""
+) -> None:
     """Append a context; the first one becomes the current one.
 
     Errors: ConfigError when the name or the addresses cannot be, or the name is taken; OSError.
@@ -141,9 +156,12 @@ def add_context(path: Path, name: str, namesrv: str) -> None:
         raise ConfigError(f"{before.contexts[name].origin}: there is a context {name} already")
     gap = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
     text += f'{gap}[contexts.{name}]\nnamesrv = "{namesrv}"\n'
+    for key, value in (("access_key", access_key), ("secret_key", secret_key)):
+        if value:
+            text += f"{key} = {_quoted(value)}\n"
     # What we are about to write has to be readable.
     _Reader(path, *parse_toml(path, text.encode())).contexts()
-    _replace(path, text)
+    _replace(path, text, private=bool(secret_key))
     if not before.contexts and before.current is None:
         use_context(path, name)
 
@@ -162,7 +180,8 @@ class _Reader:
         current = self.document.get("current")
         if current is not None and current not in contexts:
             place = self._place("current")
-            raise ConfigError(f"{place}: no context {current!r:.60}{_cure(str(current), contexts)}")
+            cure = what_there_is(str(current), contexts)
+            raise ConfigError(f"{place}: no context {current!r:.60}{cure}")
         return Contexts(self.path, current, contexts, rules)
 
     def _context(self, name: str, table: object, rules: Mapping[str, Rule]) -> Context:
@@ -170,7 +189,8 @@ class _Reader:
         if not _NAME.fullmatch(name):
             raise ConfigError(f"{self._place(*where)}: {name!r:.60}: letters, digits, - and _ only")
         fields = self._table(table, where)
-        self._only(fields, where, ("namesrv", "timeout", "alerts"))
+        known = ("namesrv", "timeout", "secret_file", "access_key", "secret_key", "alerts")
+        self._only(fields, where, known)
         namesrv = fields.get("namesrv")
         if isinstance(namesrv, list) and all(isinstance(one, str) for one in namesrv):
             namesrv = ";".join(namesrv)
@@ -184,7 +204,32 @@ class _Reader:
         if "timeout" in fields:
             timeout_s = self._number(fields["timeout"], Unit.SECONDS, (*where, "timeout"))
         own = self._rules((*where, "alerts"), fields.get("alerts", {}), rules)
-        return Context(name, namesrv, timeout_s, own, self._place(*where))
+        secret_file = fields.get("secret_file", "")
+        if not isinstance(secret_file, str):
+            raise ConfigError(f"{self._place(*where, 'secret_file')}: secret_file must be a path")
+        if secret_file:
+            secret_file = str(self.path.parent / Path(secret_file).expanduser())
+        access_key, secret_key = (self._key(fields, where, key) for key in _KEYS)
+        if secret_key and not access_key:
+            raise ConfigError(
+                f"{self._place(*where, 'secret_key')}: access_key is missing beside it"
+            )
+        return Context(
+            name,
+            namesrv,
+            timeout_s,
+            own,
+            self._place(*where),
+            secret_file=secret_file,
+            access_key=access_key,
+            secret_key=secret_key,
+        )
+
+    def _key(self, fields: Mapping[str, Any], where: tuple[str, ...], key: str) -> str:
+        value = fields.get(key, "")
+        if not isinstance(value, str):
+            raise ConfigError(f"{self._place(*where, key)}: {key} must be text in quotes")
+        return value
 
     def _rules(
         self, where: tuple[str, ...], value: object, rules: Mapping[str, Rule]
@@ -241,7 +286,7 @@ class _Reader:
         for key in table:
             if key not in allowed:
                 place = self._place(*where, key)
-                raise ConfigError(f"{place}: unknown key {key}{_cure(key, allowed)}")
+                raise ConfigError(f"{place}: unknown key {key}{what_there_is(key, allowed)}")
 
     def _place(self, *where: str) -> str:
         """``file:line`` of a key, or of the nearest table around it that has a line."""
@@ -274,14 +319,6 @@ def _check_addresses(namesrv: str, place: str) -> None:
             raise ConfigError(f"{place}: {error}") from None
 
 
-def _cure(key: str, allowed: Iterable[str]) -> str:
-    allowed = list(allowed)
-    near = get_close_matches(key, allowed, 1, cutoff=0.6)
-    if near:
-        return f"; did you mean {near[0]}?"
-    return f"; there are: {', '.join(allowed)}" if allowed else ""
-
-
 def _split_at_first_table(text: str) -> tuple[str, str, str]:
     found = re.search(r"(?m)^\s*\[", text)
     if found is None:
@@ -289,10 +326,27 @@ def _split_at_first_table(text: str) -> tuple[str, str, str]:
     return text[: found.start()], text[found.start() : found.end()], text[found.end() :]
 
 
-def _replace(path: Path, text: str) -> None:
-    """Write the whole file or none of it."""
+def _quoted(value: str) -> str:
+    """Return a TOML string; JSON's escapes are TOML's too."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _check_private(contexts: Contexts) -> None:
+    """Refuse a file with a secret that others can read. Errors: ConfigError."""
+    if not any(one.secret_key for one in contexts.contexts.values()):
+        return
+    mode = contexts.path.stat().st_mode & 0o777
+    if mode & 0o077:
+        raise ConfigError(
+            f"{contexts.path} holds a secret_key, and others may read it (mode {mode:04o}); "
+            f"chmod 600 {contexts.path}"
+        )
+
+
+def _replace(path: Path, text: str, *, private: bool = False) -> None:
+    """Write the whole file or none of it; a private one for its owner alone."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    mode = path.stat().st_mode & 0o777 if path.exists() and not private else 0o600
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".config-")
     try:
         with os.fdopen(handle, "w") as file:

@@ -59,7 +59,7 @@ def waves(
 
 
 @attrs.frozen
-class Member:
+class LayoutMember:
     """One broker of a layout."""
 
     name: str
@@ -71,13 +71,13 @@ class Member:
         return f"{self.name}-{self.broker_id}"
 
 
-def members_of(layout: str) -> list[Member]:
+def members_of(layout: str) -> list[LayoutMember]:
     """Masters first. `layout` is 2m-2s-async, 2m-2s-sync or 2m-noslave."""
     master = "SYNC_MASTER" if layout == "2m-2s-sync" else "ASYNC_MASTER"
     names = ("broker-a", "broker-b")
-    members = [Member(name, 0, master) for name in names]
+    members = [LayoutMember(name, 0, master) for name in names]
     if layout != "2m-noslave":
-        members += [Member(name, 1, "SLAVE") for name in names]
+        members += [LayoutMember(name, 1, "SLAVE") for name in names]
     return members
 
 
@@ -113,7 +113,7 @@ class RaftGroup:
 
 
 def broker_arguments(
-    member: Member, listen: str, namesrv: str, directory: Path, settings: Sequence[str]
+    member: LayoutMember, listen: str, namesrv: str, directory: Path, settings: Sequence[str]
 ) -> list[str]:
     """Arguments of `trioha run` for this member. A port of 0 in `listen` means any free port."""
     host, _, port = listen.rpartition(":")

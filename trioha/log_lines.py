@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import TextIO
 
-from trioha.journal import EVENTS, EventKind, EventSink, Level
+from trioha.journal import EVENTS, EventKind, EventLevel, EventSink
 
 
 class LineFormat(Enum):
@@ -20,7 +20,7 @@ class LineFormat(Enum):
     JSON = "json"
 
 
-_UNKNOWN = EventKind(Level.INFO)
+_UNKNOWN = EventKind(EventLevel.INFO)
 
 
 class LogLines:
@@ -36,7 +36,7 @@ class LogLines:
         node: str = "",
         stream: TextIO | None = None,
         line_format: LineFormat = LineFormat.AUTO,
-        level: Level = Level.INFO,
+        level: EventLevel = EventLevel.INFO,
     ) -> None:
         self._wall_ms = wall_ms
         self._node = node
@@ -72,7 +72,11 @@ class Tee:
 
 
 def event_line(
-    line_format: LineFormat, wall_ms: int, level: Level, name: str, fields: Mapping[str, object]
+    line_format: LineFormat,
+    wall_ms: int,
+    level: EventLevel,
+    name: str,
+    fields: Mapping[str, object],
 ) -> str:
     """One event as one line, without its node's name."""
     return _RENDERERS[line_format](wall_ms, level, name, "", fields)
@@ -103,22 +107,30 @@ def _pairs(fields: Mapping[str, object]) -> str:
     return "".join(f" {key}={logfmt_value(value)}" for key, value in fields.items())
 
 
-def _console(wall_ms: int, level: Level, name: str, node: str, fields: Mapping[str, object]) -> str:
+def _console(
+    wall_ms: int, level: EventLevel, name: str, node: str, fields: Mapping[str, object]
+) -> str:
     local = datetime.fromtimestamp(wall_ms // 1000)
     return f"{local:%H:%M:%S}.{wall_ms % 1000:03d} {level.name:<7} {name}{_pairs(fields)}"
 
 
-def _logfmt(wall_ms: int, level: Level, name: str, node: str, fields: Mapping[str, object]) -> str:
+def _logfmt(
+    wall_ms: int, level: EventLevel, name: str, node: str, fields: Mapping[str, object]
+) -> str:
     head = {"ts": rfc3339(wall_ms), "level": level.name.lower(), "event": name, "node": node}
     return _pairs({**head, **fields})[1:]
 
 
-def _json(wall_ms: int, level: Level, name: str, node: str, fields: Mapping[str, object]) -> str:
+def _json(
+    wall_ms: int, level: EventLevel, name: str, node: str, fields: Mapping[str, object]
+) -> str:
     head = {"ts": rfc3339(wall_ms), "level": level.name.lower(), "event": name, "node": node}
     return json.dumps({**head, **fields}, default=str)
 
 
-_RENDERERS: Mapping[LineFormat, Callable[[int, Level, str, str, Mapping[str, object]], str]] = {
+_RENDERERS: Mapping[
+    LineFormat, Callable[[int, EventLevel, str, str, Mapping[str, object]], str]
+] = {
     LineFormat.CONSOLE: _console,
     LineFormat.LOGFMT: _logfmt,
     LineFormat.JSON: _json,

@@ -65,19 +65,14 @@ class Node:
         return list(self.last_lines)
 
 
+@attrs.define(eq=False)
 class Supervisor:
     """Starts and stops nodes. `on_line` gets what they print, `on_death` those that die unasked."""
 
-    def __init__(
-        self,
-        nursery: trio.Nursery,
-        on_line: Callable[[Node, str], None],
-        on_death: Callable[[Node], None],
-    ) -> None:
-        self.nodes: list[Node] = []
-        self._nursery = nursery
-        self._on_line = on_line
-        self._on_death = on_death
+    _nursery: trio.Nursery
+    _on_line: Callable[[Node, str], None]
+    _on_death: Callable[[Node], None]
+    nodes: list[Node] = attrs.field(factory=list, init=False)
 
     async def start(
         self,

@@ -1,6 +1,8 @@
-"""Numbers as people read them."""
+"""Numbers, and names that there are not, as people read them."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -28,3 +30,19 @@ def age_in_words(seconds: float | None) -> str:
 def count_in_words(count: int, thing: str) -> str:
     """``1 set``, ``2 sets``."""
     return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
+def what_there_is(wanted: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """The end of a sentence that says there is no `wanted`: the nearest of `known`, or all.
+
+    `otherwise` is said in place of them all.
+    """
+    from difflib import get_close_matches
+
+    known = list(known)
+    near = get_close_matches(wanted, known, 1)
+    if near:
+        return f"; did you mean {near[0]}?"
+    if otherwise is not None:
+        return otherwise
+    return f"; there are: {', '.join(known)}" if known else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,12 +19,11 @@ from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Static
 
 from trioha.contexts import Contexts
-from trioha.watch.alerts import AlertChange, Alerts, Level
+from trioha.watch.alerts import AlertChange, AlertLevel, Alerts
 from trioha.watch.collector import Raw
 from trioha.watch.history import History
 from trioha.watch.rules import RULES, Rule
-from trioha.watch.snapshot import ClusterSnapshot
-from trioha.watch.tables import Tables
+from trioha.watch.snapshot import ClusterSnapshot, Tables
 from trioha_console.command_actions import CommandActions
 from trioha_console.commands import COMMANDS
 from trioha_console.frame import Frame
@@ -109,13 +109,12 @@ class ConsoleApp(CommandActions, App[None]):
         Binding("q", "quit", "Quit"),
     ]
 
+    @dataclass(eq=False)
     class FrameArrived(Message):
         """The source has told what it knows now."""
 
-        def __init__(self, raw: Raw, source: Source) -> None:
-            super().__init__()
-            self.raw = raw
-            self.source = source
+        raw: Raw
+        source: Source
 
     def __init__(
         self,
@@ -282,11 +281,11 @@ class ConsoleApp(CommandActions, App[None]):
     def _toast(self, changes: Sequence[AlertChange]) -> None:
         worse = [change.alert for change in changes if change.is_worse]
         for alert in worse[:_TOASTS_MAX]:
-            severity = "error" if alert.level is Level.CRIT else "warning"
+            severity = "error" if alert.level is AlertLevel.CRIT else "warning"
             self.notify(alert.text, title=alert.rule, severity=severity)  # type: ignore[arg-type]
         if len(worse) > _TOASTS_MAX:
             self.notify(f"and {len(worse) - _TOASTS_MAX} alerts more", severity="error")
-        if any(alert.level is Level.CRIT for alert in worse):
+        if any(alert.level is AlertLevel.CRIT for alert in worse):
             self.bell()
 
     def _want(self) -> None:

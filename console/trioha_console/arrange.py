@@ -7,8 +7,7 @@ from typing import Any, Generic
 
 import attrs
 
-from trioha_console.cells import Column, Row, text_of
-from trioha_console.search import matcher
+from trioha_console.cells import GridColumn, Row, text_of
 
 _WIDE = 1_000
 
@@ -17,7 +16,7 @@ _WIDE = 1_000
 class Shape(Generic[Row]):
     """What a table shows of its rows, and how it knows them again."""
 
-    columns: Sequence[Column[Row]]
+    columns: Sequence[GridColumn[Row]]
     identity: Callable[[Row], object]
     """Equal for the same thing in two refreshes: the cursor stays with it."""
     search: Callable[[Row], str]
@@ -27,14 +26,14 @@ class Shape(Generic[Row]):
 
 
 @attrs.frozen
-class Order:
+class SortOrder:
     """Sorted by the column of this title; "" leaves the order as it comes."""
 
     title: str = ""
     descending: bool = False
 
 
-def arranged(rows: Sequence[Row], shape: Shape[Row], order: Order, text: str) -> list[Row]:
+def arranged(rows: Sequence[Row], shape: Shape[Row], order: SortOrder, text: str) -> list[Row]:
     """The rows that match `text`, in `order`."""
     matches = matcher(text)
     column = next((one for one in shape.columns if one.title == order.title), None)
@@ -50,7 +49,7 @@ def arranged(rows: Sequence[Row], shape: Shape[Row], order: Order, text: str) ->
     ]
 
 
-def value_of(column: Column[Row]) -> Callable[[Row], object]:
+def value_of(column: GridColumn[Row]) -> Callable[[Row], object]:
     """What a column sorts by and exports."""
     if column.key is not None:
         return column.key
@@ -99,3 +98,20 @@ def _sort(rows: list[Any], value: Callable[[Any], Any], descending: bool) -> Non
 
 def _first(pair: tuple[Any, Any]) -> Any:
     return pair[0]
+
+
+def matcher(text: str) -> Callable[[str], bool]:
+    """Does a row's text hold every word of the filter, and no ``!word``? Case does not matter."""
+    wanted, unwanted = [], []
+    for word in text.casefold().split():
+        if word.startswith("!"):
+            if word[1:]:
+                unwanted.append(word[1:])
+        else:
+            wanted.append(word)
+
+    def matches(row: str) -> bool:
+        folded = row.casefold()
+        return all(one in folded for one in wanted) and not any(one in folded for one in unwanted)
+
+    return matches

@@ -46,7 +46,7 @@ def fitted(spans: Cell, width: int, *, right: bool = False) -> Cell:
 
 
 @attrs.frozen(kw_only=True)
-class Column(Generic[Row]):
+class GridColumn(Generic[Row]):
     """One column of a table of `Row`s."""
 
     title: str
@@ -62,7 +62,9 @@ class Column(Generic[Row]):
     """It grows to this where there is room; 0 for never."""
 
 
-def fit(columns: Sequence[Column[Row]], width: int, gap: int = 2) -> list[tuple[Column[Row], int]]:
+def fit(
+    columns: Sequence[GridColumn[Row]], width: int, gap: int = 2
+) -> list[tuple[GridColumn[Row], int]]:
     """The columns that fit, in their order, each with its width."""
     shown = list(columns)
 

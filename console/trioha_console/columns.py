@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from trioha.words import age_in_words, size_in_words
-from trioha_console.cells import NOTHING, Column, cell
+from trioha_console.cells import NOTHING, Cell, GridColumn, cell
 from trioha_console.marks import bar
 
 Row = TypeVar("Row")
+T = TypeVar("T")
 
 Number = Callable[[Row], float | int | None]
 
@@ -22,9 +23,9 @@ def text(
     width_max: int = 0,
     importance: int = 0,
     role: str = "",
-) -> Column[Row]:
+) -> GridColumn[Row]:
     """Words, at the left; None is a dash."""
-    return Column(
+    return GridColumn(
         title=title,
         cell=lambda row, _: cell(read(row), role),
         key=read,
@@ -34,64 +35,53 @@ def text(
     )
 
 
+def _number(
+    title: str,
+    read: Callable[[Row], T | None],
+    words: Callable[[T], str],
+    width: int,
+    importance: int,
+) -> GridColumn[Row]:
+    """A number in words, at the right; None is a dash."""
+
+    def show(row: Row, _: int) -> Cell:
+        value = read(row)
+        return NOTHING if value is None else cell(words(value))
+
+    return GridColumn(
+        title=title, cell=show, key=read, width=width, right=True, importance=importance
+    )
+
+
 def count(
     title: str, read: Callable[[Row], object], width: int = 8, *, importance: int = 0
-) -> Column[Row]:
+) -> GridColumn[Row]:
     """A whole number, as it is."""
-    return Column(
-        title=title,
-        cell=lambda row, _: cell(read(row)),
-        key=read,
-        width=width,
-        right=True,
-        importance=importance,
-    )
+    return _number(title, read, str, width, importance)
 
 
-def rate(title: str, read: Number[Row], width: int = 8, *, importance: int = 0) -> Column[Row]:
+def rate(title: str, read: Number[Row], width: int = 8, *, importance: int = 0) -> GridColumn[Row]:
     """How many a second."""
-
-    def words(row: Row) -> str | None:
-        value = read(row)
-        return None if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
-
-    return Column(
-        title=title,
-        cell=lambda row, _: cell(words(row)),
-        key=read,
-        width=width,
-        right=True,
-        importance=importance,
-    )
+    return _number(title, read, _rate_in_words, width, importance)
 
 
-def size(title: str, read: Number[Row], width: int = 10, *, importance: int = 0) -> Column[Row]:
+def size(title: str, read: Number[Row], width: int = 10, *, importance: int = 0) -> GridColumn[Row]:
     """Bytes in words."""
-    return Column(
-        title=title,
-        cell=lambda row, _: NOTHING if read(row) is None else cell(size_in_words(read(row))),
-        key=read,
-        width=width,
-        right=True,
-        importance=importance,
-    )
+    return _number(title, read, size_in_words, width, importance)
 
 
-def age(title: str, read: Number[Row], width: int = 8, *, importance: int = 0) -> Column[Row]:
+def age(title: str, read: Number[Row], width: int = 8, *, importance: int = 0) -> GridColumn[Row]:
     """Seconds in words."""
-    return Column(
-        title=title,
-        cell=lambda row, _: NOTHING if read(row) is None else cell(age_in_words(read(row))),
-        key=read,
-        width=width,
-        right=True,
-        importance=importance,
-    )
+    return _number(title, read, age_in_words, width, importance)
+
+
+def _rate_in_words(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
 
 
 def share(
     title: str, read: Number[Row], *, warn: float, bad: float, width: int = 10, importance: int = 0
-) -> Column[Row]:
+) -> GridColumn[Row]:
     """A part of one, as a bar with its percentage."""
 
     def show(row: Row, room: int) -> tuple[tuple[str, str], ...]:
@@ -103,6 +93,6 @@ def share(
         filled = bar(value, 1.0, length).rstrip()
         return ((filled, role), ("─" * (length - len(filled)), "dim"), (f"{value:>5.0%}", role))
 
-    return Column(
+    return GridColumn(
         title=title, cell=show, key=read, width=width, width_max=width + 6, importance=importance
     )

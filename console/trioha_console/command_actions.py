@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 from textual import events, on
 
+from trioha.credentials import find_credentials
 from trioha.errors import TriohaError
 from trioha.wire.address import parse_namesrvs
-from trioha_console.arrange import Order
+from trioha_console.arrange import SortOrder
 from trioha_console.commands import Command, find_command, words_offered
 from trioha_console.export import FORMATS, table_text, write_file
+from trioha_console.link import Links
 from trioha_console.replay_actions import ReplayActions
 from trioha_console.replay_source import ReplaySource
 from trioha_console.screens.help import HelpScreen
@@ -161,7 +165,7 @@ class CommandActions(ReplayActions):
         found += [title for title in titles if title.casefold().startswith(wanted.casefold())]
         if wanted and not found:
             raise TriohaError(f"no column {wanted}; there are {', '.join(titles)}")
-        grid.set_order(Order(found[0] if wanted else "", way.casefold() == "down"))
+        grid.set_order(SortOrder(found[0] if wanted else "", way.casefold() == "down"))
 
     def command_export(self, rest: str) -> None:
         app = self._console()
@@ -205,7 +209,9 @@ class CommandActions(ReplayActions):
         if not rest:
             raise TriohaError(f"name one: {', '.join(contexts.contexts)}")
         context = contexts.of(rest)
-        app.follow(LiveSource(parse_namesrvs(context.namesrv), title=context.name))
+        account = find_credentials(os.environ, context.access_key, context.secret_key)
+        links = Links(credentials=account)
+        app.follow(LiveSource(parse_namesrvs(context.namesrv), title=context.name, links=links))
 
     def command_pause(self, _: str) -> None:
         self.action_pause()

@@ -10,6 +10,7 @@ say. Keys that arrive before it is home are kept.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from functools import partial
 
 from textual import events, on
@@ -25,13 +26,12 @@ _PATIENCE_S = 0.5
 class KeysInTurn(App[None]):
     """Mixed into the program."""
 
+    @dataclass(eq=False)
     class Settled(Message):
         """What came before has been dealt with by the widgets it came through."""
 
-        def __init__(self, turn: int, rounds: int) -> None:
-            super().__init__()
-            self.turn = turn
-            self.rounds = rounds
+        turn: int
+        rounds: int
 
     def __init__(self) -> None:
         super().__init__()

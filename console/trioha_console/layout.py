@@ -10,7 +10,7 @@ from pathlib import Path
 
 import attrs
 
-from trioha_console.arrange import Order
+from trioha_console.arrange import SortOrder
 from trioha_console.themes import DEFAULT_THEME
 
 _BYTES_MAX = 65_536
@@ -22,7 +22,7 @@ class Layout:
 
     theme: str = DEFAULT_THEME
     view: str = "replication"
-    orders: dict[str, Order] = attrs.field(factory=dict)
+    orders: dict[str, SortOrder] = attrs.field(factory=dict)
 
     def as_json(self) -> str:
         return json.dumps(
@@ -48,7 +48,7 @@ def load_layout(path: Path) -> Layout:
         layout.theme = str(told.get("theme") or layout.theme)
         layout.view = str(told.get("view") or layout.view)
         layout.orders = {
-            str(name): Order(str(title), bool(descending))
+            str(name): SortOrder(str(title), bool(descending))
             for name, (title, descending) in (told.get("orders") or {}).items()
         }
     except (OSError, ValueError, TypeError, AttributeError):

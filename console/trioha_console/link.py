@@ -11,10 +11,17 @@ import asyncio
 import contextlib
 import os
 
+import attrs
+
+from trioha.config.secret_files import operator_keyring
 from trioha.errors import RemoteProtocolError, Unreachable
-from trioha.remoting.connection import NEED_DATA, RemotingConnection
+from trioha.remoting.connection import RemotingConnection
+from trioha.remoting.node_proofs import is_challenge, proven
+from trioha.security.signature import Credentials
 from trioha.wire.address import parse_address
 from trioha.wire.codes import RESPONSE_FLAG
+from trioha.wire.keyring import Keyring
+from trioha.wire.need_data import NEED_DATA
 from trioha.wire.remoting_command import RemotingCommand, encode
 
 CONNECT_TIMEOUT_S = 3.0
@@ -30,9 +37,16 @@ class NodeLink:
     """One open connection."""
 
     def __init__(
-        self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        address: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        keyring: Keyring | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self.address = address
+        self._credentials = credentials
+        self._keyring = keyring or Keyring()
         self._reader = reader
         self._writer = writer
         self._connection = RemotingConnection()
@@ -44,12 +58,23 @@ class NodeLink:
         return bool(self._reason)
 
     async def request(self, command: RemotingCommand) -> RemotingCommand:
-        """Send and await the answer. The caller owns patience.
+        """Send and await the answer; prove the request if the node asks for that and we can.
+
+        The caller owns patience.
 
         Errors: Unreachable when the connection is or goes down.
         """
+        response = await self._request(command)
+        if self._keyring and is_challenge(response):
+            response = await self._request(proven(self._keyring, response, command))
+        return response
+
+    async def _request(self, command: RemotingCommand) -> RemotingCommand:
         if self.closed:
             raise Unreachable(f"{self.address}: {self._reason}")
+        if self._credentials is not None:
+            # A proof adds fields, and an account's signature covers them.
+            self._credentials.sign(command)
         answer: asyncio.Future[RemotingCommand | None] = asyncio.get_running_loop().create_future()
 
         def on_response(response: RemotingCommand | None) -> None:
@@ -93,19 +118,18 @@ class NodeLink:
             self._connection.fail_pending()
 
 
+@attrs.define(eq=False, kw_only=True)
 class Links:
     """Connections by address, on demand."""
 
-    def __init__(
-        self,
-        *,
-        connect_timeout_s: float = CONNECT_TIMEOUT_S,
-        request_timeout_s: float = REQUEST_TIMEOUT_S,
-    ) -> None:
-        self._connect_timeout_s = connect_timeout_s
-        self._request_timeout_s = request_timeout_s
-        self._links: dict[str, NodeLink] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+    _connect_timeout_s: float = CONNECT_TIMEOUT_S
+    _request_timeout_s: float = REQUEST_TIMEOUT_S
+    _keyring: Keyring = attrs.field(factory=operator_keyring)
+    """Proves what only operators may ask; without one, as the environment says."""
+    _credentials: Credentials | None = None
+    """Sign every request; without them none is signed."""
+    _links: dict[str, NodeLink] = attrs.field(factory=dict, init=False)
+    _locks: dict[str, asyncio.Lock] = attrs.field(factory=dict, init=False)
 
     async def request(
         self, address: str, command: RemotingCommand, timeout_s: float | None = None
@@ -145,7 +169,7 @@ class Links:
             ) from None
         except OSError as error:
             raise NotConnected(f"{address}: {_in_words(error)}") from error
-        return NodeLink(address, reader, writer)
+        return NodeLink(address, reader, writer, self._keyring, self._credentials)
 
 
 def _in_words(error: OSError) -> str:

@@ -14,7 +14,7 @@ from trioha_console.widgets.grid import Grid
 
 
 class Program(Protocol):
-    """What `ConsoleApp` is to what is mixed into it."""
+    """The part of `ConsoleApp` that its mixins use."""
 
     source: Source
     contexts: Contexts | None

@@ -20,8 +20,9 @@ import trio
 
 from trioha.config import BrokerConfig
 from trioha.journal import NullSink
-from trioha.services.ha.client import replicate_from_master
-from trioha.services.ha.master import HaMaster, open_replicas, serve_ha
+from trioha.services.ha.client import HaClient
+from trioha.services.ha.client_link import SlaveContext
+from trioha.services.ha.master import HaMaster, open_replicas
 from trioha.services.ha.master_address import MasterAddress
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import open_listener
@@ -60,9 +61,14 @@ class Acks:
 
 async def serve_slave(address: str, root: Path) -> None:
     config = BrokerConfig(ha_reconnect_interval=10)
-    await replicate_from_master(
-        MasterAddress(address), open_store(root), config, NullSink(), Clock(), lambda: None
+    context = SlaveContext(
+        store=open_store(root),
+        config=config,
+        events=NullSink(),
+        clock=Clock(),
+        on_appended=lambda: None,
     )
+    await HaClient(context, MasterAddress(address)).run()
 
 
 async def measure(root: Path, megabytes: int, puts: int) -> dict[str, float]:
@@ -74,8 +80,15 @@ async def measure(root: Path, megabytes: int, puts: int) -> dict[str, float]:
     replicas, listener = open_replicas(config, events), open_listener("127.0.0.1", 0)
     command = [sys.executable, __file__, "--slave", listener.address, str(root / "slave")]
     async with trio.open_nursery() as nursery:
-        args = (listener, log, replicas, config, events, Clock(), acks)
-        master: HaMaster = await nursery.start(serve_ha, *args)
+        master = HaMaster(
+            store=log,
+            replicas=replicas,
+            config=config,
+            events=events,
+            clock=Clock(),
+            on_report=acks,
+        )
+        nursery.start_soon(master.serve, listener)
         slave = await trio.lowlevel.open_process(command)
         try:
             await acks.wait(1)

@@ -14,8 +14,7 @@ import struct
 import sys
 
 from trioha.bench.frames import OPAQUE_BASE
-from trioha.bench.produce import ProduceLoad
-from trioha.bench.produce_options import ProduceOptions
+from trioha.bench.produce import ProduceLoad, ProduceOptions
 from trioha.client.message import MessageQueue
 from trioha.wire.remoting_command import RemotingCommand, encode
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.stores.records import split_batch
 
 from trioha.bench.frames import OPAQUE_BASE, ResponseReader, SendFrame
 from trioha.client.message import MessageQueue
 from trioha.errors import RemoteProtocolError
-from trioha.wire.batch import split_batch
+from trioha.security.signature import Credentials
 from trioha.wire.codes import RequestCode, ResponseCode, SerializeType
 from trioha.wire.properties import decode_properties
 from trioha.wire.remoting_command import RemotingCommand, decode_frame, encode
@@ -50,6 +51,32 @@ def test_each_message_of_a_batch_has_its_own_id() -> None:
     elements = split_batch(sent(frame, 10).body_bytes())
     ids = [decode_properties(bytes(element.properties))["UNIQ_KEY"] for element in elements]
     assert ids == [f"{PREFIX}{serial:08X}" for serial in (10, 11, 12)]
+
+
+@pytest.mark.parametrize("form", list(SerializeType))
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("prefix", [PREFIX, "0" * 24])
+def test_each_send_of_an_account_has_its_own_signature(
+    form: SerializeType, batch: int, prefix: str
+) -> None:
+    queue = MessageQueue("T", "a", 3)
+    account = Credentials("account-1", "secret-1")
+    frame = SendFrame(
+        *(7, queue, b"body"),
+        group="G",
+        id_prefix=prefix,
+        batch=batch,
+        serialize_type=form,
+        credentials=account,
+    )
+    plain = SendFrame(
+        *(7, queue, b"body"), group="G", id_prefix=prefix, batch=batch, serialize_type=form
+    )
+    for serial in (0, 1, 0x7FFFFF00):
+        command, unsigned = sent(frame, serial), sent(plain, serial)
+        assert account.key.has_signed(command)
+        del command.ext_fields["AccessKey"], command.ext_fields["Signature"]
+        assert command == unsigned
 
 
 def test_a_body_that_looks_like_a_place_to_fill_is_left_alone() -> None:

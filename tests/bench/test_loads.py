@@ -13,8 +13,7 @@ from support.fakes.client_messages import record
 
 from trioha.bench.drain import DrainLoad
 from trioha.bench.end_to_end import EndToEndLoad, EndToEndOptions
-from trioha.bench.produce import ProduceLoad
-from trioha.bench.produce_options import ProduceOptions
+from trioha.bench.produce import ProduceLoad, ProduceOptions
 from trioha.client.message import MessageQueue
 from trioha.errors import CommandError, Unreachable
 from trioha.wire.codes import RequestCode, ResponseCode

@@ -37,11 +37,10 @@ def delete(topic: str) -> RemotingCommand:
 
 def test_topic_is_created_and_order_ignored() -> None:
     side = ConsumeSide()
-    changes: list[TopicConfig | None] = []
-    side.topics.on_change = changes.append
+    side.topic_changes.clear()
     assert side.ask(update()).code == 0
     assert side.topics.get("New") == TopicConfig("New", 8, 6)
-    assert changes == [TopicConfig("New", 8, 6)]  # name servers learn it at once
+    assert side.topic_changes == [TopicConfig("New", 8, 6)]  # name servers learn it at once
 
 
 def test_topic_is_changed() -> None:

@@ -8,6 +8,7 @@ from support.handlers.sending import WALL_MS, FakeChannel
 
 from trioha.broker import client_relay
 from trioha.broker.client_relay import CALL_MS, STATUS_MS
+from trioha.security.signature import Credentials
 from trioha.wire import fastjson
 from trioha.wire.bodies import MessageQueue, TopicConfig
 from trioha.wire.codes import ONEWAY_FLAG, LanguageCode, RequestCode, ResponseCode
@@ -129,6 +130,17 @@ def running_info(client_id: str = "1.2.3.4@1") -> RemotingCommand:
         clientId=client_id,
         jstackEnable="false",
     )
+
+
+def test_an_operators_signature_stays_here() -> None:
+    """It covers no request code: a consumer could send it again as another request."""
+    side, admin = ConsumeSide(), FakeChannel()
+    side.beat()
+    signed = running_info()
+    Credentials("operator-1", "operator-secret").sign(signed)
+    side.handle(signed, admin)
+    ((asked, _, _),) = side.channel.asked
+    assert asked.ext_fields == running_info().ext_fields
 
 
 def test_running_info_is_asked_for_and_passed_on() -> None:

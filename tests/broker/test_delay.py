@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.handlers.sending import STORE_HOST, WALL_MS, ProduceSide, at, send_v2
+from support.stores.records import encode_record
 
 from trioha.broker.delay import DelayLevels, delivered_message
 from trioha.config import BrokerConfig, BrokerRole
@@ -13,7 +14,7 @@ from trioha.remoting.channel import Instant
 from trioha.wire.java_hash import string_hash
 from trioha.wire.names import SCHEDULE_TOPIC
 from trioha.wire.properties import decode_properties
-from trioha.wire.record import decode_record, encode_record
+from trioha.wire.record import decode_record
 
 LEVELS = DelayLevels.parse("1s 5s 10s")
 

@@ -93,7 +93,7 @@ def test_each_step_asked_for_twice_answers_twice_and_happens_once(master: Asked)
         told = master.ask(RequestCode.HAND_OVER, epoch=2, **TARGET)
         assert told is not None
         assert (told["standing"], told["epoch"], told["promised_epoch"]) == ("FENCED", 1, 2)
-    with pytest.raises(CommandError, match="handed over already"):
+    with pytest.raises(CommandError, match="handed its mastership over already"):
         master.ask(RequestCode.PAUSE_WRITES, pause_ms=5000)
 
 

@@ -9,6 +9,7 @@ from support.handlers.sending import FakeChannel, at
 from support.memory.events import RecordedEvents
 
 from trioha.broker.failover import FailoverProcessor
+from trioha.broker.failover_audit import AuditTrail
 from trioha.ha.promotion import Peer, Promotion
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand
@@ -61,11 +62,6 @@ class SlowControl:
     def left_alone(self) -> None:
         self.left += 1
 
-    def keep_audit(self, record: Mapping[str, object]) -> None: ...
-
-    def audit_records(self) -> list[Mapping[str, object]]:
-        return []
-
 
 def test_a_ticket_whose_time_passed_during_the_promotion_ends_after_it() -> None:
     """It had no deadline meanwhile, so whoever sleeps for it has to be told of the new one."""
@@ -74,6 +70,8 @@ def test_a_ticket_whose_time_passed_during_the_promotion_ends_after_it() -> None
     processor = FailoverProcessor(
         "broker-a",
         control,
+        control,
+        AuditTrail(),
         RecordedEvents(),
         lambda: woken.append(processor.next_deadline_ms),
     )
@@ -109,7 +107,7 @@ def test_a_ticket_whose_time_passed_during_the_promotion_ends_after_it() -> None
 
 def test_a_forced_ticket_suspends_a_node_until_the_master_it_promised_names_itself() -> None:
     control = SlowControl()
-    processor = FailoverProcessor("broker-a", control, RecordedEvents(), lambda: None)
+    processor = FailoverProcessor("broker-a", control, control, AuditTrail(), RecordedEvents())
     body = {"ticket_id": TICKET, "broker_name": "broker-a", "operator": "anna", "ttl_ms": 1000}
     command = RemotingCommand(
         RequestCode.FAILOVER_TICKET, body=msgpack.packb({**body, "forced": True})

@@ -9,12 +9,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from support.handlers.consuming import ConsumeSide
 from support.handlers.sending import BORN_HOST, STORE_HOST, WALL_MS, at
 
-from trioha.broker.metadata import ALL, Metadata, Table
+from trioha.broker.metadata import ALL, Metadata, MetadataTable
 from trioha.broker.metadata_ops import DelaySet, OffsetsSet, QueuesGone, decode_ops, encode_ops
 from trioha.broker.offsets import OffsetCommit
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import RemoteProtocolError
-from trioha.services.node.config_persist import Table as Kept
+from trioha.services.node.config_persist import PersistedTable
 from trioha.store.interface import PutMessage
 from trioha.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from trioha.wire.names import SCHEDULE_TOPIC
@@ -30,22 +30,28 @@ class Node:
         self.config = config
         self.bodies: list[tuple[int, bytes]] = []
         self.sent: list[tuple[int, bytes]] = []
-        self.files: dict[Table, tuple[int, bytes]] = {}
+        self.files: dict[MetadataTable, tuple[int, bytes]] = {}
         self.start()
 
     def start(self) -> None:
         self.side = side = ConsumeSide(self.config)
-        self.metadata = Metadata(side.topics, side.groups, side.offsets, side.schedule, side.store)
-        self.tables: dict[Table, Kept] = {
-            Table.TOPICS: side.topics,
-            Table.GROUPS: side.groups,
-            Table.OFFSETS: side.offsets,
-            Table.DELAY: side.schedule,
+        self.metadata = Metadata(
+            side.topics,
+            side.groups,
+            side.offsets,
+            side.schedule,
+            side.store,
+            write=lambda position, body: self.bodies.append((position, body)),
+            on_body=lambda position, body: self.sent.append((position, body)),
+        )
+        self.tables: dict[MetadataTable, PersistedTable] = {
+            MetadataTable.TOPICS: side.topics,
+            MetadataTable.GROUPS: side.groups,
+            MetadataTable.OFFSETS: side.offsets,
+            MetadataTable.DELAY: side.schedule,
         }
-        self.metadata.write = lambda position, body: self.bodies.append((position, body))
-        self.metadata.on_body = lambda position, body: self.sent.append((position, body))
 
-    def save(self, table: Table) -> None:
+    def save(self, table: MetadataTable) -> None:
         self.metadata.flush()
         self.files[table] = (self.metadata.position, self.tables[table].encode())
 
@@ -283,8 +289,8 @@ class Replication(RuleBasedStateMachine):
         self.master.sent.clear()
         self.slave.metadata.follow(body)
 
-    @rule(table=st.sampled_from(list(Table)), on_master=st.booleans())
-    def save(self, table: Table, on_master: bool) -> None:
+    @rule(table=st.sampled_from(list(MetadataTable)), on_master=st.booleans())
+    def save(self, table: MetadataTable, on_master: bool) -> None:
         (self.master if on_master else self.slave).save(table)
 
     @rule()

@@ -7,6 +7,7 @@ from support.handlers.sending import ProduceSide, send_v2
 
 from trioha.broker.property_shape import PropertyShapes
 from trioha.broker.send import SendProcessor
+from trioha.errors import RemoteProtocolError
 from trioha.wire.batch import BatchElement, encode_batch
 from trioha.wire.java_hash import string_hash
 from trioha.wire.properties import decode_properties, encode_properties
@@ -85,3 +86,10 @@ def test_a_producer_is_learned_once() -> None:
     for number in range(5):
         side.send(send_v2(properties=f"UNIQ_KEY\x01{number}\x02WAIT\x01true"))
     assert len(sender._shapes.known) == 1
+
+
+def test_a_shape_that_is_no_text_is_refused() -> None:
+    shapes = PropertyShapes("C")
+    with pytest.raises(RemoteProtocolError, match="not UTF-8"):
+        shapes.learn(b"A\x01\xff\x02UNIQ_KEY\x01", b"")
+    assert not shapes.known

@@ -19,6 +19,7 @@ from trioha.broker.request_gate import (
 from trioha.errors import CommandError, StoreError
 from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.mode import Mode
+from trioha.security.requirements import REQUIREMENTS, Port
 from trioha.wire.codes import ONEWAY_FLAG, SENDS, RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -50,10 +51,15 @@ class FakeForwarding:
         self.log.append(f"tell {RequestCode(command.code).name}")
 
 
+def never(channel: Channel, request: RemotingCommand, instant: Instant) -> None:
+    """Handle a request that is to be confirmed: there is none here."""
+    raise AssertionError(request.code)
+
+
 class Bench:
     """A gate whose handlers remember what they served."""
 
-    def __init__(self, *, codes: tuple[int, ...] = tuple(RequestCode)) -> None:
+    def __init__(self, *, codes: tuple[int, ...] = tuple(REQUIREMENTS[Port.BROKER])) -> None:
         self.forwarding = FakeForwarding()
         self.events = RecordedEvents()
         self.channel = FakeChannel()
@@ -93,7 +99,7 @@ def test_no_code_has_two_handlers() -> None:
     bench = Bench()
     table = bench.gate.handlers
     with pytest.raises(AssertionError):
-        RequestGate([table, table], bench.forwarding, bench.events)
+        RequestGate([table, table], bench.forwarding, bench.events, never)
 
 
 def test_the_table_of_handlers_cannot_be_changed() -> None:
@@ -231,7 +237,7 @@ def test_what_a_handler_raises_is_an_answer_unless_it_ends_the_node() -> None:
         raise KeyError("x")
 
     events, channel = RecordedEvents(), FakeChannel()
-    gate = RequestGate([{10: refuse, 11: break_disk, 12: bug}], FakeForwarding(), events)
+    gate = RequestGate([{10: refuse, 11: break_disk, 12: bug}], FakeForwarding(), events, never)
     refused = gate.handle(channel, RemotingCommand(10), at())
     assert refused is not None
     assert (refused.code, refused.remark) == (ResponseCode.NO_PERMISSION, "no")

@@ -495,6 +495,25 @@ def test_code_320_without_the_marker_is_one_message(marker: ExtValue) -> None:
     assert bytes(last(side).body) == body
 
 
+@pytest.mark.parametrize(
+    "own",
+    [b"UNIQ_KEY\x01U1\x02A\x01\xff", b"A\x01\xc3\x02UNIQ_KEY\x01U1"],
+    ids=["behind", "before"],
+)
+def test_properties_of_a_batch_that_are_no_text_are_illegal(own: bytes) -> None:
+    side = ProduceSide()
+    one = batch((b"one", "UNIQ_KEY\x01U1\x02A\x01b"))
+    body = one.replace(b"UNIQ_KEY\x01U1\x02A\x01b", own)
+    sizes = len(own) - len(b"UNIQ_KEY\x01U1\x02A\x01b")
+    body = (int.from_bytes(one[:4], "big") + sizes).to_bytes(4, "big") + body[4:]
+    at = body.index(own) - 2
+    body = body[:at] + len(own).to_bytes(2, "big") + body[at + 2 :]
+    response = side.send(send_v2(body=body, properties="", m="true"))
+    assert response.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "not UTF-8" in (response.remark or "")
+    assert side.store.messages == []
+
+
 def test_a_batch_that_is_compressed_as_a_whole_is_stored_message_by_message() -> None:
     """The C++ client does that from 4 KiB on; Java would store one blob nobody can read."""
     side = ProduceSide()

@@ -112,9 +112,8 @@ def test_retry_topic_is_created_as_asked() -> None:
 
 
 def test_every_change_makes_a_new_version_and_is_announced() -> None:
-    topics = table()
     announced: list[TopicConfig | None] = []
-    topics.on_change = announced.append
+    topics = TopicTable(CONFIG, RecordedEvents(), wall_ms=5, on_change=announced.append)
     assert topics.data_version == DataVersion(5, 0)
     created = topics.create_on_send("T", "TBW102", 4, 100)
     assert topics.data_version == DataVersion(100, 1)

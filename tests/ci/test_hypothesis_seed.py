@@ -26,7 +26,7 @@ def test_seed(request):
 
 
 def run(folder: Path, *options: str, commit: str) -> tuple[list[str], str]:
-    """What a run with the hooks drew, and everything that it printed."""
+    """Run a test with the hooks; return what it drew, and everything that it printed."""
     (folder / "conftest.py").write_text(
         "from support.suite.hypothesis_seed import pytest_configure, pytest_terminal_summary\n"
     )

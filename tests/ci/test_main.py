@@ -62,7 +62,7 @@ def test_a_test_that_fails_fails_the_gate_and_is_counted_once(
         monkeypatch,
         "gate",
         plan.Tests(
-            "real", "two tests", 60, "not slow", (f"{tmp_path}", "-p", "support.suite.skips")
+            "real", "two tests", 600, "not slow", (f"{tmp_path}", "-p", "support.suite.skips")
         ),
     )
     monkeypatch.setattr(steps, "environment", with_tests_on_the_path)

@@ -141,7 +141,7 @@ def test_reports_are_listed_without_an_out(say: Say) -> None:
     ("arguments", "sentence"),
     [
         (("--report", "throughputt"), "no such report: throughputt; did you mean throughput?"),
-        (("--report", "xyz"), "no such report: xyz; there are throughput, latency, "),
+        (("--report", "xyz"), "no such report: xyz; there are: throughput, latency, "),
         (("--report", "divergence"), "the report divergence needs two stores to compare"),
         (("--report", "trace"), "the report trace needs --key or --id"),
         (("--report", "replication"), "the report replication needs a journal, and none lies"),

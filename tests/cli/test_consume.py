@@ -12,7 +12,7 @@ from support.fakes.cluster import FakeCluster
 from support.memory.clock import run_on_virtual_time
 
 from trioha.cli import run
-from trioha.cli.consume import Progress, json_line, parse_begin, print_messages, text_line
+from trioha.cli.consume import ConsumeProgress, json_line, parse_begin, print_messages, text_line
 from trioha.client import ConsumeFrom, PushConsumerConfig, open_push_consumer
 
 
@@ -54,7 +54,7 @@ def printed(
     stored: int, count: int | None, idle_s: float | None
 ) -> tuple[int, dict[tuple[str, str, int], int]]:
     """How many were printed of so many stored, and what was committed."""
-    progress = Progress()
+    progress = ConsumeProgress()
     offsets: dict[tuple[str, str, int], int] = {}
 
     async def main() -> None:

@@ -10,8 +10,7 @@ import trio
 from click.testing import CliRunner, Result
 from support.nodes.failover_set import BROKER, NAMESRV, FakeSet, Fault
 
-from trioha.cli import cli
-from trioha.cli import failover as command
+from trioha.cli import cli, confirmation
 from trioha.client import failover as driver
 from trioha.failover.asking import Flow
 from trioha.wire.codes import RequestCode
@@ -34,7 +33,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> FakeSet:
 
 @pytest.fixture
 def at_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "_is_somebody_there", lambda: True)
+    monkeypatch.setattr(confirmation, "is_somebody_there", lambda: True)
 
 
 def invoke(*arguments: str, typed: str = "") -> Result:

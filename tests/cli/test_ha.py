@@ -96,6 +96,10 @@ def stuck(**changes: Any) -> dict[str, Any]:
         ([SLAVE], "! broker-a: no master is registered; nothing can be sent to it"),
         ([broker(connections=[])], "SYNC_MASTER without a slave in sync"),
         (
+            [broker(connections=[], held_back_bytes=4096)],
+            "sends get SLAVE_NOT_AVAILABLE, consumers do not see the last 4.0 KiB",
+        ),
+        (
             [broker(connections=[{**LINK, "in_sync": False, "gap_s": None}])],
             "10.0.0.2:40222 is 100 B behind",
         ),

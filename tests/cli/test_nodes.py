@@ -110,6 +110,47 @@ def test_a_name_server_says_ready_in_one_line_and_stops_in_order(
     assert names[-1] == "node_stopped"
 
 
+def test_what_a_broker_writes_is_for_its_own_user_alone(start: Start, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    child = broker(start, store)
+    ready_line(child)
+    child.send_signal(signal.SIGTERM)
+    assert end(child)[0] == 0
+    found = [store, *store.rglob("*")]
+    assert {path.name for path in found} >= {"commitlog", "journal", "epochs.0"}
+    for path in found:
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+
+
+@pytest.mark.parametrize("kind", ["broker", "namesrv"])
+def test_a_node_beyond_loopback_needs_a_secret_or_the_operators_word(
+    start: Start, tmp_path: Path, kind: str
+) -> None:
+    place = f"kvConfigPath={tmp_path}/kv.json"
+    if kind == "broker":
+        place = f"storePathRootDir={tmp_path}/store"
+    words = (kind, "--listen", "0.0.0.0:0", "--set", place, "--set", "adminHttpEnable=false")
+    code, err = end(start(*words))
+    assert code == 2
+    (line,) = (line for line in err.splitlines() if "is reached from other machines" in line)
+    assert "`trioha security init`" in line
+    assert "--insecure" in line
+    child = start(*words, "--insecure")
+    ready_line(child)
+    child.send_signal(signal.SIGTERM)
+    code, err = end(child)
+    assert code == 0
+    assert "node_insecure" in err
+    secret = "the secret of this cluster"
+    child = start(*words, TRIOHA_CLUSTER_SECRET=secret)
+    ready_line(child)
+    command = Path(f"/proc/{child.pid}/cmdline").read_bytes()
+    assert secret.encode() not in command
+    child.send_signal(signal.SIGTERM)
+    code, err = end(child)
+    assert (code, "node_insecure" in err, secret in err) == (0, False, False)
+
+
 def test_a_broker_tells_its_real_addresses(start: Start, tmp_path: Path) -> None:
     child = broker(start, tmp_path / "a store", "--role", "SYNC_MASTER", "--name", "b-1")
     line = ready_line(child)

@@ -12,7 +12,7 @@ from support.fakes.cluster import Answer, FakeCluster
 from support.memory.clock import run_on_virtual_time
 
 from trioha.cli import run
-from trioha.cli.produce import ProduceOptions, Tally, send_all
+from trioha.cli.produce import SendOptions, SendTally, send_all
 from trioha.client import Message, SendRefused, open_producer
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.record import decode_records
@@ -21,8 +21,8 @@ from trioha.wire.remoting_command import RemotingCommand
 
 def options(
     count: int | None, *, batch: int = 1, concurrency: int = 1, each: bool = False
-) -> ProduceOptions:
-    return ProduceOptions(
+) -> SendOptions:
+    return SendOptions(
         template=Message("T", b"body", "A"),
         count=count,
         batch=batch,
@@ -32,7 +32,7 @@ def options(
     )
 
 
-async def sent_bodies(chosen: ProduceOptions, tally: Tally) -> list[bytes]:
+async def sent_bodies(chosen: SendOptions, tally: SendTally) -> list[bytes]:
     """Send to a cluster in memory and return what it stored."""
     async with trio.open_nursery() as nursery:
         cluster = FakeCluster(nursery)
@@ -46,8 +46,8 @@ async def sent_bodies(chosen: ProduceOptions, tally: Tally) -> list[bytes]:
     return [record.body for queue in queues for record in decode_records(b"".join(queue))]
 
 
-def run_sends(chosen: ProduceOptions) -> tuple[list[bytes], Tally]:
-    tally = Tally()
+def run_sends(chosen: SendOptions) -> tuple[list[bytes], SendTally]:
+    tally = SendTally()
     bodies: list[bytes] = []
 
     async def main() -> None:
@@ -70,7 +70,7 @@ def test_lines_of_stdin_are_messages(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     with file.open("rb") as stream:
         wrapped = io.TextIOWrapper(stream)
         monkeypatch.setattr("sys.stdin", wrapped)
-        tally = Tally()
+        tally = SendTally()
 
         # Real time: a thread reads the file.
         async def main() -> None:
@@ -87,7 +87,7 @@ def test_each_result_is_a_json_line_when_asked(capsys: pytest.CaptureFixture[str
 
 
 def test_the_first_refusal_ends_it_and_what_was_sent_is_counted() -> None:
-    tally = Tally()
+    tally = SendTally()
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:

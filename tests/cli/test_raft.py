@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from support.fakes.raft_status import GROUP, MEMBERS, RawGroup, address_of, raft_status
 from support.fakes.raw_answers import NAMESRV, RawCluster
 
-from trioha.cli import cli
+from trioha.cli import cli, confirmation
 from trioha.cli import raft_change as command
 from trioha.cli.failures import report
 from trioha.cli.ha import status_in_words
@@ -62,7 +62,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 @pytest.fixture
 def at_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "is_somebody_there", lambda: True)
+    monkeypatch.setattr(confirmation, "is_somebody_there", lambda: True)
 
 
 def invoke(*arguments: str, typed: str = "") -> Result:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trioha.cli.times import parse_moment
+from trioha.times import parse_moment
 
 NOW_MS = 1_795_186_002_484
 HOUR_MS = 3_600_000

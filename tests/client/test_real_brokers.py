@@ -11,6 +11,7 @@ from support.clusters.pair import SMALL_FILES, Cluster, Make
 from support.processes.rig import Processes
 
 from trioha.client import (
+    Admin,
     ConsumeFrom,
     ConsumeLater,
     Message,
@@ -34,7 +35,7 @@ from trioha.wire.fastjson import loads
 from trioha.wire.remoting_command import RemotingCommand
 
 FIRST = PushConsumerConfig(consume_from=ConsumeFrom.FIRST)
-WAIT_S = 30.0
+WAIT_S = 60.0
 QUEUES = 4
 
 _MAKES = [
@@ -166,8 +167,14 @@ async def test_consumption_goes_on_from_the_slave_when_the_master_is_killed(pair
             await inbox.wait(31)
             assert queue_count(consumer) == QUEUES
     async with open_admin(pair.namesrv) as admin:
-        progress = await admin.consumer_progress("G", "T")
-        assert [entry for entry in progress if entry.lag] == []
+        # The last commits of a consumer are one-way: a broker may be at them still.
+        with trio.fail_after(WAIT_S):
+            while await lagging(admin):  # noqa: ASYNC110
+                await trio.sleep(0.1)
+
+
+async def lagging(admin: Admin) -> bool:
+    return any(entry.lag for entry in await admin.consumer_progress("G", "T"))
 
 
 async def wait_sendable(producer: Producer) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from support.stores.records import split_batch
 
 from trioha.client.message import Message, MessageQueue
 from trioha.client.send_header import send_batch_command, send_command
 from trioha.errors import TriohaError
-from trioha.wire.batch import split_batch
 from trioha.wire.codes import RequestCode
 from trioha.wire.properties import decode_properties
 

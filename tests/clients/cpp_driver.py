@@ -75,6 +75,11 @@ def send(producer: Producer, command: dict[str, Any]) -> dict[str, Any]:
     return {"status": status, "msg_id": result.msg_id, "queue_offset": result.offset}
 
 
+def set_account(client: Producer | PushConsumer, options: dict[str, Any]) -> None:
+    if "access_key" in options:
+        client.set_session_credentials(options["access_key"], options["secret_key"], "")
+
+
 def produce(namesrv: str, group: str, options: dict[str, Any]) -> None:
     producer = Producer(
         group,
@@ -82,6 +87,7 @@ def produce(namesrv: str, group: str, options: dict[str, Any]) -> None:
         max_message_size=options.get("max_message_size", 16 * 1024 * 1024),
     )
     producer.set_namesrv_addr(namesrv)
+    set_account(producer, options)
     producer.start()
     emit("ready", client="cpp")
     for line in sys.stdin:
@@ -128,6 +134,7 @@ def consume(namesrv: str, group: str, options: dict[str, Any]) -> None:
     fail_below = options.get("fail_below", 0)
     consumer = PushConsumer(group, orderly=options.get("orderly", False))
     consumer.set_namesrv_addr(namesrv)
+    set_account(consumer, options)
     consumer.set_thread_count(options.get("threads", 2))
 
     def on_message(_consumer: int, handle: int) -> int:

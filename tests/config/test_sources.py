@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioha.config import BrokerConfig, BrokerRole, FlushDiskType, NamesrvConfig
-from trioha.config.files import Entry, parse_properties
+from trioha.config.files import FileEntry, parse_properties
 from trioha.config.ignored import IGNORED_BY_BROKER, IGNORED_BY_NAMESRV
 from trioha.config.sources import keys_of, load_broker, load_namesrv, set_entry
 from trioha.config.values import RANGES, split_address, unit_of
@@ -74,10 +74,10 @@ def test_kubernetes_service_links_are_no_settings() -> None:
 
 
 def test_a_broker_bound_to_one_address_tells_clients_that_one() -> None:
-    loaded = load_broker(None, {}, [Entry("bindAddress", "127.0.0.1", "--listen")])
+    loaded = load_broker(None, {}, [FileEntry("bindAddress", "127.0.0.1", "--listen")])
     assert loaded.config.broker_ip1 == "127.0.0.1"
     assert loaded.origins["brokerIP1"] == "bindAddress (--listen)"
-    told = [Entry("bindAddress", "127.0.0.1", "--listen"), set_entry("brokerIP1=1.2.3.4")]
+    told = [FileEntry("bindAddress", "127.0.0.1", "--listen"), set_entry("brokerIP1=1.2.3.4")]
     assert load_broker(None, {}, told).config.broker_ip1 == "1.2.3.4"
 
 
@@ -259,7 +259,7 @@ def test_the_last_of_two_lines_wins_with_a_note(tmp_path: Path) -> None:
     assert loaded.notes == (f"{file}:2: listenPort replaces the value at {file}:1",)
 
 
-@pytest.mark.parametrize("line", ["aclEnable=true", "useTLS=true", "enableLmq=true"])
+@pytest.mark.parametrize("line", ["duplicationEnable=true", "useTLS=true", "enableLmq=true"])
 def test_a_key_that_would_change_the_promise_is_not_ignored(tmp_path: Path, line: str) -> None:
     with pytest.raises(ConfigError, match="not available"):
         load_broker(write(tmp_path, "broker.conf", line + "\n"))
@@ -363,7 +363,7 @@ def test_ranges_name_real_keys_and_hold_the_defaults() -> None:
         for key, field in keys_of(kind).items():
             default = field.default
             text = default.name if isinstance(default, (BrokerRole, FlushDiskType)) else default
-            assert getattr(load(None, {}, [Entry(key, str(text), "x")]).config, field.name) in (
+            assert getattr(load(None, {}, [FileEntry(key, str(text), "x")]).config, field.name) in (
                 default,
                 str(Path(default).expanduser()) if isinstance(default, str) else default,
             )

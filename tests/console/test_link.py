@@ -10,8 +10,11 @@ import pytest
 from trioha_console.link import Links, NotConnected
 
 from trioha.errors import Unreachable
-from trioha.wire.codes import RequestCode
-from trioha.wire.remoting_command import RemotingCommand, decode_frame, encode
+from trioha.remoting.node_proofs import CHALLENGE_FIELD, is_proven
+from trioha.security.signature import Credentials
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.keyring import Keyring
+from trioha.wire.remoting_command import ExtValue, RemotingCommand, decode_frame, encode
 
 Serve = Callable[[RemotingCommand, asyncio.StreamWriter], Awaitable[None]]
 
@@ -118,4 +121,48 @@ async def test_what_does_not_speak_our_protocol_is_said() -> None:
     async with node(chatter) as address:
         with pytest.raises(Unreachable, match="it does not speak our protocol"):
             await links.request(address, question())
+        await links.close()
+
+
+async def test_requests_of_an_account_are_signed() -> None:
+    heard: list[RemotingCommand] = []
+
+    async def listen(command: RemotingCommand, writer: asyncio.StreamWriter) -> None:
+        heard.append(command)
+        await answer(command, writer)
+
+    account = Credentials("operator-1", "operator-secret")
+    async with node(listen) as address:
+        for links in (Links(credentials=account), Links()):
+            await links.request(address, question())
+            await links.close()
+    signed, unsigned = heard
+    assert account.key.has_signed(signed)
+    assert not unsigned.ext_fields
+
+
+@pytest.mark.parametrize("account", [None, Credentials("operator-1", "operator-secret")])
+@pytest.mark.parametrize("secret", ["", "the secret of this cluster", "the secret of another one"])
+async def test_a_node_that_asks_for_proof_gets_it_from_who_knows_the_secret(
+    secret: str, account: Credentials | None
+) -> None:
+    right, challenge = Keyring("the secret of this cluster"), "ab" * 32
+    done: list[RemotingCommand] = []
+
+    async def ask_for_proof(command: RemotingCommand, writer: asyncio.StreamWriter) -> None:
+        # The account's signature covers the proof, and the proof does not cover the signature.
+        assert account is None or account.key.has_signed(command)
+        if command.ext_str(CHALLENGE_FIELD, "") == challenge and is_proven(right, command):
+            done.append(command)
+            await answer(command, writer)
+        else:
+            fields: dict[str, ExtValue] = {CHALLENGE_FIELD: challenge}
+            no = command.response(ResponseCode.NO_PERMISSION, "proof", fields)
+            writer.write(encode(no))
+
+    links = Links(keyring=Keyring(secret), credentials=account)
+    async with node(ask_for_proof) as address:
+        response = await links.request(address, question())
+        assert response.code == (0 if "this" in secret else ResponseCode.NO_PERMISSION)
+        assert len(done) == ("this" in secret)
         await links.close()

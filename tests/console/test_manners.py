@@ -280,3 +280,16 @@ async def test_another_cluster_by_its_name(tmp_path: Path) -> None:
         assert "prod" in text.splitlines()[0]
         assert "No name server answers: Connection refused. Asking on; q leaves." in text
         assert "broker-a" not in text
+
+
+async def test_the_header_tells_of_an_insecure_node_as_long_as_there_is_one() -> None:
+    cluster = RawCluster()
+    _, slave = cluster.add_set("broker-a")
+    async with open_console(cluster) as console:
+        assert "INSECURE" not in console.text
+        cluster.statuses[slave]["insecure"] = True
+        await console.tick()
+        assert "INSECURE" in console.text.splitlines()[0]
+        cluster.statuses[slave]["insecure"] = False
+        await console.tick()
+        assert "INSECURE" not in console.text

@@ -10,7 +10,7 @@ import pytest
 from support.fakes.raw_answers import RawCluster
 from support.screens.screens import LARGE, SMALL, check_snapshot, screen_text
 from trioha_console.app import ConsoleApp
-from trioha_console.jump import parse_jump
+from trioha_console.replay_actions import parse_jump
 from trioha_console.replay_source import ReplaySource
 from trioha_console.widgets.replay_bar import ReplayBar
 

@@ -42,13 +42,13 @@ _FOREVER_MS = 10**9
 class _ToldNetwork(PacketNetwork):
     """Keeps what a script says."""
 
-    def __init__(self, scheduler: Scheduler, deliver: Callable[[say.Message], None]) -> None:
+    def __init__(self, scheduler: Scheduler, deliver: Callable[[say.RaftMessage], None]) -> None:
         weather = PacketWeather(latency_ms_min=1, latency_ms_max=1)
         super().__init__(scheduler, weather, Random(1), deliver)
         self.holds: list[tuple[str, str]] = []
-        self.held: list[say.Message] = []
+        self.held: list[say.RaftMessage] = []
 
-    def send(self, message: say.Message) -> None:
+    def send(self, message: say.RaftMessage) -> None:
         for kind, what in self.holds:
             if type(message).__name__ == kind and what in (
                 f"{message.source}>{message.target}",
@@ -220,7 +220,7 @@ class ScriptedGroup:
         self._members[name].is_retired = True
         self._members[name].stop(power=power)
 
-    def _deliver(self, message: say.Message) -> None:
+    def _deliver(self, message: say.RaftMessage) -> None:
         member = self._members.get(message.target)
         if member is None or not member.is_up:
             return
@@ -249,7 +249,7 @@ class ScriptedGroup:
         self._scheduler.tell(who, text)
 
 
-def _packet(message: say.Message) -> str:
+def _packet(message: say.RaftMessage) -> str:
     """The part of a message that a reader wants to see."""
     kind = type(message).__name__
     match message:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioha.dledger.bootstrap import Begin, Birth, Impaired, PeerNote, Wait, decide
+from trioha.dledger.bootstrap import Begin, Birth, Impaired, PeerNote, WaitForMembers, decide
 from trioha.dledger.membership import Configuration
 from trioha.errors import RemoteProtocolError
 
@@ -44,7 +44,7 @@ def test_a_group_of_one_begins_alone() -> None:
 
 def test_who_is_missing_is_waited_for_by_name() -> None:
     decision = decide("n0", _FOUNDERS, new("n0"), {"n1": new("n1")})
-    assert isinstance(decision, Wait)
+    assert isinstance(decision, WaitForMembers)
     assert decision.reason.startswith("waits for n2:")
 
 
@@ -73,7 +73,7 @@ def test_a_wiped_founder_among_members_that_came_later_never_votes() -> None:
 def test_while_another_founder_may_testify_it_is_waited_for() -> None:
     leader = new("n4", begun=True, is_leader=True, voters=("n0", "n1", "n4"))
     decision = decide("n0", _FOUNDERS, new("n0"), {"n4": leader})
-    assert isinstance(decision, Wait)
+    assert isinstance(decision, WaitForMembers)
     assert decision.reason.startswith("waits for n1, n2:")
 
 
@@ -89,14 +89,14 @@ def test_two_founders_with_messages_do_not_begin() -> None:
     notes = {"n1": new("n1", log_bytes=3, has_terms=True), "n2": new("n2")}
     ours = new("n0", log_bytes=7, has_terms=True)
     decision = decide("n0", _FOUNDERS, ours, notes)
-    assert isinstance(decision, Wait)
+    assert isinstance(decision, WaitForMembers)
     assert decision.reason.startswith("n0 and n1 have messages")
 
 
 def test_a_master_slave_store_has_to_be_converted_first() -> None:
     notes = {"n1": new("n1"), "n2": new("n2")}
     decision = decide("n0", _FOUNDERS, new("n0", log_bytes=7), notes)
-    assert isinstance(decision, Wait)
+    assert isinstance(decision, WaitForMembers)
     assert "trioha raft convert" in decision.reason
 
 
@@ -104,13 +104,13 @@ def test_a_log_without_a_vote_record_joins_no_living_group() -> None:
     ours = new("n0", log_bytes=7, has_terms=True)
     notes = {"n1": begun("n1", n0=b"y" * 16)}
     decision = decide("n0", _FOUNDERS, ours, notes)
-    assert isinstance(decision, Wait)
+    assert isinstance(decision, WaitForMembers)
     assert "start with an empty one" in decision.reason
 
 
 def test_who_is_added_later_waits_for_the_leader_and_begins() -> None:
     leader = attrs.evolve(begun("n1"), is_leader=True, voters=_FOUNDERS)
-    assert isinstance(decide("n3", _FOUNDERS, new("n3"), {"n0": begun("n0")}), Wait)
+    assert isinstance(decide("n3", _FOUNDERS, new("n3"), {"n0": begun("n0")}), WaitForMembers)
     assert decide("n3", _FOUNDERS, new("n3"), {"n1": leader}) == Begin(Birth(nonce("n3")))
 
 

@@ -39,7 +39,7 @@ _rows = st.lists(st.tuples(_terms, _offsets), max_size=5).map(
         zip(sorted({t for t, _ in rows}), sorted({s for _, s in rows}), strict=False)
     )
 )
-_messages: st.SearchStrategy[say.Message] = st.one_of(
+_messages: st.SearchStrategy[say.RaftMessage] = st.one_of(
     st.builds(
         say.VoteRequest,
         **_heads,
@@ -101,12 +101,12 @@ _messages: st.SearchStrategy[say.Message] = st.one_of(
 )
 
 
-def _bytes_of(message: say.Message, door: GroupDoor = _N0) -> bytes:
+def _bytes_of(message: say.RaftMessage, door: GroupDoor = _N0) -> bytes:
     return b"".join(door.encode(message))
 
 
 @given(_messages)
-def test_what_was_encoded_is_decoded(message: say.Message) -> None:
+def test_what_was_encoded_is_decoded(message: say.RaftMessage) -> None:
     assert _N1.decode(_bytes_of(message)) == message
     assert code_of(message).name.startswith("TRIOHA_RAFT_")
 
@@ -118,7 +118,7 @@ def test_arbitrary_bytes_are_refused(data: bytes) -> None:
 
 
 @given(_messages, st.data())
-def test_a_changed_byte_is_refused_or_another_message(message: say.Message, data: Any) -> None:
+def test_a_changed_byte_is_refused_or_another_message(message: say.RaftMessage, data: Any) -> None:
     changed = bytearray(_bytes_of(message))
     position = data.draw(st.integers(0, len(changed) - 1))
     changed[position] ^= data.draw(st.integers(1, 255))
@@ -131,7 +131,7 @@ def test_a_changed_byte_is_refused_or_another_message(message: say.Message, data
 
 
 @given(_messages, st.data())
-def test_a_message_cut_short_is_refused(message: say.Message, data: Any) -> None:
+def test_a_message_cut_short_is_refused(message: say.RaftMessage, data: Any) -> None:
     whole = _bytes_of(message)
     with pytest.raises(RemoteProtocolError):
         _N1.decode(whole[: data.draw(st.integers(0, len(whole) - 1))])

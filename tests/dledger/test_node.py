@@ -14,6 +14,7 @@ from trioha.dledger.ready import HardState, Ready, Role
 from trioha.dledger.settings import RaftSettings
 from trioha.dledger.term_table import TermTable
 from trioha.errors import ConfigError, LocalProtocolError, RemoteProtocolError
+from trioha.wire.remoting_command import Buffer
 
 
 class _Log:
@@ -24,6 +25,15 @@ class _Log:
 
     def read(self, phy_offset: int, size_max: int) -> bytes:
         return bytes(self.data[phy_offset : phy_offset + size_max])
+
+    def is_boundary(self, phy_offset: int) -> bool:
+        return True
+
+    def objection_to(self, phy_offset: int, term: int, body: Buffer) -> str:
+        return ""
+
+    def objection_to_begin(self, phy_offset: int) -> str:
+        return ""
 
 
 def _node(
@@ -61,7 +71,7 @@ def _drain(node: DLedgerNode, log: _Log, now_ms: int) -> list[Ready]:
     return done
 
 
-def _said(done: list[Ready]) -> list[say.Message]:
+def _said(done: list[Ready]) -> list[say.RaftMessage]:
     return [message for ready in done for message in ready.messages]
 
 

@@ -63,7 +63,7 @@ def test_a_planned_switch_changes_places_step_by_step() -> None:
     assert nodes.masters == [1]
     assert nodes.node(0).mastership.standing is Standing.SLAVE
     assert nodes.node(0).mastership.history == nodes.node(1).mastership.history
-    assert [node.audits[0]["result"] for node in nodes.nodes.values()] == ["done", "done"]
+    assert [node.audit.records[0]["result"] for node in nodes.nodes.values()] == ["done", "done"]
     assert outcome.as_dict()["result"] == "done"
 
 

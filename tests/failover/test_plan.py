@@ -3,7 +3,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from trioha.failover.facts import Make, NamesrvFacts, ReplicaFacts, SetFacts, Ticket
+from trioha.failover.facts import HeldTicket, Make, NamesrvFacts, ReplicaFacts, SetFacts
 from trioha.failover.plan import Kind, Plan, make_plan
 from trioha.failover.ranking import LossWindow
 from trioha.ha.mastership import Standing
@@ -149,7 +149,7 @@ def test_what_cannot_be_done_is_refused_in_words_whatever_the_force(
 
 
 def test_the_second_operator_is_told_who_is_at_it() -> None:
-    ticket = Ticket(ticket_id="x", operator="anna@ops-1", age_s=4.2, left_s=25.6)
+    ticket = HeldTicket(ticket_id="x", operator="anna@ops-1", age_s=4.2, left_s=25.6)
     plan = make_plan(facts(MASTER, attrs.evolve(SLAVE, ticket=ticket)), force=True)
     why = "anna@ops-1 has been running a failover for 4 s; talk to them, or wait 26 s"
     assert why in refusals(plan)

@@ -77,8 +77,6 @@ class Told:
     began_s: float
     epoch: int | None
     """The same as in `Asked`: None unless the member was master."""
-    is_alone: bool = False
-    """A master that has just said of a commit that no slave holds it: it may have been replaced."""
 
 
 class Probes:
@@ -178,12 +176,13 @@ class Probe(Worker):
         """Errors: OSError when the member closes the connection, or does not answer."""
         epoch = line.epoch_as_master()
         self._send(line, epoch)
-        is_alone = epoch is not None and not self._commit(line, epoch)
+        if epoch is not None:
+            self._commit(line, epoch)
         began_s = time.monotonic()
         answers = line.ask(*(self._query(queue_id) for queue_id in range(self._queues)))
         still = epoch if line.epoch_as_master() == epoch else None
         self.told += [
-            Told(self.home_id, queue_id, answer.ext_int("offset"), began_s, still, is_alone)
+            Told(self.home_id, queue_id, answer.ext_int("offset"), began_s, still)
             for queue_id, answer in enumerate(answers)
             if answer.code == ResponseCode.SUCCESS
         ]
@@ -217,8 +216,7 @@ class Probe(Worker):
                 )
             )
 
-    def _commit(self, line: _Line, epoch: int) -> bool:
-        """Return whether a slave holds it."""
+    def _commit(self, line: _Line, epoch: int) -> None:
         serial = self._owner.next_serial()
         queue_id = serial % self._queues
         fields = {**self._key(queue_id), "commitOffset": serial}
@@ -228,7 +226,6 @@ class Probe(Worker):
         is_safe = answer.code == ResponseCode.SUCCESS and not answer.remark
         if is_safe and line.epoch_as_master() == epoch:
             self._owner.commits.append(Commit(queue_id, serial, ended_s))
-        return is_safe
 
     def _query(self, queue_id: int) -> RemotingCommand:
         fields = {**self._key(queue_id), "setZeroIfNotFound": False}

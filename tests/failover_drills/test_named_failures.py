@@ -90,7 +90,7 @@ class RouteWatch(Worker):
 
 
 def test_a_returning_master_never_takes_the_route_back(struck: Struck) -> None:
-    """Faults D4 and D5: whoever registered last was believed."""
+    """Faults D4 and D5: a name server believed the last registration."""
     watch = RouteWatch(struck.set.namesrv).start()
     wait_until("seen", lambda: bool(watch.masters))
     expected = [struck.set.master.address]

@@ -14,15 +14,8 @@ def ack(began_s: float, ended_s: float, epoch: int, stored_at: str = "") -> Ack:
     return Ack(f"m-{began_s:g}", began_s, ended_s, epoch, stored_at)
 
 
-def told(
-    began_s: float,
-    offset: int,
-    *,
-    home_id: int = 0,
-    epoch: int | None = None,
-    is_alone: bool = False,
-) -> Told:
-    return Told(home_id, 0, offset, began_s, epoch, is_alone)
+def told(began_s: float, offset: int, *, epoch: int | None = None) -> Told:
+    return Told(0, 0, offset, began_s, epoch)
 
 
 def test_terms_one_after_the_other_do_not_overlap() -> None:
@@ -61,17 +54,6 @@ def test_a_master_that_tells_less_than_was_acknowledged_is_found() -> None:
     commits = [Commit(0, 40, 1.0)]
     assert list(regressions(commits, [told(2.0, 10, epoch=2)]))
     assert not list(regressions(commits, [told(0.5, 10, epoch=2), told(2.0, 40, epoch=2)]))
-
-
-def test_a_master_without_a_slave_may_tell_less_but_never_less_than_before() -> None:
-    commits = [Commit(0, 40, 1.0)]
-    (one,) = regressions(commits, [told(2.0, 10, epoch=2, is_alone=True)])
-    assert one.is_excused
-    before = told(0.5, 30, epoch=2)
-    (other,) = regressions(
-        [Commit(0, 30, 0.1), *commits], [before, told(2.0, 10, epoch=2, is_alone=True)]
-    )
-    assert not other.is_excused
 
 
 def test_a_slave_may_be_behind_and_never_goes_back() -> None:

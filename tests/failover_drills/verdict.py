@@ -6,11 +6,8 @@ What it demands says nothing of how the members agree on a master:
 * no queue offset was told twice with SEND_OK, and queues are dense;
 * the terms of two masters do not overlap: after the first SEND_OK of an epoch no send that begins
   is acknowledged in an older epoch, and within one epoch only one member acknowledges;
-* a commit that was acknowledged and that a slave holds is what every master tells afterwards that
-  has a slave, and no member that has told it ever tells less.
-
-A master without a slave may have been replaced, and says with each commit that no slave holds it:
-what it tells below a commit is counted apart (docs/failover.md, "Limits").
+* a commit that was acknowledged and that a slave holds is what every master tells afterwards, and
+  no member that has told it ever tells less.
 
 The epoch of an acknowledged message is that of its place in the log, by the master's history. Of a
 message that was lost it is the epoch in which the member that was asked said to be master.
@@ -55,8 +52,6 @@ class Verdict:
 
     acknowledged: int
     findings: dict[str, list[str]]
-    told_when_alone: int
-    """Answers of masters without a slave that are below an acknowledged commit."""
     told_twice_by_retries: int
     """Messages that a client stored twice by sending again: at least once, and no fault."""
 
@@ -89,16 +84,14 @@ def judge(
     findings: dict[str, list[str]] = {kind: [] for kind in LOG_KINDS}
     for finding in judge_log([one.put for one in attempts], log):
         findings[finding.kind].append(finding.words)
-    below = list(regressions(commits, told))
     return Verdict(
         len(acknowledged),
         {
             **findings,
             "queue offset given twice": list(_given_twice(acknowledged)),
             "two masters at a time": list(overlapping_terms(acks)),
-            "offset went back": [one.words for one in below if not one.is_excused],
+            "offset went back": list(regressions(commits, told)),
         },
-        sum(one.is_excused for one in below),
         sum(len(found) > 1 for found in held.values()),
     )
 
@@ -148,17 +141,11 @@ def overlapping_terms(acks: Iterable[Ack]) -> Iterable[str]:
             yield f"epoch {term[0].epoch} was acknowledged by {counts}"
 
 
-@attrs.frozen
-class Regression:
-    """An answer below what was acknowledged, or below what the same member has told before."""
+def regressions(commits: Iterable[Commit], told: Iterable[Told]) -> Iterable[str]:
+    """Find the answers that took a group back.
 
-    words: str
-    is_excused: bool
-    """By a master without a slave, and not below its own answers."""
-
-
-def regressions(commits: Iterable[Commit], told: Iterable[Told]) -> Iterable[Regression]:
-    """Find the answers that took a group back."""
+    A master's answer is below what was acknowledged, or any member's below its own of before.
+    """
     safe: dict[int, list[Commit]] = defaultdict(list)
     for commit in commits:
         safe[commit.queue_id].append(commit)
@@ -175,12 +162,11 @@ def regressions(commits: Iterable[Commit], told: Iterable[Told]) -> Iterable[Reg
             before = by_member.get(one.home_id, -1)
             least = before if one.epoch is None else max(before, acknowledged)
             if one.offset < least:
-                words = (
+                yield (
                     f"queue {queue_id}: member {one.home_id} told {one.offset} at {one.began_s:.3f}"
                     f" as {'slave' if one.epoch is None else f'master of epoch {one.epoch}'}; "
                     f"{before} by itself, {acknowledged} acknowledged"
                 )
-                yield Regression(words, one.is_alone and one.offset >= before)
             by_member[one.home_id] = max(before, min(one.offset, acknowledged))
 
 

@@ -9,7 +9,6 @@ from hypothesis import given
 from trioha.errors import LocalProtocolError, RemoteProtocolError
 from trioha.ha import auth
 from trioha.ha.events import (
-    NEED_DATA,
     LogTransferred,
     MasterHeartbeat,
     MetadataTransferred,
@@ -27,6 +26,7 @@ from trioha.wire.ha_frames import (
     METADATA_BYTES_MAX,
     REPORT,
 )
+from trioha.wire.need_data import NEED_DATA
 from trioha.wire.remoting_command import Buffer
 
 TERM = Term(3, b"\x03" * 8)

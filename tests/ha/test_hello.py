@@ -15,9 +15,9 @@ from trioha.ha.hello import (
     CHALLENGES_MAX,
     PROOF_SPAN_BYTES,
     SPANS_MAX,
-    Extent,
     Hello,
     HelloAnswer,
+    LogExtent,
     NeedsResync,
     Proofs,
     Span,
@@ -32,11 +32,11 @@ def record(epoch: int, start: int, home_id: int = 0) -> EpochRecord:
     return EpochRecord(epoch, start, home_id, epoch.to_bytes(8, "big"), sync=True)
 
 
-def log(end: int, *records: EpochRecord, begin: int = 0) -> Extent:
-    return Extent(EpochHistory(records), begin, end)
+def log(end: int, *records: EpochRecord, begin: int = 0) -> LogExtent:
+    return LogExtent(EpochHistory(records), begin, end)
 
 
-def slave(extent: Extent, known_epoch: int = 0) -> Hello:
+def slave(extent: LogExtent, known_epoch: int = 0) -> Hello:
     return Hello(
         broker_name="broker-a",
         home_id=1,
@@ -49,7 +49,7 @@ def slave(extent: Extent, known_epoch: int = 0) -> Hello:
     )
 
 
-def master(extent: Extent, **changes: Any) -> HelloAnswer:
+def master(extent: LogExtent, **changes: Any) -> HelloAnswer:
     answer = HelloAnswer(
         broker_name="broker-a",
         home_id=0,
@@ -160,7 +160,7 @@ def test_a_gap_between_the_logs_needs_an_operator() -> None:
         (log(8000), log(9000, FIRST), False),
     ],
 )
-def test_the_longer_log_is_kept(ours: Extent, theirs: Extent, is_kept: bool) -> None:
+def test_the_longer_log_is_kept(ours: LogExtent, theirs: LogExtent, is_kept: bool) -> None:
     assert holds_more(ours, theirs) is is_kept
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from trioha.errors import LocalProtocolError, RemoteProtocolError
 from trioha.ha import auth
-from trioha.ha.events import NEED_DATA, SlaveReported
+from trioha.ha.events import SlaveReported
 from trioha.ha.master_connection import MasterConnection
 from trioha.wire.ha_frames import REPORT, TRANSFER_HEADER
+from trioha.wire.need_data import NEED_DATA
 
 SEGMENT = 1024
 CHALLENGE = auth.challenge(bytes(28))

@@ -101,7 +101,7 @@ def test_a_promoted_node_comes_back_fenced_until_somebody_confirms() -> None:
     assert (node.it.standing, node.it.broker_id) == (MASTER, 0)
     node.start(master=False)
     assert (node.it.standing, node.it.unconfirmed) == (FENCED, True)
-    assert "nobody has confirmed" in node.it.fenced_by
+    assert "no member has confirmed" in node.it.fenced_by
     assert node.it.confirm()
     assert (node.it.standing, node.it.epoch, node.it.fenced_by) == (MASTER, 2, "")
     assert not node.it.confirm(), "once"

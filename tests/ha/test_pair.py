@@ -14,10 +14,11 @@ from support.memory.events import RecordedEvents
 from support.memory.log import MemoryLog
 
 from trioha.ha import auth
-from trioha.ha.events import NEED_DATA, LogTransferred
+from trioha.ha.events import LogTransferred
 from trioha.ha.master_connection import MasterConnection
 from trioha.ha.replicas import Replicas
 from trioha.ha.slave_connection import SlaveConnection
+from trioha.wire.need_data import NEED_DATA
 
 SEGMENT = 64
 BATCH = 16

@@ -9,8 +9,8 @@ from trioha.ha.replicas import (
     LEVEL_BYTES,
     REFUSALS_KEPT,
     AbsentHost,
-    Replica,
     Replicas,
+    SlaveReplica,
 )
 
 
@@ -24,7 +24,7 @@ def registry(events: RecordedEvents | None = None) -> Replicas:
     )
 
 
-def linked(replicas: Replicas, offset: int, most: int, now_ms: int = 0) -> Replica:
+def linked(replicas: Replicas, offset: int, most: int, now_ms: int = 0) -> SlaveReplica:
     replica = replicas.connect("10.0.0.2:4000", now_ms)
     replicas.acknowledge(replica, offset, most, now_ms)
     return replica
@@ -152,7 +152,7 @@ def test_a_slave_that_takes_bytes_and_acknowledges_none_leaves_the_in_sync_set()
     assert events.of("ha_in_sync")[-1]["in_sync"] is True
 
 
-def answer_after(replicas: Replicas, replica: Replica, waited_ms: int, now_ms: int) -> int:
+def answer_after(replicas: Replicas, replica: SlaveReplica, waited_ms: int, now_ms: int) -> int:
     """One transfer and its ack; returns the time of the ack."""
     end = replica.slave_ack_offset + 10
     replicas.transferred(replica, 10, end, now_ms)
@@ -160,7 +160,7 @@ def answer_after(replicas: Replicas, replica: Replica, waited_ms: int, now_ms: i
     return now_ms + waited_ms
 
 
-def stalls_after_ms(replicas: Replicas, replica: Replica, now_ms: int) -> int:
+def stalls_after_ms(replicas: Replicas, replica: SlaveReplica, now_ms: int) -> int:
     """How long the slave may answer nothing until puts no longer wait for it."""
     end = replica.slave_ack_offset + 10
     replicas.transferred(replica, 10, end, now_ms)

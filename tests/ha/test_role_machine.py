@@ -13,7 +13,7 @@ from ha.role_recorder import RecordedRole, promotion, ticket
 
 from trioha.errors import CommandError
 from trioha.ha.confirmation import TermId
-from trioha.ha.hello import Extent, HelloAnswer
+from trioha.ha.hello import HelloAnswer, LogExtent
 from trioha.ha.mastership import Standing
 from trioha.ha.promotion import Peer
 from trioha.ha.role_machine import PARKED_MS_MAX, VOID_MS_MAX
@@ -75,7 +75,7 @@ def answer(
         broker_name="broker-a",
         home_id=mastership.home_id,
         address=node.address,
-        log=Extent(mastership.history, 0, node.log_end),
+        log=LogExtent(mastership.history, 0, node.log_end),
         known_epoch=mastership.begun[0],
         known_nonce=mastership.begun[1],
         promised_epoch=promised[0],

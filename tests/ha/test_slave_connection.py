@@ -8,10 +8,11 @@ import pytest
 
 from trioha.errors import RemoteProtocolError
 from trioha.ha import auth
-from trioha.ha.events import NEED_DATA, LogTransferred, MasterHeartbeat, MetadataTransferred
+from trioha.ha.events import LogTransferred, MasterHeartbeat, MetadataTransferred
 from trioha.ha.slave_connection import CHALLENGE_PATIENCE_MS, FRAME_BYTES_MAX, SlaveConnection
 from trioha.wire import record
 from trioha.wire.ha_frames import REPORT, TRANSFER_HEADER
+from trioha.wire.need_data import NEED_DATA
 
 CHALLENGE = auth.challenge(bytes(range(28)))
 

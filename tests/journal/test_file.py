@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trioha.errors import StoreLocked
-from trioha.journal import EVENTS, Level
+from trioha.journal import EVENTS, EventLevel
 from trioha.journal.file import (
     BUFFER_BYTES_MAX,
     FILES_MAX,
@@ -331,7 +331,7 @@ def test_files_that_are_no_journal_are_left_alone(tmp_path: Path) -> None:
 # Lines.
 
 
-def lines_of(line_format: LineFormat, level: Level = Level.DEBUG) -> str:
+def lines_of(line_format: LineFormat, level: EventLevel = EventLevel.DEBUG) -> str:
     stream = io.StringIO()
     log = LogLines(
         lambda: 1_700_000_000_123, node="n", stream=stream, line_format=line_format, level=level
@@ -364,7 +364,7 @@ def test_logfmt_quotes_what_could_forge_a_line() -> None:
 
 
 def test_console_lines_are_short_and_quiet_about_progress() -> None:
-    text = lines_of(LineFormat.CONSOLE, Level.INFO)
+    text = lines_of(LineFormat.CONSOLE, EventLevel.INFO)
     assert text.count("\n") == 1
     assert re.match(r"\d\d:\d\d:\d\d\.123 WARNING ha_disconnected peer=127.0.0.1:1 reason=", text)
 

@@ -27,6 +27,7 @@ from trioha.wire.bodies import (
     decode_topic_list,
 )
 from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode
+from trioha.wire.epoch_numbers import EPOCH_MAX, Word
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 from trioha.wire.route import ClusterInfo, RegisterBrokerBody, TopicRouteData
 
@@ -119,6 +120,28 @@ def test_a_slave_learns_its_master_from_its_registration() -> None:
         {"broker": "broker-a", "id": 0, "address": "10.0.0.1:10911", "cluster": "C"},
         {"broker": "broker-a", "id": 1, "address": "10.0.0.2:10911", "cluster": "C"},
     ]
+
+
+@pytest.mark.parametrize("epoch", [-1, 1 + Word.UNASKED + 1, EPOCH_MAX, EPOCH_MAX + 1, 2**63 - 1])
+def test_a_claim_with_an_epoch_that_cannot_be_is_refused_and_forgotten(epoch: int) -> None:
+    namesrv = Namesrv()
+    namesrv.ask(register_request(MASTER, epoch=1, nonce="aa"))
+    stranger = BrokerAddress("C", "broker-a", 0, "10.6.6.6:10911")
+    for _ in range(2):
+        with pytest.raises(RemoteProtocolError, match="claims to be master of broker-a: epoch"):
+            namesrv.ask(register_request(stranger, epoch=epoch, nonce="ff"))
+    assert [line["code"] for line in namesrv.events.of("request_refused")] == [103]
+    # The master's next registration is taken, as if nothing had been said.
+    assert namesrv.ask(register_request(MASTER, epoch=1, nonce="aa")).code == ResponseCode.SUCCESS
+    info = ClusterInfo.decode(namesrv.call(RequestCode.GET_BROKER_CLUSTER_INFO).body_bytes())
+    assert dict(info.broker_addr_table["broker-a"].broker_addrs) == {0: MASTER.address}
+
+
+def test_a_name_server_that_knows_no_claim_takes_the_number_of_a_repaired_set() -> None:
+    namesrv = Namesrv()
+    repaired = 1 + Word.UNASKED + 10
+    answer = namesrv.ask(register_request(MASTER, epoch=repaired, nonce="aa"))
+    assert answer.code == ResponseCode.SUCCESS
 
 
 def test_a_deposed_master_is_refused_and_told_who_took_its_place() -> None:

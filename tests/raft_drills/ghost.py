@@ -11,7 +11,7 @@ from support.processes.admin import receive_frame
 
 from trioha.dledger.bootstrap import NONCE_BYTES
 from trioha.dledger.message_codec import GroupDoor, code_of
-from trioha.dledger.messages import Message
+from trioha.dledger.messages import RaftMessage
 from trioha.dledger.peer_hello import PROOF, PeerHello, PeerProofs, pack, unpack
 from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand, decode_frame, encode
@@ -40,7 +40,7 @@ class Ghost:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    def send(self, message: Message) -> None:
+    def send(self, message: RaftMessage) -> None:
         body = b"".join(bytes(part) for part in self._door.encode(message))
         command = RemotingCommand(code_of(message), {}, body, flag=ONEWAY_FLAG)
         self._socket.sendall(encode(command))

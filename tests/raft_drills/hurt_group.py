@@ -162,7 +162,9 @@ class HurtGroup:
 
     def _member(self, index: int, address: str, peers: str) -> Member:
         store = None if self.stores is None else self.stores[index] / "store"
-        settings = {**self.settings, **self.timers}
+        # Members in namespaces listen beyond loopback; they have no secret here, and say so.
+        exposed = {"insecure": True} if self.net is not None else {}
+        settings = {**self.settings, **self.timers, **exposed}
         node = raft_member(
             self.processes,
             self.namesrv,

@@ -27,9 +27,9 @@ import trioha.dledger.leadership
 trioha.dledger.leadership.reached_by_majority = max
 """
 SHOWS_EVERYTHING = """
-from trioha.broker.raft.visibility import RaftVisibility
-_release = RaftVisibility.release
-RaftVisibility.release = lambda self, committed_offset: _release(self, 1 << 60)
+from trioha.broker.visibility import Visibility
+_set_limit = Visibility.set_limit
+Visibility.set_limit = lambda self, limit: _set_limit(self, 1 << 60)
 """
 KEEPS_PROGRESS_TO_ITSELF = """
 from trioha.broker.metadata_ops import OffsetsSet, decode_ops

@@ -12,7 +12,7 @@ import attrs
 import pytest
 from support.clusters.pair import Cluster
 from support.histories.load import undisturbed
-from support.processes.admin import Fields, create_topic, request
+from support.processes.admin import Fields, create_topic, request, topic_command
 from support.processes.faults import Footprint, RawPeer, footprint
 from support.processes.rig import Node, running_processes
 from support.processes.status import check_sound, journal, node_status, wait_for_event, wait_until
@@ -210,21 +210,6 @@ def pull(topic: str, group: str, queue_id: int = 0) -> RemotingCommand:
         "expressionType": "TAG",
     }
     return RemotingCommand(RequestCode.PULL_MESSAGE, fields)
-
-
-def topic_command(topic: str) -> RemotingCommand:
-    """What `updateTopic` sends."""
-    fields: Fields = {
-        "topic": topic,
-        "defaultTopic": "TBW102",
-        "readQueueNums": 4,
-        "writeQueueNums": 4,
-        "perm": 6,
-        "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": 0,
-        "order": False,
-    }
-    return RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
 
 def _files(broker: Node) -> set[str]:

@@ -20,7 +20,7 @@ from support.clusters.pair import Cluster
 from support.histories.commitlog import end_of_log
 from support.histories.load import Load, Mix
 from support.histories.load_history import LoadHistory
-from support.processes.admin import Fields, create_topic, request
+from support.processes.admin import Fields, create_topic, request, topic_command
 from support.processes.faults import TINY_FILES, Failpoint, fill_disk, set_failpoints, small_disk
 from support.processes.rig import REPO, Node, Processes, trioha_broker
 from support.processes.status import (
@@ -302,18 +302,8 @@ def _armed_by(point: Failpoint, armed: Path) -> Failpoint:
 
 
 def _create_unless_dead(node: Node, topic: str) -> None:
-    fields: Fields = {
-        "topic": topic,
-        "defaultTopic": "TBW102",
-        "readQueueNums": 4,
-        "writeQueueNums": 4,
-        "perm": 6,
-        "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": 0,
-        "order": False,
-    }
     try:
-        request(node.address, RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, fields))
+        request(node.address, topic_command(topic))
     except OSError:
         return  # it died at the point
     wait_until(

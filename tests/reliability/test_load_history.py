@@ -9,9 +9,8 @@ import pytest
 from support.histories.load import Sent
 from support.histories.load_history import LoadHistory
 from support.histories.messages import Place, make_body
+from support.stores.records import encode_record
 from support.stores.small import message
-
-from trioha.wire.record import encode_record
 
 SEGMENT_BYTES = 16_384
 Entry = tuple[str, int, int]

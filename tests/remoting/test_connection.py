@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioha.errors import LocalProtocolError, RemoteProtocolError
-from trioha.remoting.connection import NEED_DATA, RemotingConnection
+from trioha.remoting.connection import RemotingConnection
 from trioha.wire.codes import FRAME_BYTES_MAX, RESPONSE_FLAG
+from trioha.wire.need_data import NEED_DATA
 from trioha.wire.remoting_command import RemotingCommand, encode
 
 

@@ -7,6 +7,7 @@ import threading
 
 import attrs
 import pytest
+from support.stores.records import encode_record
 from support.stores.small import SEGMENT_BYTES, message
 
 from trioha.errors import DiskFull, OffsetOutOfRange, StoreError
@@ -14,7 +15,7 @@ from trioha.store.commitlog import CommitLog
 from trioha.store.interface import PutMessage
 from trioha.store.record_bytes import record_bytes
 from trioha.store.store_config import StoreConfig
-from trioha.wire.record import BLANK_MAGIC, encode_record
+from trioha.wire.record import BLANK_MAGIC
 
 GOLDEN = (
     "00000082daa320a73610a686000000010000000700000000000000000000000000000000"

@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 import pytest
+from support.stores.records import encode_record
 from support.stores.small import (
     QUEUE_ENTRIES,
     bodies,
@@ -17,7 +18,7 @@ from support.stores.small import (
 
 from trioha.store.interface import GetResult, GetStatus
 from trioha.store.message_store import FileMessageStore, StoreConfig
-from trioha.wire.record import decode_records, encode_record
+from trioha.wire.record import decode_records
 
 
 def fill(store: FileMessageStore, count: int, *, size: int = 50, queue_id: int = 0) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 import pytest
 from support.memory.events import RecordedEvents
+from support.stores.records import encode_record
 from support.stores.small import (
     HOST,
     QUEUE_ENTRIES,
@@ -44,7 +45,7 @@ from trioha.store.interface import MessageStore, PutMessage, PutStatus
 from trioha.store.message_store import FileMessageStore, StoreConfig
 from trioha.store.retention import DiskUsage
 from trioha.wire.names import RAFT_TOPIC
-from trioha.wire.record import decode_record, encode_record
+from trioha.wire.record import decode_record
 
 HOUR_MS = 3_600_000
 
@@ -660,7 +661,7 @@ def test_views_of_a_deleted_segment_stay_readable(
 
 def test_a_configured_ratio_above_85_is_respected() -> None:
     config = attrs.evolve(small_config(Path("unused")), disk_max_used_ratio=0.95)
-    young = [retention.Segment(wall_ms_at(5), 1)] * 3
+    young = [retention.ClosedSegment(wall_ms_at(5), 1)] * 3
     for used, count in ((94, 0), (96, 1), (97, 2)):
         usage = DiskUsage(used, 100)
         assert retention.expired_count(config, young, usage, wall_ms_at(5))[0] == count

@@ -5,12 +5,13 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.stores.records import encode_record
 from support.stores.small import batch_of
 
 from trioha.store.consume_queue import ENTRY
 from trioha.store.interface import PutMessage
 from trioha.store.record_bytes import batch_bytes, record_bytes
-from trioha.wire.record import FIXED_SIZE, RecordError, decode_records, encode_record
+from trioha.wire.record import FIXED_SIZE, RecordError, decode_records
 
 I32 = st.integers(-(1 << 31), (1 << 31) - 1)
 I64 = st.integers(-(1 << 63), (1 << 63) - 1)

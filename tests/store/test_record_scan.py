@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from support.stores.records import encode_record
 from support.stores.small import message
 
 from trioha.store.record_scan import walk
-from trioha.wire.record import encode_record
 
 BASE = 1 << 20
 

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from support.stores.records import encode_record
 from support.stores.small import message
 
 from trioha.store.record_sizes import whole_records
-from trioha.wire.record import BLANK_MAGIC, PRELUDE, RecordError, encode_record
+from trioha.wire.record import BLANK_MAGIC, PRELUDE, RecordError
 
 
 def _records(*sizes: int) -> list[bytes]:

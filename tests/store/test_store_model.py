@@ -11,6 +11,7 @@ import attrs
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.stores.records import encode_record
 from support.stores.small import (
     batch_of,
     crash,
@@ -22,7 +23,7 @@ from support.stores.small import (
 )
 
 from trioha.store.interface import PutMessage, PutResult, PutStatus
-from trioha.wire.record import decode_record, encode_record
+from trioha.wire.record import decode_record
 
 TOPICS = st.sampled_from(["A", "B"])
 QUEUES = st.integers(0, 1)

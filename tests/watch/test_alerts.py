@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.fakes.raw_answers import RawCluster
 
 from trioha.cli.context import rule_rows
-from trioha.watch.alerts import CLEAR_SHARE, Alerts, Level, judge, level_of
+from trioha.watch.alerts import CLEAR_SHARE, AlertLevel, Alerts, judge, level_of
 from trioha.watch.rules import RULES, Area, Reading, Rule, Unit
 from trioha.watch.snapshot import ClusterSnapshot
 
@@ -35,14 +35,14 @@ class Fed:
         for subject, value in self.values.items():
             yield Reading("fed", subject, value, f"{subject} is {value}")
 
-    def look(self, value: float | None, after_s: int = 1) -> list[tuple[Level, Level]]:
+    def look(self, value: float | None, after_s: int = 1) -> list[tuple[AlertLevel, AlertLevel]]:
         """One second later the value is this; which changes that made, as (before, after)."""
         self.at_s += after_s
         self.values = {"s": value}
         snapshot = ClusterSnapshot.of({"at_wall_ms": self.at_s * 1000})
         return [(change.before, change.alert.level) for change in self.alerts.look(snapshot)]
 
-    def level(self) -> Level:
+    def level(self) -> AlertLevel:
         return self.alerts.level
 
 
@@ -50,7 +50,7 @@ def test_an_alert_begins_when_it_was_so_for_long_enough() -> None:
     fed = Fed()
     for _ in range(5):
         assert fed.look(12) == []
-    assert fed.look(12) == [(Level.OK, Level.WARN)]
+    assert fed.look(12) == [(AlertLevel.OK, AlertLevel.WARN)]
     (alert,) = fed.alerts.active
     assert (alert.subject, alert.value, alert.text) == ("s", 12, "s is 12")
     assert alert.since_wall_ms == fed.at_s * 1000
@@ -76,19 +76,19 @@ def test_it_gets_worse_and_better_and_ends_each_with_patience() -> None:
     fed = Fed(for_s=2)
     changes = [fed.look(value) for value in [25] * 3 + [15] * 3 + [5] * 3]
     assert [change for told in changes for change in told] == [
-        (Level.OK, Level.CRIT),
-        (Level.CRIT, Level.WARN),
-        (Level.WARN, Level.OK),
+        (AlertLevel.OK, AlertLevel.CRIT),
+        (AlertLevel.CRIT, AlertLevel.WARN),
+        (AlertLevel.WARN, AlertLevel.OK),
     ]
 
 
 def test_a_value_that_swings_around_the_threshold_is_one_alert() -> None:
     fed = Fed(for_s=0)
-    assert fed.look(10) == [(Level.OK, Level.WARN)]
+    assert fed.look(10) == [(AlertLevel.OK, AlertLevel.WARN)]
     for _ in range(20):
         assert fed.look(9.5) == []
         assert fed.look(10.5) == []
-    assert fed.look(10 * CLEAR_SHARE - 0.1) == [(Level.WARN, Level.OK)]
+    assert fed.look(10 * CLEAR_SHARE - 0.1) == [(AlertLevel.WARN, AlertLevel.OK)]
 
 
 def test_without_a_value_nothing_begins_and_nothing_ends() -> None:
@@ -96,7 +96,7 @@ def test_without_a_value_nothing_begins_and_nothing_ends() -> None:
     fed.look(12)
     for _ in range(100):
         assert fed.look(None) == []
-    assert fed.level() is Level.WARN
+    assert fed.level() is AlertLevel.WARN
     (alert,) = fed.alerts.active
     assert alert.text == "s is 12"
 
@@ -106,7 +106,7 @@ def test_a_subject_that_is_gone_has_no_alert() -> None:
     fed.look(12)
     fed.values = {}
     (change,) = fed.alerts.look(ClusterSnapshot.of({"at_wall_ms": 2_000_000}))
-    assert (change.before, change.alert.level) == (Level.WARN, Level.OK)
+    assert (change.before, change.alert.level) == (AlertLevel.WARN, AlertLevel.OK)
     assert fed.alerts.active == ()
 
 
@@ -114,26 +114,26 @@ def test_acknowledged_is_silent_until_it_gets_worse() -> None:
     fed = Fed(for_s=0)
     fed.look(12)
     assert fed.alerts.acknowledge(("fed", "s"))
-    assert fed.level() is Level.OK
+    assert fed.level() is AlertLevel.OK
     assert [alert.acknowledged for alert in fed.alerts.active] == [True]
     fed.look(13)
-    assert fed.level() is Level.OK
-    assert fed.look(25) == [(Level.WARN, Level.CRIT)]
+    assert fed.level() is AlertLevel.OK
+    assert fed.look(25) == [(AlertLevel.WARN, AlertLevel.CRIT)]
     assert [alert.acknowledged for alert in fed.alerts.active] == [False]
     fed.alerts.acknowledge_all()
     fed.look(12)
-    assert fed.level() is Level.OK  # better than what somebody knows of
+    assert fed.level() is AlertLevel.OK  # better than what somebody knows of
     fed.look(0)
     fed.look(12)
-    assert fed.level() is Level.WARN  # a new one
+    assert fed.level() is AlertLevel.WARN  # a new one
     assert not fed.alerts.acknowledge(("fed", "nobody"))
 
 
 def test_a_threshold_of_nothing_is_reached_by_anything() -> None:
     fed = Fed(warn=0, crit=None, for_s=0)
     assert fed.look(0) == []
-    assert fed.look(1) == [(Level.OK, Level.WARN)]
-    assert fed.look(0) == [(Level.WARN, Level.OK)]
+    assert fed.look(1) == [(AlertLevel.OK, AlertLevel.WARN)]
+    assert fed.look(0) == [(AlertLevel.WARN, AlertLevel.OK)]
 
 
 def test_a_threshold_of_never_is_never_reached() -> None:
@@ -147,7 +147,7 @@ def test_a_clock_that_is_set_back_only_delays() -> None:
     fed.look(12, after_s=-500)
     fed.look(12)
     fed.look(12)
-    assert fed.look(12) == [(Level.OK, Level.WARN)]
+    assert fed.look(12) == [(AlertLevel.OK, AlertLevel.WARN)]
 
 
 @settings(deadline=None)
@@ -164,12 +164,12 @@ def test_no_alert_without_cause_and_none_forgotten(values: list[int | None], for
         recent = values[max(0, count - for_s - 1) : count]
         steady = count > for_s and None not in recent
         if steady and all(one is not None and one >= 20 for one in recent):
-            assert fed.level() is Level.CRIT
+            assert fed.level() is AlertLevel.CRIT
         if steady and all(one is not None and one < 9 for one in recent):
-            assert fed.level() is Level.OK
+            assert fed.level() is AlertLevel.OK
         if fed.level() > before:
             assert value is not None
-            assert value >= (20 if fed.level() is Level.CRIT else 10)
+            assert value >= (20 if fed.level() is AlertLevel.CRIT else 10)
         if fed.level() < before:
             assert value is not None
             assert value < 18
@@ -183,13 +183,15 @@ def healthy() -> tuple[RawCluster, str, str]:
     return cluster, master, slave
 
 
-def worst(cluster: RawCluster) -> dict[str, Level]:
+def worst(cluster: RawCluster) -> dict[str, AlertLevel]:
     """Rules that do not hold, without patience."""
-    found: dict[str, Level] = {}
+    found: dict[str, AlertLevel] = {}
     for verdict in judge(ClusterSnapshot.of(cluster.raw()), RULES, Area):
         if verdict.level:
             assert verdict.reading.text
-            found[verdict.rule.name] = max(found.get(verdict.rule.name, Level.OK), verdict.level)
+            found[verdict.rule.name] = max(
+                found.get(verdict.rule.name, AlertLevel.OK), verdict.level
+            )
     return found
 
 
@@ -209,10 +211,10 @@ def test_a_slave_far_behind_and_out_of_sync() -> None:
     cluster.link(master).update(gap_bytes=300 << 20, gap_s=45.0, in_sync=False)
     cluster.tick()
     assert worst(cluster) == {
-        "gap_bytes": Level.CRIT,
-        "gap_seconds": Level.WARN,
-        "not_in_sync": Level.WARN,
-        "no_slave_in_sync": Level.CRIT,
+        "gap_bytes": AlertLevel.CRIT,
+        "gap_seconds": AlertLevel.WARN,
+        "not_in_sync": AlertLevel.WARN,
+        "no_slave_in_sync": AlertLevel.CRIT,
     }
 
 
@@ -220,10 +222,10 @@ def test_silence_on_a_link_grows_towards_its_limit() -> None:
     cluster, master, _ = healthy()
     cluster.link(master)["last_ack_age_s"] = 11.0
     cluster.tick()
-    assert worst(cluster) == {"heartbeat_age": Level.WARN}
+    assert worst(cluster) == {"heartbeat_age": AlertLevel.WARN}
     cluster.link(master)["last_ack_age_s"] = 18.5
     cluster.tick()
-    assert worst(cluster) == {"heartbeat_age": Level.CRIT}
+    assert worst(cluster) == {"heartbeat_age": AlertLevel.CRIT}
 
 
 def test_a_slave_without_a_link() -> None:
@@ -231,7 +233,7 @@ def test_a_slave_without_a_link() -> None:
     cluster.statuses[master]["connections"] = []
     cluster.statuses[slave]["slave"].update(state="CONNECTING", last_error="connection refused")
     cluster.tick()
-    assert worst(cluster) == {"link_down": Level.CRIT, "no_slave_in_sync": Level.CRIT}
+    assert worst(cluster) == {"link_down": AlertLevel.CRIT, "no_slave_in_sync": AlertLevel.CRIT}
 
 
 def test_a_java_pair_tells_little_and_that_is_no_alert() -> None:
@@ -248,11 +250,14 @@ def test_a_stopped_slave_is_silent_and_then_absent() -> None:
     cluster, master, slave = healthy()
     cluster.silent[slave] = "did not answer within 3 s"
     cluster.tick()
-    assert worst(cluster) == {"broker_silent": Level.CRIT}
+    assert worst(cluster) == {"broker_silent": AlertLevel.CRIT}
     cluster.members[slave]["registered"] = False
     cluster.statuses[master]["connections"] = []
     cluster.tick()
-    assert worst(cluster) == {"replica_absent": Level.CRIT, "no_slave_in_sync": Level.CRIT}
+    assert worst(cluster) == {
+        "replica_absent": AlertLevel.CRIT,
+        "no_slave_in_sync": AlertLevel.CRIT,
+    }
 
 
 def test_a_slave_that_only_its_master_remembers_is_absent() -> None:
@@ -263,18 +268,18 @@ def test_a_slave_that_only_its_master_remembers_is_absent() -> None:
         {"host": "10.0.1.2", "links": 1, "last_error": "silence", "last_error_age_s": 7.0}
     ]
     cluster.tick()
-    assert worst(cluster)["replica_absent"] is Level.CRIT
+    assert worst(cluster)["replica_absent"] is AlertLevel.CRIT
 
 
 def test_no_master_and_two_masters() -> None:
     cluster, master, slave = healthy()
     cluster.statuses[slave].update(standing="MASTER", epoch=2)
     cluster.tick()
-    assert worst(cluster)["two_masters"] is Level.CRIT
+    assert worst(cluster)["two_masters"] is AlertLevel.CRIT
     cluster.statuses[slave].update(standing="SLAVE")
     cluster.silent[master] = "connection refused"
     cluster.tick()
-    assert worst(cluster)["no_master"] is Level.CRIT
+    assert worst(cluster)["no_master"] is AlertLevel.CRIT
 
 
 def test_a_fenced_master_is_told() -> None:
@@ -282,7 +287,7 @@ def test_a_fenced_master_is_told() -> None:
     cluster.statuses[master].update(standing="FENCED", fenced_by="epoch 2 of 10.0.1.2")
     cluster.tick()
     found = worst(cluster)
-    assert (found["fenced"], found["no_master"]) == (Level.WARN, Level.CRIT)
+    assert (found["fenced"], found["no_master"]) == (AlertLevel.WARN, AlertLevel.CRIT)
 
 
 def test_name_servers_that_disagree_or_are_silent() -> None:
@@ -291,13 +296,13 @@ def test_name_servers_that_disagree_or_are_silent() -> None:
     cluster.say("10.0.0.8:9876", "cluster", {
         "broker-a": {"cluster": "DefaultCluster", "addresses": [[0, slave]]}
     })  # fmt: skip
-    assert worst(cluster) == {"namesrv_disagree": Level.WARN}
+    assert worst(cluster) == {"namesrv_disagree": AlertLevel.WARN}
     cluster.silent["10.0.0.8:9876"] = "connection refused"
     cluster.tick()
-    assert worst(cluster) == {"namesrv_silent": Level.WARN}
+    assert worst(cluster) == {"namesrv_silent": AlertLevel.WARN}
     cluster.silent[cluster.namesrvs[0]] = "connection refused"
     cluster.tick()
-    assert worst(cluster)["namesrv_silent"] is Level.CRIT
+    assert worst(cluster)["namesrv_silent"] is AlertLevel.CRIT
 
 
 def test_disk_writes_and_dispatch() -> None:
@@ -308,9 +313,9 @@ def test_disk_writes_and_dispatch() -> None:
     cluster.link(master)["gap_bytes"] = 0
     cluster.tick()
     assert worst(cluster) == {
-        "disk_ratio": Level.CRIT,
-        "writes_refused": Level.CRIT,
-        "dispatch_behind": Level.WARN,
+        "disk_ratio": AlertLevel.CRIT,
+        "writes_refused": AlertLevel.CRIT,
+        "dispatch_behind": AlertLevel.WARN,
     }
 
 
@@ -318,7 +323,7 @@ def test_a_group_behind_in_messages_and_seconds() -> None:
     cluster, master, _ = healthy()
     consumed_ms = cluster.wall_ms - 400_000
     cluster.say(master, "progress", {"g": {"T": [[0, 200_000, 10, consumed_ms]]}})
-    assert worst(cluster) == {"group_lag": Level.WARN, "group_lag_seconds": Level.WARN}
+    assert worst(cluster) == {"group_lag": AlertLevel.WARN, "group_lag_seconds": AlertLevel.WARN}
     cluster.say(master, "progress", {"g": {"%RETRY%g": [[0, 20, 10, consumed_ms]]}})
     assert worst(cluster) == {}
 
@@ -329,11 +334,11 @@ def test_each_rule_is_ordered_and_says_what_it_is(rule: Rule) -> None:
     assert rule.warn is not None or rule.crit is not None
     if rule.warn is not None and rule.crit is not None:
         assert rule.warn < rule.crit
-        assert level_of(rule.warn, rule) is Level.WARN
+        assert level_of(rule.warn, rule) is AlertLevel.WARN
     if rule.crit is not None:
-        assert level_of(rule.crit, rule) is Level.CRIT
+        assert level_of(rule.crit, rule) is AlertLevel.CRIT
     assert level_of(None, rule) is None
-    assert level_of(0, rule) is Level.OK
+    assert level_of(0, rule) is AlertLevel.OK
 
 
 def test_groups_are_looked_at_when_brokers_have_told_of_them() -> None:
@@ -369,7 +374,7 @@ def test_alerts_of_a_real_failure_in_order_of_weight() -> None:
     cluster.tick()
     (change,) = alerts.look(ClusterSnapshot.of(cluster.raw()))
     assert change.is_worse
-    assert (change.alert.rule, change.alert.level) == ("broker_silent", Level.CRIT)
+    assert (change.alert.rule, change.alert.level) == ("broker_silent", AlertLevel.CRIT)
     alerts.clear()
     assert alerts.active == ()
 

@@ -107,7 +107,7 @@ def test_an_answer_that_cannot_be_read_is_a_failure_in_words() -> None:
         collector.answered(question, RemotingCommand(0, body=b"\xc1"), at(0))
     answer = collector.raw(0)["answers"][MASTER]["status"]
     assert answer["value"] is None
-    assert "the answer is not msgpack" in answer["error"]
+    assert "the status is not msgpack" in answer["error"]
 
 
 def test_tables_are_asked_for_when_somebody_wants_them_and_of_masters_only() -> None:

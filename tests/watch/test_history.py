@@ -3,26 +3,26 @@ from __future__ import annotations
 import pytest
 from support.fakes.raw_answers import RawCluster
 
-from trioha.watch.history import History, Series
+from trioha.watch.history import History, TimeSeries
 from trioha.watch.snapshot import ClusterSnapshot
 
 
 def test_a_rate_is_between_points_of_the_window() -> None:
-    series = Series()
+    series = TimeSeries()
     for second in range(10):
         series.add(second * 1000, second * second)
     assert series.per_second(2000) == pytest.approx((81 - 49) / 2)
 
 
 def test_steps_without_a_point_are_holes() -> None:
-    series = Series()
+    series = TimeSeries()
     series.add(1000, 1)
     series.add(4000, 4)
     assert series.last(4, 1000, 4000) == [1, None, None, 4]
 
 
 def test_a_point_no_later_than_the_last_is_left_out() -> None:
-    series = Series()
+    series = TimeSeries()
     series.add(1000, 1)
     series.add(1000, 2)
     series.add(2000, None)

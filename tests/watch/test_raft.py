@@ -12,7 +12,7 @@ from support.fakes.raft_status import GROUP, RawGroup, address_of, raft_status
 from support.fakes.raw_answers import RawCluster
 
 from trioha.errors import CommandError, OutcomeUnknown, RemoteProtocolError
-from trioha.watch.alerts import Alerts, Level, judge
+from trioha.watch.alerts import AlertLevel, Alerts, judge
 from trioha.watch.condition import condition_of, condition_of_set
 from trioha.watch.marks import MarkFinder
 from trioha.watch.raft import RaftState, member_number, members_told
@@ -46,7 +46,7 @@ def words(group: RawGroup) -> dict[str, str]:
     return {"": condition_of_set(one).word, **found}
 
 
-def wrong(group: RawGroup) -> dict[str, Level]:
+def wrong(group: RawGroup) -> dict[str, AlertLevel]:
     """Every rule that one look finds broken."""
     verdicts = judge(seen(group), RULES, list(Area))
     return {one.rule.name: one.level for one in verdicts if one.level}
@@ -107,22 +107,26 @@ def fill_disk(group: RawGroup) -> None:
 @pytest.mark.parametrize(
     ("harm", "word", "rules"),
     [
-        (impair, "impaired", {"raft_impaired": Level.WARN}),
+        (impair, "impaired", {"raft_impaired": AlertLevel.WARN}),
         (fail, "failed", {}),
         (wait_for_founders, "waiting", {}),
         (
             lose_touch,
             "unheard",
-            {"link_down": Level.CRIT, "not_in_sync": Level.WARN, "raft_no_spare": Level.WARN},
+            {
+                "link_down": AlertLevel.CRIT,
+                "not_in_sync": AlertLevel.WARN,
+                "raft_no_spare": AlertLevel.WARN,
+            },
         ),
-        (fall_behind, "behind", {"gap_bytes": Level.CRIT, "not_in_sync": Level.WARN}),
-        (compare, "comparing", {"not_in_sync": Level.WARN}),
-        (copy, "copying", {"not_in_sync": Level.WARN}),
+        (fall_behind, "behind", {"gap_bytes": AlertLevel.CRIT, "not_in_sync": AlertLevel.WARN}),
+        (compare, "comparing", {"not_in_sync": AlertLevel.WARN}),
+        (copy, "copying", {"not_in_sync": AlertLevel.WARN}),
         (fill_disk, "disk full", {}),
     ],
 )
 def test_a_follower_that_is_not_well(
-    harm: Callable[[RawGroup], None], word: str, rules: dict[str, Level]
+    harm: Callable[[RawGroup], None], word: str, rules: dict[str, AlertLevel]
 ) -> None:
     group = a_group()
     harm(group)
@@ -136,16 +140,16 @@ def test_a_leader_that_does_not_serve_yet_is_no_master_to_send_to() -> None:
     group = a_group()
     group.raft("n0")["is_serving"] = False
     assert words(group)["n0"] == "opening"
-    assert wrong(group) == {"no_master": Level.CRIT}
+    assert wrong(group) == {"no_master": AlertLevel.CRIT}
 
 
 def test_commits_that_stand_still_are_told() -> None:
     group = a_group()
     group.raft("n0")["uncommitted_age_ms"] = 3500
     assert words(group)["n0"] == "stalled"
-    assert wrong(group) == {"raft_commit_stalled": Level.WARN}
+    assert wrong(group) == {"raft_commit_stalled": AlertLevel.WARN}
     group.raft("n0")["uncommitted_age_ms"] = 12_000
-    assert wrong(group) == {"raft_commit_stalled": Level.CRIT}
+    assert wrong(group) == {"raft_commit_stalled": AlertLevel.CRIT}
 
 
 def test_a_leader_without_a_majority_is_cut_off() -> None:
@@ -162,7 +166,7 @@ def test_nobody_leads_and_why() -> None:
         group.raft(member).update(role="PRE_CANDIDATE", leader_id="")
     group.kill("n0")
     assert words(group) == {"": "no leader", "n0": "silent", "n1": "electing", "n2": "electing"}
-    assert wrong(group)["no_master"] is Level.CRIT
+    assert wrong(group)["no_master"] is AlertLevel.CRIT
     group.kill("n2")
     text = condition_of_set(set_of(group)).why
     assert text == "1 of 3 voters answer and may vote, 2 are needed; nothing can be sent to it"
@@ -183,7 +187,7 @@ def test_a_deposed_leader_that_has_not_heard_of_it_is_no_second_master() -> None
 def test_two_leaders_of_one_term_are_a_split() -> None:
     group = a_group()
     group.raft("n1").update(role="LEADER", leader_id="n1", is_serving=True)
-    assert wrong(group)["two_masters"] is Level.CRIT
+    assert wrong(group)["two_masters"] is AlertLevel.CRIT
 
 
 def test_a_new_leader_and_a_lost_follower_are_marks() -> None:

@@ -14,7 +14,7 @@ from support.fakes.raw_answers import RawCluster
 
 from trioha.errors import TriohaError
 from trioha.watch.marks import ROLE, Mark
-from trioha.watch.recording import KEY_FRAMES, MAGIC, Encoder, Kind, Recording, open_recording
+from trioha.watch.recording import KEY_FRAMES, MAGIC, Encoder, FrameKind, Recording, open_recording
 
 FACTS = {"namesrvs": ["10.0.0.9:9876"], "interval_ms": 1000}
 
@@ -40,7 +40,7 @@ def test_every_frame_comes_back_forwards_and_backwards() -> None:
     data, frames, _ = recorded(2 * KEY_FRAMES + 7)
     recording = Recording(data)
     assert recording.head["namesrvs"] == FACTS["namesrvs"]
-    assert [entry.kind for entry in recording.frames].count(Kind.KEY) == 3
+    assert [entry.kind for entry in recording.frames].count(FrameKind.KEY) == 3
     numbers = list(range(len(frames)))
     for number in numbers + numbers[::-1]:
         assert recording.raw(number) == frames[number]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from support.fakes.raw_answers import RawCluster
 from support.fakes.raw_topics import add_topics
 
-from trioha.watch.snapshot import ClusterSnapshot
-from trioha.watch.tables import Tables
+from trioha.watch.snapshot import ClusterSnapshot, Tables
 
 
 def test_what_nobody_answered_anew_is_not_understood_again() -> None:

@@ -5,9 +5,10 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.stores.records import split_batch
 
 from trioha.errors import RemoteProtocolError
-from trioha.wire.batch import BatchElement, encode_batch, split_batch, split_fields
+from trioha.wire.batch import BatchElement, encode_batch, split_fields
 
 ELEMENTS = st.lists(
     st.builds(

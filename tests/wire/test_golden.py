@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+from support.stores.records import encode_record, split_batch
 
 from trioha.store.interface import PutMessage
 from trioha.wire import fastjson
-from trioha.wire.batch import encode_batch, split_batch
+from trioha.wire.batch import encode_batch
 from trioha.wire.bodies import (
     LockBatchBody,
     consumer_offset_table_from_dict,
@@ -37,7 +38,7 @@ from trioha.wire.ha_frames import REPORT, TRANSFER_HEADER
 from trioha.wire.heartbeat import ConsumerData, HeartbeatData
 from trioha.wire.message_id import decode_message_id
 from trioha.wire.properties import decode_properties, encode_properties
-from trioha.wire.record import Record, decode_records, encode_record
+from trioha.wire.record import Record, decode_records
 from trioha.wire.remoting_command import ExtValue, RemotingCommand, decode_frame, encode
 from trioha.wire.route import ClusterInfo, RegisterBrokerBody, TopicRouteData
 

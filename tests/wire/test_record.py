@@ -8,6 +8,7 @@ from zlib import crc32
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.stores.records import encode_record
 
 from trioha.store.interface import PutMessage
 from trioha.wire.codes import SysFlag
@@ -22,7 +23,6 @@ from trioha.wire.record import (
     decode_record,
     decode_records,
     dispatch_fields,
-    encode_record,
     pack_record,
     peek,
     record_size,

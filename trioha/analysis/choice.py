@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Literal
 
 import attrs
@@ -22,18 +21,14 @@ class Choice:
     """A clause for the user; empty when the user chose."""
 
 
-def choose_engine(
-    wanted: str, *, bytes_total: int, allowed: Collection[str], wants_master: bool
-) -> Choice:
-    """`allowed` are the engines on which all reports asked for run; `wants_master`: the user named
-    a Spark master, or came through `spark-submit`.
-    """
+def choose_engine(wanted: str, *, bytes_total: int, wants_master: bool) -> Choice:
+    """`wants_master`: the user named a Spark master, or came through `spark-submit`."""
     if wanted == "local":
         return Choice("local", "")
     if wanted == "spark" or wants_master:
         return Choice("spark", "")
     size = f"{bytes_total / (1 << 20):.0f} MiB of log"
-    if bytes_total < LOCAL_BYTES_MAX and "local" in allowed:
+    if bytes_total < LOCAL_BYTES_MAX:
         return Choice("local", f"{size}, so in this process")
     lack = spark_lack()
     if lack is None:

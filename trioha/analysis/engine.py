@@ -33,12 +33,12 @@ Bins are those of `trioha.analysis.reports.bins`.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import attrs
 
-from trioha.analysis.schema import ColumnType, TableSchema
+from trioha.analysis.schema import AnalysisError, ColumnType, TableSchema
 
 if TYPE_CHECKING:
     from trioha.analysis.journal_rows import JournalRow
@@ -60,6 +60,8 @@ ROWS_MAX = 100_000
 
 
 _WORDS = re.compile(r"[a-z_]+")
+T = TypeVar("T")
+_SOURCE = re.compile(r"\b(?:from|join)\s+([a-z_]+)", re.IGNORECASE)
 _QUOTED = re.compile(r"'[^']*'")
 _EVERYTHING = re.compile(r"(\bselect|\bdistinct|\.|,)\s*\*(?!\s*from\s*\()", re.IGNORECASE)
 
@@ -89,10 +91,8 @@ class Engine(Protocol):
     """How many journals were given or found."""
     window: Window
 
-    def query(
-        self, sql: str, *, views: Collection[str], topics: Collection[str] | None = None
-    ) -> list[dict[str, Any]]:
-        """The rows of one SELECT. `views` names every view it reads.
+    def query(self, sql: str, *, topics: Collection[str] | None = None) -> list[dict[str, Any]]:
+        """The rows of one SELECT.
 
         `topics`: the SELECT itself keeps only records of these, so others need not be read.
         """
@@ -137,6 +137,21 @@ def literals(values: Collection[str | int]) -> str:
     return "(" + ", ".join(literal(value) for value in values) + ")" if values else "(NULL)"
 
 
+def views_read(sql: str) -> list[str]:
+    """Views that a query reads: those that stand behind a FROM or a JOIN."""
+    named = set(_SOURCE.findall(_QUOTED.sub(" ", sql)))
+    return [view for view in VIEWS if view in named]
+
+
+def or_noted(engine: Engine, read: Callable[[], T]) -> T | None:
+    """Read a file of a store; return None, and keep a note, if it cannot be read."""
+    try:
+        return read()
+    except AnalysisError as error:
+        engine.note(str(error))
+        return None
+
+
 def mentioned_columns(schema: TableSchema, sql: str) -> frozenset[str]:
     """Columns that a query may read: those whose names stand in it; all for ``*``.
 
@@ -149,3 +164,35 @@ def mentioned_columns(schema: TableSchema, sql: str) -> frozenset[str]:
     named = frozenset(name for name in schema.names if name in words)
     numbers = (column.name for column in schema.columns if column.type is not ColumnType.STRING)
     return named or frozenset({next(numbers)})
+
+
+class Progress(Protocol):
+    """One piece of work at a time, from `begin` to `end`; who shows it decides how."""
+
+    def begin(self, what: str, total: int, unit: str) -> None:
+        """Work starts; `total` counts `unit`s: bytes, or tasks. 0 when nobody knows."""
+
+    def advance(self, count: int, rows: int = 0) -> None:
+        """So many units, and so many rows in them, more."""
+
+    def resize(self, total: int) -> None:
+        """There is more, or less, to do than was said at the beginning."""
+
+    def end(self) -> None:
+        """It is over, done or not."""
+
+
+class NoProgress:
+    """Shows nothing."""
+
+    def begin(self, what: str, total: int, unit: str) -> None:
+        pass
+
+    def advance(self, count: int, rows: int = 0) -> None:
+        pass
+
+    def resize(self, total: int) -> None:
+        pass
+
+    def end(self) -> None:
+        pass

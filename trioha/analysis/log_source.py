@@ -7,7 +7,6 @@ answers with SIGBUS and a read with fewer bytes.
 from __future__ import annotations
 
 import os
-from types import TracebackType
 from typing import Protocol, Self
 
 _PIECE_BYTES = 1 << 20
@@ -40,12 +39,7 @@ class FileSource:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -63,7 +63,7 @@ class ReportRecord:
 
 
 @attrs.frozen
-class Extent:
+class WindowExtent:
     """What a store holds within the window."""
 
     records: int
@@ -87,7 +87,7 @@ class Manifest:
     """name and version; for spark also master, parallelism and java."""
     started_ms: int
     records: list[ReportRecord] = attrs.field(factory=list)
-    extents: dict[str, Extent] = attrs.field(factory=dict)
+    extents: dict[str, WindowExtent] = attrs.field(factory=dict)
     """By store; empty when no report read the logs."""
     partial: bool = True
     reason: str | None = None

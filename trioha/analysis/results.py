@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
 
 import attrs
 
@@ -84,6 +84,18 @@ class Finding:
     severity: Severity
     text: str
 
+    @classmethod
+    def info(cls, text: str) -> Self:
+        return cls("info", text)
+
+    @classmethod
+    def warning(cls, text: str) -> Self:
+        return cls("warning", text)
+
+    @classmethod
+    def error(cls, text: str) -> Self:
+        return cls("error", text)
+
 
 @attrs.frozen(kw_only=True)
 class Report:
@@ -113,12 +125,8 @@ class ReportOptions:
 class ReportModule(Protocol):
     """What a module in `trioha.analysis.reports` offers."""
 
-    NAME: str
-    TITLE: str
     NEEDS: frozenset[str]
     """Of: a view's name; ``journal``; ``two stores``; ``key or id``. What is missing skips it."""
-    ENGINES: frozenset[str]
-    """Of: ``local``, ``spark``."""
 
     def run(self, engine: Engine, options: ReportOptions) -> Report: ...
 
@@ -130,6 +138,11 @@ class ReportSpec:
     name: str
     title: str
     question: str
+
+    @property
+    def heading(self) -> dict[str, Any]:
+        """The fields of `Report` that say which report it is."""
+        return attrs.asdict(self)
 
     def load(self) -> ReportModule:
         module = importlib.import_module(f"trioha.analysis.reports.{self.name}")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+import attrs
+
 from trioha.analysis.engine import VIEWS, Engine
-from trioha.analysis.manifest import Extent, Manifest, ReportRecord
+from trioha.analysis.inputs import Inputs
+from trioha.analysis.manifest import Manifest, ReportRecord, WindowExtent
 from trioha.analysis.output import OutputDirectory
 from trioha.analysis.reports import REPORTS
 from trioha.analysis.results import ReportOptions, ReportSpec
@@ -17,33 +20,18 @@ _LOG_VIEWS = frozenset(VIEWS) - _JOURNAL_VIEWS
 _STATISTIC = "commitlog_stats"
 
 
-def missing_need(
-    spec: ReportSpec, *, stores: int, journals: int, options: ReportOptions, engine: str | None
-) -> str | None:
-    """What a report lacks to be made, as a sentence's end; None when it can be.
-
-    `engine` is None while none is chosen.
-    """
-    module = spec.load()
-    if engine is not None and engine not in module.ENGINES:
-        return f"needs --engine {' or '.join(sorted(module.ENGINES))}"
-    if "key or id" in module.NEEDS and options.key is None and options.message_id is None:
+def missing_need(spec: ReportSpec, inputs: Inputs, options: ReportOptions) -> str | None:
+    """Return the input that a report lacks, as the end of a sentence; None if it lacks nothing."""
+    needs = spec.load().NEEDS
+    if "key or id" in needs and options.key is None and options.message_id is None:
         return "needs --key or --id"
-    if "two stores" in module.NEEDS and stores < 2:
+    if "two stores" in needs and len(inputs.stores) < 2:
         return "needs two stores to compare"
-    if module.NEEDS & _LOG_VIEWS and not stores:
+    if needs & _LOG_VIEWS and not inputs.stores:
         return "needs a store"
-    if module.NEEDS & _JOURNAL_VIEWS and not module.NEEDS & _LOG_VIEWS and not journals:
+    if needs & _JOURNAL_VIEWS and not needs & _LOG_VIEWS and not inputs.journals:
         return "needs a journal, and none lies beside the stores; give --journal DIR"
     return None
-
-
-def engines_for(specs: Sequence[ReportSpec]) -> frozenset[str]:
-    """Engines on which every one of these reports runs."""
-    found = frozenset({"local", "spark"})
-    for spec in specs:
-        found &= spec.load().ENGINES
-    return found
 
 
 def views_of(specs: Sequence[ReportSpec]) -> frozenset[str]:
@@ -51,6 +39,7 @@ def views_of(specs: Sequence[ReportSpec]) -> frozenset[str]:
     return frozenset().union(*(spec.load().NEEDS for spec in specs)) & frozenset(VIEWS)
 
 
+@attrs.define(eq=False)
 class Analysis:
     """Makes reports and writes each as soon as it is there.
 
@@ -58,17 +47,10 @@ class Analysis:
     KeyboardInterrupt end the analysis; what was written stays.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        manifest: Manifest,
-        output: OutputDirectory,
-        on_report: Callable[[ReportRecord], None],
-    ) -> None:
-        self._engine = engine
-        self._manifest = manifest
-        self._output = output
-        self._on_report = on_report
+    _engine: Engine
+    _manifest: Manifest
+    _output: OutputDirectory
+    _on_report: Callable[[ReportRecord], None]
 
     def run(self, specs: Sequence[ReportSpec], options: ReportOptions) -> None:
         """Make the reports in this order."""
@@ -76,13 +58,7 @@ class Analysis:
         needs: set[str] = set()
         self._manifest.write(self._output.partial)
         for spec in specs:
-            lack = missing_need(
-                spec,
-                stores=len(inputs.stores),
-                journals=len(inputs.journals),
-                options=options,
-                engine=self._engine.name,
-            )
+            lack = missing_need(spec, inputs, options)
             if lack is not None:
                 self._record(ReportRecord(spec.name, spec.title, 0.0, skipped=lack))
                 continue
@@ -107,14 +83,14 @@ class Analysis:
         self._manifest.write(self._output.partial)
         self._on_report(record)
 
-    def _extents(self) -> dict[str, Extent]:
+    def _extents(self) -> dict[str, WindowExtent]:
         rows = self._engine.query(
             "SELECT store, SUM(messages) AS records, MIN(store_ms_min) AS first_ms,"
             " MAX(store_ms_max) AS last_ms FROM commitlog_stats GROUP BY store",
-            views=[_STATISTIC],
         )
         return {
-            row["store"]: Extent(row["records"], row["first_ms"], row["last_ms"]) for row in rows
+            row["store"]: WindowExtent(row["records"], row["first_ms"], row["last_ms"])
+            for row in rows
         }
 
 

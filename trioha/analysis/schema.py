@@ -91,10 +91,6 @@ class TableSchema:
             for name in names or self.spark_names
         )
 
-    @property
-    def sqlite_ddl(self) -> str:
-        return ", ".join(f'"{column.name}" {column.type.sqlite}' for column in self.columns)
-
 
 def _table(name: str, columns: str, nullable: str = "", **twins: str) -> TableSchema:
     pairs = [line.rsplit(" ", 1) for line in columns.splitlines() if line.strip()]

@@ -1,10 +1,10 @@
 """The engine without a JVM: SQLite in this process, over tables filled from the scanner.
 
-Theory of operation. A query names the views it reads. Each is a table in a database on disk,
-filled when it is first needed and only with the columns that the text of the query mentions; a
-later query that mentions more fills it again with all that were ever mentioned. So memory is
-bounded (a batch of rows and SQLite's page cache) and disk holds what was asked for, bodies only
-when somebody names them. The time window is applied by the scanner. One thread.
+Theory of operation. Each view that a query reads is a table in a database on disk, filled when it
+is first needed and only with the columns that the text of the query mentions; a later query that
+mentions more fills it again with all that were ever mentioned. So memory is bounded (a batch of
+rows and SQLite's page cache) and disk holds what was asked for, bodies only when somebody names
+them. The time window is applied by the scanner. One thread.
 """
 
 from __future__ import annotations
@@ -12,21 +12,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from trioha.analysis.consume_queues import scan_queue
 from trioha.analysis.database import Database
-from trioha.analysis.engine import VIEWS, Window, mentioned_columns
+from trioha.analysis.engine import NoProgress, Progress, Window, mentioned_columns, views_read
 from trioha.analysis.inputs import Inputs
 from trioha.analysis.journal_rows import JournalCorruptRow, JournalRow
-from trioha.analysis.progress import NoProgress, Progress
 from trioha.analysis.row_batch import RowBatch
 from trioha.analysis.scan import Detail, ScanFilter, scan_split
 from trioha.analysis.schema import (
     COMMITLOG_CORRUPT,
     TABLES,
-    AnalysisError,
     TableSchema,
 )
 from trioha.analysis.stats import STATS, Statistics, statistics_of
@@ -62,12 +59,7 @@ class SqliteEngine:
     def __enter__(self) -> SqliteEngine:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -86,17 +78,13 @@ class SqliteEngine:
     def item(self, column: str, key: str) -> str:
         return f"JSON_EXTRACT({column}, '$.\"{key}\"')"
 
-    def query(
-        self, sql: str, *, views: Collection[str], topics: Collection[str] | None = None
-    ) -> list[dict[str, Any]]:
+    def query(self, sql: str, *, topics: Collection[str] | None = None) -> list[dict[str, Any]]:
         # A table serves many queries, so it holds every topic.
-        for view in views:
+        for view in views_read(sql):
             self._need(view, sql)
         return self._db.query(sql)
 
     def _need(self, view: str, sql: str) -> None:
-        if view not in VIEWS:
-            raise AnalysisError(f"{view} is no view; there are {', '.join(VIEWS)}")
         if view in STATS:
             if view not in self._filled:
                 self._fill_stats()

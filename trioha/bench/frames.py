@@ -6,6 +6,9 @@ queue neither; per send only the birth timestamp and the serial number in UNIQ_K
 its pieces, and all the pieces of one write are joined once.
 Of a response the opaque and "is the code 0" are read, by position or by search; anything else than
 code 0 takes the ordinary decoder.
+
+With an account each send is signed anew, since birth timestamp and serial number are signed too:
+the signed values are kept in pieces as well, and the signature is one more piece of the frame.
 """
 
 from __future__ import annotations
@@ -17,14 +20,16 @@ from collections.abc import Callable
 from trioha.client.message import Message, MessageQueue
 from trioha.client.send_header import send_batch_command, send_command
 from trioha.errors import RemoteProtocolError
+from trioha.security.signature import ACCESS_KEY, SIGNATURE, Credentials, signed_text
 from trioha.wire.codes import FRAME_BYTES_MAX, ResponseCode, SerializeType
-from trioha.wire.remoting_command import decode_frame, encode
+from trioha.wire.remoting_command import RemotingCommand, decode_frame, encode
 
 # Nine digits however many slots there are, so that a JSON header keeps its length.
 OPAQUE_BASE = 100_000_000
 _BORN_PLACE = 1_111_111_111_111
 _BORN_DIGITS = 13
 _SERIAL_DIGITS = 8
+_SIGNATURE_PLACE = "SIGNATURE-of-HMAC-SHA1-here="
 _LENGTH = struct.Struct(">I")
 _OPAQUE_FIELD = b'"opaque":'
 _OPAQUE_DIGITS = 9
@@ -46,6 +51,7 @@ class SendFrame:
         id_prefix: str,
         batch: int = 1,
         serialize_type: SerializeType = SerializeType.JSON,
+        credentials: Credentials | None = None,
     ) -> None:
         # The same number everywhere, found again in the encoded frame.
         marks = [f"{id_prefix}{number:0{_SERIAL_DIGITS}X}" for number in range(batch)]
@@ -56,9 +62,11 @@ class SendFrame:
             command = send_batch_command(group, [message] * batch, marks, queue, _BORN_PLACE)
         command.opaque = OPAQUE_BASE + slot
         command.serialize_type = serialize_type
+        self._signed = None if credentials is None else _SignedPieces(command, credentials)
         frame = encode(command)
-        born_at = frame.index(b"%d" % _BORN_PLACE)
-        serials_at = [frame.index(mark.encode()) + len(id_prefix) for mark in marks]
+        born_at, serials_at = _places(frame, marks, id_prefix)
+        if self._signed is not None:
+            self._signed.cut(frame, marks, id_prefix)
         # What stands between the places that change: before the birth timestamp, then before each
         # serial number, then the rest.
         self._head = frame[:born_at]
@@ -69,11 +77,75 @@ class SendFrame:
 
     def append_to(self, out: list[bytes], born: bytes, serial: int) -> None:
         """Add the pieces of one send: birth timestamp (13 digits), serial numbers from `serial`."""
+        if self._signed is not None:
+            self._signed.append_to(out, born, serial)
+            return
         out += (self._head, born)
         for piece in self._between:
             out += (piece, b"%08X" % serial)
             serial += 1
         out.append(self._tail)
+
+
+class _SignedPieces:
+    """One slot's request with a signature, in pieces."""
+
+    def __init__(self, command: RemotingCommand, credentials: Credentials) -> None:
+        fields = command.ext_fields
+        fields[ACCESS_KEY] = credentials.access_key
+        fields[SIGNATURE] = _SIGNATURE_PLACE
+        self._key = credentials.key
+        self._content = signed_text(fields).encode() + command.body_bytes()
+        self._frame: list[bytes] = []
+        """Bytes between the places that change; the first place is the birth timestamp."""
+        self._values: list[bytes] = []
+        """The same of the signed values."""
+        self._signature_index = 0
+        """Number of the place that the signature has in the frame."""
+
+    def cut(self, frame: bytes, marks: list[str], id_prefix: str) -> None:
+        """Take the frame apart, and the values in the same places."""
+        born_at, serials_at = _places(frame, marks, id_prefix)
+        signature_at = frame.index(_SIGNATURE_PLACE.encode())
+        places = [(born_at, _BORN_DIGITS), (signature_at, len(_SIGNATURE_PLACE))]
+        places += [(place, _SERIAL_DIGITS) for place in serials_at]
+        places.sort()
+        assert places[0][0] == born_at, "names of fields put the birth timestamp first"
+        self._signature_index = places.index((signature_at, len(_SIGNATURE_PLACE)))
+        self._frame = _pieces(frame, places)
+        born_at, serials_at = _places(self._content, marks, id_prefix)
+        places = [(born_at, _BORN_DIGITS), *((place, _SERIAL_DIGITS) for place in serials_at)]
+        self._values = _pieces(self._content, places)
+
+    def append_to(self, out: list[bytes], born: bytes, serial: int) -> None:
+        values = self._values
+        fills = [born]
+        content = [values[0], born]
+        for piece in values[1:-1]:
+            fills.append(b"%08X" % serial)
+            content += (piece, fills[-1])
+            serial += 1
+        content.append(values[-1])
+        fills.insert(self._signature_index, self._key.signature_over(b"".join(content)))
+        for piece, fill in zip(self._frame, fills, strict=False):
+            out += (piece, fill)
+        out.append(self._frame[-1])
+
+
+def _places(data: bytes, marks: list[str], id_prefix: str) -> tuple[int, list[int]]:
+    """Return where the birth timestamp and the serial numbers begin."""
+    born_at = data.index(b"%d" % _BORN_PLACE)
+    return born_at, [data.index(mark.encode()) + len(id_prefix) for mark in marks]
+
+
+def _pieces(data: bytes, places: list[tuple[int, int]]) -> list[bytes]:
+    """Return what stands before, between and behind places of given sizes."""
+    pieces = []
+    begin = 0
+    for place, size in places:
+        pieces.append(data[begin:place])
+        begin = place + size
+    return [*pieces, data[begin:]]
 
 
 class ResponseReader:

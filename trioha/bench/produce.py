@@ -12,16 +12,58 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
+import attrs
+
 from trioha.bench.frames import ResponseReader, SendFrame
-from trioha.bench.histogram import Histogram
+from trioha.bench.histogram import Histogram, LatencySummary
 from trioha.bench.loop import LoadConnection, LoadLoop
-from trioha.bench.produce_options import ProduceOptions, ProduceReport
 from trioha.client.message import MessageQueue
+from trioha.credentials import current_credentials
 from trioha.errors import Unreachable
+from trioha.security.signature import Credentials
+from trioha.wire.codes import SerializeType
 
 _NS = 1_000_000_000
 _DRAIN_S = 5.0
 _SECOND = _NS
+
+
+@attrs.frozen(kw_only=True)
+class ProduceOptions:
+    """Messages of a load, and the way in which they are sent."""
+
+    group: str = "trioha_bench"
+    size: int = 128
+    batch: int = 1
+    concurrency: int = 64
+    connections: int = 1
+    """Per broker."""
+    rate: float = 0.0
+    """Sends per second of an open loop; 0: a closed loop."""
+    seconds: float = 10.0
+    count: int = 0
+    """Messages to measure; 0: as many as fit into `seconds`."""
+    warm_up_s: float = 2.0
+    serialize_type: SerializeType = SerializeType.JSON
+    id_prefix: str = "0" * 24
+    """First 24 digits of every UNIQ_KEY."""
+    credentials: Credentials | None = attrs.field(factory=current_credentials)
+    """The account that signs every send; None: none is signed."""
+
+
+@attrs.frozen(kw_only=True)
+class ProduceReport:
+    """Measurements of a run, without its warm-up."""
+
+    messages: int
+    seconds: float
+    messages_per_s: float
+    body_mb_per_s: float
+    send_latency: LatencySummary
+    refusals: dict[int, int]
+    """Response codes other than 0, the whole run."""
+    unanswered: int
+    client_cpu_us_per_message: float
 
 
 Progress = Callable[[float, int, Histogram, int], None]
@@ -129,6 +171,7 @@ class ProduceLoad:
                         id_prefix=options.id_prefix,
                         batch=options.batch,
                         serialize_type=options.serialize_type,
+                        credentials=options.credentials,
                     )
                 )
                 self._sent_ns.append(0)

@@ -34,17 +34,15 @@ class QueueCursor:
     max_offset: int = 0
 
 
+@attrs.define(eq=False)
 class PullReader:
     """Encodes pulls for cursors and applies their answers. The opaque is the cursor's index."""
 
-    def __init__(
-        self, group: str, cursors: list[QueueCursor], *, count: int, suspend_ms: int
-    ) -> None:
-        self.cursors = cursors
-        self._group = group
-        self._count = count
-        self._suspend_ms = suspend_ms
-        self._rest = b""
+    _group: str
+    cursors: list[QueueCursor]
+    _count: int = attrs.field(kw_only=True)
+    _suspend_ms: int = attrs.field(kw_only=True)
+    _rest: bytes = attrs.field(default=b"", init=False)
 
     def request(self, index: int) -> bytes:
         """The next pull of a cursor as a frame."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import attrs
 import trio
@@ -12,9 +14,7 @@ from trioha.bench.catch_up import watch_catch_up
 from trioha.bench.drain import DrainLoad, DrainReport
 from trioha.bench.end_to_end import EndToEndLoad, EndToEndOptions
 from trioha.bench.histogram import Histogram
-from trioha.bench.produce import ProduceLoad
-from trioha.bench.produce_options import ProduceOptions, ProduceReport
-from trioha.bench.progress import ProgressLine
+from trioha.bench.produce import ProduceLoad, ProduceOptions, ProduceReport
 from trioha.bench.setup import BenchResult, BenchSetup
 from trioha.bench.target import BenchTarget, open_target, run_load
 from trioha.client import MessageQueue, ReceivedMessage, open_push_consumer
@@ -34,36 +34,19 @@ _SILENCE_S = 10.0
 _RECORD_EXTRA = 200
 
 
-async def run_produce(
-    setup: BenchSetup,
-    *,
-    seconds: float,
-    warm_up_s: float,
-    count: int,
-    concurrency: int,
-    connections: int,
-    batch: int,
-    rate: float,
-    header: str,
-) -> BenchResult:
-    """`trioha bench produce`."""
+async def run_produce(setup: BenchSetup, *, header: str, **load: Any) -> BenchResult:
+    """`trioha bench produce`; `load` goes into `ProduceOptions` as it is."""
     options = ProduceOptions(
         size=setup.size,
-        batch=batch,
-        concurrency=concurrency,
-        connections=connections,
-        rate=rate,
-        seconds=seconds,
-        count=count,
-        warm_up_s=warm_up_s,
         serialize_type=SerializeType.JSON if header == "json" else SerializeType.ROCKETMQ,
         id_prefix=_id_prefix(),
+        **load,
     )
     async with _open(setup) as target:
         report = await _send(target, setup, options)
-    facts = {**setup.facts(), "concurrency": concurrency, "connections": connections}
-    facts |= {"batch": batch, "rate": rate, "header": header}
-    return BenchResult("produce", facts, report)
+    facts = setup.facts()
+    facts |= {name: load[name] for name in ("concurrency", "connections", "batch", "rate")}
+    return BenchResult("produce", {**facts, "header": header}, report)
 
 
 async def run_consume(
@@ -243,3 +226,20 @@ def _has_backlog(offsets: tuple[int, int]) -> bool:
 def _id_prefix() -> str:
     """The first 24 digits of this run's UNIQ_KEYs."""
     return f"{time.time_ns():024X}"[-24:]
+
+
+class ProgressLine:
+    """One line that is written over on a terminal, one line a second elsewhere."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._end = "\r" if sys.stderr.isatty() else "\n"
+
+    def show(self, elapsed_s: float, text: str) -> None:
+        if not self._quiet:
+            sys.stderr.write(f"{elapsed_s:6.1f} s  {text:<70}{self._end}")
+            sys.stderr.flush()
+
+    def latencies(self, histogram: Histogram) -> str:
+        p50_ms, p99_ms = (histogram.percentile_ns(percent) / 1e6 for percent in (50, 99))
+        return f"p50 {p50_ms:.3f} ms  p99 {p99_ms:.3f} ms" if histogram.count else "warming up"

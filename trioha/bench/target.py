@@ -14,7 +14,7 @@ import trio
 
 from trioha.client import Admin, MessageQueue, open_admin
 from trioha.errors import TriohaError
-from trioha.layouts import START_PATIENCE_S, Member, broker_arguments, namesrv_arguments
+from trioha.layouts import START_PATIENCE_S, LayoutMember, broker_arguments, namesrv_arguments
 from trioha.supervisor import Node, Supervisor, open_supervisor
 
 ResultT = TypeVar("ResultT")
@@ -54,7 +54,7 @@ class BenchTarget:
         """Start an empty slave of our own master and wait until it says it is ready."""
         assert self.supervisor is not None, "only a cluster of our own gets slaves"
         self.slaves += 1
-        member = Member(_BROKER, self.slaves, "SLAVE")
+        member = LayoutMember(_BROKER, self.slaves, "SLAVE")
         return await start_broker(
             self.supervisor, member, self.namesrv, self.directory, self.settings
         )
@@ -92,7 +92,7 @@ async def open_target(
             arguments = namesrv_arguments(_ANY_PORT, directory)
             with trio.fail_after(START_PATIENCE_S):
                 node = await supervisor.start("namesrv", arguments, log=directory / "namesrv.log")
-            master = Member(_BROKER, 0, role)
+            master = LayoutMember(_BROKER, 0, role)
             broker = await start_broker(supervisor, master, node.address, directory, settings)
             async with open_admin(node.address) as admin:
                 target = BenchTarget(node.address, admin, supervisor, directory, settings)
@@ -105,7 +105,7 @@ async def open_target(
 
 async def start_broker(
     supervisor: Supervisor,
-    member: Member,
+    member: LayoutMember,
     namesrv: str,
     directory: Path,
     settings: Sequence[str],

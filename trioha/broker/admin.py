@@ -32,7 +32,7 @@ from trioha.wire.remoting_command import RemotingCommand
 
 
 class AdminProcessor:
-    """What tools, slaves and the console ask.
+    """Answers questions of tools, slaves and the console.
 
     `status` gives the node's own view of itself (30001); `apply_config` gets a changed
     configuration (25); `is_slave` is asked before topics or groups are changed; `delete_queues`

@@ -13,32 +13,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import attrs
+
 from trioha.broker.admin_topics import SLAVE_REMARK
 from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.topics import TopicTable
-from trioha.errors import CommandError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import MessageStore
-from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.codes import RequestCode
+from trioha.wire.refusals import system_error
 from trioha.wire.remoting_command import RemotingCommand
 
 
+@attrs.define(eq=False)
 class CleaningAdminProcessor:
-    """Deletes what nobody needs any more, when an operator does not want to wait."""
+    """Deletes files and topics that are not needed any more, when an operator asks for it."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        topics: TopicTable,
-        offsets: ConsumerOffsetTable,
-        is_slave: Callable[[], bool],
-        delete_queues: Callable[[str], None],
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
-        self._is_slave = is_slave
-        self._delete_queues = delete_queues
+    _store: MessageStore
+    _topics: TopicTable
+    _offsets: ConsumerOffsetTable
+    _is_slave: Callable[[], bool]
+    _delete_queues: Callable[[str], None]
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -61,7 +56,7 @@ class CleaningAdminProcessor:
         Errors: CommandError(SYSTEM_ERROR) on a slave: its log may be ahead of its topic table.
         """
         if self._is_slave():
-            raise CommandError(ResponseCode.SYSTEM_ERROR, SLAVE_REMARK)
+            raise system_error(SLAVE_REMARK)
         for topic in {topic for topic, _ in self._store.queues()}:
             if self._topics.get(topic) is None and not self._topics.is_system(topic):
                 self._offsets.delete_topic(topic)

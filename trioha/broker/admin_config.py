@@ -1,10 +1,10 @@
 """The configuration over the wire: requests 25 and 26 (AdminBrokerProcessor.java).
 
-Anyone who reaches the port may send these, and a setting that named a path or a command was a way
-to run code on the machine (CVE-2023-33246). So only the keys of `REMOTE_KEYS` can be set: numbers
-and switches that are read anew on each use. A request is judged whole before anything of it is
-taken over. What was set so lasts until the node ends: its files belong to the operator. Secrets are
-never shown.
+Without access control every peer may send these, and a setting that named a path or command was a
+way to run code on the machine (CVE-2023-33246). So only the keys of `REMOTE_KEYS` can be set:
+numbers and switches that are read anew on each use. A request is judged whole before anything of
+it is taken over. What was set so lasts until the node ends: its files belong to the operator.
+Secrets are never shown.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from typing import Any
 import attrs
 
 from trioha.config import BrokerConfig, is_secret, key_of
-from trioha.config.files import Entry, Syntax, parse_properties
+from trioha.config.files import FileEntry, Syntax, parse_properties
 from trioha.config.values import convert
-from trioha.errors import CommandError, ConfigError
+from trioha.errors import ConfigError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.wire.bodies import DataVersion
-from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.codes import RequestCode
+from trioha.wire.refusals import no_permission, system_error
 from trioha.wire.remoting_command import RemotingCommand
 
 REMOTE_KEYS = frozenset(
@@ -40,7 +41,7 @@ _FIELDS = {key_of(field): field for field in attrs.fields(BrokerConfig)}
 class ConfigAdminProcessor:
     """Shows the configuration and changes what may be changed from afar.
 
-    `apply` gets the new configuration and gives it to everybody who reads it.
+    `apply` gets the new configuration and gives it to every part that reads it.
     """
 
     def __init__(self, config: BrokerConfig, apply: Callable[[BrokerConfig], None]) -> None:
@@ -60,24 +61,23 @@ class ConfigAdminProcessor:
         """Take over ``key=value`` lines, all or none."""
         data = request.body_bytes()
         if len(data) > BODY_BYTES_MAX:
-            raise CommandError(ResponseCode.SYSTEM_ERROR, f"{len(data)} bytes of configuration")
+            raise system_error(f"{len(data)} bytes of configuration")
         try:
             lines = list(parse_properties(data.decode()))
         except UnicodeDecodeError:
-            raise CommandError(ResponseCode.SYSTEM_ERROR, "the body is not UTF-8") from None
+            raise system_error("the body is not UTF-8") from None
         changes: dict[str, Any] = {}
         for number, key, value in lines:
             if key not in REMOTE_KEYS:
-                raise CommandError(
-                    ResponseCode.NO_PERMISSION,
+                raise no_permission(
                     f"{key!r:.60} can not be set remotely; these can: "
-                    + ", ".join(sorted(REMOTE_KEYS)),
+                    + ", ".join(sorted(REMOTE_KEYS))
                 )
-            entry = Entry(key, value, f"line {number}", Syntax.PROPERTIES)
+            entry = FileEntry(key, value, f"line {number}", Syntax.PROPERTIES)
             try:
                 changes[_FIELDS[key].name] = convert(_FIELDS[key], entry, [])
             except ConfigError as error:
-                raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+                raise system_error(str(error)) from None
         if changes:
             self.config = attrs.evolve(self.config, **changes)
             self._version = self._version.next(instant.wall_ms)

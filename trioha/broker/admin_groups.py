@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import attrs
+
 from trioha.broker.admin_topics import SLAVE_REMARK
 from trioha.broker.clients import ClientInfo, ConsumerManager, ProducerManager
 from trioha.broker.groups import GroupTable
@@ -17,27 +19,21 @@ from trioha.wire import fastjson
 from trioha.wire.bodies import SubscriptionGroupConfig
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.names import check_group
+from trioha.wire.refusals import system_error
 from trioha.wire.remoting_command import RemotingCommand
 
 RETRY_QUEUE_NUMS_MAX = 1_024
 
 
+@attrs.define(eq=False)
 class GroupAdminProcessor:
-    """Creates, changes, describes and deletes groups; tells who is connected."""
+    """Creates, changes, describes and deletes groups; tells which clients are connected."""
 
-    def __init__(
-        self,
-        groups: GroupTable,
-        consumers: ConsumerManager,
-        producers: ProducerManager,
-        offsets: ConsumerOffsetTable,
-        is_slave: Callable[[], bool],
-    ) -> None:
-        self._groups = groups
-        self._consumers = consumers
-        self._producers = producers
-        self._offsets = offsets
-        self._is_slave = is_slave
+    _groups: GroupTable
+    _consumers: ConsumerManager
+    _producers: ProducerManager
+    _offsets: ConsumerOffsetTable
+    _is_slave: Callable[[], bool]
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -56,9 +52,7 @@ class GroupAdminProcessor:
         self._check_master()
         group = SubscriptionGroupConfig.from_dict(fastjson.loads(request.body_bytes()))
         if not 0 <= group.retry_queue_nums <= RETRY_QUEUE_NUMS_MAX:
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR, f"retryQueueNums must be 0 to {RETRY_QUEUE_NUMS_MAX}"
-            )
+            raise system_error(f"retryQueueNums must be 0 to {RETRY_QUEUE_NUMS_MAX}")
         self._groups.put(group, instant.wall_ms)
         return request.response()
 
@@ -116,9 +110,7 @@ class GroupAdminProcessor:
         name = request.ext_str("producerGroup")
         members = self._producers.members(name)
         if not members:
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR, f"the producer group[{name:.255}] not exist"
-            )
+            raise system_error(f"the producer group[{name:.255}] not exist")
         return request.response(body=fastjson.dumps({"connectionSet": _connections(members)}))
 
     def all_producers(
@@ -144,7 +136,7 @@ class GroupAdminProcessor:
 
     def _check_master(self) -> None:
         if self._is_slave():
-            raise CommandError(ResponseCode.SYSTEM_ERROR, SLAVE_REMARK)
+            raise system_error(SLAVE_REMARK)
 
 
 def _connections(members: Iterable[tuple[Channel, ClientInfo]]) -> list[dict[str, object]]:

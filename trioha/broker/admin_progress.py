@@ -1,4 +1,4 @@
-"""How far groups are: requests 208, 300, 303, 314 and 317 (AdminBrokerProcessor.java).
+"""Progress of groups: requests 208, 300, 303, 314 and 317 (AdminBrokerProcessor.java).
 
 Progress is the committed offset beside the queue's end; tools compute lag and delay from it.
 """
@@ -7,45 +7,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import attrs
+
 from trioha.broker.admin_topics import SLAVE_REMARK, topic_not_exist
 from trioha.broker.clients import ConsumerManager
 from trioha.broker.groups import GroupTable
 from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.topics import TopicTable
 from trioha.config import BrokerConfig
-from trioha.errors import CommandError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import MessageStore
 from trioha.wire import fastjson
 from trioha.wire.bodies import MessageQueue
-from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.codes import RequestCode
+from trioha.wire.refusals import system_error
 from trioha.wire.remoting_command import RemotingCommand
 
 QUEUES_SHOWN_MAX = 50_000
-"""Of request 317: some 10 MB of JSON and half a second, in which the broker does nothing else."""
+"""Limit of request 317: 10 MB of JSON, and half a second in which the broker does nothing else."""
 
 
+@attrs.define(eq=False)
 class ProgressAdminProcessor:
     """Tells, and copies, the progress of groups."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetTable,
-        is_slave: Callable[[], bool],
-    ) -> None:
-        self._broker_name = config.broker_name
-        self._address = f"{config.broker_ip1}:{config.listen_port}"
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._offsets = offsets
-        self._is_slave = is_slave
+    _config: BrokerConfig
+    _store: MessageStore
+    _topics: TopicTable
+    _groups: GroupTable
+    _consumers: ConsumerManager
+    _offsets: ConsumerOffsetTable
+    _is_slave: Callable[[], bool]
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -59,7 +51,7 @@ class ProgressAdminProcessor:
     def consume_stats(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """How far a group is in each queue of one topic, or of all it has read."""
+        """Return a group's progress in each queue of one topic, or of all it has read."""
         group = request.ext_str("consumerGroup")
         if topic := request.ext_str("topic", ""):
             topics = [topic]
@@ -72,7 +64,7 @@ class ProgressAdminProcessor:
     def broker_consume_stats(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """How far every group is in every queue it reads; with `isOrder`, in ordered topics only.
+        """Return every group's progress in every queue; with `isOrder`, in ordered topics only.
 
         Errors: CommandError(SYSTEM_ERROR) when that is more than one answer should hold.
         """
@@ -88,15 +80,15 @@ class ProgressAdminProcessor:
                     continue
                 queue_count += config.read_queue_nums
                 if queue_count > QUEUES_SHOWN_MAX:
-                    raise CommandError(
-                        ResponseCode.SYSTEM_ERROR,
-                        f"groups read more than {QUEUES_SHOWN_MAX} queues: ask group by group",
+                    raise system_error(
+                        f"groups read more than {QUEUES_SHOWN_MAX} queues: ask group by group"
                     )
                 stats, lag = self._stats(group, [topic])
                 one_each.append(stats)
                 total += lag
             groups.append({group: one_each})
-        body = {"brokerAddr": self._address, "consumeStatsList": groups, "totalDiff": total}
+        address = f"{self._config.broker_ip1}:{self._config.listen_port}"
+        body = {"brokerAddr": address, "consumeStatsList": groups, "totalDiff": total}
         return request.response(body=fastjson.dumps(body))
 
     def groups_of_topic(
@@ -128,7 +120,7 @@ class ProgressAdminProcessor:
     ) -> RemotingCommand:
         """Set one group where another one is, in one topic or in all that the other has read."""
         if self._is_slave():
-            raise CommandError(ResponseCode.SYSTEM_ERROR, SLAVE_REMARK)
+            raise system_error(SLAVE_REMARK)
         source, target = request.ext_str("srcGroup"), request.ext_str("destGroup")
         topic = request.ext_str("topic", "")
         for name in [topic] if topic else self._offsets.topics_of(source):
@@ -141,7 +133,7 @@ class ProgressAdminProcessor:
         return request.response()
 
     def _stats(self, group: str, topics: Sequence[str]) -> tuple[dict[str, object], int]:
-        """What tools show of a group, and its lag. Topics that it has left are not its lag."""
+        """Return a group's rates and its lag. Topics that it has left do not count."""
         pairs: list[tuple[object, object]] = []
         lag = 0
         for name in topics:
@@ -185,4 +177,4 @@ class ProgressAdminProcessor:
         }
 
     def _queue(self, topic: str, queue_id: int) -> dict[str, object]:
-        return MessageQueue(topic, self._broker_name, queue_id).to_dict()
+        return MessageQueue(topic, self._config.broker_name, queue_id).to_dict()

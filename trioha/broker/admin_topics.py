@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import attrs
+
 from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.topics import TopicTable
 from trioha.config import BrokerConfig
@@ -14,6 +16,7 @@ from trioha.wire import fastjson
 from trioha.wire.bodies import MessageQueue, TopicConfig, encode_topic_list
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.names import check_topic
+from trioha.wire.refusals import system_error
 from trioha.wire.remoting_command import RemotingCommand
 
 QUEUE_NUMS_MAX = 16_384
@@ -29,24 +32,16 @@ def topic_not_exist(topic: str) -> CommandError:
     return CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic:.127}] not exist")
 
 
+@attrs.define(eq=False)
 class TopicAdminProcessor:
     """Creates, changes, describes and deletes topics."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicTable,
-        offsets: ConsumerOffsetTable,
-        is_slave: Callable[[], bool],
-        delete_queues: Callable[[str], None],
-    ) -> None:
-        self._broker_name = config.broker_name
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
-        self._is_slave = is_slave
-        self._delete_queues = delete_queues
+    _config: BrokerConfig
+    _store: MessageStore
+    _topics: TopicTable
+    _offsets: ConsumerOffsetTable
+    _is_slave: Callable[[], bool]
+    _delete_queues: Callable[[str], None]
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -72,9 +67,8 @@ class TopicAdminProcessor:
             topic_sys_flag=request.ext_int("topicSysFlag", 0),
         )
         if topic.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR,
-                f"topicFilterType is SINGLE_TAG or MULTI_TAG, not {topic.topic_filter_type!r:.40}",
+            raise system_error(
+                f"topicFilterType is SINGLE_TAG or MULTI_TAG, not {topic.topic_filter_type!r:.40}"
             )
         self._topics.put(topic, instant.wall_ms)
         return request.response()
@@ -112,7 +106,7 @@ class TopicAdminProcessor:
             updated_ms = store.store_time(name, queue_id, maximum - 1) if maximum > 0 else 0
             pairs.append(
                 (
-                    MessageQueue(name, self._broker_name, queue_id).to_dict(),
+                    MessageQueue(name, self._config.broker_name, queue_id).to_dict(),
                     {
                         "lastUpdateTimestamp": max(0, updated_ms),
                         "maxOffset": maximum,
@@ -140,21 +134,16 @@ class TopicAdminProcessor:
 
     def _writable_topic(self, request: RemotingCommand) -> str:
         if self._is_slave():
-            raise CommandError(ResponseCode.SYSTEM_ERROR, SLAVE_REMARK)
+            raise system_error(SLAVE_REMARK)
         name = request.ext_str("topic")
         check_topic(name)
         if self._topics.is_system(name):
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR,
-                f"The topic[{name}] is conflict with system topic.",
-            )
+            raise system_error(f"The topic[{name}] is conflict with system topic.")
         return name
 
 
 def _within(request: RemotingCommand, name: str, least: int, most: int) -> int:
     value = request.ext_int(name)
     if not least <= value <= most:
-        raise CommandError(
-            ResponseCode.SYSTEM_ERROR, f"{name} must be {least} to {most}, not {value}"
-        )
+        raise system_error(f"{name} must be {least} to {most}, not {value}")
     return value

@@ -1,4 +1,4 @@
-"""What administrators ask clients through the broker: 222, 223, 307, 309 (Broker2Client.java).
+"""Relays administrators' questions to clients: 222, 223, 307, 309 (Broker2Client.java).
 
 Only the broker has a connection to a client, so it passes such requests on and the answers back.
 Nothing waits for an answer: it is sent on when it comes, or code 207 when its deadline does.
@@ -6,7 +6,9 @@ Nothing waits for an answer: it is sent on when it comes, or code 207 when its d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+
+import attrs
 
 from trioha.broker.clients import ClientInfo, ConsumerManager
 from trioha.broker.offsets import ConsumerOffsetTable
@@ -14,14 +16,15 @@ from trioha.broker.topics import TopicTable
 from trioha.config import BrokerConfig
 from trioha.errors import CommandError, RemoteProtocolError
 from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.remoting.connection import OnResponse
+from trioha.security.signature import ACCESS_KEY, SIGNATURE
 from trioha.store.interface import MessageStore
 from trioha.wire import fastjson
 from trioha.wire.bodies import MessageQueue
 from trioha.wire.codes import ONEWAY_FLAG, LanguageCode, RequestCode, ResponseCode
 from trioha.wire.message_id import decode_message_id
+from trioha.wire.refusals import system_error
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
-
-OnResponse = Callable[[RemotingCommand | None], None]
 
 CALL_MS = 10_000
 STATUS_MS = 5_000
@@ -31,23 +34,16 @@ VERSION_V3_0_7 = 28  # the first client that understands 220 and 221
 VERSION_V3_1_8 = 62  # the first that understands 307 and 309
 
 
+@attrs.define(eq=False)
 class ClientRelay:
     """Passes administrators' requests on to consumers."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicTable,
-        consumers: ConsumerManager,
-        offsets: ConsumerOffsetTable,
-    ) -> None:
-        self._broker_name = config.broker_name
-        self._store = store
-        self._topics = topics
-        self._consumers = consumers
-        self._offsets = offsets
-        self._calls_in_flight = 0
+    _config: BrokerConfig
+    _store: MessageStore
+    _topics: TopicTable
+    _consumers: ConsumerManager
+    _offsets: ConsumerOffsetTable
+    _calls_in_flight: int = attrs.field(default=0, init=False)
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -108,10 +104,7 @@ class ClientRelay:
             if wanted in ("", client.client_id)
         ]
         if not members:
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR,
-                f"No Any Consumer online in the consumer group: [{group:.255}]",
-            )
+            raise system_error(f"No Any Consumer online in the consumer group: [{group:.255}]")
         for _, client in members:
             _check_version(client, VERSION_V3_0_7)
         self._check_room(len(members))
@@ -131,7 +124,7 @@ class ClientRelay:
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand | None:
         """A consumer's own description of itself."""
-        self._call(channel, request, instant, request.body_bytes(), request.ext_fields)
+        self._call(channel, request, instant, request.body_bytes(), _unsigned(request))
         return None
 
     def consume_directly(
@@ -141,10 +134,8 @@ class ClientRelay:
         message_id = request.ext_str("msgId", "")
         view = self._store.look_message(decode_message_id(message_id)[2])
         if view is None:
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR, f"can not find message by the id, {message_id}"
-            )
-        fields = {**request.ext_fields, "brokerName": self._broker_name}
+            raise system_error(f"can not find message by the id, {message_id}")
+        fields = {**_unsigned(request), "brokerName": self._config.broker_name}
         self._call(channel, request, instant, bytes(view), fields)
         return None
 
@@ -159,10 +150,7 @@ class ClientRelay:
         group, client_id = request.ext_str("consumerGroup"), request.ext_str("clientId", "")
         found = self._consumers.find_client(group, client_id)
         if found is None:
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR,
-                f"The Consumer <{group:.255}> <{client_id:.255}> not online",
-            )
+            raise system_error(f"The Consumer <{group:.255}> <{client_id:.255}> not online")
         member, client = found
         _check_version(client, VERSION_V3_1_8)
         self._check_room(1)
@@ -214,23 +202,20 @@ class ClientRelay:
     ) -> dict[MessageQueue, int]:
         config = self._topics.get(topic)
         if config is None:
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR, f"[reset-offset] reset offset failed, no topic {topic}"
-            )
+            raise system_error(f"[reset-offset] reset offset failed, no topic {topic}")
         targets = {}
         for queue_id in range(config.write_queue_nums):
             committed = self._offsets.query(group, topic, queue_id)
             if committed < 0:
-                raise CommandError(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"the consumer group <{group:.255}> has no offset of queue {queue_id} yet",
+                raise system_error(
+                    f"the consumer group <{group:.255}> has no offset of queue {queue_id} yet"
                 )
             if timestamp_ms == -1:
                 offset = self._store.max_offset_in_queue(topic, queue_id)
             else:
                 offset = self._store.offset_by_time(topic, queue_id, timestamp_ms)
             offset = max(0, offset)
-            queue = MessageQueue(topic, self._broker_name, queue_id)
+            queue = MessageQueue(topic, self._config.broker_name, queue_id)
             targets[queue] = offset if is_force else min(offset, committed)
         return targets
 
@@ -264,12 +249,16 @@ class _StatusAnswers:
         self._channel.send_nowait(self._request.response(body=body))
 
 
+def _unsigned(request: RemotingCommand) -> dict[str, ExtValue]:
+    """Return the fields without the operator's signature: a consumer could send it again."""
+    signed = (ACCESS_KEY, SIGNATURE)
+    return {name: value for name, value in request.ext_fields.items() if name not in signed}
+
+
 def _check_version(client: ClientInfo, least: int) -> None:
     if client.version < least:
-        raise CommandError(
-            ResponseCode.SYSTEM_ERROR,
-            f"the client {client.client_id} does not support this feature. "
-            f"version={client.version}",
+        raise system_error(
+            f"the client {client.client_id} does not support this feature. version={client.version}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Who is connected: producers and consumers by group (ConsumerManager, ProducerManager).
+"""Connected producers and consumers by group (ConsumerManager, ProducerManager).
 
 Theory of operation. A client uses one connection per broker for all its groups, so a registration
 is keyed by (group, connection). It is made and renewed by heartbeats and ends by unregistering, by
@@ -12,20 +12,21 @@ and asks for the member list (code 38) to share the queues out anew. The tables 
 notice goes out afterwards, so the list already holds the newcomer when the notice arrives.
 
 Limits: `GROUPS_PER_CHANNEL_MAX` registrations per connection and `SUBSCRIPTIONS_PER_GROUP_MAX`
-topics per group; connections are limited by who accepts them.
+topics per group; the server limits connections when it accepts them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import ClassVar
 
 import attrs
 
 from trioha.broker.groups import GroupTable
 from trioha.config import BrokerConfig
-from trioha.errors import CommandError
 from trioha.remoting.channel import Channel
-from trioha.wire.codes import ONEWAY_FLAG, LanguageCode, RequestCode, ResponseCode
+from trioha.wire.codes import ONEWAY_FLAG, LanguageCode, RequestCode
 from trioha.wire.heartbeat import (
     ConsumeFromWhere,
     ConsumerData,
@@ -33,6 +34,7 @@ from trioha.wire.heartbeat import (
     MessageModel,
     SubscriptionData,
 )
+from trioha.wire.refusals import system_error
 from trioha.wire.remoting_command import RemotingCommand
 
 GROUPS_PER_CHANNEL_MAX = 1_024
@@ -54,127 +56,107 @@ class _Registration:
     renewed_ms: int
 
 
-class _Registrations:
+class _Registrations(ABC):
     """Clients by (group, channel), oldest heartbeat first."""
 
-    def __init__(self) -> None:
+    KIND: ClassVar[str]
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
         self._by_age: dict[tuple[str, Channel], _Registration] = {}
-        self._groups: dict[str, dict[Channel, _Registration]] = {}
+        self._members: dict[str, dict[Channel, _Registration]] = {}
         self._groups_of: dict[Channel, dict[str, None]] = {}
 
     @property
-    def oldest_ms(self) -> int | None:
-        for registration in self._by_age.values():
-            return registration.renewed_ms
-        return None
+    def groups(self) -> list[str]:
+        return list(self._members)
 
     @property
-    def groups(self) -> list[str]:
-        return list(self._groups)
+    def next_deadline_ms(self) -> int | None:
+        """When `expire` has something to do, or None."""
+        for registration in self._by_age.values():
+            return registration.renewed_ms + self.config.client_channel_expired_timeout
+        return None
 
-    def check_room(self, channel: Channel, groups: Iterable[str]) -> None:
+    @abstractmethod
+    def unregister(self, group: str, channel: Channel) -> None:
+        """A client says goodbye, or has fallen silent."""
+
+    def channel_closed(self, channel: Channel) -> None:
+        for group in list(self._groups_of.get(channel, ())):
+            self.unregister(group, channel)
+
+    def expire(self, now_ms: int) -> None:
+        """Close the connections of clients that have fallen silent."""
+        before_ms = now_ms - self.config.client_channel_expired_timeout
+        while self._by_age:
+            (group, channel), registration = next(iter(self._by_age.items()))
+            if registration.renewed_ms > before_ms:
+                return
+            self.unregister(group, channel)
+            channel.close_nowait(f"no heartbeat of {self.KIND} group {group}")
+
+    def members(self, group: str) -> list[tuple[Channel, ClientInfo]]:
+        """In the order they came."""
+        return [(channel, r.client) for channel, r in self._members.get(group, {}).items()]
+
+    def renewed_ms(self, group: str, channel: Channel) -> int:
+        """When the member was last heard of."""
+        return self._by_age[group, channel].renewed_ms
+
+    def _check_groups(self, channel: Channel, groups: Iterable[str]) -> None:
         wanted = len({*self._groups_of.get(channel, ()), *groups})
         if wanted > GROUPS_PER_CHANNEL_MAX:
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR,
-                f"one connection registers {wanted} groups, at most {GROUPS_PER_CHANNEL_MAX} do",
+            raise system_error(
+                f"one connection registers {wanted} groups, at most {GROUPS_PER_CHANNEL_MAX} do"
             )
 
-    def renew(self, group: str, channel: Channel, client: ClientInfo, now_ms: int) -> bool:
+    def _renew(self, group: str, channel: Channel, client: ClientInfo, now_ms: int) -> bool:
         """True if this is a new member."""
         registration = self._by_age.pop((group, channel), None)
         is_new = registration is None
         if registration is None:
             registration = _Registration(client, now_ms)
-            self._groups.setdefault(group, {})[channel] = registration
+            self._members.setdefault(group, {})[channel] = registration
             self._groups_of.setdefault(channel, {})[group] = None
         registration.client = client
         registration.renewed_ms = now_ms
         self._by_age[group, channel] = registration
         return is_new
 
-    def remove(self, group: str, channel: Channel) -> bool:
+    def _remove(self, group: str, channel: Channel) -> bool:
         if self._by_age.pop((group, channel), None) is None:
             return False
-        members = self._groups[group]
+        members = self._members[group]
         del members[channel]
         if not members:
-            del self._groups[group]
+            del self._members[group]
         groups = self._groups_of[channel]
         del groups[group]
         if not groups:
             del self._groups_of[channel]
         return True
 
-    def groups_of(self, channel: Channel) -> list[str]:
-        return list(self._groups_of.get(channel, ()))
 
-    def members(self, group: str) -> list[tuple[Channel, ClientInfo]]:
-        return [(channel, r.client) for channel, r in self._groups.get(group, {}).items()]
-
-    def renewed_ms(self, group: str, channel: Channel) -> int:
-        return self._by_age[group, channel].renewed_ms
-
-    def expired(self, before_ms: int) -> Iterator[tuple[str, Channel]]:
-        """What has not been renewed since; remove each before asking for the next."""
-        while self._by_age:
-            (group, channel), registration = next(iter(self._by_age.items()))
-            if registration.renewed_ms > before_ms:
-                return
-            yield group, channel
-
-
-class ProducerManager:
+class ProducerManager(_Registrations):
     """Producer groups and their connections."""
 
-    def __init__(self, config: BrokerConfig) -> None:
-        self.config = config
-        self._registrations = _Registrations()
-
-    @property
-    def groups(self) -> list[str]:
-        return self._registrations.groups
-
-    @property
-    def next_deadline_ms(self) -> int | None:
-        oldest_ms = self._registrations.oldest_ms
-        if oldest_ms is None:
-            return None
-        return oldest_ms + self.config.client_channel_expired_timeout
+    KIND = "producer"
 
     def check_room(self, channel: Channel, groups: Iterable[str]) -> None:
         """Errors: CommandError(SYSTEM_ERROR) when one connection would hold too many groups."""
-        self._registrations.check_room(channel, groups)
+        self._check_groups(channel, groups)
 
     def register(self, group: str, channel: Channel, client: ClientInfo, now_ms: int) -> None:
-        self._registrations.renew(group, channel, client, now_ms)
+        self._renew(group, channel, client, now_ms)
 
     def unregister(self, group: str, channel: Channel) -> None:
-        self._registrations.remove(group, channel)
-
-    def channel_closed(self, channel: Channel) -> None:
-        for group in self._registrations.groups_of(channel):
-            self._registrations.remove(group, channel)
-
-    def expire(self, now_ms: int) -> None:
-        """Close the connections of clients that have fallen silent."""
-        before_ms = now_ms - self.config.client_channel_expired_timeout
-        for group, channel in self._registrations.expired(before_ms):
-            self._registrations.remove(group, channel)
-            channel.close_nowait(f"no heartbeat of producer group {group}")
-
-    def members(self, group: str) -> list[tuple[Channel, ClientInfo]]:
-        """In the order they came."""
-        return self._registrations.members(group)
-
-    def renewed_ms(self, group: str, channel: Channel) -> int:
-        """When the member was last heard of."""
-        return self._registrations.renewed_ms(group, channel)
+        self._remove(group, channel)
 
 
 @attrs.define(eq=False, slots=True)
 class ConsumerGroup:
-    """What the members of a consumer group have in common."""
+    """Settings that the members of a consumer group share."""
 
     name: str
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
@@ -184,25 +166,15 @@ class ConsumerGroup:
     """Topic -> subscription, ``%RETRY%group`` included."""
 
 
-class ConsumerManager:
+class ConsumerManager(_Registrations):
     """Consumer groups, their connections and their subscriptions."""
 
+    KIND = "consumer"
+
     def __init__(self, config: BrokerConfig, group_table: GroupTable) -> None:
-        self.config = config
+        super().__init__(config)
         self._group_table = group_table
-        self._registrations = _Registrations()
         self._groups: dict[str, ConsumerGroup] = {}
-
-    @property
-    def groups(self) -> list[str]:
-        return list(self._groups)
-
-    @property
-    def next_deadline_ms(self) -> int | None:
-        oldest_ms = self._registrations.oldest_ms
-        if oldest_ms is None:
-            return None
-        return oldest_ms + self.config.client_channel_expired_timeout
 
     def find(self, group: str) -> ConsumerGroup | None:
         """The group, if any of its consumers is connected. HOT: once per pull."""
@@ -214,12 +186,11 @@ class ConsumerManager:
         for consumer in consumers:
             groups.append(consumer.group_name)
             if len(consumer.subscriptions) > SUBSCRIPTIONS_PER_GROUP_MAX:
-                raise CommandError(
-                    ResponseCode.SYSTEM_ERROR,
+                raise system_error(
                     f"group {consumer.group_name} subscribes to {len(consumer.subscriptions)} "
-                    f"topics, at most {SUBSCRIPTIONS_PER_GROUP_MAX} are kept",
+                    f"topics, at most {SUBSCRIPTIONS_PER_GROUP_MAX} are kept"
                 )
-        self._registrations.check_room(channel, groups)
+        self._check_groups(channel, groups)
 
     def register(
         self, consumer: ConsumerData, channel: Channel, client: ClientInfo, now_ms: int
@@ -231,29 +202,14 @@ class ConsumerManager:
         group.consume_type = consumer.consume_type
         group.message_model = consumer.message_model
         group.consume_from_where = consumer.consume_from_where
-        is_new = self._registrations.renew(group.name, channel, client, now_ms)
+        is_new = self._renew(group.name, channel, client, now_ms)
         if _replace_subscriptions(group.subscriptions, consumer.subscriptions) or is_new:
             self._notify(group.name)
 
     def unregister(self, group: str, channel: Channel) -> None:
         """A consumer says goodbye; the others share its queues."""
-        if self._registrations.remove(group, channel):
+        if self._remove(group, channel):
             self._member_left(group)
-
-    def channel_closed(self, channel: Channel) -> None:
-        for group in self._registrations.groups_of(channel):
-            self.unregister(group, channel)
-
-    def expire(self, now_ms: int) -> None:
-        """Close the connections of clients that have fallen silent."""
-        before_ms = now_ms - self.config.client_channel_expired_timeout
-        for group, channel in self._registrations.expired(before_ms):
-            self.unregister(group, channel)
-            channel.close_nowait(f"no heartbeat of consumer group {group}")
-
-    def members(self, group: str) -> list[tuple[Channel, ClientInfo]]:
-        """In the order they came."""
-        return self._registrations.members(group)
 
     def client_ids(self, group: str) -> list[str]:
         """Each client once: one that reconnects is there twice until its old connection ends, and
@@ -271,7 +227,7 @@ class ConsumerManager:
         return [name for name, group in self._groups.items() if topic in group.subscriptions]
 
     def _member_left(self, group: str) -> None:
-        if self._registrations.members(group):
+        if group in self._members:
             self._notify(group)
         else:
             del self._groups[group]
@@ -282,7 +238,7 @@ class ConsumerManager:
             settings is not None and not settings.notify_consumer_ids_changed_enable
         ):
             return
-        for channel, _ in self._registrations.members(group):
+        for channel, _ in self.members(group):
             channel.send_nowait(
                 RemotingCommand(
                     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,

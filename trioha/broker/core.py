@@ -19,7 +19,7 @@ from trioha.broker.delay import DelayLevels, DelaySchedule
 from trioha.broker.groups import GroupTable
 from trioha.broker.heartbeat import HeartbeatProcessor
 from trioha.broker.locks import QueueLocks
-from trioha.broker.metadata import Metadata
+from trioha.broker.metadata import Metadata, ignore_body
 from trioha.broker.metadata_waits import MetadataReplicas, MetadataWaits
 from trioha.broker.offset_requests import OffsetProcessor
 from trioha.broker.offsets import ConsumerOffsetTable
@@ -36,6 +36,7 @@ from trioha.config import BrokerConfig, BrokerRole
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import MessageStore
+from trioha.wire.bodies import TopicConfig
 from trioha.wire.codes import RequestCode
 from trioha.wire.message_id import pack_host
 from trioha.wire.names import SCHEDULE_TOPIC
@@ -60,7 +61,7 @@ class Processor(Protocol):
 
 
 class BrokerReplicas(ReplicaView, MetadataReplicas, Protocol):
-    """What is asked of the slaves."""
+    """The state of the slaves that puts and changes depend on."""
 
 
 class BrokerCore:
@@ -75,12 +76,22 @@ class BrokerCore:
         rng: Random,
         instant: Instant,
         status: Callable[[Instant], Mapping[str, object]],
+        *,
+        write_metadata: Callable[[int, bytes], None] = ignore_body,
+        on_metadata_body: Callable[[int, bytes], None] = ignore_body,
+        delete_queues: Callable[[str], None] | None = None,
+        on_topics_changed: Callable[[TopicConfig | None], None] | None = None,
     ) -> None:
+        """`write_metadata` and `on_metadata_body` are `Metadata`'s `write` and `on_body`.
+
+        `delete_queues` removes the queues of a topic that was deleted here: at once by default, but
+        a group's log has to carry the deletion first. `on_topics_changed` is `TopicTable`'s.
+        """
         wall_ms = instant.wall_ms
         self.role = config.broker_role
         levels = DelayLevels.parse(config.message_delay_level)
         store_host = pack_host(config.broker_ip1, config.listen_port)
-        self.topics = TopicTable(config, events, wall_ms=wall_ms)
+        self.topics = TopicTable(config, events, wall_ms=wall_ms, on_change=on_topics_changed)
         self._known_topics = self.topics.topics
         self.groups = GroupTable(config, events, wall_ms=wall_ms)
         self.offsets = ConsumerOffsetTable(is_slave=self.role is BrokerRole.SLAVE)
@@ -88,7 +99,15 @@ class BrokerCore:
         self.producers = ProducerManager(config)
         self.pipeline = PutPipeline(store, config, replicas)
         self.schedule = DelaySchedule(levels, store, self.pipeline, events)
-        self.metadata = Metadata(self.topics, self.groups, self.offsets, self.schedule, store)
+        self.metadata = Metadata(
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.schedule,
+            store,
+            write=write_metadata,
+            on_body=on_metadata_body,
+        )
         self.metadata_waits = MetadataWaits(self.metadata, self.pipeline, replicas, config, events)
         self.locks = QueueLocks()
         self.hold = PullHold()
@@ -118,7 +137,7 @@ class BrokerCore:
             self.offsets,
             self.schedule,
             is_slave=lambda: self.role is BrokerRole.SLAVE,
-            delete_queues=lambda topic: self.metadata.delete_queues(topic),
+            delete_queues=delete_queues or store.delete_topic,
             status=status,
             apply_config=self._apply_config,
             instant=instant,
@@ -143,7 +162,7 @@ class BrokerCore:
 
     @property
     def config(self) -> BrokerConfig:
-        """As it is now: some of it can be changed over the wire."""
+        """The present configuration: some settings can be changed over the wire."""
         return self._admin.config
 
     def on_dispatch(
@@ -164,7 +183,7 @@ class BrokerCore:
             self._pull.answer_due(instant)
 
     def channel_closed(self, channel: Channel) -> None:
-        """A connection ended: nobody is registered or parked on it any more."""
+        """Forget the clients and parked pulls of a connection that ended."""
         self.hold.channel_closed(channel)
         self.consumers.channel_closed(channel)
         self.producers.channel_closed(channel)
@@ -193,17 +212,17 @@ class BrokerCore:
         return min(puts_ms, changes_ms)
 
     def expire_waits(self, instant: Instant) -> None:
-        """Answer who has waited too long for disk or slave."""
+        """Answer sends and changes whose timeout has expired."""
         self.pipeline.expire(instant.now_ms)
         self.metadata_waits.expire(instant.now_ms)
 
     def on_slave_lost(self) -> None:
-        """A link to a slave has ended or stalled: who waits in vain is told now."""
+        """Answer what no slave can confirm any more: a link to a slave has ended or stalled."""
         self.pipeline.on_slave_lost()
         self.metadata_waits.on_slave_lost()
 
     def give_up_waiting(self) -> None:
-        """Answer who still waits for disk or slave, as at their deadline."""
+        """Answer every waiting send and change as if its timeout had expired."""
         self.pipeline.give_up()
         self.metadata_waits.give_up()
 
@@ -227,7 +246,7 @@ class BrokerCore:
         self.schedule.run_due(instant, _DELIVERIES_PER_TURN)
 
     def _apply_config(self, config: BrokerConfig) -> None:
-        """An administrator changed a setting: everybody who reads it anew gets the new one."""
+        """Give a changed configuration to every part that reads it."""
         self._send.config = config
         self._send_back.config = config
         self._pull.config = config
@@ -236,8 +255,8 @@ class BrokerCore:
         self.producers.config = config
 
     def become(self, role: BrokerRole, broker_id: int) -> None:
-        """Be this from now on. Who waits for a promise of the old role is the caller's."""
-        # What has changed belongs to the old role.
+        """Take this role. The caller answers the sends that wait for a promise of the old role."""
+        # Changes made so far belong to the old role.
         self.metadata.flush()
         was_slave, self.role = self.role is BrokerRole.SLAVE, role
         self.pipeline.role = self._pull.role = role
@@ -259,7 +278,7 @@ class BrokerCore:
         """Take no puts, and deliver nothing delayed, until `become`."""
         self.pipeline.role = BrokerRole.SLAVE
 
-    def confirm_pulls(self, confirm: Callable[[Callable[[bool], None]], None]) -> None:
+    def confirm_pulls(self, confirm: Callable[[Callable[[bool], None]], None] | None) -> None:
         """Correct clients' offsets only when `confirm` says that this broker is the master."""
         self._pull.confirm = confirm
 

@@ -111,7 +111,7 @@ class DelaySchedule:
         self.changed: dict[int, int] = {}
         """Level -> offset, of those moved by us since the owner last took them."""
         self.dirty = False
-        """Offsets have moved since they were saved; whoever saves resets it."""
+        """Offsets have moved since they were saved; `ConfigPersist` resets it."""
         # Progress whose deliveries are not in our log yet.
         self._ahead: DelaySet | None = None
 
@@ -121,7 +121,7 @@ class DelaySchedule:
             # The master's offsets may be ahead of what we hold: nothing here may touch them.
             return
         self._catch_up()
-        # What was delivered by another master and never reached us is to be delivered again.
+        # Messages that another master delivered and this node never got are delivered again.
         self._ahead = None
         for level in self._levels:
             maximum = self._store.max_offset_in_queue(SCHEDULE_TOPIC, level.queue_id)
@@ -140,8 +140,8 @@ class DelaySchedule:
     def deliveries_cut(self, since_wall_ms: int) -> None:
         """The log was cut, and with it what was delivered from that time on.
 
-        Its entries are due again, a moment's more for those that were delivered late: whoever
-        promotes this node before its new master has told how far it is gets some messages twice.
+        Its entries are due again, and a few more that were delivered late. If this node is promoted
+        before its new master has told its progress, some messages are delivered twice.
         """
         for level in self._levels:
             while level.offset > 0:
@@ -204,7 +204,7 @@ class DelaySchedule:
         return {level.queue_id + 1: level.offset for level in self._levels if level.offset}
 
     def take_changed(self) -> DelaySet:
-        """What was delivered since the last call; all of it lies below the log's end."""
+        """Return the deliveries since the last call; all of them lie below the log's end."""
         changed, self.changed = self.changed, {}
         return DelaySet(changed, self._store.max_phy_offset)
 
@@ -219,7 +219,7 @@ class DelaySchedule:
             self._take(op)
 
     def follow_all(self, op: DelaySet) -> None:
-        """As `follow`, with levels that are not mentioned at their beginning."""
+        """Do as `follow`, with every level that is not mentioned at its beginning."""
         every = {level.queue_id + 1: 0 for level in self._levels}
         self.follow(DelaySet({**every, **op.offsets}, op.log_end))
 

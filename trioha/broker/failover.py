@@ -1,6 +1,6 @@
-"""Requests 30020-30027: what a failover asks of a node, step by step (docs/decisions/0012).
+"""Requests 30020-30027: the steps of a failover at one node (docs/decisions/0012).
 
-Theory of operation. Whoever carries out a failover (`trioha.failover.engine`) drives the nodes with
+Theory of operation. The engine of a failover (`trioha.failover.engine`) drives the nodes with
 these requests, all under one ticket (`trioha.broker.failover_ticket`). Bodies are msgpack maps,
 both ways; every answer holds the node's facts of that moment. Each request can be repeated under
 its ticket, since an answer may be lost: the second time it only answers.
@@ -17,16 +17,16 @@ its ticket, since an answer may be lost: the second time it only answers.
                          ids of the members that have promised it; ``written_off``: of those
                          that the operator gave up by force; ``members``: addresses of the whole
                          set by home id
-30024  FOLLOW            anybody else: this is the new master
+30024  FOLLOW            any other node: follow this new master
 30025  FAILOVER_AUDIT    the records of past failovers; needs no ticket
 30026  RELEASE           the ticket ends; ``audit`` is kept; tells whether the ticket was used;
                          ``resume``: the target says that it was not, so be master again
-30027  PROMISE           anybody but the target: follow and acknowledge nothing older than
+30027  PROMISE           any node but the target: follow and acknowledge nothing older than
                          ``epoch`` from now on, durably (`trioha.ha.quorum`)
 =====  ================  ===========================================================================
 
-What a step does to the node is the business of `RoleControl`; this module knows who may ask, what
-is still to be answered, and when the time of each is up.
+What a step does to the node is the business of `RoleSteps`, and `FailoverNode` tells the facts.
+This module knows which operator may ask, which requests wait for an answer, and until when.
 """
 
 from __future__ import annotations
@@ -37,85 +37,73 @@ from typing import Protocol
 import attrs
 import msgpack
 
+from trioha.broker.failover_audit import AuditTrail
 from trioha.broker.failover_ticket import Phase, Ticket, TicketDesk
 from trioha.errors import CommandError, RemoteProtocolError
+from trioha.ha.epochs import EPOCH_MAX, NONCE_BYTES
 from trioha.ha.mastership import MEMBERS_MAX
 from trioha.ha.promotion import Peer, Promotion
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.wire import fastjson
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.maps import decode_map
+from trioha.wire.refusals import no_permission, system_error
 from trioha.wire.remoting_command import RemotingCommand
 
 TICKET_ID_CHARS = 16
 """Hexadecimal: the 8 bytes that become the nonce of the term."""
 AUDIT_BYTES_MAX = 65_536
+HOME_ID_MAX = 2**31 - 1
+"""A brokerId is an int of Java's."""
+NUMBER_MAX = 2**63 - 1
+"""An offset, a position or a time is a long of Java's."""
+ADDRESS_CHARS_MAX = 255
 WAITERS_MAX = 64
 _BODY_BYTES_MAX = 131_072
 
 Facts = Mapping[str, object]
 
 
-class RoleControl(Protocol):
-    """What the node can be told to do; nothing here blocks.
-
-    Errors: CommandError when the node is not what the step needs; nothing has changed then.
-    """
+class FailoverNode(Protocol):
+    """The node that a failover asks: how far it is, and how far the target of a hand-over is."""
 
     @property
     def log_end(self) -> int: ...
     @property
     def metadata_position(self) -> int:
-        """Of a master: up to where topics, groups and offsets have changed, by its own count. Of
-        a slave: how much of that it has; -1 if it is not told."""
+        """A master's position of the newest change of topics, groups and offsets; at a slave,
+        the position of the newest such change that it has, -1 if the master sends none."""
 
     def facts(self) -> Facts:
-        """What each answer tells of this node."""
-
-    def has_begun(self, nonce: bytes) -> bool:
-        """Is the term with this nonce in our history, begun by this node?"""
-
-    def pause(self) -> None:
-        """Park writes from now on; again: nothing."""
-
-    def resume(self) -> None:
-        """What was parked goes on as if nothing had been."""
-
-    def take_back(self) -> bool:
-        """What was handed over is void: be master again; False when that cannot be."""
+        """Return the facts of this node that each answer holds."""
 
     def target_holds(self, log_offset: int, metadata_position: int) -> None:
-        """Who is about to be master has said so: an ack, and it may be quicker than its own."""
+        """Count what the target of a hand-over says that it holds, as an acknowledgement."""
 
-    def hand_over(self, target: Peer, epoch: int, ticket_id: str) -> None:
-        """Stop being master; what is parked stays so until it is known who is."""
 
-    def promise(self, epoch: int, nonce: bytes) -> None:
-        """Follow and acknowledge nothing older than this term from this pass on; durable."""
+class RoleSteps(Protocol):
+    """The steps that change a node's role; `trioha.ha.role_machine` says what each of them does.
 
-    def promote(self, promotion: Promotion, done: Callable[[str], None]) -> None:
-        """Become master; `done` gets "" or why not, later."""
+    Errors: CommandError when the node is not what the step needs; nothing has changed then.
+    """
 
-    def follow(self, master: Peer, epoch: int, nonce: bytes) -> None:
-        """Be a slave of this master."""
-
-    def suspend_following(self, reason: str) -> None:
-        """Acknowledge nothing to the master of the moment from this very pass on."""
-
-    def follow_again(self) -> None:
-        """The end of that."""
-
-    def left_alone(self) -> None:
-        """A ticket was used here and has ended: who is not followed by now has to be asked."""
-
-    def keep_audit(self, record: Mapping[str, object]) -> None: ...
-    def audit_records(self) -> list[Mapping[str, object]]:
-        """Oldest first."""
+    def has_begun(self, nonce: bytes) -> bool: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def take_back(self) -> bool: ...
+    def hand_over(self, target: Peer, epoch: int, ticket_id: str) -> None: ...
+    def promise(self, epoch: int, nonce: bytes) -> None: ...
+    def promote(self, promotion: Promotion, done: Callable[[str], None]) -> None: ...
+    def follow(self, master: Peer, epoch: int, nonce: bytes) -> None: ...
+    def suspend_following(self, reason: str) -> None: ...
+    def follow_again(self) -> None: ...
+    def left_alone(self) -> None: ...
 
 
 @attrs.define(eq=False)
 class _Waiter:
-    """A ticket request that wants to hear of our log."""
+    """A ticket request whose answer waits until log and tables have come so far."""
 
     channel: Channel
     request: RemotingCommand
@@ -124,30 +112,29 @@ class _Waiter:
     """0: any will do."""
     deadline_ms: int
 
-    def is_satisfied(self, control: RoleControl) -> bool:
-        return control.log_end >= self.log_offset and (
-            not self.metadata_position or control.metadata_position >= self.metadata_position
+    def is_satisfied(self, node: FailoverNode) -> bool:
+        return node.log_end >= self.log_offset and (
+            not self.metadata_position or node.metadata_position >= self.metadata_position
         )
 
 
+@attrs.define(eq=False)
 class FailoverProcessor:
     """The steps of a failover as one node sees them."""
 
-    def __init__(
-        self,
-        broker_name: str,
-        control: RoleControl,
-        events: EventSink,
-        on_deadline: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.desk = TicketDesk()
-        self._on_deadline = on_deadline
-        self._broker_name = broker_name
-        self._control = control
-        self._events = events
-        self._waiters: list[_Waiter] = []
-        # Who waits for the promotion that is under way; None when none is.
-        self._promoting: list[tuple[Channel, RemotingCommand]] | None = None
+    _broker_name: str
+    _role: RoleSteps
+    _node: FailoverNode
+    _audit: AuditTrail
+    _events: EventSink
+    _on_deadline: Callable[[], None] = lambda: None
+    """Called when `next_deadline_ms` may be another one."""
+    _caller: Callable[[Channel, RemotingCommand], str] = lambda channel, request: ""
+    """Returns the account that has signed a request; "" if none was checked."""
+    desk: TicketDesk = attrs.field(factory=TicketDesk, init=False)
+    _waiters: list[_Waiter] = attrs.field(factory=list, init=False)
+    # Requests that wait for the promotion in progress; None when there is none.
+    _promoting: list[tuple[Channel, RemotingCommand]] | None = attrs.field(default=None, init=False)
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -171,7 +158,7 @@ class FailoverProcessor:
         return min(deadlines, default=None)
 
     def on_time(self, instant: Instant) -> None:
-        """Answer who has waited long enough, and end the ticket whose time is up."""
+        """Answer requests whose wait is over, and end the ticket whose time is up."""
         self._answer_waiters(lambda waiter: instant.now_ms >= waiter.deadline_ms)
         if self._promoting is not None:
             return  # it ends by itself, one way or the other
@@ -182,10 +169,10 @@ class FailoverProcessor:
     def on_log_grown(self) -> None:
         """The log has grown, or the tables have."""
         if self._waiters:
-            self._answer_waiters(lambda waiter: waiter.is_satisfied(self._control))
+            self._answer_waiters(lambda waiter: waiter.is_satisfied(self._node))
 
     def role_lost(self) -> None:
-        """Somebody holds a newer epoch: whatever was paused here is over."""
+        """End the pause of the ticket: another node holds a newer epoch."""
         ticket = self.desk.ticket
         if ticket is not None and ticket.phase is Phase.PAUSED:
             self.desk.use(ticket)
@@ -203,7 +190,7 @@ class FailoverProcessor:
             and bytes.fromhex(ticket.ticket_id) == promised_nonce
         ):
             ticket.forced = False
-            self._control.follow_again()
+            self._role.follow_again()
 
     # Steps.
 
@@ -213,13 +200,13 @@ class FailoverProcessor:
         body = _Body(request)
         name = body.text("broker_name")
         if name != self._broker_name:
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR, f"this node belongs to {self._broker_name}, not {name}"
-            )
+            raise system_error(f"this node belongs to {self._broker_name}, not {name}")
         is_new = self.desk.ticket is None
+        operator, account = body.text("operator"), self._caller(channel, request)
         ticket = self.desk.grant(
             body.ticket_id(),
-            body.text("operator"),
+            # The account is proven; the operator's name is what the tool says.
+            f"{account} ({operator})" if account else operator,
             channel.peer,
             body.integer("ttl_ms"),
             instant.now_ms,
@@ -233,7 +220,7 @@ class FailoverProcessor:
             )
         if body.boolean_or_none("forced"):
             ticket.forced = True
-            self._control.suspend_following(f"{ticket.operator} fails this broker over")
+            self._role.suspend_following(f"{ticket.operator} fails this broker over")
         self._on_deadline()
         wait_ms = body.integer("wait_ms", 0)
         waiter = _Waiter(
@@ -243,10 +230,12 @@ class FailoverProcessor:
             body.integer("metadata_position", 0),
             instant.now_ms + wait_ms,
         )
-        if wait_ms <= 0 or waiter.is_satisfied(self._control):
+        if wait_ms <= 0 or waiter.is_satisfied(self._node):
             return self._answer(request)
         if len(self._waiters) >= WAITERS_MAX:
-            raise CommandError(ResponseCode.SYSTEM_BUSY, "too many wait for this log already")
+            raise CommandError(
+                ResponseCode.SYSTEM_BUSY, "too many requests wait for this log already"
+            )
         self._waiters.append(waiter)
         self._on_deadline()
         return None
@@ -257,12 +246,10 @@ class FailoverProcessor:
         body = _Body(request)
         ticket = self.desk.shown(body.ticket_id())
         if ticket.phase is Phase.USED:
-            raise CommandError(ResponseCode.NO_PERMISSION, "mastership was handed over already")
-        self._control.pause()
+            raise no_permission("this node has handed its mastership over already")
+        self._role.pause()
         if ticket.phase is not Phase.PAUSED:
-            self._events.event(
-                "writes_paused", ticket=ticket.ticket_id, log_end=self._control.log_end
-            )
+            self._events.event("writes_paused", ticket=ticket.ticket_id, log_end=self._node.log_end)
         self.desk.pause(ticket, body.integer("pause_ms"), instant.now_ms)
         self._on_deadline()
         return self._answer(request)
@@ -274,14 +261,12 @@ class FailoverProcessor:
         ticket = self.desk.shown(body.ticket_id())
         if ticket.phase is Phase.HELD:
             # It went on writing since: what was confirmed of the log is no longer all of it.
-            raise CommandError(
-                ResponseCode.NO_PERMISSION, "writes are not paused here any more; start again"
-            )
+            raise no_permission("writes are not paused here any more; start again")
         if ticket.phase is Phase.PAUSED:
-            self._control.target_holds(
+            self._node.target_holds(
                 body.integer("log_offset", 0), body.integer("metadata_position", 0)
             )
-            self._control.hand_over(body.peer(), body.integer("epoch"), ticket.ticket_id)
+            self._role.hand_over(body.peer(), body.epoch(), ticket.ticket_id)
             self.desk.use(ticket)
             self._on_deadline()
         return self._answer(request)
@@ -292,14 +277,14 @@ class FailoverProcessor:
         body = _Body(request)
         ticket_id = body.ticket_id()
         nonce = bytes.fromhex(ticket_id)
-        if self._control.has_begun(nonce):
+        if self._role.has_begun(nonce):
             return self._answer(request)
         ticket = self.desk.shown(ticket_id)
         if self._promoting is not None:
             self._promoting.append((channel, request))
             return None
         promotion = Promotion(
-            epoch=body.integer("epoch"),
+            epoch=body.epoch(),
             nonce=nonce,
             sync=body.boolean_or_none("sync"),
             log_offset=body.integer("log_offset", 0),
@@ -311,7 +296,7 @@ class FailoverProcessor:
         )
         self._promoting = [(channel, request)]
         try:
-            self._control.promote(promotion, lambda reason: self._promoted(ticket, reason))
+            self._role.promote(promotion, lambda reason: self._promoted(ticket, reason))
         except CommandError:
             self._promoting = None
             raise
@@ -323,7 +308,7 @@ class FailoverProcessor:
         body = _Body(request)
         ticket_id = body.ticket_id()
         self.desk.shown(ticket_id)
-        self._control.promise(body.integer("epoch"), bytes.fromhex(ticket_id))
+        self._role.promise(body.epoch(), bytes.fromhex(ticket_id))
         return self._answer(request)
 
     def follow(
@@ -331,38 +316,49 @@ class FailoverProcessor:
     ) -> RemotingCommand:
         body = _Body(request)
         ticket = self.desk.shown(body.ticket_id())
-        self._control.follow(body.peer(), body.integer("epoch"), body.raw("nonce"))
+        self._role.follow(body.peer(), body.epoch(), body.nonce())
         self.desk.use(ticket)
         if ticket.forced:
             ticket.forced = False
-            self._control.follow_again()
+            self._role.follow_again()
         return self._answer(request)
 
     def audit(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        return request.response(body=msgpack.packb({"records": self._control.audit_records()}))
+        return request.response(body=msgpack.packb({"records": self._audit.records}))
 
     def release(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
         body = _Body(request)
         ticket_id = body.ticket_id()
+        record = body.audit()
         held = self.desk.ticket
         if self._promoting is not None and held is not None and held.ticket_id == ticket_id:
-            raise CommandError(ResponseCode.SYSTEM_BUSY, "the promotion is under way; ask again")
-        used = self._control.has_begun(bytes.fromhex(ticket_id))
+            raise CommandError(ResponseCode.SYSTEM_BUSY, "the promotion is in progress; ask again")
+        used = self._role.has_begun(bytes.fromhex(ticket_id))
         ticket = self.desk.end(ticket_id)
         if ticket is not None:
             used = used or ticket.phase is Phase.USED
             if ticket.phase is Phase.USED and body.boolean_or_none("resume"):
-                used = not self._control.take_back()
+                used = not self._role.take_back()
             else:
                 self._ended(ticket, "released")
-        record = body.fields.get("audit")
-        if isinstance(record, dict):
-            self._control.keep_audit(record)
+        if record is not None:
+            account = self._caller(channel, request)
+            self._keep({**record, "account": account} if account else record)
         return self._answer(request, used=used)
+
+    def _keep(self, record: Mapping[str, object]) -> None:
+        self._audit.keep(record)
+        self._events.event(
+            "failover",
+            ticket=str(record.get("ticket_id")),
+            operator=str(record.get("operator")),
+            result=str(record.get("result")),
+            message=str(record.get("message")),
+        )
 
     def _promoted(self, ticket: Ticket, reason: str) -> None:
         waiting, self._promoting = self._promoting or [], None
@@ -383,12 +379,12 @@ class FailoverProcessor:
             "failover_ticket_ended", ticket=ticket.ticket_id, phase=ticket.phase.value, reason=how
         )
         if ticket.forced:
-            self._control.follow_again()
+            self._role.follow_again()
         if ticket.phase is Phase.PAUSED:
-            self._control.resume()
+            self._role.resume()
             self._events.event("writes_resumed", ticket=ticket.ticket_id, reason=how)
         elif ticket.phase is Phase.USED:
-            self._control.left_alone()
+            self._role.left_alone()
 
     def _answer_waiters(self, is_due: Callable[[_Waiter], bool]) -> None:
         due = [waiter for waiter in self._waiters if is_due(waiter)]
@@ -398,7 +394,7 @@ class FailoverProcessor:
                 waiter.channel.send_nowait(self._answer(waiter.request))
 
     def _answer(self, request: RemotingCommand, **more: object) -> RemotingCommand:
-        return request.response(body=msgpack.packb({**self._control.facts(), **more}))
+        return request.response(body=msgpack.packb({**self._node.facts(), **more}))
 
 
 class _Body:
@@ -428,11 +424,42 @@ class _Body:
             raise RemoteProtocolError(f"{name} is not text: {value!r:.60}")
         return value
 
-    def integer(self, name: str, default: int | None = None) -> int:
+    def integer(self, name: str, default: int | None = None, *, largest: int = NUMBER_MAX) -> int:
         value = self.fields.get(name, default)
-        if type(value) is not int or value < 0:
-            raise RemoteProtocolError(f"{name} is not a number: {value!r:.60}")
+        if type(value) is not int or not 0 <= value <= largest:
+            raise RemoteProtocolError(f"{name} is not a number up to {largest}: {value!r:.60}")
         return value
+
+    def epoch(self) -> int:
+        epoch = self.integer("epoch", largest=EPOCH_MAX)
+        if not epoch:
+            raise RemoteProtocolError(f"epoch 0 is not within 1 to {EPOCH_MAX}")
+        return epoch
+
+    def nonce(self) -> bytes:
+        nonce = self.raw("nonce")
+        if len(nonce) != NONCE_BYTES:
+            raise RemoteProtocolError(f"a nonce of {len(nonce)} bytes, not {NONCE_BYTES}")
+        return nonce
+
+    def address(self, name: str) -> str:
+        address = self.text(name)
+        if len(address) > ADDRESS_CHARS_MAX:
+            raise RemoteProtocolError(f"{name} is too long: {address:.60}")
+        return address
+
+    def audit(self) -> dict[str, object] | None:
+        """The record of the attempt, which every node keeps as JSON; None without one."""
+        record = self.fields.get("audit")
+        if not isinstance(record, dict):
+            return None
+        try:
+            size = len(fastjson.dumps(record))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise RemoteProtocolError(f"the audit record has no JSON form: {error}") from error
+        if size > AUDIT_BYTES_MAX:
+            raise RemoteProtocolError(f"an audit record of {size} bytes")
+        return record
 
     def boolean_or_none(self, name: str) -> bool | None:
         value = self.fields.get(name)
@@ -450,7 +477,7 @@ class _Body:
         values = self.fields.get(name, [])
         if not isinstance(values, list) or len(values) > MEMBERS_MAX:
             raise RemoteProtocolError(f"{name} is no list of home ids: {values!r:.60}")
-        if not all(type(value) is int and value >= 0 for value in values):
+        if not all(type(value) is int and 0 <= value <= HOME_ID_MAX for value in values):
             raise RemoteProtocolError(f"{name} is no list of home ids: {values!r:.60}")
         return tuple(values)
 
@@ -460,7 +487,12 @@ class _Body:
         if not isinstance(table, dict) or len(table) > MEMBERS_MAX:
             raise RemoteProtocolError(f"members is no table of addresses: {table!r:.60}")
         if not all(
-            isinstance(key, str) and key.isdecimal() and isinstance(value, str)
+            isinstance(key, str)
+            and key.isascii()
+            and key.isdecimal()
+            and len(key) <= len(str(HOME_ID_MAX))
+            and isinstance(value, str)
+            and len(value) <= ADDRESS_CHARS_MAX
             for key, value in table.items()
         ):
             raise RemoteProtocolError(f"members is no table of addresses: {table!r:.60}")
@@ -468,7 +500,7 @@ class _Body:
 
     def peer(self) -> Peer:
         return Peer(
-            home_id=self.integer("home_id"),
-            address=self.text("address"),
-            ha_address=self.text("ha_address"),
+            home_id=self.integer("home_id", largest=HOME_ID_MAX),
+            address=self.address("address"),
+            ha_address=self.address("ha_address"),
         )

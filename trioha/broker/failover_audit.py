@@ -1,4 +1,4 @@
-"""What is kept of past failovers: ``config/failovers.json``, the newest last."""
+"""Records of past failovers: ``config/failovers.json``, the newest last."""
 
 from __future__ import annotations
 

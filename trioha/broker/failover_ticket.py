@@ -1,8 +1,8 @@
 """Leave to change a node's role: one ticket at a time, with a deadline.
 
-Theory of operation. Who wants to fail a broker over takes a ticket at the nodes it will change. A
-node gives out one at a time and tells everybody else who has it. Each step shows the ticket, so
-that a step which arrives late, of an attempt that was given up, changes nothing:
+Theory of operation. An operator who fails a broker over takes a ticket at the nodes to change. A
+node gives out one at a time and names its holder to every other operator. Each step shows the
+ticket, so a late step of an attempt that was given up changes nothing:
 
     HELD ──pause──▶ PAUSED ──hand over──▶ USED     at the master
     HELD ──────────promote──────────────▶ USED     at the target
@@ -20,17 +20,17 @@ from collections import deque
 import attrs
 
 from trioha.errors import CommandError
-from trioha.wire.codes import ResponseCode
+from trioha.wire.refusals import no_permission
 
 TTL_MS_MAX = 300_000
 PAUSE_MS_MAX = 30_000
-"""Longer than the client's own patience a parked put helps nobody."""
+"""A put parked for longer than the client's own patience helps no client."""
 _ENDED_KEPT = 64
 _NAME_CHARS_MAX = 200
 
 
 class Phase(enum.Enum):
-    """How far the holder has come at this node."""
+    """The steps that the ticket's holder has taken at this node."""
 
     HELD = "held"
     PAUSED = "paused"
@@ -39,11 +39,11 @@ class Phase(enum.Enum):
 
 @attrs.define(eq=False)
 class Ticket:
-    """Somebody's leave."""
+    """An operator's leave to fail this broker over."""
 
     ticket_id: str
     operator: str
-    """Who, and from which machine: ``anna@ops-1``."""
+    """The operator and the machine: ``anna@ops-1``."""
     origin: str
     """The address that it was asked from."""
     granted_ms: int
@@ -81,18 +81,21 @@ class TicketDesk:
             return min(ticket.deadline_ms, ticket.pause_deadline_ms)
         return ticket.deadline_ms
 
+    def holder(self) -> str:
+        """Return the operator whose ticket is held here, "" for none."""
+        return self.ticket.operator if self.ticket is not None else ""
+
     def grant(self, ticket_id: str, operator: str, origin: str, ttl_ms: int, now_ms: int) -> Ticket:
         """The ticket, new or as it is; asked for again it gets a new deadline.
 
-        Errors: CommandError that names who has another one.
+        Errors: CommandError that names the holder of another ticket.
         """
         ticket = self.ticket
         if ticket is not None and ticket.ticket_id != ticket_id:
-            raise CommandError(
-                ResponseCode.NO_PERMISSION,
+            raise no_permission(
                 f"{ticket.operator} (from {ticket.origin}) has been failing this broker over for "
                 f"{(now_ms - ticket.granted_ms) / 1000:.1f} s; talk to them, or wait "
-                f"{max(0, ticket.deadline_ms - now_ms) / 1000:.1f} s until that attempt expires",
+                f"{max(0, ticket.deadline_ms - now_ms) / 1000:.1f} s until that attempt expires"
             )
         if ticket_id in self._ended:
             raise _no_ticket(ticket_id)
@@ -147,8 +150,7 @@ class TicketDesk:
 
 
 def _no_ticket(ticket_id: str) -> CommandError:
-    return CommandError(
-        ResponseCode.NO_PERMISSION,
+    return no_permission(
         f"ticket {ticket_id:.32} is not valid here: it has expired, was given back, or this node "
-        "was started since; nothing was changed",
+        "was started since; nothing was changed"
     )

@@ -18,6 +18,7 @@ from trioha.errors import CommandError
 from trioha.store.interface import TagFilter
 from trioha.wire.codes import ResponseCode
 from trioha.wire.java_hash import string_hash
+from trioha.wire.refusals import system_error
 
 SUBSCRIPTION_ALL = "*"
 EXPRESSION_CHARS_MAX = 65_536
@@ -64,7 +65,7 @@ def header_filter(expression: str, expression_type: str) -> TagFilter | None:
     if is_tag_expression(expression_type):
         return tag_filter(expression)
     if expression_type == "SQL92":
-        raise CommandError(ResponseCode.SYSTEM_ERROR, _SQL92_REMARK)
+        raise system_error(_SQL92_REMARK)
     raise CommandError(
         ResponseCode.SUBSCRIPTION_PARSE_FAILED,
         f"parse the consumer's subscription failed: type {expression_type!r:.40} is unknown",
@@ -80,7 +81,7 @@ def heartbeat_filter(expression: str, expression_type: str) -> TagFilter | None:
     if is_tag_expression(expression_type):
         return tag_filter(expression)
     if expression_type == "SQL92":
-        raise CommandError(ResponseCode.SYSTEM_ERROR, _SQL92_REMARK)
+        raise system_error(_SQL92_REMARK)
     raise CommandError(
         ResponseCode.FILTER_DATA_NOT_EXIST,
         f"the broker's consumer filter data is not exist: type {expression_type!r:.40} is unknown",

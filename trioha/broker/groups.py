@@ -21,11 +21,11 @@ from trioha.wire.bodies import (
     group_table_from_dict,
     group_table_to_dict,
 )
-from trioha.wire.codes import ResponseCode
 from trioha.wire.names import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS, check_group
+from trioha.wire.refusals import system_error
 
 GROUPS_MAX = 50_000
-"""As many as topics: a group brings its retry topic along."""
+"""Most groups, as many as topics: a group brings its retry topic along."""
 
 
 class GroupTable:
@@ -48,7 +48,7 @@ class GroupTable:
         self.on_op: Callable[[GroupPut | GroupGone], None] | None = None
         """Called with each change made here."""
         self.dirty = False
-        """Something is not on disk yet; whoever saves resets it."""
+        """A change is not on disk yet; `ConfigPersist` resets it."""
         self.read_only = False
         """The group's log alone changes the table: what would be created here is not kept."""
 
@@ -123,10 +123,9 @@ class GroupTable:
             return
         name = group.group_name
         if name not in self._groups and len(self._groups) >= self._groups_max:
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"group {name} not created: this broker holds {len(self._groups)} groups, its "
-                "limit; delete unused ones first",
+                "limit; delete unused ones first"
             )
         self._groups[name] = group
         self._changed(name, group, wall_ms)

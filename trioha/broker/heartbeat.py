@@ -6,38 +6,34 @@ which its failed messages go. A heartbeat is judged as a whole before anything o
 
 from __future__ import annotations
 
+import attrs
+
 from trioha.broker.clients import ClientInfo, ConsumerManager, ProducerManager
 from trioha.broker.filter import check_subscription
 from trioha.broker.groups import GroupTable
 from trioha.broker.topics import TopicTable
-from trioha.errors import CommandError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.wire import fastjson
 from trioha.wire.bodies import encode_consumer_list
-from trioha.wire.codes import Perm, RequestCode, ResponseCode
+from trioha.wire.codes import Perm, RequestCode
 from trioha.wire.heartbeat import HeartbeatData, SubscriptionData
 from trioha.wire.json_fields import object_of
 from trioha.wire.names import check_group, check_topic, retry_topic
+from trioha.wire.refusals import system_error
 from trioha.wire.remoting_command import RemotingCommand
 
 CLIENT_ID_CHARS_MAX = 1_024
 """A client id is made of an address, a process id and sometimes a unit name."""
 
 
+@attrs.define(eq=False)
 class HeartbeatProcessor:
-    """Keeps the tables of who is connected."""
+    """Keeps the tables of connected clients."""
 
-    def __init__(
-        self,
-        consumers: ConsumerManager,
-        producers: ProducerManager,
-        topics: TopicTable,
-        groups: GroupTable,
-    ) -> None:
-        self._consumers = consumers
-        self._producers = producers
-        self._topics = topics
-        self._groups = groups
+    _consumers: ConsumerManager
+    _producers: ProducerManager
+    _topics: TopicTable
+    _groups: GroupTable
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -66,7 +62,7 @@ class HeartbeatProcessor:
                     instant.wall_ms,
                 )
             # A group that may not be created is registered none the less, as by RocketMQ: its
-            # pulls are refused one by one, and administrators see who is there.
+            # pulls are rejected one by one, and administrators see the connected clients.
             self._consumers.register(consumer, channel, client, instant.now_ms)
         return request.response()
 
@@ -88,7 +84,7 @@ class HeartbeatProcessor:
         group = request.ext_str("consumerGroup")
         client_ids = self._consumers.client_ids(group)
         if not client_ids:
-            raise CommandError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+            raise system_error(f"no consumer for this group, {group}")
         return request.response(body=encode_consumer_list(client_ids))
 
     def check_client_config(
@@ -103,9 +99,8 @@ class HeartbeatProcessor:
 
     def _check(self, channel: Channel, data: HeartbeatData) -> None:
         if not 0 < len(data.client_id) <= CLIENT_ID_CHARS_MAX:
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR,
-                f"a clientID has 1 to {CLIENT_ID_CHARS_MAX} characters, not {len(data.client_id)}",
+            raise system_error(
+                f"a clientID has 1 to {CLIENT_ID_CHARS_MAX} characters, not {len(data.client_id)}"
             )
         for producer in data.producers:
             check_group(producer.group_name)

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import attrs
 
-from trioha.errors import CommandError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.wire.bodies import LockBatchBody, MessageQueue, encode_locked_queues
-from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.codes import RequestCode
 from trioha.wire.names import check_group, check_topic
+from trioha.wire.refusals import system_error
 from trioha.wire.remoting_command import RemotingCommand
 
 LOCK_EXPIRE_MS = 60_000
@@ -32,7 +32,7 @@ class _Lock:
 
 
 class QueueLocks:
-    """Who may consume which queue in order."""
+    """Locks of queues that are consumed in order, by client."""
 
     def __init__(self, *, locks_max: int = LOCKS_MAX) -> None:
         self._locks: dict[tuple[str, MessageQueue], _Lock] = {}
@@ -111,14 +111,13 @@ def _decode(request: RemotingCommand) -> LockBatchBody:
     body = LockBatchBody.decode(request.body_bytes())
     check_group(body.consumer_group)
     if not body.client_id:
-        raise CommandError(ResponseCode.SYSTEM_ERROR, "clientId is missing")
+        raise system_error("clientId is missing")
     if len(body.queues) > QUEUES_PER_REQUEST_MAX:
-        raise CommandError(
-            ResponseCode.SYSTEM_ERROR,
-            f"{len(body.queues)} queues in one request, at most {QUEUES_PER_REQUEST_MAX} are taken",
+        raise system_error(
+            f"{len(body.queues)} queues in one request, at most {QUEUES_PER_REQUEST_MAX} are taken"
         )
     for queue in body.queues:
         check_topic(queue.topic)
         if len(queue.broker_name) > BROKER_NAME_CHARS_MAX:
-            raise CommandError(ResponseCode.SYSTEM_ERROR, "brokerName is too long")
+            raise system_error("brokerName is too long")
     return body

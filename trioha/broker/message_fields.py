@@ -1,4 +1,4 @@
-"""What consume queues and the index need of a message's properties (CommitLog.java, dispatch)."""
+"""Fields of a message's properties for consume queues and the index (CommitLog.java, dispatch)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def tags_code(properties: Mapping[str, str]) -> int:
 
 
 def index_keys(properties: Mapping[str, str]) -> Sequence[bytes]:
-    """What the message is found by: the client's unique id, then each of its keys."""
+    """Return the keys of the index: the client's unique id, then each key of the message."""
     unique_id = properties.get(UNIQ_KEY)
     keys = properties.get(KEYS)
     if keys is None:

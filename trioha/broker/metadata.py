@@ -1,11 +1,11 @@
 """Every change of topics, groups, offsets and delay progress, numbered, for disk and slaves.
 
-Theory of operation. What a broker keeps outside its log reaches RocketMQ's slave by polling, every
-ten seconds, and its own disk every five: whoever was acknowledged in between is forgotten with the
-machine, or with the process. Here the tables tell each change as it is made. Changes that belong
-to one batch of requests become one *body* (`trioha.broker.metadata_ops`) with one *position*, a
-number that only grows; it is written to the node's own log of such bodies, and then goes to every
-link that can carry it, between the bytes of the commitlog around which it happened.
+Theory of operation. RocketMQ's slave polls the tables that a broker keeps outside its log every ten
+seconds, and the broker writes them to disk every five. A change acknowledged in between is lost
+with the machine, or with the process. Here the tables tell each change as it is made. Changes that
+belong to one batch of requests become one *body* (`trioha.broker.metadata_ops`) with one
+*position*, a number that only grows; it is written to the node's own log of such bodies, and then
+goes to every link that can carry it, between the bytes of the commitlog around which it happened.
 
 Order against the log. A topic must be on the slave before the first message in it is
 acknowledged, so a topic or group change is a body of its own at once. A delayed message must be
@@ -17,7 +17,7 @@ first: bodies are in the order in which things happened.
 A slave applies a body, writes it to its own log under a position of its own, and acknowledges the
 master's. The two numberings have nothing to do with each other: a link begins with a snapshot,
 which carries the master's position of that moment. So a node's numbers need no epoch; they go on
-where its own log ends, whoever is master.
+where its own log ends, also when another node becomes master.
 
 A restart reads the saved tables, each with the position at which it was saved, and applies to each
 what its own log holds beyond. Delay progress counts only where the commitlog holds what was
@@ -56,8 +56,8 @@ from trioha.wire.remoting_command import Buffer
 _DISPATCH_BYTES = 1 << 20
 
 
-class Table(Enum):
-    """The four that are kept in files of their own."""
+class MetadataTable(Enum):
+    """The four tables that have files of their own."""
 
     TOPICS = "topics.json"
     GROUPS = "subscriptionGroup.json"
@@ -65,7 +65,11 @@ class Table(Enum):
     DELAY = "delayOffset.json"
 
 
-ALL = frozenset(Table)
+ALL = frozenset(MetadataTable)
+
+
+def ignore_body(position: int, body: bytes) -> None:
+    """Keep a body of changes nowhere, and tell no slave."""
 
 
 class Metadata:
@@ -81,33 +85,42 @@ class Metadata:
         offsets: ConsumerOffsetTable,
         schedule: DelaySchedule,
         store: MessageStore,
+        *,
+        write: Callable[[int, bytes], None] = ignore_body,
+        on_body: Callable[[int, bytes], None] = ignore_body,
     ) -> None:
         self.position = 0
-        """Of the newest body. Never falls."""
+        """Position of the newest body. Never falls."""
         self.synced_position = 0
         """Everything up to it is on disk; the owner of the log of bodies raises it."""
-        self.write: Callable[[int, bytes], None] = _nowhere
-        self.on_body: Callable[[int, bytes], None] = _nowhere
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._schedule = schedule
         self._store = store
-        self.delete_queues: Callable[[str], None] = store.delete_topic
-        """Removes the queues of a topic that was deleted here: at once, unless a group's log has
-        to carry the deletion first."""
+        self._write_body = write
+        self._on_body = on_body
         self._ops: list[MetadataOp] = []
+        self._is_marked = False
         topics.on_op = self._at_once
         groups.on_op = self._at_once
         offsets.on_op = self._at_once
 
     @property
     def position_of_changes(self) -> int:
-        """Whoever needs everything that was changed up to now needs this position."""
+        """Position that a slave must hold to have every change made up to now."""
         return self.position + self._is_pending
 
+    def mark(self) -> int:
+        """Return a position that slaves acknowledge only after they were told of this call.
+
+        If nothing has changed, a body without a change gets the position.
+        """
+        self._is_marked = True
+        return self.position_of_changes
+
     def flush(self) -> None:
-        """Give what has changed a position, and away with it. Once per batch of requests. HOT."""
+        """Give the changes a position and write them. Once per batch of requests. HOT."""
         offsets = self._offsets
         if not self._ops and not self._schedule.changed:
             if offsets.changed:
@@ -116,6 +129,8 @@ class Metadata:
                     self._send(encode_ops([LocalOffsetsSet(changed)]))
                 else:
                     self._send(encode_offsets(changed))
+            elif self._is_marked:
+                self._send(encode_ops([]))
             return
         ops, self._ops = self._ops, []
         if offsets.changed:
@@ -151,7 +166,7 @@ class Metadata:
         ops = decode_ops(body)
         self.flush()
         if any(isinstance(op, QueuesGone) for op in ops):
-            # What arrived before belongs to the queues that go, what follows to those that come.
+            # Messages that arrived before belong to the old queues, later ones to the new queues.
             while self._store.dispatch(_DISPATCH_BYTES):
                 pass
         for op in ops:
@@ -160,7 +175,7 @@ class Metadata:
             self._apply(op, ALL)
         self._write(bytes(body))
 
-    def replay(self, position: int, body: Buffer, lacking: Container[Table]) -> None:
+    def replay(self, position: int, body: Buffer, lacking: Container[MetadataTable]) -> None:
         """Apply a body from this node's own log, on its start, to those tables that lack it.
 
         Queues are the commitlog's business: what was deleted and what is new it cannot tell apart.
@@ -176,7 +191,7 @@ class Metadata:
     def follow_log(self) -> None:
         """From now on the tables change by `fold` alone."""
         self._topics.read_only = self._groups.read_only = self._offsets.read_only = True
-        # What consumers committed to a slave, before there was a group, is progress like any other.
+        # Offsets that consumers committed to a slave, before there was a group, count as well.
         self._offsets.become_master()
         self._offsets.become_slave()
 
@@ -204,6 +219,7 @@ class Metadata:
     def discard(self) -> bool:
         """Forget which changes were not told yet; True if there were any."""
         was_pending = self._is_pending
+        self._is_marked = False
         self._ops.clear()
         self._offsets.take_changed()
         self._schedule.take_changed()
@@ -211,10 +227,10 @@ class Metadata:
 
     @property
     def _is_pending(self) -> bool:
-        return bool(self._ops or self._offsets.changed or self._schedule.changed)
+        return bool(self._ops or self._offsets.changed or self._schedule.changed or self._is_marked)
 
     def _at_once(self, op: MetadataOp) -> None:
-        # What else is waiting happened before.
+        # The changes that wait happened before this one.
         self.flush()
         self._ops.append(op)
         self.flush()
@@ -222,40 +238,37 @@ class Metadata:
     def _send(self, body: bytes) -> None:
         self._write(body)
         if not self._offsets.is_slave:
-            self.on_body(self.position, body)
+            self._on_body(self.position, body)
 
     def _write(self, body: bytes) -> None:
+        self._is_marked = False
         self.position += 1
-        self.write(self.position, body)
+        self._write_body(self.position, body)
 
-    def _apply(self, op: MetadataOp, to: Container[Table]) -> None:
+    def _apply(self, op: MetadataOp, to: Container[MetadataTable]) -> None:
         match op:
-            case TopicPut() | TopicGone() if Table.TOPICS in to:
+            case TopicPut() | TopicGone() if MetadataTable.TOPICS in to:
                 self._topics.follow(op)
-            case GroupPut() | GroupGone() if Table.GROUPS in to:
+            case GroupPut() | GroupGone() if MetadataTable.GROUPS in to:
                 self._groups.follow(op)
-            case OffsetsSet(offsets) if Table.OFFSETS in to:
+            case OffsetsSet(offsets) if MetadataTable.OFFSETS in to:
                 self._offsets.follow(offsets)
-            case LocalOffsetsSet(offsets) if Table.OFFSETS in to:
+            case LocalOffsetsSet(offsets) if MetadataTable.OFFSETS in to:
                 self._offsets.recommit(offsets)
-            case QueuesGone() | ProgressGone() if Table.OFFSETS in to:
+            case QueuesGone() | ProgressGone() if MetadataTable.OFFSETS in to:
                 self._offsets.follow_gone(op)
-            case DelaySet() if Table.DELAY in to:
+            case DelaySet() if MetadataTable.DELAY in to:
                 self._schedule.follow(op)
             case Snapshot():
                 self._become(op, to)
 
-    def _become(self, whole: Snapshot, to: Container[Table]) -> None:
-        if Table.TOPICS in to:
+    def _become(self, whole: Snapshot, to: Container[MetadataTable]) -> None:
+        if MetadataTable.TOPICS in to:
             self._topics.replace_all(whole.topic_version, whole.topics)
-        if Table.GROUPS in to:
+        if MetadataTable.GROUPS in to:
             self._groups.replace_all(whole.group_version, whole.groups)
-        if Table.OFFSETS in to:
+        if MetadataTable.OFFSETS in to:
             self._offsets.follow_all(whole.offsets)
             self._offsets.forget_commits_beyond(whole.topics)
-        if Table.DELAY in to:
+        if MetadataTable.DELAY in to:
             self._schedule.follow_all(whole.delay)
-
-
-def _nowhere(position: int, body: bytes) -> None:
-    """Nobody keeps it."""

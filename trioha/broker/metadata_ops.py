@@ -77,7 +77,7 @@ class OffsetsSet:
 
 @attrs.frozen
 class LocalOffsetsSet:
-    """As `OffsetsSet`, committed to a slave. Only ever in that slave's own log."""
+    """An `OffsetsSet` that was committed to a slave. Only in that slave's own log."""
 
     offsets: Offsets
 
@@ -91,7 +91,7 @@ class ProgressGone:
 
 @attrs.frozen
 class DelaySet:
-    """How far levels have been delivered; what was delivered lies below `log_end`."""
+    """Delivered offset of each level; the delivered messages lie below `log_end`."""
 
     offsets: Mapping[int, int]
     log_end: int
@@ -111,8 +111,8 @@ class Snapshot:
 
 @attrs.frozen
 class QueueEnds:
-    """Where the next message of every queue goes. Only beside a `Snapshot` in a Raft group's log:
-    a queue whose records have all expired is known by nothing else to whoever copies the log."""
+    """End of every queue. Only beside a `Snapshot` in a Raft group's log:
+    a member that copies the log learns of a queue without records from nothing else."""
 
     ends: Mapping[str, Mapping[int, int]]
     gone: Mapping[str, int]
@@ -154,7 +154,7 @@ def encode_ops(ops: list[MetadataOp]) -> bytes:
 
 
 def encode_offsets(offsets: Offsets) -> bytes:
-    """As `encode_ops` of one `OffsetsSet`: most bodies are that. HOT."""
+    """Encode one `OffsetsSet`, as `encode_ops` would: most bodies are one. HOT."""
     return _pack([VERSION, [_OFFSETS, offsets]])
 
 
@@ -169,8 +169,12 @@ def decode_ops(body: Buffer) -> list[MetadataOp]:
             raise ValueError(f"version {version!r:.20} is not {VERSION}")
         return [_DECODERS[op[0]](*op[1:]) for op in ops]
     except (
-        *(ValueError, TypeError, LookupError, AttributeError),
-        *(RecursionError, msgpack.UnpackException),
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        RecursionError,
+        msgpack.UnpackException,
     ) as error:
         raise RemoteProtocolError(
             f"{len(body)} bytes of metadata cannot be understood ({error!r:.120})"
@@ -350,7 +354,7 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any) -> int:
-    """What a setting may be is the business of whoever reads it."""
+    """Take any value: the reader of a setting checks it."""
     return _int(value, OFFSET_MAX, _NUMBER_MIN)
 
 

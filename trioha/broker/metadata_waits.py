@@ -1,8 +1,8 @@
-"""Who waits until a change of metadata is as safe as the mode promises.
+"""Holds the answer to a change of metadata until the change is as safe as the mode promises.
 
 The answer to an offset commit, a topic or group change, a deletion, waits as a put's does: for the
 fsync with sync flush, in SYNC_MASTER for a slave's acknowledgement. One-way commits and those that
-ride on pulls are answered by nothing, so nobody waits for them; they travel all the same.
+ride on pulls have no answer, so nothing waits for them; they travel all the same.
 
 By the time anything is waited for the change is made here and cannot be refused any more. A put
 says so with one of three codes that stock producers know; for requests of this kind stock clients
@@ -15,7 +15,7 @@ What consumers commit to a slave is that slave's own business until it has told 
 answered at once.
 
 In a DLEDGER group a change that no majority holds yet may be undone, so it cannot be called a
-success: the answer is SYSTEM_ERROR with "outcome unknown", and whoever asked asks again.
+success: the answer is SYSTEM_ERROR with "outcome unknown", and the client asks again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TOO_MANY = "done, but too many wait for disk or slave already"
 
 
 class MetadataReplicas(Protocol):
-    """What a change needs to know of the slaves: `trioha.ha.replicas.Replicas`."""
+    """The state of the slaves that a change depends on: `trioha.ha.replicas.Replicas`."""
 
     @property
     def by_quorum(self) -> bool:
@@ -52,7 +52,7 @@ class MetadataReplicas(Protocol):
 
     @property
     def metadata_available(self) -> bool:
-        """Somebody follows who takes changes, and is near."""
+        """A slave that takes changes follows, and is near."""
 
 
 class MetadataWaits:
@@ -89,7 +89,7 @@ class MetadataWaits:
 
     @property
     def has_slave_waiters(self) -> bool:
-        """Somebody waits for a slave: what has changed must leave at once."""
+        """An answer waits for a slave, so the changes must leave at once."""
         return len(self._transfer) > 0
 
     @property
@@ -128,20 +128,20 @@ class MetadataWaits:
                 self._release(waiter)
 
     def on_slave_lost(self) -> None:
-        """A slave has gone or stalled: answer everybody when no other one can be waited for."""
+        """Answer all that wait if no other slave can confirm them: one has gone or stalled."""
         if len(self._transfer) and not self._replicas.metadata_available:
             for waiter in self._transfer.drain():
                 self._release(waiter, NO_SLAVE)
 
     def expire(self, now_ms: int) -> None:
-        """Answer everybody whose deadline has come."""
+        """Answer every request whose timeout has expired."""
         for waiter in self._flush.expire(now_ms):
             self._release(waiter, NOT_ON_DISK)
         for waiter in self._transfer.expire(now_ms):
             self._release(waiter, self._not_on_slave)
 
     def give_up(self) -> None:
-        """Answer everybody as at their deadline: the role or the node ends."""
+        """Answer every request as if its timeout had expired: the role or the node ends."""
         for waiter in self._flush.drain():
             self._release(waiter, NOT_ON_DISK)
         for waiter in self._transfer.drain():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import attrs
+
 from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.topics import TopicTable
 from trioha.errors import CommandError
@@ -14,15 +16,13 @@ ONLY_FORWARD_FIELD = "onlyForward"
 """Our own field of request 15; RocketMQ ignores it."""
 
 
+@attrs.define(eq=False)
 class OffsetProcessor:
     """Requests 14 and 15: consumers ask where to go on, and say how far they are."""
 
-    def __init__(
-        self, offsets: ConsumerOffsetTable, store: MessageStore, topics: TopicTable
-    ) -> None:
-        self._offsets = offsets
-        self._store = store
-        self._topics = topics
+    _offsets: ConsumerOffsetTable
+    _store: MessageStore
+    _topics: TopicTable
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -54,7 +54,7 @@ class OffsetProcessor:
         """Take a group's progress; forwards only if the request, a slave's, says so."""
         topic = request.ext_str("topic")
         if self._topics.get(topic) is None:
-            # As 5.x does: consumers of a deleted topic would keep its offsets alive.
+            # 5.x does so, too: consumers of a deleted topic would keep its offsets alive.
             raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic:.127}] not exist")
         group = request.ext_str("consumerGroup")
         queue_id = request.ext_int("queueId")

@@ -1,4 +1,4 @@
-"""How far each consumer group has come (ConsumerOffsetManager.java).
+"""Offsets of each consumer group (ConsumerOffsetManager.java).
 
 Theory of operation. One number per (topic, group, queue): the next offset the group wants. Commits
 replace it, backwards too: an operator may rewind a group. Consumers commit to the master while the
@@ -14,7 +14,7 @@ committed to itself:
 3. the master's value is behind ours: ours. It was away and cannot know; `commits_to_tell` lists
    such values, and the slave sends them to the master as ordinary commits (code 15), marked
    `onlyForward` so that a trioha master never goes back because of them;
-4. once told (`told`), rule 1 again: should the master still be behind, somebody rewound it;
+4. once told (`told`), rule 1 again: if the master is still behind, an operator rewound the group;
 5. queues the master does not mention stay: absence says nothing (its file may be lost).
 
 So consumers carry on where they were on the slave, and the returning master learns it at the next
@@ -49,6 +49,7 @@ from trioha.wire.bodies import consumer_offset_table_from_dict, consumer_offset_
 from trioha.wire.codes import ResponseCode
 from trioha.wire.json_fields import object_of
 from trioha.wire.names import FOLLOWER_REMARK, check_group, check_topic
+from trioha.wire.refusals import system_error
 from trioha.wire.remoting_command import Buffer
 
 ENTRIES_MAX = 1_000_000  # about 100 MiB; a large cluster has some 100,000 on a broker
@@ -88,7 +89,7 @@ class ConsumerOffsetTable:
         return self._entries_count
 
     def become_master(self) -> None:
-        """What was committed to us is the truth from now on."""
+        """Count offsets that were committed here as the group's own from now on."""
         self._is_slave = False
         self.dirty = self.dirty or bool(self._local)
         self._local.clear()
@@ -117,7 +118,7 @@ class ConsumerOffsetTable:
         if self.read_only:
             raise CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, FOLLOWER_REMARK)
         if offset > OFFSET_MAX:
-            raise CommandError(ResponseCode.SYSTEM_ERROR, f"offset {offset} exceeds 63 bits")
+            raise system_error(f"offset {offset} exceeds 63 bits")
         key = f"{topic}@{group}"
         queues = self._table.get(key)
         if queues is None or queue_id not in queues:
@@ -147,7 +148,7 @@ class ConsumerOffsetTable:
             self.commit(group, topic, queue_id, offset)
 
     def cut_back(self, topic: str, queue_id: int, offset: int) -> None:
-        """The queue was cut: nobody has come further than where it now ends."""
+        """Set back every group that is beyond the end of a queue that was cut."""
         for key, queues in self._table.items():
             if key.partition("@")[0] == topic and queues.get(queue_id, -1) > offset:
                 queues[queue_id] = offset
@@ -199,7 +200,7 @@ class ConsumerOffsetTable:
             self.on_op(ProgressGone(group))
 
     def commits_to_tell(self) -> list[OffsetCommit]:
-        """What was committed to us and the master does not have; ask after each `merge`."""
+        """Return offsets committed here that the master lacks; call it after each `merge`."""
         commits = []
         for key, queues in self._local.items():
             topic, _, group = key.partition("@")
@@ -296,11 +297,10 @@ class ConsumerOffsetTable:
         check_topic(topic)
         check_group(group)
         if not 0 <= queue_id <= QUEUE_ID_MAX:
-            raise CommandError(ResponseCode.SYSTEM_ERROR, f"queueId {queue_id} is illegal")
+            raise system_error(f"queueId {queue_id} is illegal")
         if self._entries_count >= self._entries_max:
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR,
-                f"the broker keeps {self._entries_max} consumer offsets and takes no new ones",
+            raise system_error(
+                f"the broker keeps {self._entries_max} consumer offsets and takes no new ones"
             )
 
     def _count(self) -> None:

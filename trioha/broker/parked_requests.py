@@ -1,8 +1,8 @@
 """Requests that wait while mastership changes hands: with their connection, in order, bounded.
 
-A planned switch takes a fraction of a second. Refused meanwhile, a stock producer would try the
-same broker again at once, give up after three times, and tell its application. Parked, the request
-is answered a little later, by this node or by the new master, and nobody notices.
+A planned switch takes a fraction of a second. If its send were rejected meanwhile, a stock producer
+would try the same broker again at once, and fail after three times. A parked send is answered a
+little later, by this node or by the new master, and the application does not notice.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ParkedRequests:
         self._requests.append((channel, request))
 
     def take(self, use: Callable[[Channel, RemotingCommand], None]) -> int:
-        """Hand over all of them, in order; who has gone meanwhile is left out. How many."""
+        """Give out all of them in order, without those of closed connections; return the count."""
         requests, self._requests = self._requests, []
         self._bytes = 0
         count = 0

@@ -1,4 +1,4 @@
-"""What is to be done with a property string, found out once per shape.
+"""The treatment of a property string, found once per shape.
 
 Theory of operation. A send's properties are parsed, WAIT is taken out, CLUSTER is added, tags are
 hashed, and it is looked for the few names that send the message another way. The strings of one
@@ -9,8 +9,8 @@ KEYS, which differ as well, has no shape and goes the long way; so does any that
 Two loops go one step further and compare a message's properties with those of the message before,
 without a look-up: `SendProcessor._put_batch` and `Dispatcher._run_piece`. Both spell the comparison
 out, and `SendProcessor._message_of` cuts out the id in its own words. A recogniser that all of them
-call costs 27 ns a message more than the 154 ns of the comparison itself, so there is none: whoever
-changes one of the three changes the others.
+call costs 27 ns a message more than the 154 ns of the comparison itself, so there is none: change
+all three together.
 
 Shapes are learned by sending a stand-in for the id the long way. They are bounded in number and
 size, and may be forgotten at any time.
@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import Final
 
 from trioha.broker.message_fields import is_true, tags_code
+from trioha.errors import RemoteProtocolError
 from trioha.wire.properties import (
     CLUSTER,
     DELAY,
@@ -41,7 +42,7 @@ _SHAPE_BYTES_MAX: Final = 512
 
 
 class PropertyShape:
-    """What to make of every property string of one shape."""
+    """The treatment of every property string of one shape."""
 
     __slots__ = ("head", "is_plain", "tags_code", "tail", "wait")
 
@@ -68,8 +69,15 @@ class PropertyShapes:
         self._cluster = cluster
 
     def learn(self, before: bytes, after: bytes) -> PropertyShape:
-        """The shape of the strings that have `before` and `after` around their id."""
-        shape = self._shape_of((before + _STAND_IN_BYTES + after).decode())
+        """The shape of the strings that have `before` and `after` around their id.
+
+        Errors: RemoteProtocolError for what is not UTF-8.
+        """
+        try:
+            text = (before + _STAND_IN_BYTES + after).decode()
+        except UnicodeDecodeError as error:
+            raise RemoteProtocolError(f"properties that are not UTF-8: {error}") from None
+        shape = self._shape_of(text)
         if len(before) + len(after) <= _SHAPE_BYTES_MAX:
             if len(self.known) >= _SHAPES_MAX:
                 self.known.clear()

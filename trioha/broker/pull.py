@@ -67,7 +67,7 @@ from trioha.wire.remoting_command import RemotingCommand
 SUSPEND_MS_MAX = 120_000
 """A parked pull outlives no idle connection; clients ask for 15 or 20 s."""
 BODY_BYTES_MAX = FRAME_BYTES_MAX - 65_536
-"""What fits a frame beside its header, should the transfer limits be set that high."""
+"""Bytes that fit a frame beside its header, if the transfer limits are set that high."""
 
 _RECORD_HEAD = struct.Struct(">i16xq")  # total size, then the queue offset at byte 20
 _READ = Perm.READ
@@ -380,7 +380,7 @@ class PullProcessor:
 
 
 def _pace_ms(cached: int) -> int:
-    """How long the answer to a C++ client is held up that has `cached` messages of the queue."""
+    """Return the delay of an answer to a C++ client that has `cached` messages of the queue."""
     return min(cached - _PACED_FROM, _PACED_TO - _PACED_FROM) // 16
 
 

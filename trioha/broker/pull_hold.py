@@ -6,7 +6,7 @@ deadline; then it is pulled once more and answered with whatever that gives. Roc
 five seconds; here `next_deadline_ms` is exact, and nothing is looked at before it is due.
 
 `on_dispatch` runs once per message or batch that became readable, masters and slaves alike, so it
-does one dictionary look-up when nobody waits for that queue. A pull that became due leaves the
+does one dictionary look-up when no pull waits for that queue. A pull that became due leaves the
 tables at once, so it is answered once whatever comes after: another message, its deadline, its
 connection's end.
 
@@ -67,7 +67,7 @@ class PullHold:
         self._parked_per_channel_max = parked_per_channel_max
         # Dictionaries as ordered sets: first parked, first answered.
         self.by_queue: dict[tuple[str, int], dict[ParkedPull, None]] = {}
-        """Empty when nobody waits: who dispatches may look before it calls."""
+        """Parked pulls by queue; empty without any, so a caller may look before it calls."""
         self._by_channel: dict[Channel, dict[ParkedPull, None]] = {}
         self._due: dict[ParkedPull, None] = {}
         self._heap: list[tuple[int, int, ParkedPull]] = []
@@ -150,7 +150,7 @@ class PullHold:
         return due
 
     def channel_closed(self, channel: Channel) -> None:
-        """Forget what a connection had parked: there is nobody to answer."""
+        """Forget the parked pulls of a connection that ended."""
         for pull in self._by_channel.pop(channel, ()):
             if pull.is_parked:
                 self._leave_queue(pull)

@@ -18,10 +18,10 @@ ever reported as refused. FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE and FLUSH_SLAV
 stored here, but the promise above was not kept in time. When both waits fail, the slave's status
 is the one that is told, as in RocketMQ.
 
-In a DLEDGER group nothing of that kind may be said: a message that no majority holds yet may be cut
-off the log again, whoever stored it. So whoever is not confirmed in time, or when this broker
-ceases to lead, hears SYSTEM_ERROR and "outcome unknown", as from DLedgerCommitLog (a Java client
-tries again); and WAIT=false does not count, since "stored" would promise nothing at all.
+In a DLEDGER group no such answer is possible: a message that no majority holds yet may be cut off
+the log again. If the send is not confirmed in time, or this broker ceases to lead, the producer
+receives SYSTEM_ERROR and "outcome unknown", as from DLedgerCommitLog (a Java client tries again);
+and WAIT=false does not count, since "stored" would promise nothing at all.
 
 A waiting send is filed by the offset it needs and the deadline it has; it is never woken to look
 again. `on_flushed` and `release_acknowledged` are called once per batch and release every waiting
@@ -79,7 +79,7 @@ SLAVE_REMARK: Final = "this broker is a slave: send to its master"
 
 
 class ReplicaView(Protocol):
-    """What a put needs to know of the slaves."""
+    """The state of the slaves that a put depends on."""
 
     @property
     def push2slave_max_offset(self) -> int:
@@ -90,11 +90,11 @@ class ReplicaView(Protocol):
         """A DLEDGER group: nothing is stored until a majority has it."""
 
     def slave_available(self, need_offset: int) -> bool:
-        """Somebody follows, and less than haSlaveFallbehindMax behind `need_offset`."""
+        """Return whether a slave follows, less than haSlaveFallbehindMax behind `need_offset`."""
 
 
 class PutOutcome:
-    """What became of a put. `result` is None when the message never reached the store."""
+    """Outcome of a put. `result` is None when the message never reached the store."""
 
     __slots__ = ("code", "remark", "result", "wait_flush", "wait_slave")
 
@@ -122,7 +122,7 @@ class PutOutcome:
 
 
 class PutPipeline:
-    """Appends messages and knows who waits for disk or slave."""
+    """Appends messages and holds the sends that wait for disk or slave."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class PutPipeline:
         self._transfer: GroupCommit[_Waiter] = GroupCommit()
         self.role = config.broker_role
         self.slave_remark = FOLLOWER_REMARK if self._by_quorum else SLAVE_REMARK
-        """What a sender hears who has come to the wrong member."""
+        """Reason for a producer that sent to the wrong member."""
         # Counted since the start.
         self.slave_waits = WaitHistogram()
         self.refused_count = 0
@@ -156,12 +156,12 @@ class PutPipeline:
 
     @property
     def has_flush_waiters(self) -> bool:
-        """Somebody waits for the disk: the next flush is urgent."""
+        """A send waits for the disk, so the next flush is urgent."""
         return len(self._flush) > 0
 
     @property
     def has_slave_waiters(self) -> bool:
-        """Somebody waits for a slave: what the log has gained must leave at once."""
+        """A send waits for a slave, so the newest bytes of the log must leave at once."""
         return len(self._transfer) > 0
 
     @property
@@ -252,14 +252,14 @@ class PutPipeline:
             waiter.release()
 
     def on_slave_lost(self) -> None:
-        """A slave has gone or stalled: answer everybody when no other one can be waited for."""
+        """Answer all waiting sends if no other slave can confirm them: one has gone or stalled."""
         if len(self._transfer) and not self._replicas.slave_available(self._transfer.first_offset):
             for waiter in self._transfer.drain():
                 self.slave_unavailable_count += 1
                 waiter.fail(ResponseCode.SLAVE_NOT_AVAILABLE)
 
     def expire(self, now_ms: int) -> None:
-        """Answer everybody whose deadline has come."""
+        """Answer every waiting send whose timeout has expired."""
         for waiter in self._flush.expire(now_ms):
             waiter.fail(ResponseCode.FLUSH_DISK_TIMEOUT)
         for waiter in self._transfer.expire(now_ms):
@@ -267,7 +267,7 @@ class PutPipeline:
             waiter.fail(self._late)
 
     def give_up(self) -> None:
-        """Answer everybody as at their deadline: the role or the node ends."""
+        """Answer every waiting send as if its timeout had expired: the role or the node ends."""
         for waiter in self._flush.drain():
             waiter.fail(ResponseCode.FLUSH_DISK_TIMEOUT)
         for waiter in self._transfer.drain():

@@ -5,14 +5,16 @@ All of them read; masters and slaves answer alike from what they hold.
 
 from __future__ import annotations
 
+import attrs
+
 from trioha.broker.clients import ConsumerManager
 from trioha.broker.filter import header_filter
 from trioha.config import BrokerConfig
-from trioha.errors import CommandError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import MessageStore
 from trioha.wire import fastjson
 from trioha.wire.codes import FRAME_BYTES_MAX, RequestCode, ResponseCode
+from trioha.wire.refusals import system_error
 from trioha.wire.remoting_command import RemotingCommand
 
 BODY_BYTES_MAX = FRAME_BYTES_MAX - 65_536
@@ -21,15 +23,13 @@ QUEUE_ENTRIES_MAX = 4_096
 _UNIQUE_KEY_FIELD = "_UNIQUE_KEY_QUERY"
 
 
+@attrs.define(eq=False)
 class QueryProcessor:
     """Offsets by time, ends of queues, messages by id and key."""
 
-    def __init__(
-        self, config: BrokerConfig, store: MessageStore, consumers: ConsumerManager
-    ) -> None:
-        self.config = config
-        self._store = store
-        self._consumers = consumers
+    config: BrokerConfig
+    _store: MessageStore
+    _consumers: ConsumerManager
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -116,9 +116,7 @@ class QueryProcessor:
         phy_offset = request.ext_int("offset")
         view = self._store.look_message(phy_offset)
         if view is None:
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {phy_offset}"
-            )
+            raise system_error(f"can not find message by the offset, {phy_offset}")
         return request.response(body=[view])
 
     def query_consume_queue(
@@ -137,9 +135,7 @@ class QueryProcessor:
             body["subscriptionData"] = subscription.to_dict()
             tag_filter = header_filter(subscription.sub_string, subscription.expression_type)
         if maximum == 0:
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist in this broker"
-            )
+            raise system_error(f"{queue_id}@{topic} is not exist in this broker")
         entries: list[dict[str, object]] = []
         first = max(minimum, request.ext_int("index"))
         for index in range(first, min(maximum, first + count)):

@@ -2,7 +2,7 @@
 
 The consumer of a request sends its reply to the broker that the requester is connected to; the
 broker passes it on at once (326) and answers when the requester has taken it. The reply is also
-stored, in the cluster's reply topic, for whoever wants to look at it later; the requester never
+stored, in the cluster's reply topic, for operators to look at later; the requester never
 reads it there, so its push does not wait for disk or slave.
 """
 
@@ -21,6 +21,7 @@ from trioha.store.interface import PutMessage
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.message_id import unpack_host
 from trioha.wire.properties import Property, decode_properties, encode_properties
+from trioha.wire.refusals import system_error
 from trioha.wire.remoting_command import RemotingCommand
 
 PUSH_TIMEOUT_MS = 10_000  # as long as RocketMQ waits for the requester
@@ -28,7 +29,7 @@ _CHANNELS_KNOWN_MAX = 4_096
 
 
 class Producers(Protocol):
-    """What `ProducerManager` tells of who is connected."""
+    """The part of `ProducerManager` that tells which producers are connected."""
 
     @property
     def groups(self) -> list[str]: ...
@@ -84,9 +85,7 @@ class ReplyProcessor:
     def _requester(self, header: SendHeader) -> tuple[str, Channel]:
         client_id = decode_properties(header.properties).get(Property.REPLY_TO_CLIENT)
         if client_id is None:
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR, "REPLY_TO_CLIENT is null, can not reply message"
-            )
+            raise system_error("REPLY_TO_CLIENT is null, can not reply message")
         channel = self._channels.get(client_id)
         if channel is None or channel.closed:
             channel = self._look_for(client_id)
@@ -102,9 +101,7 @@ class ReplyProcessor:
                     self._channels[client_id] = channel
                     return channel
         self._channels.pop(client_id, None)
-        raise CommandError(
-            ResponseCode.SYSTEM_ERROR, f"push reply message fail, channel of {client_id} not found."
-        )
+        raise system_error(f"push reply message fail, channel of {client_id} not found.")
 
     def _push_of(
         self,
@@ -143,7 +140,7 @@ class ReplyProcessor:
     ) -> RemotingCommand:
         if outcome.result is not None:
             return self._sender.answer(request, outcome.code, outcome.result, queue_id)
-        # What counts is that the requester gets it; RocketMQ answers these zeros, too.
+        # The requester needs the reply, not the numbers; RocketMQ answers these zeros, too.
         answer = self._sender.refuse(request, ResponseCode.SUCCESS, None)
         answer.ext_fields.update({"msgId": "0", "queueId": "0", "queueOffset": "0"})
         return answer

@@ -21,6 +21,10 @@ master. A Raft member goes through the same states as its group elects. So that 
 send while a switch is in progress: it waits in `ParkedRequests` and gets one answer, from whichever
 node serves next. The caller decides when to change over and owns every deadline.
 
+With access control, the check of a request (`trioha.security.guard`) comes before all that, at the
+node that its client is connected to. A request that was parked is not checked again. Each code must
+have a declared requirement, with access control or without.
+
 A rejected request gets SERVICE_NOT_AVAILABLE, upon which stock clients ask for the route and try
 again. See `NO_ERROR_FOR` for the one exception.
 """
@@ -37,6 +41,7 @@ from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.mode import Mode, Modes
 from trioha.remoting.requests import answer_to_error, not_supported
+from trioha.security.requirements import Port, check_declared
 from trioha.wire.codes import ONEWAY_FLAG, SENDS, RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -61,12 +66,21 @@ NO_ERROR_FOR: Final = frozenset({RequestCode.QUERY_CONSUMER_OFFSET})
 (RemoteBrokerOffsetStore.readOffset). A connection that ends is a failure to them: they leave the
 queue alone and ask again. Released C++, Node.js and Go 2.0 clients begin anew after any failure."""
 
-SERVING: Final[Modes] = MappingProxyType({})
+PRESENT: Final = (
+    RequestCode.QUERY_CONSUMER_OFFSET,
+    RequestCode.GET_MAX_OFFSET,
+    RequestCode.GET_MIN_OFFSET,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+)
+"""Questions by whose answers consumers start: a master that was replaced must not answer them."""
+
+SERVING: Final[Modes] = MappingProxyType(dict.fromkeys(PRESENT, Mode.CONFIRM))
 """A master, and a slave: its `PutPipeline` rejects sends by itself."""
-PAUSED: Final[Modes] = MappingProxyType(dict.fromkeys(CHANGES, Mode.PARK))
+PAUSED: Final[Modes] = MappingProxyType({**SERVING, **dict.fromkeys(CHANGES, Mode.PARK)})
 """A master while a planned switch is in progress."""
 DEMOTED: Final[Modes] = MappingProxyType(
     {
+        **SERVING,
         **dict.fromkeys(SENDS, Mode.FORWARD),
         RequestCode.QUERY_CONSUMER_OFFSET: Mode.FORWARD,
         RequestCode.UPDATE_CONSUMER_OFFSET: Mode.FORWARD,
@@ -96,6 +110,13 @@ class Forwarding(Protocol):
         """Send a one-way command in the name of a client, if there is room for it."""
 
 
+class Checks(Protocol):
+    """The checks of a node with access control: `trioha.security.guard`."""
+
+    def guarded(self, code: int, handler: Handler) -> Handler:
+        """Return a handler that checks a request of this code before it calls `handler`."""
+
+
 class RequestGate:
     """Handlers and modes of one node, and the requests that it parks."""
 
@@ -104,14 +125,19 @@ class RequestGate:
         declared: Sequence[Mapping[int, Handler]],
         forwarding: Forwarding,
         events: EventSink,
-        confirm: Handler | None = None,
+        confirm: Handler,
+        checks: Checks | None = None,
     ) -> None:
         """`declared`: tables of handlers by request code, which have no code in common.
 
-        `confirm` handles requests in `Mode.CONFIRM`; only members of a Raft group have one.
+        `confirm` handles requests in `Mode.CONFIRM`. `checks` is None without access control: then
+        no request is checked.
+
+        Errors: LocalProtocolError for a code without a declared requirement.
         """
         handlers = {code: handler for table in declared for code, handler in table.items()}
         assert len(handlers) == sum(map(len, declared)), "two handlers of one request code"
+        check_declared(Port.BROKER, handlers)
         self.handlers: Final[Mapping[int, Handler]] = MappingProxyType(handlers)
         """This node's own handlers, by request code."""
         self._forwarding = forwarding
@@ -124,11 +150,15 @@ class RequestGate:
             Mode.PARK: self._park,
             Mode.FORWARD: self._forward,
             Mode.REJECT: self._reject,
+            Mode.CONFIRM: confirm,
         }
-        if confirm is not None:
-            self._instead[Mode.CONFIRM] = confirm
-        # One look-up per request: the modes are worked into this table when they change.
-        self._treatments: dict[int, Handler] = dict(self.handlers)
+        self._checks = checks
+        # One look-up per request: modes and checks are worked into these tables when modes change.
+        self._admitted: dict[int, Handler] = {}
+        """Treatments of requests that were checked, or need no check."""
+        self._treatments: dict[int, Handler] = {}
+        """The same behind their checks."""
+        self._change(SERVING)
 
     @property
     def parked_count(self) -> int:
@@ -146,14 +176,25 @@ class RequestGate:
     ) -> RemotingCommand | None:
         """Return the answer to a request, or None when it comes later or never. HOT.
 
-        Each request passes here, one that was parked a second time.
+        Each request that arrives passes here once.
 
         Errors: AssertionError, LocalProtocolError and StoreError of a handler; they end the node.
         """
         treatment = self._treatments.get(request.code)
         if treatment is None:
             return not_supported(request)
-        # Authentication and authorisation belong here: channel, code and handler are known.
+        try:
+            return treatment(channel, request, instant)
+        except Exception as error:
+            return answer_to_error(error, channel, request, self._events)
+
+    def handle_admitted(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand | None:
+        """Do the same as `handle`, without the check, for a request that has passed it before."""
+        treatment = self._admitted.get(request.code)
+        if treatment is None:
+            return not_supported(request)
         try:
             return treatment(channel, request, instant)
         except Exception as error:
@@ -167,7 +208,7 @@ class RequestGate:
         self._change(modes)
 
         def answer(channel: Channel, request: RemotingCommand) -> None:
-            response = self.handle(channel, request, instant)
+            response = self.handle_admitted(channel, request, instant)
             if response is not None and not request.is_oneway:
                 channel.send_nowait(response)
 
@@ -209,7 +250,14 @@ class RequestGate:
 
     def _change(self, modes: Modes) -> None:
         self._modes = modes
-        self._treatments = {code: self._treatment_of(code) for code in self.handlers}
+        self._admitted = {code: self._treatment_of(code) for code in self.handlers}
+        checks = self._checks
+        if checks is None:
+            self._treatments = self._admitted
+        else:
+            self._treatments = {
+                code: checks.guarded(code, treatment) for code, treatment in self._admitted.items()
+            }
 
     def _treatment_of(self, code: int) -> Handler:
         handler = self.handlers[code]

@@ -1,4 +1,4 @@
-"""What GET_BROKER_RUNTIME_INFO (28) tells: names and forms as RocketMQ's tools parse them.
+"""Answer to GET_BROKER_RUNTIME_INFO (28): names and forms as RocketMQ's tools parse them.
 
 Rates are differences between samples of the store's counters. `sample` is called when the node
 looks after its disk anyway, every ten seconds or so; a question asked in between compares with the

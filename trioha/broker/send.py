@@ -2,8 +2,8 @@
 
 Theory of operation. A send is checked (`SendCheck`), made into a record, sent to dead letters or to
 a delay level if need be, and leaves with exactly one answer: now or, when it waits for disk or
-slave, from the `PutPipeline`. A oneway send is stored just so and never answered; it waits for
-nothing, as nobody would learn of it.
+slave, from the `PutPipeline`. A oneway send is stored in the same way and never answered, so it
+does not wait for disk or slave.
 
 The stored property string is the client's without WAIT and with CLUSTER. Most are of a known shape
 (`PropertyShapes`) and only need their id put between two constants; the others are parsed into a
@@ -22,7 +22,12 @@ from typing import Final
 from trioha.broker.delay import DelayLevels
 from trioha.broker.groups import GroupTable
 from trioha.broker.message_fields import index_keys, is_true, tags_code
-from trioha.broker.property_shape import KEYS_START, UNIQ_KEY_START, PropertyShapes
+from trioha.broker.property_shape import (
+    KEYS_START,
+    UNIQ_KEY_START,
+    PropertyShape,
+    PropertyShapes,
+)
 from trioha.broker.put_message import PutOutcome, PutPipeline, remark_of
 from trioha.broker.send_check import SendCheck
 from trioha.broker.send_header import SendHeader, field, read_send_header
@@ -88,7 +93,7 @@ class SendProcessor:
         self._trace_on = "true" if config.trace_on else "false"
         self._store_host_bit = int(SysFlag.STOREHOST_V6) if len(store_host) == 20 else 0
         self._host_id = store_host.hex().upper().encode()
-        """What an offset id begins with; the offset follows as 16 digits."""
+        """Beginning of an offset id; the offset follows as 16 digits."""
         self._answer_fields = FieldsTemplate(
             ("msgId", "queueId", "queueOffset"),
             {"MSG_REGION": self._region, "TRACE_ON": self._trace_on},
@@ -311,6 +316,12 @@ class SendProcessor:
         message.queue_id = self._rng.randrange(DLQ_QUEUE_NUMS)
         properties.pop(DELAY, None)
 
+    def _shape_of_element(self, before: bytes, after: bytes) -> PropertyShape:
+        try:
+            return self._element_shapes.learn(before, after)
+        except RemoteProtocolError as error:
+            raise _illegal(str(error)) from None
+
     def _put_batch(
         self,
         channel: Channel,
@@ -358,7 +369,7 @@ class SendProcessor:
                 last_size = -1
                 shape = known.get(before + after)
                 if shape is None:
-                    shape = self._element_shapes.learn(before, after)
+                    shape = self._shape_of_element(before, after)
                 if shape.is_plain and key:
                     end_of_own = suffix if after.endswith(b"\x02") else ending
                     tags = shape.tags_code

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from random import Random
 
+import attrs
+
 from trioha.broker.delay import DelayLevels
 from trioha.broker.groups import GroupTable
 from trioha.broker.message_fields import index_keys, tags_code
@@ -31,6 +33,7 @@ from trioha.wire.properties import (
     encode_properties,
 )
 from trioha.wire.record import Record, RecordError, decode_record
+from trioha.wire.refusals import no_permission, system_error
 from trioha.wire.remoting_command import RemotingCommand
 
 _FIRST_LEVEL = 3  # 10 s by default
@@ -38,26 +41,17 @@ _I32_MAX = 0x7FFFFFFF
 _UNIT_SUBSCRIPTION = 2  # TopicSysFlag
 
 
+@attrs.define(eq=False)
 class SendBackProcessor:
     """Schedules redeliveries."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        topics: TopicTable,
-        groups: GroupTable,
-        store: MessageStore,
-        pipeline: PutPipeline,
-        levels: DelayLevels,
-        rng: Random,
-    ) -> None:
-        self.config = config
-        self._topics = topics
-        self._groups = groups
-        self._store = store
-        self._pipeline = pipeline
-        self._levels = levels
-        self._rng = rng
+    config: BrokerConfig
+    _topics: TopicTable
+    _groups: GroupTable
+    _store: MessageStore
+    _pipeline: PutPipeline
+    _levels: DelayLevels
+    _rng: Random
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
@@ -75,9 +69,8 @@ class SendBackProcessor:
             raise CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, self._pipeline.slave_remark)
         group = self._group_of(request, instant)
         if not self.config.broker_permission & Perm.WRITE:
-            raise CommandError(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{self.config.broker_name}] sending message is forbidden",
+            raise no_permission(
+                f"the broker[{self.config.broker_name}] sending message is forbidden"
             )
         if group.retry_queue_nums <= 0:
             # The group's owner wants no redelivery: the message is dropped, and that is success.
@@ -116,10 +109,10 @@ class SendBackProcessor:
             self._levels.divert(message, properties, delay_level, instant.wall_ms)
         outcome = self._pipeline.put(message, wait=False, instant=instant)
         if not outcome.is_stored:
-            raise CommandError(ResponseCode.SYSTEM_ERROR, outcome.remark or outcome.code.name)
+            raise system_error(outcome.remark or outcome.code.name)
         response = request.response()
         if outcome.must_wait:
-            # In a group: who hears of success relies on the copy, and has forgotten the message.
+            # In a group: after a success the consumer relies on the copy and forgets the message.
             self._pipeline.when_safe(outcome, instant, channel, response)
             return None
         return response
@@ -144,10 +137,7 @@ class SendBackProcessor:
             topic_sys_flag=_UNIT_SUBSCRIPTION if request.ext_bool("unitMode") else 0,
         )
         if not topic.perm & Perm.WRITE:
-            raise CommandError(
-                ResponseCode.NO_PERMISSION,
-                f"the topic[{topic.topic_name}] sending message is forbidden",
-            )
+            raise no_permission(f"the topic[{topic.topic_name}] sending message is forbidden")
         return topic
 
     def _record_at(self, phy_offset: int) -> Record:
@@ -158,9 +148,7 @@ class SendBackProcessor:
             reason = "no record there"
         except RecordError as error:
             reason = str(error)
-        raise CommandError(
-            ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {phy_offset}: {reason}"
-        )
+        raise system_error(f"look message by offset failed, {phy_offset}: {reason}")
 
     def _to_dead_letters(
         self, message: PutMessage, group: SubscriptionGroupConfig, instant: Instant

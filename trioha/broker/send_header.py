@@ -48,7 +48,7 @@ _I64_MAX: Final = 0x7FFFFFFFFFFFFFFF
 
 
 class SendHeader:
-    """What every send needs; the rest is read by name when it is needed (`field`)."""
+    """Fields that every send needs; the others are read by name when needed (`field`)."""
 
     __slots__ = (
         "born_timestamp",
@@ -79,7 +79,7 @@ class SendHeader:
         self.born_timestamp = born_timestamp
         self.flag = flag
         self.properties = properties
-        """As they came, in UTF-8."""
+        """The properties as they came, in UTF-8."""
         self.reconsume_times = reconsume_times
         self.is_batch = is_batch
         """The header says so, not the request code: C++ sends batches with code 310."""
@@ -223,7 +223,7 @@ def _number(data: bytes, begin: i64, end: i64) -> i64:
 
 
 def field(request: RemotingCommand, name: str) -> str:
-    """What a less common field is called in this request's header."""
+    """Return the name of a less common field in this request's header."""
     return _SHORT[name] if request.code in _V2_CODES else name
 
 

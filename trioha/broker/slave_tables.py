@@ -1,4 +1,4 @@
-"""What a slave takes over from its master (SlaveSynchronize.java).
+"""Tables that a slave takes over from its master (SlaveSynchronize.java).
 
 The four bodies of requests 21, 201, 43 and 45, from a Java master or a trioha one; 5.x's additional
 keys are ignored. A body is read whole before anything changes. Topics and groups become copies of
@@ -24,23 +24,17 @@ from trioha.wire.json_fields import object_of
 from trioha.wire.remoting_command import Buffer
 
 
+@attrs.define(eq=False)
 class SlaveTables:
     """The slave's own tables, filled from its master's answers.
 
     Errors: each `apply_…` raises RemoteProtocolError for a broken body; nothing has changed then.
     """
 
-    def __init__(
-        self,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: ConsumerOffsetTable,
-        delay: DelaySchedule,
-    ) -> None:
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._delay = delay
+    _topics: TopicTable
+    _groups: GroupTable
+    _offsets: ConsumerOffsetTable
+    _delay: DelaySchedule
 
     def apply_topics(self, data: Buffer) -> bool:
         """Become a copy of the master's topics (21); False if we are one already."""
@@ -86,7 +80,7 @@ class SlaveTables:
         self._delay.dirty = True
 
     def commits_to_tell(self) -> list[OffsetCommit]:
-        """What consumers committed to us and the master does not have."""
+        """Return the offsets that consumers committed here and the master lacks."""
         return self._offsets.commits_to_tell()
 
     def told(self, commit: OffsetCommit) -> None:

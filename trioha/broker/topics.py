@@ -18,11 +18,10 @@ from types import MappingProxyType
 
 from trioha.broker.metadata_ops import TopicGone, TopicPut
 from trioha.config import BrokerConfig
-from trioha.errors import CommandError
 from trioha.journal import EventSink
 from trioha.wire import fastjson
 from trioha.wire.bodies import DataVersion, TopicConfig, topic_table_from_dict, topic_table_to_dict
-from trioha.wire.codes import Perm, ResponseCode
+from trioha.wire.codes import Perm
 from trioha.wire.names import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
@@ -33,6 +32,7 @@ from trioha.wire.names import (
     check_topic,
     is_system_topic,
 )
+from trioha.wire.refusals import system_error
 
 TOPICS_MAX = 50_000
 """Each costs a directory per queue and 150 bytes in every registration: 7 MB at this limit."""
@@ -44,7 +44,7 @@ _SCHEDULE_QUEUES = 18
 
 
 class TopicTable:
-    """All topics, their version, and who is told when they change."""
+    """All topics and their version; reports each change."""
 
     def __init__(
         self,
@@ -53,7 +53,9 @@ class TopicTable:
         *,
         wall_ms: int = 0,
         topics_max: int = TOPICS_MAX,
+        on_change: Callable[[TopicConfig | None], None] | None = None,
     ) -> None:
+        """`on_change` gets a topic created or changed, or None when the whole table is meant."""
         self._config = config
         self._events = events
         self._topics_max = topics_max
@@ -61,12 +63,11 @@ class TopicTable:
         self._own_names = frozenset(self._topics)
         self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._topics)
         self.data_version = DataVersion(timestamp=wall_ms, counter=0)
-        self.on_change: Callable[[TopicConfig | None], None] | None = None
-        """Called with a topic created or changed, with None when the whole table is meant."""
+        self._on_change = on_change
         self.on_op: Callable[[TopicPut | TopicGone], None] | None = None
         """Called with each change made here, before anything is done with the topic."""
         self.dirty = False
-        """Something is not on disk yet; whoever saves resets it."""
+        """A change is not on disk yet; `ConfigPersist` resets it."""
         self.read_only = False
         """The group's log alone changes the table: what would be created here is not kept."""
 
@@ -174,8 +175,8 @@ class TopicTable:
         self._topics.update(table)
         self.data_version = version
         self.dirty = True
-        if self.on_change is not None:
-            self.on_change(None)
+        if self._on_change is not None:
+            self._on_change(None)
 
     def follow(self, op: TopicPut | TopicGone) -> None:
         """Make the master's change our own."""
@@ -187,8 +188,8 @@ class TopicTable:
             self._topics.pop(op.name, None)
         self.data_version = op.version
         self.dirty = True
-        if self.on_change is not None:
-            self.on_change(topic)
+        if self._on_change is not None:
+            self._on_change(topic)
 
     def add_missing(self, wall_ms: int) -> None:
         """Create the topics that the configuration asks for."""
@@ -201,10 +202,9 @@ class TopicTable:
             return
         name = topic.topic_name
         if name not in self._topics and len(self._topics) >= self._topics_max:
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"topic {name} not created: this broker holds {len(self._topics)} topics, its "
-                "limit; delete unused ones first",
+                "limit; delete unused ones first"
             )
         self._topics[name] = topic
         self._changed(name, topic, wall_ms)
@@ -216,12 +216,12 @@ class TopicTable:
             version = self.data_version
             self.on_op(TopicGone(name, version) if topic is None else TopicPut(topic, version))
         self._events.event("topic_changed", topic=name)
-        if self.on_change is not None:
-            self.on_change(topic)
+        if self._on_change is not None:
+            self._on_change(topic)
 
 
 def initial_topics(config: BrokerConfig) -> dict[str, TopicConfig]:
-    """What TopicConfigManager's constructor makes, by the same switches."""
+    """Return the topics that TopicConfigManager's constructor makes, by the same switches."""
     cluster = config.broker_cluster_name
     topics = {
         SELF_TEST_TOPIC: _topic(SELF_TEST_TOPIC, 1),

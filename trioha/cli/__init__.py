@@ -27,9 +27,11 @@ COMMANDS: Mapping[str, str] = {
     "record": "Keep what a cluster says of itself, to replay it later.",
     "bundle": "Pack what is known of an incident into one file, without secrets.",
     "journal": "Read what a node recorded, or follow it.",
+    "acl": "Show and change the accounts of a cluster's brokers.",
     "node": "Look into one running node: its tasks, its settings.",
     "analyze": "Answer questions about the past from stores and journals.",
     "context": "Name clusters, and choose which one commands speak to.",
+    "security": "Make what nodes and operators prove themselves with.",
     "config": "Explain settings and where they come from.",
     "bench": "Measure.",
     "doctor": "Say what this machine lacks, and the cure.",
@@ -58,10 +60,9 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            from difflib import get_close_matches
+            from trioha.words import what_there_is
 
-            near = get_close_matches(args[0], COMMANDS, 1)
-            cure = f"; did you mean {near[0]}?" if near else ""
+            cure = what_there_is(args[0], COMMANDS, otherwise="")
             raise click.UsageError(f"no such command: {args[0]}{cure}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -92,7 +93,8 @@ def cli() -> None:
     \b
     See it work:            trioha demo
     Start a name server:    trioha run namesrv --listen 127.0.0.1:9876
-    Start a broker:         trioha run broker --namesrv 127.0.0.1:9876 --store /var/lib/trioha
+    Start a broker:         trioha run broker --listen 127.0.0.1:10911 --namesrv 127.0.0.1:9876 \\
+                                --store /var/lib/trioha
     Send and receive:       echo hello | trioha produce -n 127.0.0.1:9876 -t T
                             trioha consume -n 127.0.0.1:9876 -t T -g G --count 1
     Watch replication:      trioha ha status -n 127.0.0.1:9876
@@ -101,6 +103,9 @@ def cli() -> None:
 
     Exit codes: 0 ok, 1 failed, 2 usage, 3 unknown, 4 unreachable, 5 refused, 130 interrupted.
     """
+    from trioha.cli.account import use_account_of_context
+
+    use_account_of_context()
 
 
 def run(arguments: list[str]) -> int:

@@ -8,7 +8,6 @@ import sqlite3
 import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
@@ -22,15 +21,16 @@ from trioha.analysis.manifest import Manifest, ReportRecord
 from trioha.analysis.output import PAGE, OutputDirectory, report_as_json
 from trioha.analysis.reports import REPORTS
 from trioha.analysis.results import ReportOptions, ReportSpec
-from trioha.analysis.run import Analysis, engines_for, missing_need, specs_named, views_of
+from trioha.analysis.run import Analysis, missing_need, specs_named, views_of
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.spark.java import is_submitted
 from trioha.cli.failures import ExitCode
+from trioha.cli.measures import Moment
 from trioha.cli.output import output_option, print_json, table
 from trioha.cli.progress import TerminalProgress
 from trioha.cli.report_text import report_lines
-from trioha.cli.times import Moment
 from trioha.errors import ConfigError
+from trioha.words import what_there_is
 
 _INTERRUPTED = "interrupted"
 
@@ -133,11 +133,10 @@ def command(
         raise ConfigError(str(error)) from error
     options = ReportOptions(now_ms=int(started * 1000), key=key, message_id=message_id)
     if names:
-        _check_needs(specs, inputs, options, None if engine == "auto" else engine)
+        _check_needs(specs, inputs, options)
     choice = choose_engine(
         engine,
         bytes_total=inputs.bytes_total,
-        allowed=engines_for(specs) if names else frozenset({"local", "spark"}),
         wants_master=bool(master or settings) or is_submitted(),
     )
     if choice.why:
@@ -167,23 +166,13 @@ def _specs(names: Sequence[str]) -> list[ReportSpec]:
         return specs_named(names)
     except KeyError as error:
         name = error.args[0]
-        near = get_close_matches(name, REPORTS, 1)
-        cure = f"did you mean {near[0]}?" if near else f"there are {', '.join(REPORTS)}"
-        raise click.UsageError(f"no such report: {name}; {cure}") from None
+        raise click.UsageError(f"no such report: {name}{what_there_is(name, REPORTS)}") from None
 
 
-def _check_needs(
-    specs: Sequence[ReportSpec], inputs: Inputs, options: ReportOptions, engine: str | None
-) -> None:
+def _check_needs(specs: Sequence[ReportSpec], inputs: Inputs, options: ReportOptions) -> None:
     """A report asked for by name is not skipped in silence."""
     for spec in specs:
-        lack = missing_need(
-            spec,
-            stores=len(inputs.stores),
-            journals=len(inputs.journals),
-            options=options,
-            engine=engine,
-        )
+        lack = missing_need(spec, inputs, options)
         if lack is not None:
             raise click.UsageError(f"the report {spec.name} {lack}")
 

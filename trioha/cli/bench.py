@@ -12,6 +12,7 @@ import trio
 
 from trioha.bench.histogram import LatencySummary
 from trioha.bench.setup import BenchResult, BenchSetup
+from trioha.cli.decorators import all_of
 from trioha.cli.output import output_option, print_json, table
 
 _LATENCY_HEAD = ("", "count", "avg ms", "p50", "p99", "p99.9", "max")
@@ -29,27 +30,24 @@ def command() -> None:
     """
 
 
-def bench_options(function: F) -> F:
-    """What every benchmark takes."""
-    options = [
-        click.option("-n", "--namesrv", metavar="HOST:PORT;…", help="Measure this cluster."),
-        click.option("--self", "own", is_flag=True, help="Start a cluster to measure (default)."),
-        click.option(
-            "--role",
-            type=click.Choice(["ASYNC_MASTER", "SYNC_MASTER"]),
-            default="ASYNC_MASTER",
-            show_default=True,
-            help="Of the master that is started.",
-        ),
-        click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="For brokers."),
-        click.option("-t", "--topic", default="trioha_bench", show_default=True),
-        click.option("--queues", type=click.IntRange(1), default=8, show_default=True),
-        click.option("--size", type=click.IntRange(0), default=128, show_default=True),
-        click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return output_option(function)
+bench_options = all_of(
+    output_option,
+    click.option("-n", "--namesrv", metavar="HOST:PORT;…", help="Measure this cluster."),
+    click.option("--self", "own", is_flag=True, help="Start a cluster to measure (default)."),
+    click.option(
+        "--role",
+        type=click.Choice(["ASYNC_MASTER", "SYNC_MASTER"]),
+        default="ASYNC_MASTER",
+        show_default=True,
+        help="Of the master that is started.",
+    ),
+    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="For brokers."),
+    click.option("-t", "--topic", default="trioha_bench", show_default=True),
+    click.option("--queues", type=click.IntRange(1), default=8, show_default=True),
+    click.option("--size", type=click.IntRange(0), default=128, show_default=True),
+    click.option("-q", "--quiet", is_flag=True, help="No progress on stderr."),
+)
+"""Options of every benchmark."""
 
 
 def slaves_option(default: int) -> Callable[[F], F]:
@@ -62,9 +60,10 @@ def slaves_option(default: int) -> Callable[[F], F]:
     )
 
 
-def _seconds_options(function: F) -> F:
-    function = click.option("--seconds", type=click.FloatRange(0.1), default=10.0)(function)
-    return click.option("--warm-up", "warm_up_s", type=click.FloatRange(0), default=2.0)(function)
+_seconds_options = all_of(
+    click.option("--warm-up", "warm_up_s", type=click.FloatRange(0), default=2.0),
+    click.option("--seconds", type=click.FloatRange(0.1), default=10.0),
+)
 
 
 @command.command("produce")

@@ -17,9 +17,9 @@ from trioha import __version__
 from trioha.cli.bundle_file import BundleFile
 from trioha.cli.client_options import chosen_context, namesrv_option, timeout_option
 from trioha.cli.doctor import checks
+from trioha.cli.measures import Moment
 from trioha.cli.output import output_option, print_json
 from trioha.cli.record import recording_facts
-from trioha.cli.times import Moment
 from trioha.cli.version import version_facts
 from trioha.client.evidence import Evidence, NodeEvidence, gather
 from trioha.contexts import load_contexts

@@ -9,7 +9,6 @@ import os
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from trioha.redaction import redacted, without_secrets
@@ -35,12 +34,7 @@ class BundleFile:
         self._tar = tarfile.open(fileobj=self._file, mode="w:gz")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
                 self._tar.close()

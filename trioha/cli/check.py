@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, NoReturn, TypeVar
 
 import attrs
@@ -18,16 +17,17 @@ from trioha.cli.client_options import (
     timeout_option,
 )
 from trioha.cli.context import rule_rows
+from trioha.cli.decorators import all_of
 from trioha.cli.failures import in_words
 from trioha.cli.output import print_json, table
 from trioha.client.watching import look_once
 from trioha.contexts import load_contexts, number_of
 from trioha.errors import TriohaError
-from trioha.watch.alerts import Level, Verdict, judge
+from trioha.watch.alerts import AlertLevel, Verdict, judge
 from trioha.watch.collector import Interest
 from trioha.watch.rules import RULES, Area, Reading, Rule, Unit
 from trioha.watch.snapshot import ClusterSnapshot
-from trioha.words import size_in_words
+from trioha.words import size_in_words, what_there_is
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,37 +66,34 @@ def _say_unknown(ctx: click.Context, error: Exception) -> NoReturn:
     ctx.exit(UNKNOWN)
 
 
-def _check_options(function: F) -> F:
-    for option in (
-        click.option(
-            "-o",
-            "--output",
-            type=click.Choice(["line", "json"]),
-            default="line",
-            show_default=True,
-            help="For monitoring systems or for programs.",
-        ),
-        click.option(
-            "-c",
-            "--critical",
-            "criticals",
-            multiple=True,
-            metavar="[RULE=]VALUE",
-            help="Critical from here on; `never` for never.",
-        ),
-        click.option(
-            "-w",
-            "--warning",
-            "warnings",
-            multiple=True,
-            metavar="[RULE=]VALUE",
-            help="Warn from here on; `never` for never.",
-        ),
-        timeout_option,
-        namesrv_option_long_context,
-    ):
-        function = option(function)
-    return function
+_check_options = all_of(
+    namesrv_option_long_context,
+    timeout_option,
+    click.option(
+        "-w",
+        "--warning",
+        "warnings",
+        multiple=True,
+        metavar="[RULE=]VALUE",
+        help="Warn from here on; `never` for never.",
+    ),
+    click.option(
+        "-c",
+        "--critical",
+        "criticals",
+        multiple=True,
+        metavar="[RULE=]VALUE",
+        help="Critical from here on; `never` for never.",
+    ),
+    click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["line", "json"]),
+        default="line",
+        show_default=True,
+        help="For monitoring systems or for programs.",
+    ),
+)
 
 
 def _rules_in_words(area: Area) -> str:
@@ -274,8 +271,7 @@ def _changed(
             if not equals:
                 name, value = _MAIN_RULES[area], text
             if name not in ours:
-                near = get_close_matches(name, ours, 1)
-                cure = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(ours)}"
+                cure = what_there_is(name, ours)
                 raise click.UsageError(f"{flag} {text}: no rule {name} in check {area.value}{cure}")
             rule = changed[name]
             threshold = None if value == "never" else number_of(value, rule.unit)
@@ -316,7 +312,7 @@ def _missing_slaves(snapshot: ClusterSnapshot, wanted: int) -> list[Verdict]:
             read=lambda _: iter(()),
         )
         missing = max(0, wanted - linked)
-        level = Level.CRIT if missing else Level.OK
+        level = AlertLevel.CRIT if missing else AlertLevel.OK
         found.append(Verdict(rule, Reading(rule.name, one.name, missing, text), level))
     return found
 

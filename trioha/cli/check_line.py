@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trioha.watch.alerts import Level, Verdict
+from trioha.watch.alerts import AlertLevel, Verdict
 from trioha.watch.rules import Unit
 
 OK, WARNING, CRITICAL, UNKNOWN = 0, 1, 2, 3
@@ -22,10 +22,10 @@ _MEASURES = {Unit.BYTES: "B", Unit.SECONDS: "s", Unit.RATIO: "%", Unit.COUNT: ""
 
 def status_of(verdicts: Sequence[Verdict], unknown: Sequence[str]) -> int:
     """The exit code: critical before warning before unknown before ok."""
-    worst = max((verdict.level for verdict in verdicts if verdict.level), default=Level.OK)
-    if worst is Level.OK:
+    worst = max((verdict.level for verdict in verdicts if verdict.level), default=AlertLevel.OK)
+    if worst is AlertLevel.OK:
         return UNKNOWN if unknown else OK
-    return CRITICAL if worst is Level.CRIT else WARNING
+    return CRITICAL if worst is AlertLevel.CRIT else WARNING
 
 
 def problems_of(verdicts: Sequence[Verdict], unknown: Sequence[str]) -> list[str]:

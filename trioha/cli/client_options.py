@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from trioha.cli.output import output_option
+from trioha.config.secret_files import SECRET_FILE_VARIABLE, SECRET_VARIABLE
+
 if TYPE_CHECKING:
     from trioha.contexts import Context, Contexts
 
@@ -41,6 +44,11 @@ def chosen_context(ctx: click.Context) -> Context | None:
     """
     found: Context | None = ctx.meta.get(_CONTEXT)
     return found
+
+
+def is_by_address(ctx: click.Context) -> bool:
+    """Return whether the command line names its name servers by address, and so no context."""
+    return _BY_ADDRESS in ctx.meta
 
 
 def _namesrv_option(function: F) -> F:
@@ -95,7 +103,44 @@ def _choose_namesrv(ctx: click.Context, _: click.Parameter, value: str | None) -
     if context is None:
         return _DEFAULT_NAMESRV
     ctx.meta[_CONTEXT] = context
+    if context.secret_file and not {SECRET_VARIABLE, SECRET_FILE_VARIABLE} & os.environ.keys():
+        _use_secret_file(ctx, context.secret_file)
     return context.namesrv
+
+
+def secret_option(function: F) -> F:
+    """``--secret-file FILE``: what proves to nodes that this command is an operator's."""
+    return click.option(
+        "--secret-file",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        is_eager=True,  # before the context, whose file counts less
+        expose_value=False,
+        callback=_note_secret_file,
+        help=(
+            "The cluster's secret.  [env vars: TRIOHA_CLUSTER_SECRET_FILE, TRIOHA_CLUSTER_SECRET;"
+            " default: the context's secret_file]"
+        ),
+    )(function)
+
+
+def _note_secret_file(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value and not ctx.resilient_parsing:
+        _use_secret_file(ctx, value)
+
+
+def _use_secret_file(ctx: click.Context, path: str) -> None:
+    """Let every connection of this command find the secret there."""
+    before = os.environ.get(SECRET_FILE_VARIABLE)
+    os.environ[SECRET_FILE_VARIABLE] = path
+
+    def restore() -> None:
+        if before is None:
+            os.environ.pop(SECRET_FILE_VARIABLE, None)
+        else:
+            os.environ[SECRET_FILE_VARIABLE] = before
+
+    ctx.call_on_close(restore)
 
 
 def _load() -> Contexts:
@@ -124,6 +169,11 @@ def timeout_option(function: F) -> F:
         metavar="SECONDS",
         help="How long to wait for each node.",
     )(function)
+
+
+def cluster_options(function: F) -> F:
+    """``-n``, ``-c``, ``--timeout`` and ``-o`` of a command that asks a cluster."""
+    return namesrv_option(timeout_option(output_option(function)))
 
 
 class Address(click.ParamType[str]):

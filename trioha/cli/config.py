@@ -162,7 +162,7 @@ there, in variables and in `--set`: sizes `B KB MB GB KiB MiB GiB TiB`, times `m
 An unknown key, a wrong type, a value out of range and settings that contradict each other are
 errors that name the line and what is allowed. Keys of RocketMQ 4.9.8 that have no meaning here
 (thread pools, queues, buffers) are accepted with one note each. Those that would change what a
-broker promises (`aclEnable=true`, `useTLS=true`, …) are refused.
+broker promises (`useTLS=true`, `enableLmq=true`, …) are refused.
 
 A key marked * is ours, the others are RocketMQ's.
 """

@@ -7,15 +7,17 @@ from pathlib import Path
 
 import click
 
-from trioha.cli.client_options import chosen_context, namesrv_option
+from trioha.cli.client_options import chosen_context, namesrv_option, secret_option
 from trioha.cli.garbage import tune_garbage_collector
 from trioha.contexts import load_contexts
+from trioha.credentials import current_credentials
 from trioha.errors import TriohaError
 from trioha.wire.address import parse_namesrvs
 
 
 @click.command("console")
 @namesrv_option
+@secret_option
 @click.option(
     "--replay",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -40,6 +42,7 @@ def command(ctx: click.Context, namesrv: str, replay: Path | None, write: bool) 
     try:
         from trioha_console.app import ConsoleApp
         from trioha_console.layout import layout_path
+        from trioha_console.link import Links
         from trioha_console.replay_source import ReplaySource
         from trioha_console.source import LiveSource, Source
     except ModuleNotFoundError as error:
@@ -53,7 +56,9 @@ def command(ctx: click.Context, namesrv: str, replay: Path | None, write: bool) 
         source = ReplaySource.open(replay)
     else:
         title = context.name if context is not None else namesrv
-        source = LiveSource(parse_namesrvs(namesrv), title=title)
+        # Asked for now if need be: the console takes the terminal.
+        links = Links(credentials=current_credentials())
+        source = LiveSource(parse_namesrvs(namesrv), title=title, links=links)
     app = ConsoleApp(
         source,
         armed=write,

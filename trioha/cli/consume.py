@@ -26,7 +26,7 @@ from trioha.client import (
 
 
 @attrs.define
-class Progress:
+class ConsumeProgress:
     """How far the command has come, and whether it was told to stop."""
 
     printed: int = 0
@@ -80,7 +80,7 @@ def command(
         consume_timestamp_ms=timestamp_ms,
         model=MessageModel.BROADCASTING if broadcast else MessageModel.CLUSTERING,
     )
-    progress = Progress()
+    progress = ConsumeProgress()
 
     async def consume() -> None:
         async with trio.open_nursery() as nursery:
@@ -100,7 +100,7 @@ def command(
 
 async def print_messages(
     consumer: PushConsumer,
-    progress: Progress,
+    progress: ConsumeProgress,
     count: int | None,
     idle_s: float | None,
     as_json: bool,
@@ -175,7 +175,7 @@ def json_line(message: ReceivedMessage) -> bytes:
 
 
 async def _watch_signals(
-    progress: Progress,
+    progress: ConsumeProgress,
     scope: trio.CancelScope,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import click
 
+from trioha.cli.account import ask_secret
 from trioha.cli.output import output_option, print_json, table
 from trioha.contexts import (
     Context,
@@ -16,6 +17,7 @@ from trioha.contexts import (
     load_contexts,
     use_context,
 )
+from trioha.credentials import SECRET_KEY_VARIABLE
 from trioha.errors import ConfigError
 from trioha.watch.rules import Rule, Unit
 from trioha.words import age_in_words, size_in_words
@@ -98,14 +100,25 @@ def use(name: str) -> None:
 @command.command("add")
 @click.argument("name")
 @click.option("-n", "--namesrv", required=True, metavar="HOST:PORT;…", help="Name servers.")
-def add(name: str, namesrv: str) -> None:
+@click.option(
+    "--access-key",
+    default="",
+    metavar="NAME",
+    help="Account that signs what the tools ask; its secret is asked for, or TRIOHA_SECRET_KEY.",
+)
+@click.option("--ask-each-time", is_flag=True, help="Do not keep the account's secret.")
+def add(name: str, namesrv: str, access_key: str, ask_each_time: bool) -> None:
     """Add a context; the first one becomes the current one.
 
     \b
     trioha context add prod -n '10.0.0.1:9876;10.0.0.2:9876'
+    trioha context add prod -n 10.0.0.1:9876 --access-key operator-anna
     """
     path = contexts_path(os.environ)
-    add_context(path, name, namesrv)
+    secret_key = ""
+    if access_key and not ask_each_time:
+        secret_key = os.environ.get(SECRET_KEY_VARIABLE) or ask_secret(access_key)
+    add_context(path, name, namesrv, access_key, secret_key)
     click.echo(f"added {name} to {path}")
 
 
@@ -132,7 +145,12 @@ def _current(known: Contexts) -> Context:
 
 
 def _plain(one: Context) -> dict[str, object]:
-    return {"namesrv": one.namesrv, "timeout_s": one.timeout_s, "origin": one.origin}
+    return {
+        "namesrv": one.namesrv,
+        "timeout_s": one.timeout_s,
+        "access_key": one.access_key,
+        "origin": one.origin,
+    }
 
 
 def _rule(rule: Rule) -> dict[str, object]:

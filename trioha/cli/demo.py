@@ -14,11 +14,10 @@ import trio
 
 from trioha.cli.demo_load import PRODUCER, SENDERS, TOPIC
 from trioha.cli.demo_telling import (
+    SMALL_SETTINGS,
     STEP_PATIENCE_S,
     Demonstration,
     indented,
-    interrupt_on,
-    say_death,
     step,
 )
 from trioha.cli.failover import plan_in_words, step_in_words
@@ -28,23 +27,17 @@ from trioha.client import Producer, open_admin, open_producer
 from trioha.client.cluster import open_cluster
 from trioha.client.failover import new_order, plan_failover, run_failover
 from trioha.failover.outcome import Result
-from trioha.layouts import Member, broker_arguments, namesrv_arguments
-from trioha.services.node.signals import watch_signals
+from trioha.layouts import LayoutMember, broker_arguments, namesrv_arguments
 from trioha.store.inspect import diff_logs
-from trioha.supervisor import Node, Supervisor, open_supervisor
+from trioha.supervisor import Node, Supervisor
 
 LOAD_BEFORE_KILL = 500
 LOAD_AFTER_FAILOVER = 500
 _HOST = "127.0.0.1:0"
-_MASTER = Member("broker-a", 0, "SYNC_MASTER")
-_SLAVE = Member("broker-a", 1, "SLAVE")
+_MASTER = LayoutMember("broker-a", 0, "SYNC_MASTER")
+_SLAVE = LayoutMember("broker-a", 1, "SLAVE")
 _SETTINGS = (
-    # Small files, and no opinion on how full this machine's disk is.
-    "mappedFileSizeCommitLog=64MiB",
-    "maxHashSlotNum=50000",
-    "maxIndexNum=200000",
-    "diskMaxUsedSpaceRatio=99",
-    "diskSpaceWarningLevelRatio=99",
+    *SMALL_SETTINGS,
     # And a slave finds its master again sooner than after 5 s.
     "haReconnectInterval=200",
 )
@@ -91,16 +84,6 @@ class Demo(Demonstration):
 
     killed_s: float = 0.0
 
-    async def run(self) -> None:
-        """Errors: TriohaError of the first step that did not hold; all processes are stopped."""
-        shutdown = trio.Event()
-        async with trio.open_nursery() as nursery:
-            await nursery.start(watch_signals, shutdown, name="signals")
-            nursery.start_soon(interrupt_on, shutdown, name="interrupt")
-            async with open_supervisor(on_death=say_death) as supervisor:
-                await self._tell(supervisor)
-            nursery.cancel_scope.cancel()
-
     async def _tell(self, supervisor: Supervisor) -> None:
         click.echo(f"A name server, a SYNC_MASTER and its slave, in {self.directory}")
         async with step("Start them, a process each"):
@@ -115,10 +98,7 @@ class Demo(Demonstration):
         async with open_producer(self.namesrv, group="demo-senders", config=PRODUCER) as producer:
             async with step(f"Send {self.count} messages; each OK waits until the slave has it"):
                 await self._send(producer)
-            async with step("Consume half of them"):
-                half = set(sorted(self.ledger.acknowledged)[: self.count // 2])
-                await self.ledger.consume(self.namesrv, half)
-                self._held(f"{len(self.ledger.received)} arrived; the group's progress is stored")
+            await self._consume_half()
             master = await self._lose_the_master(supervisor, producer, master)
         async with step("Look at both (trioha ha status)"):
             await self._wait_in_sync()
@@ -132,9 +112,7 @@ class Demo(Demonstration):
         self, supervisor: Supervisor, producer: Producer, master: Node
     ) -> Node:
         """Under load from here to the end; returns the old master as it came back."""
-        async with trio.open_nursery() as senders:
-            for _ in range(SENDERS):
-                senders.start_soon(self.ledger.send_for_ever, producer)
+        async with self.ledger.senders_at_it(producer):
             async with step(f"{SENDERS} senders at it: kill the master (SIGKILL)"):
                 await self.ledger.wait_acknowledged(LOAD_BEFORE_KILL)
                 await supervisor.kill(master)
@@ -152,7 +130,6 @@ class Demo(Demonstration):
                 self._held("it found out that it is not master any more, and follows")
                 await self.ledger.wait_acknowledged(LOAD_AFTER_FAILOVER)
                 self._held("senders hear OK again: there are two copies of each")
-            senders.cancel_scope.cancel()
         return master
 
     async def _fail_over(self) -> None:
@@ -175,14 +152,7 @@ class Demo(Demonstration):
 
     async def _account(self, master: Node, slave: Node) -> None:
         ledger = self.ledger
-        acknowledged = set(ledger.acknowledged)
-        async with step(f"Account for all {ledger.next_number} messages that were ever sent"):
-            await ledger.consume(self.namesrv, acknowledged)
-            self._held(
-                f"each of {len(acknowledged)} acknowledged ones was consumed, "
-                f"{ledger.received_twice} of all twice",
-                acknowledged <= ledger.received,
-            )
+        async with self._account_step():
             await self._wait_in_sync()
             stores = [Path(str(node.facts["store"])) / "commitlog" for node in (master, slave)]
             report = await trio.to_thread.run_sync(partial(diff_logs, *stores))
@@ -194,17 +164,10 @@ class Demo(Demonstration):
                 not faults,
                 "; ".join(faults[:3]),
             )
-            rest = [
-                (ledger.unsafe, "stored, and told that there was no slave"),
-                (ledger.refused, "told that there was no master"),
-                (ledger.unknown, "in flight when it was killed, told that nobody knows"),
-            ]
-            for numbers, what in rest:
-                if numbers:
-                    click.echo(f"   and {len(numbers)} {what}")
+            self._say_rest()
 
     async def _start_broker(
-        self, supervisor: Supervisor, member: Member, listen: str, *settings: str
+        self, supervisor: Supervisor, member: LayoutMember, listen: str, *settings: str
     ) -> Node:
         arguments = broker_arguments(
             member, listen, self.namesrv, self.directory, [*_SETTINGS, *settings]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
@@ -38,7 +39,7 @@ PRODUCER = ProducerConfig(send_timeout_s=2.0)
 
 
 @attrs.define(eq=False)
-class Ledger:
+class SentLedger:
     """Every message by its number: what its sender was told, and whether it arrived."""
 
     acknowledged: dict[int, tuple[int, int]] = attrs.Factory(dict)
@@ -115,6 +116,15 @@ class Ledger:
         while True:
             if not await self.send_next(producer):
                 await trio.sleep(REST_S)
+
+    @asynccontextmanager
+    async def senders_at_it(self, producer: Producer) -> AsyncIterator[None]:
+        """Senders send until the block is left."""
+        async with trio.open_nursery() as nursery:
+            for _ in range(SENDERS):
+                nursery.start_soon(self.send_for_ever, producer)
+            yield
+            nursery.cancel_scope.cancel()
 
     async def consume(self, namesrv: str, wanted: set[int]) -> None:
         """Read on where the group stopped, until it has read all of `wanted`."""

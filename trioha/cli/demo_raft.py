@@ -14,10 +14,9 @@ import trio
 
 from trioha.cli.demo_load import PRODUCER, SENDERS
 from trioha.cli.demo_telling import (
+    SMALL_SETTINGS,
     Demonstration,
     indented,
-    interrupt_on,
-    say_death,
     step,
 )
 from trioha.cli.output import size_in_words
@@ -26,9 +25,8 @@ from trioha.client import Producer, open_producer
 from trioha.client.raft import look_at_groups, run_change
 from trioha.layouts import RaftGroup, free_ports, namesrv_arguments
 from trioha.services.loop.transport import format_address
-from trioha.services.node.signals import watch_signals
 from trioha.store.inspect import diff_logs
-from trioha.supervisor import Node, Supervisor, open_supervisor
+from trioha.supervisor import Node, Supervisor
 from trioha.watch.raft import RaftState
 from trioha.watch.raft_change import Do, plan_change
 from trioha.watch.replica_set import ReplicaSet
@@ -40,14 +38,6 @@ LOAD_AFTER_ELECTION = 500
 _HOST = "127.0.0.1"
 _LOOK_PATIENCE_S = 3.0
 _LOOK_AGAIN_S = 0.02
-_SETTINGS = (
-    # Small files, and no opinion on how full this machine's disk is.
-    "mappedFileSizeCommitLog=64MiB",
-    "maxHashSlotNum=50000",
-    "maxIndexNum=200000",
-    "diskMaxUsedSpaceRatio=99",
-    "diskSpaceWarningLevelRatio=99",
-)
 
 
 @attrs.define(eq=False)
@@ -58,16 +48,6 @@ class RaftDemo(Demonstration):
     outage_s: float = 0.0
     group: RaftGroup = attrs.field(init=False)
     nodes: dict[str, Node] = attrs.Factory(dict)
-
-    async def run(self) -> None:
-        """Errors: TriohaError of the first step that did not hold; all processes are stopped."""
-        shutdown = trio.Event()
-        async with trio.open_nursery() as nursery:
-            await nursery.start(watch_signals, shutdown, name="signals")
-            nursery.start_soon(interrupt_on, shutdown, name="interrupt")
-            async with open_supervisor(on_death=say_death) as supervisor:
-                await self._tell(supervisor)
-            nursery.cancel_scope.cancel()
 
     async def _tell(self, supervisor: Supervisor) -> None:
         click.echo(f"A name server and three brokers of one DLEDGER group, in {self.directory}")
@@ -82,10 +62,7 @@ class RaftDemo(Demonstration):
         async with open_producer(self.namesrv, group="demo-senders", config=PRODUCER) as producer:
             async with step(f"Send {self.count}; each OK waits until two of three have it on disk"):
                 await self._send(producer)
-            async with step("Consume half of them"):
-                half = set(sorted(self.ledger.acknowledged)[: self.count // 2])
-                await self.ledger.consume(self.namesrv, half)
-                self._held(f"{len(self.ledger.received)} arrived; the group's progress is stored")
+            await self._consume_half()
             await self._lose_the_leader(supervisor, producer)
         async with step("Look at the group (trioha raft status)"):
             click.echo(indented(groups_in_words((await self._wait_level(),))))
@@ -105,15 +82,13 @@ class RaftDemo(Demonstration):
         return namesrv
 
     async def _start_member(self, supervisor: Supervisor, member: str) -> None:
-        arguments = self.group.arguments(member, self.namesrv, self.directory, _SETTINGS)
+        arguments = self.group.arguments(member, self.namesrv, self.directory, SMALL_SETTINGS)
         self.nodes[member] = await self._start(supervisor, self.group.label(member), arguments)
 
     async def _lose_the_leader(self, supervisor: Supervisor, producer: Producer) -> None:
         """Under load from here to the end."""
         old = await self._wait_leader()
-        async with trio.open_nursery() as senders:
-            for _ in range(SENDERS):
-                senders.start_soon(self.ledger.send_for_ever, producer)
+        async with self.ledger.senders_at_it(producer):
             async with step(f"{SENDERS} senders at it: kill the leader {old.member_id} (SIGKILL)"):
                 await self.ledger.wait_acknowledged(LOAD_BEFORE_KILL)
                 await supervisor.kill(self.nodes[old.member_id])
@@ -137,7 +112,6 @@ class RaftDemo(Demonstration):
                 self._held("it follows, gave up what no majority had, and is level")
             async with step(f"Hand over to {old.member_id} (trioha raft transfer {NAME})"):
                 await self._hand_over(old.member_id)
-            senders.cancel_scope.cancel()
 
     async def _hand_over(self, member: str) -> None:
         plan = plan_change(await self._look(), Do.TRANSFER, member)
@@ -151,14 +125,7 @@ class RaftDemo(Demonstration):
 
     async def _account(self) -> None:
         ledger = self.ledger
-        acknowledged = set(ledger.acknowledged)
-        async with step(f"Account for all {ledger.next_number} messages that were ever sent"):
-            await ledger.consume(self.namesrv, acknowledged)
-            self._held(
-                f"each of {len(acknowledged)} acknowledged ones was consumed, "
-                f"{ledger.received_twice} of all twice",
-                acknowledged <= ledger.received,
-            )
+        async with self._account_step():
             await self._wait_level()
             logs = [Path(str(node.facts["store"])) / "commitlog" for node in self.nodes.values()]
             for other in logs[1:]:
@@ -172,13 +139,7 @@ class RaftDemo(Demonstration):
                 not faults,
                 "; ".join(faults[:3]),
             )
-            rest = [
-                (ledger.refused, "told that there was no master"),
-                (ledger.unknown, "in flight when it was killed, told that nobody knows"),
-            ]
-            for numbers, what in rest:
-                if numbers:
-                    click.echo(f"   and {len(numbers)} {what}")
+            self._say_rest()
 
     async def _look(self) -> ReplicaSet:
         """The group as it is once it is registered."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
@@ -10,9 +9,10 @@ from typing import Any
 import click
 import trio
 
-from trioha.cli.client_options import namesrv_option, timeout_option
+from trioha.cli.client_options import cluster_options, secret_option
+from trioha.cli.confirmation import check_confirmable, confirm_by_name
 from trioha.cli.failures import ExitCode
-from trioha.cli.output import output_option, print_json, table
+from trioha.cli.output import print_json, table
 from trioha.client.cluster import Cluster, ClusterConfig, open_cluster
 from trioha.client.failover import audit_records, new_order, plan_failover, run_failover
 from trioha.failover.facts import ReplicaFacts
@@ -42,9 +42,8 @@ _EXIT_CODES: Mapping[Result, int] = {
     help="Accept a loss, a better candidate that does not answer, a silent name server.",
 )
 @click.option("--audit", is_flag=True, help="Show past failovers of this broker instead.")
-@namesrv_option
-@timeout_option
-@output_option
+@secret_option
+@cluster_options
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -84,10 +83,7 @@ def command(
         records, silent = trio.run(_in_cluster, namesrv, config, lambda c: audit_records(c, broker))
         _show_audit(broker, records, silent, output)
         ctx.exit(ExitCode.UNREACHABLE if silent and not records else ExitCode.OK)
-    if output == "json" and not (yes or dry_run):
-        raise click.UsageError("-o json asks no questions: give --yes or --dry-run")
-    if not (yes or dry_run or _is_somebody_there()):
-        raise click.UsageError("nobody is here to type the broker's name: give --yes or --dry-run")
+    check_confirmable(yes, dry_run, output, "type the broker's name")
 
     async def make_plan(cluster: Cluster) -> Plan:
         return await plan_failover(cluster, new_order(cluster, broker, to=to, force=force))
@@ -102,10 +98,7 @@ def command(
             print_json({"plan": plan_as_dict(plan), "steps": [], "result": result})
         ctx.exit(_exit_code_of(plan))
     if not yes:
-        typed = click.prompt(f"Type {broker} to go on", default="", show_default=False)
-        if typed.strip() != broker:
-            click.echo("That is another name; nothing has been done.", err=True)
-            ctx.exit(ExitCode.FAILED)
+        confirm_by_name(ctx, broker)
 
     async def carry_out(cluster: Cluster) -> Outcome:
         order = new_order(cluster, broker, to=to, force=force, confirmed=plan)
@@ -117,10 +110,6 @@ def command(
     else:
         click.echo(outcome_in_words(outcome))
     ctx.exit(_EXIT_CODES[outcome.result])
-
-
-def _is_somebody_there() -> bool:
-    return sys.stdin.isatty()
 
 
 async def _in_cluster(namesrv: str, config: ClusterConfig, work: Callable[[Cluster], Any]) -> Any:
@@ -193,9 +182,11 @@ def _show_audit(
         plan = record.get("plan") or {}
         began = datetime.fromtimestamp(int(record.get("started_wall_ms", 0)) / 1000)
         took_ms = int(record.get("ended_wall_ms", 0)) - int(record.get("started_wall_ms", 0))
+        account = record.get("account")
+        operator = f"{account} ({record.get('operator')})" if account else record.get("operator")
         ends = [(plan.get(end) or {}).get("home_id") for end in ("master", "target")]
         click.echo(
-            f"{began:%Y-%m-%d %H:%M:%S}  {record.get('operator')}  {plan.get('kind')}  "
+            f"{began:%Y-%m-%d %H:%M:%S}  {operator}  {plan.get('kind')}  "
             f"{ends[0] if ends[0] is not None else '-'} → {ends[1]}  epoch {plan.get('epoch')}  "
             f"{took_ms} ms  {record.get('result')}: {record.get('message')}"
         )

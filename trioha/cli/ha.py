@@ -11,7 +11,7 @@ from typing import Any
 import click
 import trio
 
-from trioha.cli.client_options import namesrv_option, timeout_option
+from trioha.cli.client_options import cluster_options
 from trioha.cli.failures import ExitCode
 from trioha.cli.ha_problems import NOT_TRIOHA, problems_of
 from trioha.cli.ha_raft import (
@@ -25,16 +25,13 @@ from trioha.cli.ha_resync import resync_command
 from trioha.cli.ha_terms import disagreements, terms_in_words
 from trioha.cli.output import (
     age_in_words,
-    output_option,
     print_json,
     size_in_words,
     table,
     table_of,
 )
-from trioha.client import Admin, ClusterConfig, open_admin
-from trioha.errors import CommandError, RemoteProtocolError, TriohaError
-from trioha.watch.raft import member_number, members_told
-from trioha.wire.codes import ResponseCode
+from trioha.client.raft import look_at_cluster
+from trioha.watch.replica import Replica
 
 Status = dict[str, Any]
 
@@ -51,9 +48,7 @@ command.add_command(recover_command)
 
 
 @command.command("status")
-@namesrv_option
-@timeout_option
-@output_option
+@cluster_options
 @click.pass_context
 def status(ctx: click.Context, namesrv: str, timeout_s: float, output: str) -> None:
     """Show every broker with its offsets and its replication links.
@@ -92,129 +87,55 @@ def status(ctx: click.Context, namesrv: str, timeout_s: float, output: str) -> N
 async def cluster_status(namesrv: str, timeout_s: float) -> tuple[list[Status], bool]:
     """The status of each registered broker, and whether all of them answered.
 
-    All are asked at once, each with its own deadline.
+    All are asked at once, each with its own deadline. A member of a set that has not registered is
+    in it if it answers.
 
     Errors: Unreachable when no name server answers.
     """
-    config = ClusterConfig(connect_timeout_s=timeout_s, request_timeout_s=timeout_s)
-    async with open_admin(namesrv, cluster_config=config) as admin:
-        info = await admin.cluster_info()
-        brokers = [
-            _unknown(name, broker_id, address)
-            for name, data in sorted(info.broker_addr_table.items())
-            for broker_id, address in sorted(data.broker_addrs.items())
-        ]
-        answered = await _ask_all(admin, brokers)
-        # Who is of a set and has not registered is seen here above all.
-        strangers = _unregistered(brokers)
-        await _ask_all(admin, strangers)
-        brokers += [one for one in strangers if one["role"] is not None]
-        masters = await _masters_by_namesrv(admin)
-    brokers.sort(key=lambda one: (one["name"], one["id"]))
+    snapshot = await look_at_cluster(namesrv, timeout_s)
+    shown = [one for one in snapshot.replicas if one.registered or not one.answer.error]
+    brokers = sorted(map(_status_of, shown), key=lambda one: (one["name"], one["id"]))
+    namesrvs = sorted(snapshot.namesrvs, key=lambda one: one.address)
     for broker in brokers:
         broker["namesrvs"] = {
-            namesrv: told.get(broker["name"], "") for namesrv, told in masters.items()
+            one.address: one.masters.get(broker["name"], "")
+            for one in namesrvs
+            if not one.answer.error
         }
     _fill_gaps(brokers)
-    return brokers, answered
+    return brokers, all(one.answer.code is not None or not one.answer.error for one in shown)
 
 
-async def _ask_all(admin: Admin, brokers: Sequence[Status]) -> bool:
-    answered = [False] * len(brokers)
-
-    async def ask(index: int) -> None:
-        answered[index] = await _ask(admin, brokers[index])
-
-    async with trio.open_nursery() as nursery:
-        for index in range(len(brokers)):
-            nursery.start_soon(ask, index, name=f"ha.status[{brokers[index]['address']}]")
-    return all(answered)
-
-
-def _unregistered(brokers: Sequence[Status]) -> list[Status]:
-    """Nodes that registered ones know to be of their set."""
-    known = {broker["address"] for broker in brokers}
-    found: dict[str, Status] = {}
-    for broker in brokers:
-        told = list((broker.get("members") or {}).items())
-        told += [(member_number(name), at) for name, at in members_told(broker).items()]
-        for home_id, address in told:
-            if address not in known:
-                found[address] = _unknown(broker["name"], int(home_id), address)
-                found[address]["registered"] = False
-    return list(found.values())
-
-
-async def _masters_by_namesrv(admin: Admin) -> dict[str, dict[str, str]]:
-    """What each name server that answers believes: the master's address by broker name."""
-    told: dict[str, dict[str, str]] = {}
-
-    async def ask(namesrv: str) -> None:
-        try:
-            info = await admin.cluster_info_of(namesrv)
-        except TriohaError:
-            return
-        told[namesrv] = {
-            name: data.broker_addrs.get(0, "") for name, data in info.broker_addr_table.items()
-        }
-
-    async with trio.open_nursery() as nursery:
-        for namesrv in admin.namesrvs:
-            nursery.start_soon(ask, namesrv, name=f"ha.status[{namesrv}]")
-    return dict(sorted(told.items()))
-
-
-def _unknown(name: str, broker_id: int, address: str) -> Status:
-    """What the name server alone tells of a broker."""
-    return {
-        "name": name,
-        "id": broker_id,
+def _status_of(replica: Replica) -> Status:
+    """Return a broker's status, under the name and id that it has at the name servers."""
+    broker: Status = {
+        "name": replica.name,
+        "id": replica.registered_id,
         "role": None,
-        "address": address,
+        "address": replica.address,
         "ha_address": None,
-        "min_phy_offset": None,
-        "max_phy_offset": None,
+        "min_phy_offset": replica.min_phy_offset,
+        "max_phy_offset": replica.max_phy_offset,
         "flushed_offset": None,
         "connections": [],
         "slave": None,
     }
-
-
-async def _ask(admin: Admin, broker: Status) -> bool:
-    """Fill in what the broker says of itself; False if it does not answer."""
-    address = broker["address"]
-    try:
-        try:
-            told = await admin.node_status(address)
-        except CommandError as error:
-            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                raise
-            broker["error"] = NOT_TRIOHA
-            _fill_from_runtime_info(broker, await admin.runtime_info(address))
-            return True
+    told = replica.answer.value
+    if not replica.registered:
+        broker["registered"] = False
+    if replica.answer.error:
+        broker["error"] = replica.answer.error
+    elif replica.is_trioha and isinstance(told, dict):
         # The name server's word stands for who it is: that is what clients go by.
         broker.update({key: told[key] for key in told if key not in ("name", "id", "address")})
         if not isinstance(broker["connections"], list):
             broker["connections"] = []
-    except (CommandError, RemoteProtocolError) as error:
-        broker["error"] = str(error)
-        return True
-    except TriohaError as error:
-        broker["error"] = str(error)
-        return False
-    return True
-
-
-def _fill_from_runtime_info(broker: Status, runtime: Mapping[str, str]) -> None:
-    broker["role"] = "SLAVE" if broker["id"] else "MASTER"
-    if version := runtime.get("brokerVersionDesc"):
-        broker["version"] = f"RocketMQ {version}"
-    for key, name in (
-        ("min_phy_offset", "commitLogMinOffset"),
-        ("max_phy_offset", "commitLogMaxOffset"),
-    ):
-        text = runtime.get(name, "")
-        broker[key] = int(text) if text.isdecimal() else None
+    else:
+        broker["error"] = NOT_TRIOHA
+        broker["role"] = "SLAVE" if replica.registered_id else "MASTER"
+        if replica.version:
+            broker["version"] = replica.version
+    return broker
 
 
 def _fill_gaps(brokers: Sequence[Status]) -> None:

@@ -27,6 +27,11 @@ def problems_of(brokers: Sequence[Status]) -> Iterator[str]:
         if name not in masters and name not in told:
             told.add(name)
             yield f"{name}: no master is registered; nothing can be sent to it"
+        if broker.get("insecure"):
+            yield (
+                f"{who}: insecure: other machines reach it and nobody has to prove anything; give "
+                "it a clusterSecretFile (`trioha security init`)"
+            )
         yield from problems_of_terms(broker, who)
         yield from _problems_of_master(broker, who)
         yield from _problems_of_slave(broker, who, masters.get(name))
@@ -35,7 +40,11 @@ def problems_of(brokers: Sequence[Status]) -> Iterator[str]:
 def _problems_of_master(broker: Status, who: str) -> Iterator[str]:
     links = broker["connections"]
     if broker["role"] == "SYNC_MASTER" and not any(link.get("in_sync") for link in links):
-        yield f"{who}: SYNC_MASTER without a slave in sync; sends get SLAVE_NOT_AVAILABLE"
+        held_back = broker.get("held_back_bytes")
+        yield (
+            f"{who}: SYNC_MASTER without a slave in sync; sends get SLAVE_NOT_AVAILABLE"
+            + (f", consumers do not see the last {size_in_words(held_back)}" if held_back else "")
+        )
     for link in links:
         age, interval = link.get("last_ack_age_s"), link.get("heartbeat_interval_s")
         if age is not None and interval and age > _QUIET_INTERVALS * interval:

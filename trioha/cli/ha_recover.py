@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 import trio
 
-from trioha.cli.client_options import namesrv_option, timeout_option
+from trioha.cli.client_options import cluster_options, secret_option
+from trioha.cli.confirmation import check_confirmable
 from trioha.cli.failures import ExitCode
-from trioha.cli.output import output_option, print_json, size_in_words, table
+from trioha.cli.output import print_json, size_in_words, table
 from trioha.cli.progress import TerminalProgress
 from trioha.client import ClusterConfig, open_admin, open_producer
 from trioha.client.recover import Fate, Tally, count_messages, recover
@@ -23,9 +23,8 @@ from trioha.store.cuts import Cut, open_cut
 @click.option("--dry-run", is_flag=True, help="Look everything up and send nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("-g", "--group", default="trioha_recover", show_default=True, help="Producer group.")
-@namesrv_option
-@timeout_option
-@output_option
+@secret_option
+@cluster_options
 @click.pass_context
 def recover_command(
     ctx: click.Context,
@@ -54,15 +53,11 @@ def recover_command(
     message was stored, 4 the cluster does not answer, 5 a message was refused.
     """
     cut = open_cut(cut_dir)
-    if output == "json" and not (yes or dry_run):
-        raise click.UsageError("-o json asks no questions: give --yes or --dry-run")
+    check_confirmable(yes, dry_run, output)
     if output == "table":
         click.echo(cut_in_words(cut))
-    if not (yes or dry_run):
-        if not sys.stdin.isatty():
-            raise click.UsageError("nobody is here to say yes: give --yes or --dry-run")
-        if not click.confirm("Send what the cluster lacks of it?"):
-            ctx.exit(ExitCode.FAILED)
+    if not (yes or dry_run or click.confirm("Send what the cluster lacks of it?")):
+        ctx.exit(ExitCode.FAILED)
     tally = Tally()
     try:
         trio.run(_recover, cut, namesrv, timeout_s, group, tally, dry_run)

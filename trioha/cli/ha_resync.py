@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import click
 import trio
 
-from trioha.cli.client_options import namesrv_option, timeout_option
+from trioha.cli.client_options import cluster_options, secret_option
+from trioha.cli.confirmation import check_confirmable, confirm_by_name
 from trioha.cli.failures import ExitCode
-from trioha.cli.output import output_option, print_json, size_in_words
+from trioha.cli.output import print_json, size_in_words
 from trioha.client import Admin, ClusterConfig, open_admin
 from trioha.errors import CommandError, TriohaError, Unreachable
-from trioha.wire.codes import ResponseCode
+from trioha.wire.refusals import no_permission
 
 _AGAIN_S = 0.5
 _LEVEL_BYTES = 1 << 20
@@ -29,9 +29,8 @@ _SILENT_MAX = 10
 @click.option("--dry-run", is_flag=True, help="Say what would go and change nothing.")
 @click.option("--force", is_flag=True, help="Also if its log goes further than the master's.")
 @click.option("--yes", is_flag=True, help="Do not ask for the broker's name to be typed.")
-@namesrv_option
-@timeout_option
-@output_option
+@secret_option
+@cluster_options
 @click.pass_context
 def resync_command(
     ctx: click.Context,
@@ -64,10 +63,7 @@ def resync_command(
     follow, 2 usage, 4 the slave does not answer, 5 it refuses: it is a master, or its log goes
     further than the master's.
     """
-    if output == "json" and not (yes or dry_run):
-        raise click.UsageError("-o json asks no questions: give --yes or --dry-run")
-    if not (yes or dry_run or sys.stdin.isatty()):
-        raise click.UsageError("nobody is here to type the broker's name: give --yes or --dry-run")
+    check_confirmable(yes, dry_run, output, "type the broker's name")
     told = trio.run(_plan, namesrv, timeout_s, broker, broker_id)
     if output == "table":
         click.echo(plan_in_words(broker, broker_id, told))
@@ -76,12 +72,9 @@ def resync_command(
             print_json({**told, "result": "dry-run"})
         ctx.exit(ExitCode.OK)
     if told["holds_more"] and not force:
-        raise CommandError(ResponseCode.NO_PERMISSION, _only_copy(broker, told))
+        raise no_permission(_only_copy(broker, told))
     if not yes:
-        typed = click.prompt(f"Type {broker} to go on", default="", show_default=False)
-        if typed.strip() != broker:
-            click.echo("That is another name; nothing has been done.", err=True)
-            ctx.exit(ExitCode.FAILED)
+        confirm_by_name(ctx, broker)
     slave = trio.run(_resync, namesrv, timeout_s, broker, told["address"], force)
     follows = slave.get("state") == "TRANSFER"
     if output == "json":
@@ -140,9 +133,8 @@ async def _addresses_of(admin: Admin, broker: str, broker_id: int) -> tuple[str,
         known = ", ".join(map(str, sorted(data.broker_addrs)))
         raise TriohaError(f"{broker} has no brokerId {broker_id} registered; it has {known}")
     if broker_id == 0:
-        raise CommandError(
-            ResponseCode.NO_PERMISSION,
-            f"brokerId 0 is the master of {broker}: its log is the one that others copy",
+        raise no_permission(
+            f"brokerId 0 is the master of {broker}: its log is the one that others copy"
         )
     master = data.broker_addrs.get(0)
     return str(address), None if master is None else str(master)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 import click
@@ -13,9 +12,10 @@ import trio
 from trioha.cli.client_options import address_argument, timeout_option
 from trioha.cli.output import print_json_line
 from trioha.errors import Unreachable
-from trioha.journal import EVENTS, Level
+from trioha.journal import EVENTS, EventLevel
 from trioha.journal.file import Damage, Event, journal_files, read_journal
 from trioha.log_lines import LineFormat, event_line, rfc3339
+from trioha.words import what_there_is
 
 RETRY_S = 1.0
 
@@ -102,8 +102,7 @@ def follow(
         raise click.UsageError("--from and --last both say where to begin; give one")
     for name in names:
         if name not in EVENTS:
-            near = get_close_matches(name, EVENTS, 1)
-            cure = f"; did you mean {near[0]}?" if near else "; docs/journal.md lists them"
+            cure = what_there_is(name, EVENTS, otherwise="; docs/journal.md lists them")
             raise click.UsageError(f"no such event: {name}{cure}")
     trio.run(
         lambda: _follow(
@@ -140,7 +139,7 @@ async def _follow(
                 if as_json:
                     _print_event(event)
                 else:
-                    level = EVENTS[event.name].level if event.name in EVENTS else Level.INFO
+                    level = EVENTS[event.name].level if event.name in EVENTS else EventLevel.INFO
                     click.echo(
                         event_line(
                             LineFormat.CONSOLE, event.wall_ms, level, event.name, event.fields

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import attrs
 import click
 
+from trioha.cli.confirmation import check_confirmable
 from trioha.cli.failures import ExitCode
-from trioha.cli.node_options import broker_from
-from trioha.cli.output import output_option, print_json, size_in_words
+from trioha.cli.output import print_json, size_in_words
+from trioha.cli.stopped_store import plain_values, store_config, store_options
 from trioha.services.ha.open_mastership import is_of_a_set
 from trioha.services.loop.clock import Clock
 from trioha.store.accept_loss import Loss, accept_loss, find_loss
@@ -19,19 +18,7 @@ from trioha.store.store_config import StoreConfig
 
 
 @click.command("accept-loss")
-@click.argument(
-    "store", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="STORE"
-)
-@click.option(
-    "--config",
-    "file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The broker's file, where paths or sizes are not the defaults.",
-)
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="As the broker has it.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do none of it.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@output_option
+@store_options
 @click.pass_context
 def accept_loss_command(
     ctx: click.Context,
@@ -60,11 +47,8 @@ def accept_loss_command(
     Exit codes: 0 done (or --dry-run), 1 not confirmed by you, or nothing is missing, or the store
     is in use, 2 usage.
     """
-    if output == "json" and not (yes or dry_run):
-        raise click.UsageError("-o json asks no questions: give --yes or --dry-run")
-    if not (yes or dry_run or sys.stdin.isatty()):
-        raise click.UsageError("nobody is here to say yes: give --yes or --dry-run")
-    config = StoreConfig.of(broker_from(store=str(store), file=file, settings=settings).config)
+    check_confirmable(yes, dry_run, output)
+    config = StoreConfig.of(store_config(store, file, settings))
     in_set = is_of_a_set(config.root)
     found = find_loss(config, in_set=in_set)
     if found is None:
@@ -73,13 +57,13 @@ def accept_loss_command(
         click.echo("\n".join(_lines(found, in_set)))
     if dry_run:
         if output == "json":
-            print_json({**_plain(found), "result": "dry-run"})
+            print_json({**plain_values(found), "result": "dry-run"})
         ctx.exit(ExitCode.OK)
     if not yes and not click.confirm("Go on?"):
         ctx.exit(ExitCode.FAILED)
     done = accept_loss(config, Clock().wall_ms(), in_set=in_set) or found
     if output == "json":
-        print_json({**_plain(done), "result": "done"})
+        print_json({**plain_values(done), "result": "done"})
     else:
         kept = f"; what was left of the log is in {done.set_aside}" if done.set_aside else ""
         click.echo(f"Done{kept}. The broker can start.")
@@ -102,10 +86,3 @@ def _lines(loss: Loss, in_set: bool) -> list[str]:
         f"  then     the log begins at offset {loss.begins_at}, and {loss.queues} queues go on at "
         "the offset where they ended",
     ]
-
-
-def _plain(loss: Loss) -> dict[str, object]:
-    return {
-        name: str(value) if isinstance(value, Path) else value
-        for name, value in attrs.asdict(loss).items()
-    }

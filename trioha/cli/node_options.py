@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
+from trioha.cli.decorators import all_of
 from trioha.config import BrokerConfig, BrokerRole, NamesrvConfig
-from trioha.config.files import Entry
+from trioha.config.files import FileEntry
 from trioha.config.sources import Loaded, load_broker, load_namesrv, set_entry
 from trioha.config.values import split_address
 
@@ -33,43 +34,39 @@ def address_option(flag: str, help_text: str) -> Callable[[F], F]:
     return click.option(flag, metavar="HOST:PORT", callback=_address, help=help_text)
 
 
-def common_options(function: F) -> F:
-    """--listen, --config and --set."""
-    for option in (
-        click.option(
-            "--set",
-            "settings",
-            metavar="KEY=VALUE",
-            multiple=True,
-            help="Any setting; `trioha config keys` lists them.",
-        ),
-        click.option(
-            "-c",
-            "--config",
-            "file",
-            type=click.Path(path_type=Path, dir_okay=False),
-            help="TOML if it ends in .toml, else a RocketMQ broker.conf.",
-        ),
-        address_option("--listen", "Address for clients; port 0 picks a free one."),
-    ):
-        function = option(function)
-    return function
+common_options = all_of(
+    address_option("--listen", "Address for clients; port 0 picks a free one."),
+    click.option(
+        "--insecure", is_flag=True, help="Listen beyond this machine without a cluster secret."
+    ),
+    click.option(
+        "-c",
+        "--config",
+        "file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="TOML if it ends in .toml, else a RocketMQ broker.conf.",
+    ),
+    click.option(
+        "--set",
+        "settings",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="Any setting; `trioha config keys` lists them.",
+    ),
+)
+"""--listen, --insecure, --config and --set."""
 
 
-def broker_options(function: F) -> F:
-    """All of a broker's flags."""
-    for option in (
-        click.option("--store", metavar="DIR", help="Directory of the store."),
-        click.option(
-            "-n", "--namesrv", metavar="HOST:PORT;…", help="Name servers, `;` between them."
-        ),
-        address_option("--ha-listen", "Address for slaves, on the host of --listen."),
-        click.option("--role", type=click.Choice([role.name for role in BrokerRole])),
-        click.option("--id", "broker_id", type=int, help="0 is the master, 1.. are slaves."),
-        click.option("--name", help="Replica set: master and slaves share it."),
-    ):
-        function = option(function)
-    return common_options(function)
+broker_options = all_of(
+    common_options,
+    click.option("--name", help="Replica set: master and slaves share it."),
+    click.option("--id", "broker_id", type=int, help="0 is the master, 1.. are slaves."),
+    click.option("--role", type=click.Choice([role.name for role in BrokerRole])),
+    address_option("--ha-listen", "Address for slaves, on the host of --listen."),
+    click.option("-n", "--namesrv", metavar="HOST:PORT;…", help="Name servers, `;` between them."),
+    click.option("--store", metavar="DIR", help="Directory of the store."),
+)
+"""All of a broker's flags."""
 
 
 def broker_from(
@@ -83,6 +80,7 @@ def broker_from(
     store: str | None = None,
     file: Path | None = None,
     settings: Sequence[str] = (),
+    insecure: bool = False,
 ) -> Loaded[BrokerConfig]:
     """The configuration that a broker's flags, the environment and a file make.
 
@@ -95,6 +93,7 @@ def broker_from(
         *_entries("--role", brokerRole=role),
         *_entries("--namesrv", namesrvAddr=namesrv),
         *_entries("--store", storePathRootDir=store),
+        *_entries("--insecure", insecure=insecure or None),
     ]
     if ha_listen is not None:
         flags += _entries("--ha-listen", haListenPort=ha_listen[1])
@@ -113,18 +112,19 @@ def namesrv_from(
     listen: tuple[str, int] | None = None,
     file: Path | None = None,
     settings: Sequence[str] = (),
+    insecure: bool = False,
 ) -> Loaded[NamesrvConfig]:
     """As `broker_from`, for a name server."""
-    flags = _listen_entries(listen)
+    flags = [*_listen_entries(listen), *_entries("--insecure", insecure=insecure or None)]
     return load_namesrv(file, os.environ, [*flags, *map(set_entry, settings)])
 
 
-def _listen_entries(listen: tuple[str, int] | None) -> list[Entry]:
+def _listen_entries(listen: tuple[str, int] | None) -> list[FileEntry]:
     if listen is None:
         return []
     host, port = listen
     return [*_entries("--listen", bindAddress=host), *_entries("--listen", listenPort=port)]
 
 
-def _entries(flag: str, **values: object) -> list[Entry]:
-    return [Entry(key, str(value), flag) for key, value in values.items() if value is not None]
+def _entries(flag: str, **values: object) -> list[FileEntry]:
+    return [FileEntry(key, str(value), flag) for key, value in values.items() if value is not None]

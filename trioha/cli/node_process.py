@@ -7,7 +7,8 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,12 +17,16 @@ import click
 import trio
 
 from trioha import __version__
+from trioha.cli.decorators import all_of
 from trioha.cli.garbage import tune_garbage_collector
+from trioha.config import BrokerConfig, NamesrvConfig
+from trioha.config.sources import Loaded
 from trioha.errors import StoreLocked
-from trioha.journal import EventSink, Level
+from trioha.journal import EventLevel, EventSink
 from trioha.journal.file import JournalFile
 from trioha.log_lines import LineFormat, LogLines, Tee
 from trioha.ready_line import ready_line
+from trioha.services.admin.introspection import NodeProcess
 from trioha.services.admin.journal_flush import serve_journal
 from trioha.services.node.sd_notify import notify_ready, notify_stopping
 from trioha.services.node.signals import watch_signals
@@ -29,8 +34,10 @@ from trioha.services.node.signals import watch_signals
 F = TypeVar("F", bound=Callable[..., Any])
 
 Serve = Callable[..., Awaitable[None]]
-"""``serve(shutdown, events, journal, *, task_status)``: started with the node's facts, returns when
-down; the journal is None when there is none."""
+"""``serve(config, shutdown, events, *, process, task_status)``: started with the addresses that it
+serves, returns when down."""
+Facts = Callable[[Any], Mapping[str, object]]
+"""Returns the facts of the ready line, from those addresses."""
 
 
 @attrs.frozen
@@ -40,29 +47,26 @@ class ProcessOptions:
     ready_json: bool = False
     until_stdin_ends: bool = False
     line_format: LineFormat = LineFormat.AUTO
-    level: Level = Level.INFO
+    level: EventLevel = EventLevel.INFO
 
 
-def process_options(function: F) -> F:
-    """The flags of every `run` command that are no settings."""
-    for option in (
-        click.option("--until-stdin-ends", is_flag=True, hidden=True),
-        click.option("--ready-json", is_flag=True, help="Print the ready line as JSON."),
-        click.option(
-            "--log-level",
-            type=click.Choice([level.name.lower() for level in Level]),
-            default="info",
-            show_default=True,
-        ),
-        click.option(
-            "--log-format",
-            type=click.Choice([line_format.value for line_format in LineFormat]),
-            default="auto",
-            help="auto: console on a terminal, else logfmt.",
-        ),
-    ):
-        function = option(function)
-    return function
+process_options = all_of(
+    click.option(
+        "--log-format",
+        type=click.Choice([line_format.value for line_format in LineFormat]),
+        default="auto",
+        help="auto: console on a terminal, else logfmt.",
+    ),
+    click.option(
+        "--log-level",
+        type=click.Choice([level.name.lower() for level in EventLevel]),
+        default="info",
+        show_default=True,
+    ),
+    click.option("--ready-json", is_flag=True, help="Print the ready line as JSON."),
+    click.option("--until-stdin-ends", is_flag=True, hidden=True),
+)
+"""The flags of every `run` command that are no settings."""
 
 
 def process_options_from(flags: dict[str, Any]) -> ProcessOptions:
@@ -71,18 +75,18 @@ def process_options_from(flags: dict[str, Any]) -> ProcessOptions:
         ready_json=flags.pop("ready_json"),
         until_stdin_ends=flags.pop("until_stdin_ends"),
         line_format=LineFormat(flags.pop("log_format")),
-        level=Level[flags.pop("log_level").upper()],
+        level=EventLevel[flags.pop("log_level").upper()],
     )
 
 
 def run_node(
     serve: Serve,
+    loaded: Loaded[BrokerConfig] | Loaded[NamesrvConfig],
+    facts: Facts,
     *,
     node: str,
     journal_directory: Path,
-    journal_bytes_max: int,
     journal_required: bool,
-    notes: Iterable[str],
     options: ProcessOptions,
 ) -> None:
     """Run a node until it is told to stop.
@@ -92,8 +96,10 @@ def run_node(
 
     Errors: TriohaError, OSError; groups of them.
     """
+    # Messages, offsets and addresses are nobody else's business on this machine.
+    os.umask(0o077)
     log = LogLines(_wall_ms, node=node, line_format=options.line_format, level=options.level)
-    for note in notes:
+    for note in loaded.notes:
         log.write(f"trioha: note: {note}")
     journal: JournalFile | None = None
     try:
@@ -101,7 +107,7 @@ def run_node(
             journal_directory,
             node,
             _wall_ms,
-            bytes_max=journal_bytes_max,
+            bytes_max=loaded.config.journal_bytes_max,
             complain=lambda line: log.write(f"trioha: {line}"),
         )
     except (StoreLocked, OSError) as error:
@@ -111,9 +117,11 @@ def run_node(
     events: EventSink = log if journal is None else Tee(journal, log)
     _raise_descriptor_limit()
     events.event("node_started", node=node, version=__version__, pid=os.getpid())
+    process = NodeProcess(journal, loaded.origins)
+    start = partial(serve, loaded.config, events=events, process=process)
     reason = "stopped in order"
     try:
-        trio.run(_main, serve, events, journal, options)
+        trio.run(_main, start, facts, journal, options)
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"
         raise
@@ -124,7 +132,7 @@ def run_node(
 
 
 async def _main(
-    serve: Serve, events: EventSink, journal: JournalFile | None, options: ProcessOptions
+    serve: Serve, facts: Facts, journal: JournalFile | None, options: ProcessOptions
 ) -> None:
     shutdown = trio.Event()
     async with trio.open_nursery() as background:
@@ -135,10 +143,8 @@ async def _main(
             background.start_soon(serve_journal, journal, name="journal")
         background.start_soon(_tell_stopping, shutdown, name="sd_notify")
         async with trio.open_nursery() as foreground:
-            facts: Mapping[str, object] = await foreground.start(
-                serve, shutdown, events, journal, name="node"
-            )
-            _announce(facts, as_json=options.ready_json)
+            addresses = await foreground.start(serve, shutdown, name="node")
+            _announce(facts(addresses), as_json=options.ready_json)
             tune_garbage_collector()
         background.cancel_scope.cancel()
 

@@ -21,7 +21,7 @@ _LINE_BYTES_MAX = 4 << 20
 
 
 @attrs.frozen(kw_only=True)
-class ProduceOptions:
+class SendOptions:
     """What to send."""
 
     template: Message
@@ -34,7 +34,7 @@ class ProduceOptions:
 
 
 @attrs.define(kw_only=True)
-class Tally:
+class SendTally:
     """What has come of it so far."""
 
     statuses: Counter[str] = attrs.Factory(Counter)
@@ -96,7 +96,7 @@ def command(
         delay_level=delay_level,
         properties=dict(_pair(text) for text in properties),
     )
-    options = ProduceOptions(
+    options = SendOptions(
         template=message,
         count=count,
         batch=batch,
@@ -104,19 +104,19 @@ def command(
         shard_key=shard_key,
         each=each,
     )
-    tally = Tally()
+    tally = SendTally()
     try:
         trio.run(_produce, namesrv, group, options, tally, strict_exception_groups=True)
     finally:
         _print(tally, topic, output)
 
 
-async def _produce(namesrv: str, group: str, options: ProduceOptions, tally: Tally) -> None:
+async def _produce(namesrv: str, group: str, options: SendOptions, tally: SendTally) -> None:
     async with open_producer(namesrv, group=group) as producer:
         await send_all(producer, options, tally)
 
 
-async def send_all(producer: Producer, options: ProduceOptions, tally: Tally) -> None:
+async def send_all(producer: Producer, options: SendOptions, tally: SendTally) -> None:
     """Send everything with `options.concurrency` tasks that share one source.
 
     Errors: as `Producer.send`; the first one ends all of it.
@@ -134,7 +134,7 @@ async def send_all(producer: Producer, options: ProduceOptions, tally: Tally) ->
         tally.seconds = trio.current_time() - tally.started_s
 
 
-async def _feed(source: trio.MemorySendChannel[list[Message]], options: ProduceOptions) -> None:
+async def _feed(source: trio.MemorySendChannel[list[Message]], options: SendOptions) -> None:
     async with source, aclosing(_bodies(options)) as bodies:
         messages: list[Message] = []
         async for body in bodies:
@@ -149,8 +149,8 @@ async def _feed(source: trio.MemorySendChannel[list[Message]], options: ProduceO
 async def _send_each(
     producer: Producer,
     batches: trio.MemoryReceiveChannel[list[Message]],
-    options: ProduceOptions,
-    tally: Tally,
+    options: SendOptions,
+    tally: SendTally,
 ) -> None:
     async for messages in batches:
         if options.batch == 1:
@@ -163,7 +163,7 @@ async def _send_each(
             print_json_line(_result(result))
 
 
-async def _bodies(options: ProduceOptions) -> AsyncGenerator[bytes, None]:
+async def _bodies(options: SendOptions) -> AsyncGenerator[bytes, None]:
     if options.count is not None:
         for _ in range(options.count):
             yield options.template.body
@@ -208,7 +208,7 @@ def _result(result: SendResult) -> dict[str, object]:
     }
 
 
-def _print(tally: Tally, topic: str, output: str) -> None:
+def _print(tally: SendTally, topic: str, output: str) -> None:
     rate = tally.sent / tally.seconds if tally.seconds else 0.0
     if output == "json":
         print_json(

@@ -17,7 +17,7 @@ _BAR_WIDTH = 24
 
 
 class TerminalProgress:
-    """`trioha.analysis.progress.Progress` for people. Any thread; one piece of work at a time."""
+    """`trioha.analysis.engine.Progress` for people. Any thread; one piece of work at a time."""
 
     def __init__(
         self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic

@@ -9,9 +9,9 @@ from __future__ import annotations
 import click
 import trio
 
-from trioha.cli.client_options import namesrv_option, timeout_option
+from trioha.cli.client_options import cluster_options
 from trioha.cli.failures import ExitCode
-from trioha.cli.output import output_option, print_json
+from trioha.cli.output import print_json
 from trioha.cli.raft_change import add_command, promote_command, remove_command, transfer_command
 from trioha.cli.raft_store import convert_command, repair_command
 from trioha.cli.raft_words import group_as_dict, groups_in_words, is_well
@@ -45,9 +45,7 @@ command.add_command(repair_command)
 
 @command.command("status")
 @click.argument("group", required=False)
-@namesrv_option
-@timeout_option
-@output_option
+@cluster_options
 @click.pass_context
 def status(
     ctx: click.Context, group: str | None, namesrv: str, timeout_s: float, output: str

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from functools import partial
+from typing import Any
 
 import click
 import trio
 
-from trioha.cli.client_options import Address, namesrv_option, timeout_option
+from trioha.cli.client_options import Address, cluster_options, secret_option
+from trioha.cli.confirmation import check_confirmable, confirm_by_name
+from trioha.cli.decorators import all_of
 from trioha.cli.failures import ExitCode
-from trioha.cli.output import output_option, print_json
+from trioha.cli.output import print_json
 from trioha.client.raft import look_at_set, run_change
 from trioha.dledger.membership import MEMBER_ID_CHARS_MAX
 from trioha.watch.raft_change import ChangePlan, Do, plan_change
 
-_dry_run_option = click.option("--dry-run", is_flag=True, help="Show the plan, change nothing.")
+_change_options = all_of(
+    click.option("--dry-run", is_flag=True, help="Show the plan, change nothing."),
+    secret_option,
+    cluster_options,
+    click.pass_context,
+)
 
 
 class MemberId(click.ParamType[str]):
@@ -38,20 +45,8 @@ _member_argument = click.argument("member", type=MemberId())
 @click.command("transfer")
 @click.argument("group")
 @click.option("--to", type=MemberId(), metavar="MEMBER", help="Whom; else the best follower.")
-@_dry_run_option
-@namesrv_option
-@timeout_option
-@output_option
-@click.pass_context
-def transfer_command(
-    ctx: click.Context,
-    group: str,
-    to: str | None,
-    dry_run: bool,
-    namesrv: str,
-    timeout_s: float,
-    output: str,
-) -> None:
+@_change_options
+def transfer_command(ctx: click.Context, group: str, to: str | None, **flags: Any) -> None:
     """Hand the leadership of GROUP over: before the leader's machine is restarted, say.
 
     \b
@@ -67,28 +62,15 @@ def transfer_command(
     Exit codes: 0 MEMBER leads (or the plan may run), 1 it cannot be asked for, 2 usage, 3 not
     known, 4 no name server or no leader answers, 5 the leader refuses or goes on: it says why.
     """
-    _run(ctx, Do.TRANSFER, group, to or "", "", dry_run, namesrv, timeout_s, output)
+    _run(ctx, Do.TRANSFER, group, to or "", **flags)
 
 
 @click.command("add")
 @click.argument("group")
 @_member_argument
 @click.argument("address", type=Address(), metavar="HOST:PORT")
-@_dry_run_option
-@namesrv_option
-@timeout_option
-@output_option
-@click.pass_context
-def add_command(
-    ctx: click.Context,
-    group: str,
-    member: str,
-    address: str,
-    dry_run: bool,
-    namesrv: str,
-    timeout_s: float,
-    output: str,
-) -> None:
+@_change_options
+def add_command(ctx: click.Context, group: str, member: str, address: str, **flags: Any) -> None:
     """Take MEMBER at HOST:PORT into GROUP, as a learner: it is sent everything, and has no vote.
 
     \b
@@ -104,26 +86,14 @@ def add_command(
     Exit codes: 0 it is a learner now (or the plan may run), 1 it cannot be asked for, 2 usage,
     3 not known, 4 no name server or no leader answers, 5 the leader refuses.
     """
-    _run(ctx, Do.ADD, group, member, address, dry_run, namesrv, timeout_s, output)
+    _run(ctx, Do.ADD, group, member, address, **flags)
 
 
 @click.command("promote")
 @click.argument("group")
 @_member_argument
-@_dry_run_option
-@namesrv_option
-@timeout_option
-@output_option
-@click.pass_context
-def promote_command(
-    ctx: click.Context,
-    group: str,
-    member: str,
-    dry_run: bool,
-    namesrv: str,
-    timeout_s: float,
-    output: str,
-) -> None:
+@_change_options
+def promote_command(ctx: click.Context, group: str, member: str, **flags: Any) -> None:
     """Let the learner MEMBER of GROUP vote, once it holds what the leader holds.
 
     \b
@@ -135,28 +105,15 @@ def promote_command(
     Exit codes: 0 it votes now (or the plan may run), 1 it cannot be asked for, 2 usage, 3 not
     known, 4 no name server or no leader answers, 5 the leader refuses.
     """
-    _run(ctx, Do.PROMOTE, group, member, "", dry_run, namesrv, timeout_s, output)
+    _run(ctx, Do.PROMOTE, group, member, **flags)
 
 
 @click.command("remove")
 @click.argument("group")
 @_member_argument
 @click.option("--yes", is_flag=True, help="Do not ask for the group's name to be typed.")
-@_dry_run_option
-@namesrv_option
-@timeout_option
-@output_option
-@click.pass_context
-def remove_command(
-    ctx: click.Context,
-    group: str,
-    member: str,
-    yes: bool,
-    dry_run: bool,
-    namesrv: str,
-    timeout_s: float,
-    output: str,
-) -> None:
+@_change_options
+def remove_command(ctx: click.Context, group: str, member: str, yes: bool, **flags: Any) -> None:
     """Take MEMBER out of GROUP, for good: its id must not be used again.
 
     \b
@@ -170,16 +127,8 @@ def remove_command(
     Exit codes: 0 it is no member any more (or the plan may run), 1 not confirmed by you or it
     cannot be asked for, 2 usage, 3 not known, 4 no name server or no leader answers, 5 refused.
     """
-    if output == "json" and not (yes or dry_run):
-        raise click.UsageError("-o json asks no questions: give --yes or --dry-run")
-    if not (yes or dry_run or is_somebody_there()):
-        raise click.UsageError("nobody is here to type the group's name: give --yes or --dry-run")
-    confirm = None if yes else group
-    _run(ctx, Do.REMOVE, group, member, "", dry_run, namesrv, timeout_s, output, confirm=confirm)
-
-
-def is_somebody_there() -> bool:
-    return sys.stdin.isatty()
+    check_confirmable(yes, flags["dry_run"], flags["output"], "type the group's name")
+    _run(ctx, Do.REMOVE, group, member, confirm=None if yes else group, **flags)
 
 
 def _run(
@@ -187,12 +136,12 @@ def _run(
     do: Do,
     group: str,
     member: str,
-    address: str,
+    address: str = "",
+    *,
     dry_run: bool,
     namesrv: str,
     timeout_s: float,
     output: str,
-    *,
     confirm: str | None = None,
 ) -> None:
     one = trio.run(look_at_set, namesrv, timeout_s, group)
@@ -207,10 +156,7 @@ def _run(
         is_silent = all(replica.answer.error for replica in one.replicas)
         ctx.exit(ExitCode.UNREACHABLE if is_silent else ExitCode.FAILED)
     if confirm is not None:
-        typed = click.prompt(f"Type {confirm} to go on", default="", show_default=False)
-        if typed.strip() != confirm:
-            click.echo("That is another name; nothing has been done.", err=True)
-            ctx.exit(ExitCode.FAILED)
+        confirm_by_name(ctx, confirm)
     began_s = time.monotonic()
     message = trio.run(partial(run_change, namesrv, timeout_s, plan))
     elapsed_ms = round(1000 * (time.monotonic() - began_s))

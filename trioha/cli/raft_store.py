@@ -2,54 +2,27 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
-import attrs
 import click
 import trio
 
 from trioha.broker.raft.repair import Findings, examine, give_up_vote
+from trioha.cli.confirmation import check_confirmable
 from trioha.cli.failures import ExitCode
-from trioha.cli.node_options import broker_from
-from trioha.cli.output import output_option, print_json, size_in_words
+from trioha.cli.output import print_json, size_in_words
 from trioha.cli.progress import TerminalProgress
+from trioha.cli.stopped_store import plain_values, store_config, store_options
 from trioha.config import BrokerConfig
 from trioha.services.loop.clock import Clock
 from trioha.services.raft.convert import Conversion, convert_to_group, convert_to_plain
 from trioha.store.store_config import StoreConfig
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _store_options(function: F) -> F:
-    """STORE, how it is configured, --dry-run, --yes."""
-    for option in (
-        output_option,
-        click.option("--yes", is_flag=True, help="Do not ask."),
-        click.option("--dry-run", is_flag=True, help="Say what would be done, and do none of it."),
-        click.option(
-            "--set", "settings", metavar="KEY=VALUE", multiple=True, help="As the broker has it."
-        ),
-        click.option(
-            "--config",
-            "file",
-            type=click.Path(path_type=Path, dir_okay=False),
-            help="The broker's file, where paths or sizes are not the defaults.",
-        ),
-        click.argument(
-            "store", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="STORE"
-        ),
-    ):
-        function = option(function)
-    return function
-
 
 @click.command("convert")
-@_store_options
+@store_options
 @click.option("--back", is_flag=True, help="A member's store becomes a master's.")
 @click.pass_context
 def convert_command(
@@ -79,27 +52,27 @@ def convert_command(
     Exit codes: 0 done (or it could be), 1 not confirmed by you, or refused and nothing has
     changed, 2 usage.
     """
-    _check_confirmable(yes, dry_run, output)
-    config = _config_of(store, file, settings)
+    check_confirmable(yes, dry_run, output)
+    config = store_config(store, file, settings)
     convert = convert_to_plain if back else convert_to_group
     found: Conversion = trio.run(partial(convert, config, dry_run=True))
     if output == "table":
         click.echo("\n".join(_conversion_lines(found, back)))
     if dry_run:
         if output == "json":
-            print_json({**_plain(found), "result": "dry-run"})
+            print_json({**plain_values(found), "result": "dry-run"})
         return
     if not yes and not click.confirm("Go on?"):
         ctx.exit(ExitCode.FAILED)
     done: Conversion = trio.run(partial(convert, config, dry_run=False))
     if output == "json":
-        print_json({**_plain(done), "result": "done"})
+        print_json({**plain_values(done), "result": "done"})
     else:
         click.echo("\n".join(_next_steps(done, config, back)))
 
 
 @click.command("repair")
-@_store_options
+@store_options
 @click.option(
     "--new-id", is_flag=True, help="Forget who it was: it is to join under another dLegerSelfId."
 )
@@ -132,12 +105,12 @@ def repair_command(
     Exit codes: 0 done (or it could be), 1 not confirmed by you, or nothing is damaged, or STORE is
     no member's, 2 usage.
     """
-    _check_confirmable(yes, dry_run, output)
-    store_config = StoreConfig.of(_config_of(store, file, settings))
+    check_confirmable(yes, dry_run, output)
+    of_store = StoreConfig.of(store_config(store, file, settings))
     progress = TerminalProgress()
     progress.begin("reading", 0, "bytes")
     try:
-        found = examine(store_config)
+        found = examine(of_store)
     finally:
         progress.end()
     if output == "table":
@@ -146,40 +119,17 @@ def repair_command(
     if refusal or dry_run:
         if output == "json":
             result = "refused" if refusal else "dry-run"
-            print_json({**_plain(found), "result": result, "message": refusal})
+            print_json({**plain_values(found), "result": result, "message": refusal})
         elif refusal:
             click.echo(f"! {refusal}")
         ctx.exit(ExitCode.FAILED if refusal else ExitCode.OK)
     if not yes and not click.confirm("Go on?"):
         ctx.exit(ExitCode.FAILED)
-    aside = give_up_vote(store_config, Clock().wall_ms(), forget=new_id)
+    aside = give_up_vote(of_store, Clock().wall_ms(), forget=new_id)
     if output == "json":
-        print_json({**_plain(found), "result": "done", "set_aside": str(aside)})
+        print_json({**plain_values(found), "result": "done", "set_aside": str(aside)})
     else:
         click.echo("\n".join(_after_repair(found, aside, new_id)))
-
-
-def is_somebody_there() -> bool:
-    return sys.stdin.isatty()
-
-
-def _check_confirmable(yes: bool, dry_run: bool, output: str) -> None:
-    if output == "json" and not (yes or dry_run):
-        raise click.UsageError("-o json asks no questions: give --yes or --dry-run")
-    if not (yes or dry_run or is_somebody_there()):
-        raise click.UsageError("nobody is here to say yes: give --yes or --dry-run")
-
-
-def _config_of(store: Path, file: Path | None, settings: Sequence[str]) -> BrokerConfig:
-    """The store's own configuration; nothing of it is about a group or a port."""
-    return broker_from(store=str(store), file=file, settings=settings).config
-
-
-def _plain(found: Conversion | Findings) -> dict[str, object]:
-    return {
-        name: str(value) if isinstance(value, Path) else value
-        for name, value in attrs.asdict(found).items()
-    }
 
 
 def _conversion_lines(found: Conversion, back: bool) -> list[str]:

@@ -18,7 +18,8 @@ from trioha.cli.node_options import (
     namesrv_from,
 )
 from trioha.cli.node_process import process_options, process_options_from, run_node
-from trioha.journal.file import JournalFile
+from trioha.config.exposure import check_exposure
+from trioha.config.secret_files import cluster_keyring
 from trioha.ready_line import broker_facts, namesrv_facts
 
 
@@ -38,35 +39,25 @@ def namesrv(**flags: Any) -> None:
     """Start a name server.
 
     \b
-    trioha run namesrv
+    trioha run namesrv --listen 127.0.0.1:9876
+    trioha run namesrv --set clusterSecretFile=/etc/trioha/cluster.secret
     trioha run namesrv --listen 127.0.0.1:0 --set kvConfigPath=/tmp/kv.json
     """
-    from trioha.services.admin.introspection import NodeProcess
     from trioha.services.namesrv.server import serve_namesrv
 
     options = process_options_from(flags)
     loaded = namesrv_from(**flags)
     config = loaded.config
-
-    async def serve(
-        shutdown: trio.Event, events: Any, journal: JournalFile | None, *, task_status: Any
-    ) -> None:
-        process = NodeProcess(journal, loaded.origins)
-        async with trio.open_nursery() as nursery:
-            addresses = await nursery.start(
-                partial(serve_namesrv, config, shutdown, events, process=process)
-            )
-            task_status.started(namesrv_facts(addresses.listen, addresses.admin_http))
-
+    check_exposure(config, cluster_keyring(config))
     run_node(
-        serve,
+        serve_namesrv,
+        loaded,
+        lambda addresses: namesrv_facts(addresses.listen, addresses.admin_http),
         node="namesrv",
         journal_directory=Path(
             config.journal_path or Path(config.kv_config_path).parent / "journal"
         ),
-        journal_bytes_max=config.journal_bytes_max,
         journal_required=bool(config.journal_path),
-        notes=loaded.notes,
         options=options,
     )
 
@@ -78,7 +69,7 @@ def broker(**flags: Any) -> None:
     """Start a broker: a master or a slave, by flags alone or from a file.
 
     \b
-    trioha run broker --namesrv 127.0.0.1:9876 --store /var/lib/trioha/a
+    trioha run broker --listen 127.0.0.1:10911 --namesrv 127.0.0.1:9876 --store /var/lib/trioha/a
     trioha run broker --name broker-a --id 0 --role SYNC_MASTER --listen 127.0.0.1:10911 \\
         --ha-listen 127.0.0.1:10912 --namesrv 127.0.0.1:9876 --store /var/lib/trioha/a
     trioha run broker --name broker-a --id 1 --role SLAVE --listen 127.0.0.1:11911 \\
@@ -88,42 +79,30 @@ def broker(**flags: Any) -> None:
     \b
     One of three that elect their master (DLEDGER mode; n1 and n2 alike, docs/raft.md):
     trioha run broker --name broker-a --listen 10.0.0.1:10911 --namesrv 10.0.0.9:9876 \\
-        --store /var/lib/trioha/a --set enableDLegerCommitLog=true --set dLegerSelfId=n0 \\
+        --set clusterSecretFile=/etc/trioha/cluster.secret --store /var/lib/trioha/a \\
+        --set enableDLegerCommitLog=true --set dLegerSelfId=n0 \\
         --set "dLegerPeers=n0-10.0.0.1:10911;n1-10.0.0.2:10911;n2-10.0.0.3:10911"
     """
-    from trioha.services.admin.introspection import NodeProcess
     from trioha.services.broker import serve_broker
 
     options = process_options_from(flags)
     loaded = broker_from(**flags)
     config = loaded.config
+    check_exposure(config, cluster_keyring(config))
     own_id = config.d_leger_self_id if config.enable_d_leger_commit_log else config.broker_id
-
-    async def serve(
-        shutdown: trio.Event, events: Any, journal: JournalFile | None, *, task_status: Any
-    ) -> None:
-        process = NodeProcess(journal, loaded.origins)
-        async with trio.open_nursery() as nursery:
-            addresses = await nursery.start(
-                partial(serve_broker, config, shutdown, events, process=process)
-            )
-            task_status.started(
-                broker_facts(
-                    config,
-                    listen=addresses.listen,
-                    ha_listen=addresses.ha_listen,
-                    vip_listen=addresses.vip_listen,
-                    admin_http=addresses.admin_http,
-                )
-            )
-
     run_node(
-        serve,
+        serve_broker,
+        loaded,
+        lambda addresses: broker_facts(
+            config,
+            listen=addresses.listen,
+            ha_listen=addresses.ha_listen,
+            vip_listen=addresses.vip_listen,
+            admin_http=addresses.admin_http,
+        ),
         node=f"{config.broker_name}:{own_id}",
         journal_directory=Path(config.store_path_root_dir) / "journal",
-        journal_bytes_max=config.journal_bytes_max,
         journal_required=True,
-        notes=loaded.notes,
         options=options,
     )
 

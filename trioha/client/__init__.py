@@ -2,7 +2,6 @@
 
 from trioha.client.admin import Admin, QueueProgress, open_admin
 from trioha.client.cluster import ClusterConfig
-from trioha.client.consuming import open_push_consumer
 from trioha.client.delivery import ConsumeLater
 from trioha.client.errors import NoRoute, SendOutcomeUnknown, SendRefused
 from trioha.client.message import (
@@ -16,10 +15,9 @@ from trioha.client.message import (
     SendResult,
     SendStatus,
 )
-from trioha.client.producer import Producer, ProducerConfig
-from trioha.client.producing import open_producer
+from trioha.client.producer import Producer, ProducerConfig, open_producer
 from trioha.client.pull_consumer import PullConsumer, open_pull_consumer
-from trioha.client.push_consumer import PushConsumer
+from trioha.client.push_consumer import PushConsumer, open_push_consumer
 from trioha.client.queue_task import PushConsumerConfig
 
 __all__ = [

@@ -62,17 +62,6 @@ class Admin:
         )
         return ClusterInfo.decode(success(response).body_bytes())
 
-    @property
-    def namesrvs(self) -> tuple[str, ...]:
-        """Every name server in the list."""
-        return self._cluster.namesrvs
-
-    async def cluster_info_of(self, namesrv: str) -> ClusterInfo:
-        """What this one name server knows."""
-        command = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
-        response = await self._cluster.request(namesrv, command)
-        return ClusterInfo.decode(success(response).body_bytes())
-
     async def topics(self) -> tuple[str, ...]:
         response = await self._cluster.ask_namesrv(
             RemotingCommand(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)

@@ -18,14 +18,19 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
+from trioha.config.secret_files import operator_keyring
+from trioha.credentials import current_credentials
 from trioha.errors import CommandError, Unreachable
 from trioha.remoting.channel import Handler
+from trioha.security.node_signer import unsigned
+from trioha.security.signature import Credentials
 from trioha.services.loop.background import open_background_nursery
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Transport, connect
 from trioha.services.remoting.client import RemotingClient, open_remoting_client, parse_address
 from trioha.wire.address import parse_namesrvs
 from trioha.wire.codes import ResponseCode
+from trioha.wire.keyring import Keyring
 from trioha.wire.remoting_command import RemotingCommand
 
 log = logging.getLogger("trioha.client")
@@ -46,7 +51,11 @@ class ClusterConfig:
     """How often known routes are asked for again."""
     heartbeat_interval_s: float = 30.0
     """Brokers forget a client after 120 s without one."""
+    credentials: Credentials | None = attrs.field(factory=current_credentials)
+    """The account that signs every request; None: no request is signed."""
     connector: Connector = connect
+    keyring: Keyring = attrs.field(factory=operator_keyring)
+    """Proves what only operators may ask; as the environment says."""
     clock: Clock = attrs.field(factory=Clock)
     rng: random.Random = attrs.field(factory=random.Random)
 
@@ -134,6 +143,7 @@ class Cluster:
     ) -> None:
         host, port = parse_address(address)
         closed = trio.Event()
+        credentials = self.config.credentials
         try:
             transport = await self.config.connector(host, port)
         except OSError as error:
@@ -145,6 +155,8 @@ class Cluster:
             handlers=self.handlers,
             on_closed=closed.set,
             transport=transport,
+            sign=credentials.sign if credentials is not None else unsigned,
+            keyring=self.config.keyring,
         ) as client:
             self._clients[address] = client
             greeting = None if address in self.namesrvs else self.greeting()

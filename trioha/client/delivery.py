@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
+import attrs
 import trio
 
 from trioha.client.cluster import log
@@ -34,24 +35,19 @@ class ConsumeLater(Exception):
         self.delay_level = delay_level
 
 
+@attrs.define(eq=False)
 class Delivery:
     """Messages of all queues of one consumer, on their way to its handler."""
 
-    def __init__(
-        self,
-        requests: QueueRequests,
-        config: PushConsumerConfig,
-        nursery: trio.Nursery,
-        *,
-        redeliver: bool,
-    ) -> None:
-        self._requests = requests
-        self._config = config
-        self._nursery = nursery
-        self._redeliver = redeliver
-        self._ready: deque[tuple[QueueTask, ProcessQueue, ReceivedMessage]] = deque()
-        self._idle = trio.lowlevel.ParkingLot()
-        self._since_checkpoint = 0
+    _requests: QueueRequests
+    _config: PushConsumerConfig
+    _nursery: trio.Nursery
+    _redeliver: bool = attrs.field(kw_only=True)
+    _ready: deque[tuple[QueueTask, ProcessQueue, ReceivedMessage]] = attrs.field(
+        factory=deque, init=False
+    )
+    _idle: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    _since_checkpoint: int = attrs.field(default=0, init=False)
 
     def deliver(self, task: QueueTask, messages: Sequence[ReceivedMessage]) -> None:
         """Queue what a pull brought and wake as many workers as there are messages."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import attrs
 import trio
 
 from trioha.client.cluster import Cluster, log, success
@@ -15,18 +16,13 @@ from trioha.wire.remoting_command import RemotingCommand
 _LAST_WORDS_S = 1.0
 
 
-class Heartbeat:
+@attrs.define(eq=False)
+class Heartbeats:
     """One client's heartbeats to the nodes that `addresses` names."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        data: Callable[[], HeartbeatData],
-        addresses: Callable[[], set[str]],
-    ) -> None:
-        self._cluster = cluster
-        self._data = data
-        self._addresses = addresses
+    _cluster: Cluster
+    _data: Callable[[], HeartbeatData]
+    _addresses: Callable[[], set[str]]
 
     def command(self) -> RemotingCommand:
         return RemotingCommand(RequestCode.HEART_BEAT, body=self._data().encode())

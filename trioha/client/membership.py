@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import attrs
+
 from trioha.client.allocation import allocate_averagely
 from trioha.client.cluster import Cluster, log, success
 from trioha.client.errors import NoRoute
@@ -16,16 +18,14 @@ from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand
 
 
+@attrs.define(eq=False)
 class Membership:
     """One consumer's view of its group."""
 
-    def __init__(
-        self, cluster: Cluster, routes: RouteTable, group: str, *, broadcasting: bool
-    ) -> None:
-        self._cluster = cluster
-        self._routes = routes
-        self._group = group
-        self._broadcasting = broadcasting
+    _cluster: Cluster
+    _routes: RouteTable
+    _group: str
+    _broadcasting: bool = attrs.field(kw_only=True)
 
     async def shares(self, topics: Iterable[str]) -> dict[str, list[MessageQueue] | None]:
         """Our queues per topic; None where it cannot be known now, so nothing should change."""

@@ -29,7 +29,7 @@ _TRUST_S = 30.0
 _TRY_AGAIN_S = 1.0
 
 
-class QueueLocks:
+class HeldLocks:
     """The locks one client holds at the brokers."""
 
     def __init__(self, cluster: Cluster, routes: RouteTable, group: str) -> None:
@@ -93,7 +93,7 @@ class QueueLocks:
 class OrderlyInbox:
     """The messages of one queue, waiting for their turn."""
 
-    def __init__(self, task: QueueTask, locks: QueueLocks) -> None:
+    def __init__(self, task: QueueTask, locks: HeldLocks) -> None:
         self._task = task
         self._locks = locks
         self._messages: deque[ReceivedMessage] = deque()

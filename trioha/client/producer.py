@@ -11,19 +11,23 @@ silent for `send_timeout_s` is not tried again: the message is most likely store
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import attrs
 import trio
 
-from trioha.client.cluster import Cluster
+from trioha.client.cluster import Cluster, ClusterConfig, open_cluster
 from trioha.client.errors import NoRoute, SendOutcomeUnknown, SendRefused
+from trioha.client.heartbeat import Heartbeats
 from trioha.client.message import Message, MessageQueue, SendResult, SendStatus
 from trioha.client.route import QueueSelector, TopicRoute, queue_for_key
 from trioha.client.route_table import RouteTable
 from trioha.client.send_header import DEFAULT_TOPIC_QUEUE_NUMS, send_batch_command, send_command
 from trioha.errors import TriohaError, Unreachable
+from trioha.services.loop.background import open_background_nursery
 from trioha.wire.codes import ResponseCode
+from trioha.wire.heartbeat import HeartbeatData, ProducerData
 from trioha.wire.message_id import UniqueIdGenerator
 from trioha.wire.names import OUTCOME_UNKNOWN
 from trioha.wire.properties import Property
@@ -231,3 +235,32 @@ class Producer:
                 f"body of {len(message.body)} bytes exceeds {self._config.body_bytes_max}",
                 "the client",
             )
+
+
+@asynccontextmanager
+async def open_producer(
+    namesrv: str,
+    *,
+    group: str = "DEFAULT_PRODUCER",
+    config: ProducerConfig | None = None,
+    cluster_config: ClusterConfig | None = None,
+) -> AsyncIterator[Producer]:
+    """A producer for the cluster of these name servers (``host:port;host:port``)."""
+    async with (
+        open_cluster(namesrv, cluster_config) as cluster,
+        open_background_nursery() as nursery,
+    ):
+        routes = RouteTable(cluster)
+
+        def data() -> HeartbeatData:
+            return HeartbeatData(cluster.client_id, [ProducerData(group)], [])
+
+        heartbeat = Heartbeats(cluster, data, routes.masters)
+        cluster.greeting = heartbeat.command
+        nursery.start_soon(routes.refresh_forever, name="client.routes")
+        nursery.start_soon(heartbeat.send_forever, name="client.heartbeat")
+        try:
+            yield Producer(cluster, routes, group, config or ProducerConfig())
+        finally:
+            await heartbeat.unregister(producer_group=group, consumer_group=None)
+            nursery.cancel_scope.cancel()

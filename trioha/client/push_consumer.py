@@ -7,25 +7,28 @@ again (code 40 from a broker, a changed route, 20 s gone).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 import trio
 
-from trioha.client.cluster import Cluster, log
+from trioha.client.cluster import Cluster, ClusterConfig, log, open_cluster
 from trioha.client.delivery import Delivery, Handler
-from trioha.client.heartbeat import Heartbeat
+from trioha.client.heartbeat import Heartbeats
 from trioha.client.membership import Membership
 from trioha.client.message import MessageModel, MessageQueue, ReceivedMessage
-from trioha.client.orderly import OrderlyInbox, QueueLocks
+from trioha.client.orderly import HeldLocks, OrderlyInbox
 from trioha.client.queue_requests import QueueRequests
 from trioha.client.queue_task import PushConsumerConfig, QueueTask
 from trioha.client.reset_offset import decode_reset_offsets
 from trioha.client.route_table import RouteTable
-from trioha.client.subscription import Subscription
-from trioha.errors import RemoteProtocolError
+from trioha.client.subscription import ALL, Subscription, subscriptions_of
+from trioha.errors import RemoteProtocolError, TriohaError
 from trioha.remoting.channel import Channel, Instant
+from trioha.services.loop.background import open_background_nursery
 from trioha.wire.codes import RequestCode
 from trioha.wire.heartbeat import ConsumeFromWhere, ConsumerData, HeartbeatData
+from trioha.wire.names import retry_topic
 from trioha.wire.remoting_command import RemotingCommand
 
 _REBALANCE_AGAIN_FIRST_S = 1.0
@@ -56,8 +59,8 @@ class PushConsumer:
         broadcasting = config.model is MessageModel.BROADCASTING
         self._membership = Membership(cluster, self._routes, group, broadcasting=broadcasting)
         self._delivery = Delivery(self._requests, config, nursery, redeliver=not broadcasting)
-        self._locks = QueueLocks(cluster, self._routes, group)
-        self._heartbeat = Heartbeat(cluster, self._heartbeat_data, self._routes.addresses)
+        self._locks = HeldLocks(cluster, self._routes, group)
+        self._heartbeat = Heartbeats(cluster, self._heartbeat_data, self._routes.addresses)
         self._greeted: set[str] = set()
         self._tasks: dict[MessageQueue, QueueTask] = {}
         self._inboxes: dict[MessageQueue, OrderlyInbox] = {}
@@ -236,3 +239,42 @@ class PushConsumer:
             subscriptions=[subscription.data() for subscription in self._subscriptions.values()],
         )
         return HeartbeatData(self.client_id, (), [consumer])
+
+
+@asynccontextmanager
+async def open_push_consumer(
+    namesrv: str,
+    group: str,
+    subscriptions: Mapping[str, str],
+    handler: Handler | None = None,
+    *,
+    config: PushConsumerConfig | None = None,
+    cluster_config: ClusterConfig | None = None,
+) -> AsyncIterator[PushConsumer]:
+    """A member of `group` that consumes `subscriptions` (topic → ``*`` or ``TagA || TagB``).
+
+    With a handler, it is awaited for every message by `PushConsumerConfig.concurrency` tasks; an
+    exception hands the message back for redelivery. Without one, iterate over the consumer: asking
+    for the next message says that the one before has been handled.
+    At the end of the block progress is committed and the group is told that we left.
+    """
+    config = config or PushConsumerConfig()
+    if config.orderly and handler is None:
+        raise TriohaError("orderly consumption needs a handler")
+    async with open_cluster(namesrv, cluster_config) as cluster:
+        wall_ms = cluster.clock.wall_ms()
+        topics = subscriptions_of(subscriptions, wall_ms)
+        if config.model is MessageModel.CLUSTERING:
+            topic = retry_topic(group)
+            topics[topic] = Subscription(topic, ALL, wall_ms)
+        try:
+            async with open_background_nursery() as nursery:
+                consumer = PushConsumer(cluster, nursery, group, topics, handler, config)
+                consumer.start()
+                try:
+                    yield consumer
+                finally:
+                    nursery.cancel_scope.cancel()
+        finally:
+            # Every queue task has committed by now.
+            await consumer.leave()

@@ -63,31 +63,22 @@ class PushConsumerConfig:
     """Delay level of redeliveries; 0: the broker's ladder, 10 s first."""
 
 
+@attrs.define(eq=False)
 class QueueTask:
     """The life of one assigned queue. `run` it in a nursery, `release` it when it is taken away."""
 
-    def __init__(
-        self,
-        queue: MessageQueue,
-        subscription: Subscription,
-        *,
-        requests: QueueRequests,
-        routes: RouteTable,
-        config: PushConsumerConfig,
-        deliver: Callable[[QueueTask, Sequence[ReceivedMessage]], None],
-    ) -> None:
-        self.queue = queue
-        self.held: ProcessQueue | None = None
-        """None until it is known where to begin."""
-        self.released = False
-        self._subscription = subscription
-        self._requests = requests
-        self._routes = routes
-        self._config = config
-        self._deliver = deliver
-        self._scope = trio.CancelScope()
-        self._room = trio.Event()
-        self._pause_s = 0.0
+    queue: MessageQueue
+    _subscription: Subscription
+    _requests: QueueRequests = attrs.field(kw_only=True)
+    _routes: RouteTable = attrs.field(kw_only=True)
+    _config: PushConsumerConfig = attrs.field(kw_only=True)
+    _deliver: Callable[[QueueTask, Sequence[ReceivedMessage]], None] = attrs.field(kw_only=True)
+    held: ProcessQueue | None = attrs.field(default=None, init=False)
+    """None until it is known where to begin."""
+    released: bool = attrs.field(default=False, init=False)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _room: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _pause_s: float = attrs.field(default=0.0, init=False)
 
     async def run(self) -> None:
         """Pull until released or cancelled, then commit what was handled.

@@ -12,12 +12,24 @@ from trioha.watch.replica_set import ReplicaSet
 from trioha.watch.snapshot import ClusterSnapshot
 
 
+async def look_at_cluster(namesrv: str, timeout_s: float) -> ClusterSnapshot:
+    """Every node that is known, members that do not answer included.
+
+    Errors: Unreachable when no name server answers.
+    """
+    snapshot = ClusterSnapshot.of(await look_once(namesrv, timeout_s=timeout_s))
+    if all(one.answer.error for one in snapshot.namesrvs):
+        reasons = "; ".join(f"{one.address}: {one.answer.error}" for one in snapshot.namesrvs)
+        raise Unreachable(f"no name server answers: {reasons}")
+    return snapshot
+
+
 async def look_at_groups(namesrv: str, timeout_s: float) -> tuple[ReplicaSet, ...]:
     """Every set that elects its masters itself, members that do not answer included.
 
     Errors: Unreachable when no name server answers.
     """
-    return tuple(one for one in (await _look(namesrv, timeout_s)).sets if one.is_raft)
+    return tuple(one for one in (await look_at_cluster(namesrv, timeout_s)).sets if one.is_raft)
 
 
 async def look_at_set(namesrv: str, timeout_s: float, broker_name: str) -> ReplicaSet:
@@ -25,7 +37,7 @@ async def look_at_set(namesrv: str, timeout_s: float, broker_name: str) -> Repli
 
     Errors: Unreachable when no name server answers, TriohaError when none knows the name.
     """
-    snapshot = await _look(namesrv, timeout_s)
+    snapshot = await look_at_cluster(namesrv, timeout_s)
     found = snapshot.set_of(broker_name)
     if found is None:
         known = ", ".join(sorted(one.name for one in snapshot.sets)) or "none"
@@ -59,11 +71,3 @@ async def _ask_leader(cluster: Cluster, plan: ChangePlan) -> str:
         f"it is not known whether the {plan.do.value} of {plan.member} happened: {reason};"
         " `trioha raft status` tells, and asking again does no harm"
     )
-
-
-async def _look(namesrv: str, timeout_s: float) -> ClusterSnapshot:
-    snapshot = ClusterSnapshot.of(await look_once(namesrv, timeout_s=timeout_s))
-    if all(one.answer.error for one in snapshot.namesrvs):
-        reasons = "; ".join(f"{one.address}: {one.answer.error}" for one in snapshot.namesrvs)
-        raise Unreachable(f"no name server answers: {reasons}")
-    return snapshot

@@ -37,7 +37,7 @@ class Syntax(Enum):
 
 
 @attrs.frozen
-class Entry:
+class FileEntry:
     key: str
     value: object
     origin: str
@@ -45,7 +45,7 @@ class Entry:
     syntax: Syntax = Syntax.TEXT
 
 
-def read_file(path: Path, tables: Mapping[str, bool]) -> list[Entry]:
+def read_file(path: Path, tables: Mapping[str, bool]) -> list[FileEntry]:
     """Every entry of a configuration file.
 
     `tables` names the TOML tables there may be and whether their keys are wanted: a broker skips
@@ -61,7 +61,7 @@ def read_file(path: Path, tables: Mapping[str, bool]) -> list[Entry]:
     except UnicodeDecodeError:
         text = data.decode("latin-1")  # what java.util.Properties reads
     return [
-        Entry(key, value, f"{path}:{line}", Syntax.PROPERTIES)
+        FileEntry(key, value, f"{path}:{line}", Syntax.PROPERTIES)
         for line, key, value in parse_properties(text)
     ]
 
@@ -148,11 +148,11 @@ def _unescape(text: str) -> str:
 
 def _toml_entries(
     path: Path, tables: Mapping[str, bool], document: Mapping[str, Any], lines: TomlLines
-) -> Iterator[Entry]:
+) -> Iterator[FileEntry]:
     for key, value in document.items():
         origin = f"{path}:{lines.get((key,), 1)}"
         if not isinstance(value, dict):
-            yield Entry(key, value, origin, Syntax.TOML)
+            yield FileEntry(key, value, origin, Syntax.TOML)
         elif key not in tables:
             near = get_close_matches(key, tables, 1)
             cure = f"; did you mean [{near[0]}]?" if near else ""
@@ -160,7 +160,7 @@ def _toml_entries(
         elif tables[key]:
             for name, inner in value.items():
                 place = f"{path}:{lines.get((key, name), lines.get((key,), 1))}"
-                yield Entry(name, inner, place, Syntax.TOML)
+                yield FileEntry(name, inner, place, Syntax.TOML)
 
 
 _TABLE = re.compile(r"\s*\[\s*(?P<name>[^\[\]]+?)\s*\]\s*(?:#.*)?$")

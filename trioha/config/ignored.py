@@ -124,7 +124,6 @@ IGNORED_BY_BROKER: Mapping[str, Ignored] = {
         _DLEDGER,
         "storePathDLedgerCommitLog isEnableBatchPush enableBatchPush",
     ),
-    **_ignored(f"access control is {_MISSING}", "aclEnable", ["false"]),
     **_ignored(f"duplication is {_MISSING}", "duplicationEnable", ["false"]),
     **_ignored(f"light message queues are {_MISSING}", "enableLmq enableMultiDispatch", ["false"]),
     **_ignored("light message queues are not available", "maxLmqConsumeQueueNum"),

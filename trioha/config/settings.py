@@ -43,7 +43,8 @@ _SECRET = re.compile(r"secret|password|passwd|token|accesskey|credential", re.IG
 
 def is_secret(key: str) -> bool:
     """Whether a setting of this key must be shown to nobody."""
-    return _SECRET.search(key) is not None
+    # The name of a file tells no secret, and an operator has to see which one counts.
+    return _SECRET.search(key) is not None and not key.lower().endswith("file")
 
 
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -63,6 +64,15 @@ class BrokerConfig:
     )
     broker_ip2: str = setting("", "address slaves are told; empty: brokerIP1", key="brokerIP2")
     namesrv_addr: str = setting("", "name servers as host:port;host:port")
+    cluster_secret_file: str = setting(
+        "",
+        "file of the secret that nodes and operators prove themselves with; empty: "
+        "TRIOHA_CLUSTER_SECRET, else none",
+        ours=True,
+    )
+    insecure: bool = setting(
+        False, "listen beyond this machine without a cluster secret", ours=True
+    )
     bind_address: str = setting("0.0.0.0", "address to listen on", ours=True)
     listen_port: int = setting(10911, "port for clients; 0 picks a free one")
     ha_listen_port: int = setting(-1, "port for slaves; -1: listenPort + 1, 0 picks a free one")
@@ -138,6 +148,7 @@ class BrokerConfig:
         ours=True,
     )
     ha_secret: str = setting("", "shared secret of HA peers; empty: no authentication", ours=True)
+    ha_secret_file: str = setting("", "file of haSecret, read again when it changes", ours=True)
     ha_allowed_peers: str = setting(
         "", "CIDR list that may follow without the secret, ; between", ours=True
     )
@@ -146,6 +157,15 @@ class BrokerConfig:
     )
     slave_read_enable: bool = setting(False, "send slow consumers to the slave")
     offset_check_in_slave: bool = setting(False, "a slave corrects wrong pull offsets itself")
+
+    # Access control, and the secrets of nodes.
+    acl_enable: bool = setting(False, "check every request against the accounts of aclFile")
+    acl_file: str = setting(
+        "",
+        "accounts as in RocketMQ's plain_acl.yml, with acl/*.yml beside it; "
+        "empty: <root>/config/plain_acl.yml",
+        ours=True,
+    )
 
     # A group that elects its own master.
     enable_d_leger_commit_log: bool = setting(
@@ -158,6 +178,9 @@ class BrokerConfig:
     d_leger_self_id: str = setting("", "which of the members this is: n0, n1, …")
     preferred_leader_id: str = setting("", "who is to lead whenever it can, ; between several")
     d_leger_secret: str = setting("", "shared secret of the members; empty: haSecret", ours=True)
+    d_leger_secret_file: str = setting(
+        "", "file of dLegerSecret, read again when it changes", ours=True
+    )
     d_leger_heartbeat_interval: int = setting(150, "ms between a leader's heartbeats", ours=True)
     d_leger_election_timeout_min: int = setting(
         1000, "ms without a leader until an election, at least", ours=True
@@ -217,6 +240,15 @@ class BrokerConfig:
 class NamesrvConfig:
     """One name server."""
 
+    cluster_secret_file: str = setting(
+        "",
+        "file of the secret that brokers prove themselves with; empty: TRIOHA_CLUSTER_SECRET, "
+        "else none",
+        ours=True,
+    )
+    insecure: bool = setting(
+        False, "listen beyond this machine without a cluster secret", ours=True
+    )
     bind_address: str = setting("0.0.0.0", "address to listen on", ours=True)
     listen_port: int = setting(9876, "port; 0 picks a free one")
     admin_http_port: int = setting(
@@ -235,6 +267,15 @@ class NamesrvConfig:
     connections_max: int = setting(10000, "connections at a time", ours=True)
     outbox_bytes_max: int = setting(
         33554432, "unread response bytes until a client is closed", ours=True
+    )
+    acl_enable: bool = setting(
+        False, "check every request but routes against the accounts of aclFile", ours=True
+    )
+    acl_file: str = setting(
+        "",
+        "accounts as in RocketMQ's plain_acl.yml, with acl/*.yml beside it; "
+        "empty: plain_acl.yml beside kvConfigPath",
+        ours=True,
     )
     journal_path: str = setting(
         "", "directory of the journal; empty: beside kvConfigPath", ours=True

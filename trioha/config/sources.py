@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import attrs
 
 from trioha.config.dledger import DLEDGER_KEYS
-from trioha.config.files import Entry, Syntax, read_file
+from trioha.config.files import FileEntry, Syntax, read_file
 from trioha.config.ignored import IGNORED_BY_BROKER, IGNORED_BY_NAMESRV, Ignored
 from trioha.config.settings import BrokerConfig, NamesrvConfig, key_of
 from trioha.config.values import PATH_KEYS, check_broker, check_namesrv, convert
@@ -24,7 +24,16 @@ from trioha.errors import ConfigError
 
 DEFAULT = "default"
 ENVIRONMENT_PREFIX = "TRIOHA_"
-RESERVED_VARIABLES = frozenset({"TRIOHA_CONFIG", "TRIOHA_CONTEXT", "TRIOHA_DEBUG"})
+RESERVED_VARIABLES = frozenset(
+    {
+        "TRIOHA_ACCESS_KEY",
+        "TRIOHA_CLUSTER_SECRET",
+        "TRIOHA_CONFIG",
+        "TRIOHA_CONTEXT",
+        "TRIOHA_DEBUG",
+        "TRIOHA_SECRET_KEY",
+    }
+)
 """Variables that are no settings of a node."""
 
 _WILDCARDS = ("", "0.0.0.0", "::")
@@ -70,7 +79,7 @@ _NAMESRV = _Node(
 def load_broker(
     file: Path | None = None,
     environment: Mapping[str, str] | None = None,
-    flags: Iterable[Entry] = (),
+    flags: Iterable[FileEntry] = (),
 ) -> Loaded[BrokerConfig]:
     """A broker's settings. Errors: ConfigError with place, reason and the nearest right key."""
     loaded = _load(_BROKER, file, environment or {}, flags)
@@ -93,6 +102,12 @@ def load_broker(
             f" diskSpaceWarningLevelRatio {config.disk_space_warning_level_ratio}"
         )
     notes += _notes_on_dledger(config, origins)
+    notes += [
+        f"{origins[key]}: everybody on this machine can read {key} in the list of processes; name a"
+        f" file by {key}File"
+        for key in ("haSecret", "dLegerSecret")
+        if origins[key].startswith("--")
+    ]
     return Loaded(config, origins, tuple(notes))
 
 
@@ -109,18 +124,18 @@ def _notes_on_dledger(config: BrokerConfig, origins: Mapping[str, str]) -> list[
 def load_namesrv(
     file: Path | None = None,
     environment: Mapping[str, str] | None = None,
-    flags: Iterable[Entry] = (),
+    flags: Iterable[FileEntry] = (),
 ) -> Loaded[NamesrvConfig]:
     """A name server's settings; as `load_broker`."""
     return _load(_NAMESRV, file, environment or {}, flags)
 
 
-def set_entry(text: str) -> Entry:
+def set_entry(text: str) -> FileEntry:
     """``key=value`` of ``--set``. Errors: ConfigError."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f'--set: "{text}" is not key=value')
-    return Entry(key.strip(), value, "--set")
+    return FileEntry(key.strip(), value, "--set")
 
 
 def keys_of(kind: type[BrokerConfig] | type[NamesrvConfig]) -> dict[str, attrs.Attribute[Any]]:
@@ -129,13 +144,13 @@ def keys_of(kind: type[BrokerConfig] | type[NamesrvConfig]) -> dict[str, attrs.A
 
 
 def _load(
-    node: _Node[C], file: Path | None, environment: Mapping[str, str], flags: Iterable[Entry]
+    node: _Node[C], file: Path | None, environment: Mapping[str, str], flags: Iterable[FileEntry]
 ) -> Loaded[C]:
     fields = keys_of(node.kind)
     notes: list[str] = []
     values: dict[str, Any] = {}
     origins = dict.fromkeys(fields, DEFAULT)
-    file_entries: list[Entry] = read_file(file, node.tables) if file is not None else []
+    file_entries: list[FileEntry] = read_file(file, node.tables) if file is not None else []
     _note_duplicates(file_entries, notes)
     sources = [
         *_namesrv_variable(node, environment),
@@ -159,9 +174,9 @@ def _load(
     return Loaded(config, origins, tuple(notes))
 
 
-def _note_duplicates(entries: Iterable[Entry], notes: list[str]) -> None:
+def _note_duplicates(entries: Iterable[FileEntry], notes: list[str]) -> None:
     """The last of a .properties file wins, as in Java; in TOML two tables may not disagree."""
-    seen: dict[str, Entry] = {}
+    seen: dict[str, FileEntry] = {}
     for entry in entries:
         earlier = seen.get(entry.key)
         if earlier is not None:
@@ -171,7 +186,7 @@ def _note_duplicates(entries: Iterable[Entry], notes: list[str]) -> None:
         seen[entry.key] = entry
 
 
-def _accept_ignored(entry: Entry, node: _Node[C], notes: list[str]) -> None:
+def _accept_ignored(entry: FileEntry, node: _Node[C], notes: list[str]) -> None:
     ignored = node.ignored.get(entry.key)
     if ignored is None:
         raise ConfigError(f"{entry.origin}: unknown key {entry.key}{_cure(entry.key, node)}")
@@ -205,14 +220,14 @@ def _fold(key: str) -> str:
     return re.sub(r"[_\-.]", "", key).lower()
 
 
-def _namesrv_variable(node: _Node[C], environment: Mapping[str, str]) -> list[Entry]:
+def _namesrv_variable(node: _Node[C], environment: Mapping[str, str]) -> list[FileEntry]:
     address = environment.get("NAMESRV_ADDR", "")
     if not node.namesrv_variable or not address:
         return []
-    return [Entry("namesrvAddr", address, "NAMESRV_ADDR")]
+    return [FileEntry("namesrvAddr", address, "NAMESRV_ADDR")]
 
 
-def _environment(environment: Mapping[str, str], node: _Node[C]) -> list[Entry]:
+def _environment(environment: Mapping[str, str], node: _Node[C]) -> list[FileEntry]:
     ours = {_fold(key): key for key in keys_of(node.kind)}
     anyone = {_fold(key) for kind in (BrokerConfig, NamesrvConfig) for key in keys_of(kind)}
     entries = []
@@ -221,7 +236,7 @@ def _environment(environment: Mapping[str, str], node: _Node[C]) -> list[Entry]:
             continue
         folded = _fold(name[len(ENVIRONMENT_PREFIX) :])
         if folded in ours:
-            entries.append(Entry(ours[folded], value, name))
+            entries.append(FileEntry(ours[folded], value, name))
         elif folded not in anyone and not _is_service_link(name, value):
             near = get_close_matches(folded, ours, 1, cutoff=0.75)
             cure = f"; did you mean {ENVIRONMENT_PREFIX}{_upper(ours[near[0]])}?" if near else ""

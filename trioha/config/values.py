@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from trioha.config.dledger import check_dledger
-from trioha.config.files import Entry, Syntax
+from trioha.config.files import FileEntry, Syntax
 from trioha.config.settings import BrokerConfig, BrokerRole, NamesrvConfig, key_of
 from trioha.errors import ConfigError
 
@@ -40,7 +40,12 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "maxMessageSize": (1, BODY_BYTES_MAX),
 }
 
-PATH_KEYS = frozenset({"storePathRootDir", "storePathCommitLog", "kvConfigPath", "journalPath"})
+PATH_KEYS = frozenset(
+    {
+        *("storePathRootDir", "storePathCommitLog", "kvConfigPath", "journalPath", "aclFile"),
+        *("clusterSecretFile", "haSecretFile", "dLegerSecretFile"),
+    }
+)
 
 _SIZES = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _SIZES |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -79,7 +84,7 @@ def range_of(field: attrs.Attribute[Any]) -> tuple[int, int]:
     return RANGES.get(key_of(field), (1, _INT_MAX))
 
 
-def convert(field: attrs.Attribute[Any], entry: Entry, notes: list[str]) -> object:
+def convert(field: attrs.Attribute[Any], entry: FileEntry, notes: list[str]) -> object:
     """The entry's value as the setting's type; what was forgiven is added to `notes`.
 
     Errors: ConfigError that names the place and what is allowed.

@@ -122,7 +122,7 @@ def birth_of_plain(nonce: Any, founders: Any, seed: Any) -> Birth:
 
 
 @attrs.frozen
-class Wait:
+class WaitForMembers:
     """Decision: neither vote nor stand for election yet."""
 
     reason: str
@@ -143,7 +143,7 @@ class Impaired:
     reason: str
 
 
-Decision = Wait | Begin | Impaired
+Decision = WaitForMembers | Begin | Impaired
 
 
 def decide(
@@ -169,7 +169,7 @@ def decide(
             return _lost(member_id, other, ours)
     missing = [other for other in others if other not in there or there[other].begun]
     if missing:
-        return Wait(
+        return WaitForMembers(
             f"waits for {', '.join(missing)}: all members of dLegerPeers have to be there when the "
             "group begins"
         )
@@ -180,12 +180,12 @@ def _found(member_id: str, everybody: Mapping[str, PeerNote]) -> Decision:
     """Found the group: all founders are there, and none has begun."""
     full = sorted(member for member, note in everybody.items() if note.log_bytes)
     if len(full) > 1:
-        return Wait(
+        return WaitForMembers(
             f"{' and '.join(full)} have messages in their stores already; a group begins with at "
             "most one such store: keep one and let the others start with empty ones"
         )
     if full and not everybody[full[0]].has_terms:
-        return Wait(
+        return WaitForMembers(
             f"the store of {full[0]} is a master-slave broker's; stop {full[0]} and convert it "
             "with `trioha raft convert`, or let it start with an empty one"
         )
@@ -197,19 +197,19 @@ def _join(member_id: str, ours: PeerNote, notes: Mapping[str, PeerNote]) -> Deci
     """Join a group as a member that dLegerPeers does not name: it is added later, or will be."""
     leaders = {other: note for other, note in notes.items() if note.is_leader}
     if not leaders:
-        return Wait("waits for the leader of the group, to join it")
+        return WaitForMembers("waits for the leader of the group, to join it")
     for other, note in leaders.items():
         if member_id in note.voters:
             return _lost(member_id, other, ours)
     if ours.log_bytes:
-        return Wait(_strange_log(member_id, ours, next(iter(leaders))))
+        return WaitForMembers(_strange_log(member_id, ours, next(iter(leaders))))
     return Begin(ours.birth)
 
 
 def _lost(member_id: str, other: str, ours: PeerNote) -> Decision:
     """Give up the vote: the group has begun, and knows this member by another disk's nonce."""
     if ours.log_bytes:
-        return Wait(_strange_log(member_id, ours, other))
+        return WaitForMembers(_strange_log(member_id, ours, other))
     return Impaired(
         f"{other} has begun with another disk under the name of {member_id}: that disk's votes "
         f"are forgotten, so {member_id} is a copy without a vote; remove it with `trioha raft "
@@ -225,7 +225,11 @@ def _strange_log(member_id: str, ours: PeerNote, other: str) -> str:
 
 
 def _member(value: Any) -> str:
-    if type(value) is not str or not 0 < len(value) <= MEMBER_ID_CHARS_MAX:
+    if (
+        type(value) is not str
+        or not 0 < len(value) <= MEMBER_ID_CHARS_MAX
+        or not value.isprintable()
+    ):
         raise RemoteProtocolError(f"{str(value)[:60]!r} is no member id")
     return value
 

@@ -65,10 +65,6 @@ class EntryDispatcher:
         self._heartbeat_matched = (0, 0)
 
     @property
-    def inflight_count(self) -> int:
-        return len(self._inflight)
-
-    @property
     def inflight_bytes(self) -> int:
         return self.next_offset - self.matched_offset if self._inflight else 0
 

@@ -11,13 +11,19 @@ left at the leader.
 A proof raises `matched_offset`, and the commit that a follower knows never exceeds that: a leader's
 commit says nothing about bytes that have not been compared with its own.
 
+A member does not trust the leader's bytes further than it has to: bytes that are no records, cuts
+within a record, terms that fall and configurations without voters are refused before anything
+changes. Such a message ends the connection that it came by, and nothing else.
+
 Answers tell what is fsynced. The follower answers an APPEND when its bytes are on disk, and many
 APPENDs by one answer.
 """
 
 from __future__ import annotations
 
+from trioha.dledger.ledger import Ledger
 from trioha.dledger.member_state import MemberState
+from trioha.dledger.membership import Configuration
 from trioha.dledger.messages import (
     Append,
     Compare,
@@ -37,8 +43,9 @@ from trioha.errors import RemoteProtocolError
 class EntryHandler:
     """Pushes of the leader of our term; `DLedgerNode.step` has checked that they are."""
 
-    def __init__(self, state: MemberState) -> None:
+    def __init__(self, state: MemberState, ledger: Ledger) -> None:
         self._state = state
+        self._ledger = ledger
 
     def on_heartbeat(self, heartbeat: Heartbeat) -> None:
         state = self._state
@@ -63,6 +70,7 @@ class EntryHandler:
         our commit.
         """
         state = self._state
+        _check_terms(compare, compare.rows, compare.begin_offset, compare.end_offset)
         common = self._common(compare.rows, compare.begin_offset, compare.end_offset)
         if common < compare.begin_offset:
             self._answer(compare, PushType.COMPARE, PushStatus.BELOW_BEGIN)
@@ -74,16 +82,21 @@ class EntryHandler:
     def on_truncate(self, truncate: Truncate) -> None:
         """Cut the log where its bytes are of another term than the leader's.
 
-        Errors: RemoteProtocolError if the bytes to cut were proved to be the leader's.
+        Errors: RemoteProtocolError if the bytes to cut were proved to be the leader's, or if no
+        record begins there.
         """
         state = self._state
         offset = truncate.phy_offset
         if not self._builds_on(offset, truncate.prev_term):
             self._answer(truncate, PushType.TRUNCATE, PushStatus.INCONSISTENT_STATE)
             return
+        if not self._ledger.is_boundary(offset):
+            raise RemoteProtocolError(
+                f"{truncate.source} wants our log cut at {offset}, within a record"
+            )
         self._matched(offset)
         if offset < state.end_offset and state.terms.term_of(offset) != truncate.conflict_term:
-            if offset < state.matched_offset:
+            if offset < max(state.matched_offset, state.committed_offset):
                 # Leader append-only (Raft 5.3): a leader never changes what it has once had.
                 raise RemoteProtocolError(
                     f"{truncate.source} wants our log cut at {offset}, but its own log was the "
@@ -93,7 +106,12 @@ class EntryHandler:
         self._answer(truncate, PushType.TRUNCATE, PushStatus.SUCCESS)
 
     def on_append(self, append: Append) -> None:
+        """Append the bytes that the log lacks.
+
+        Errors: RemoteProtocolError if they cannot be a leader's.
+        """
         state = self._state
+        _check_append(append)
         if not state.writable or state.failed:
             return  # no answer: the leader repeats the push
         start, end = append.prev_offset, append.prev_offset + len(append.body)
@@ -107,7 +125,10 @@ class EntryHandler:
             self._answer(append, PushType.APPEND, PushStatus.INCONSISTENT_STATE)
             return
         if known < end:
-            state.append(known, append.entry_term, append.body[known - start :])
+            body = append.body[known - start :]
+            if objection := self._ledger.objection_to(known, append.entry_term, body):
+                raise RemoteProtocolError(f"{append.source} sent bytes of no log: {objection}")
+            state.append(known, append.entry_term, body)
             for row in append.configurations:
                 if row[0] > known:
                     state.configurations = state.configurations.add(*row)
@@ -119,16 +140,23 @@ class EntryHandler:
     def on_install(self, install: Install) -> None:
         """Empty the log and begin where the leader's log begins.
 
-        Errors: RemoteProtocolError if the leader still has bytes that we share.
+        Errors: RemoteProtocolError if the leader still has bytes that we share, or if no leader's
+        log can begin so.
         """
         state = self._state
         begin = install.begin_offset
+        _check_install(install)
+        if objection := self._ledger.objection_to_begin(begin):
+            raise RemoteProtocolError(f"{install.source} wants our log emptied: {objection}")
         if not state.writable or state.failed:
             return
         if state.matched_offset >= begin:  # done already: the leader has not got the answer
             self._answer(install, PushType.INSTALL_SNAPSHOT, PushStatus.SUCCESS)
             return
-        if self._common(install.rows, begin, install.end_offset) >= begin:
+        if (
+            begin < state.committed_offset
+            or self._common(install.rows, begin, install.end_offset) >= begin
+        ):
             # Emptying a log that the leader could continue would unsay what we acknowledged.
             raise RemoteProtocolError(
                 f"{install.source} wants our log emptied to begin at {begin}, but both logs "
@@ -226,3 +254,52 @@ class EntryHandler:
                 conflict,
             )
         )
+
+
+def _check_terms(push: Push, rows: tuple[Row, ...], begin: int, end: int) -> None:
+    """Check that these can be the terms of the log of the leader of this term.
+
+    Errors: RemoteProtocolError.
+    """
+    if begin > end or (rows and (rows[-1][0] > push.term or rows[-1][1] >= end or rows[0][0] < 1)):
+        raise RemoteProtocolError(
+            f"{push.source}, leader of term {push.term}, says that its log goes from {begin} to "
+            f"{end}, its last terms {rows[-2:]}: no leader's log does"
+        )
+
+
+def _check_append(append: Append) -> None:
+    """Errors: RemoteProtocolError if terms or configurations are no leader's."""
+    start, end = append.prev_offset, append.prev_offset + len(append.body)
+    if append.body and not max(1, append.prev_term) <= append.entry_term <= append.term:
+        # The terms of a log only rise, and no leader has bytes of a later term than its own.
+        raise RemoteProtocolError(
+            f"{append.source}, leader of term {append.term}, sent bytes of term "
+            f"{append.entry_term} behind term {append.prev_term}"
+        )
+    last = start
+    for at, configuration in append.configurations:
+        if not last < at <= end:
+            raise RemoteProtocolError(
+                f"{append.source} sent a configuration for {at} with the bytes {start} to {end}"
+            )
+        _check_voters(append, configuration)
+        last = at
+
+
+def _check_install(install: Install) -> None:
+    """Errors: RemoteProtocolError if no leader's log begins so."""
+    begin, rows = install.begin_offset, install.rows
+    _check_terms(install, rows, begin, install.end_offset)
+    at, configuration = install.configuration
+    if at > begin or (begin and not (rows and rows[0][1] < begin)):
+        raise RemoteProtocolError(
+            f"{install.source} wants our log to begin at {begin}, with the members of {at} and the "
+            f"terms {rows[:2]}: no leader's log begins so"
+        )
+    _check_voters(install, configuration)
+
+
+def _check_voters(push: Push, configuration: Configuration) -> None:
+    if not configuration.voters:
+        raise RemoteProtocolError(f"{push.source} sent a configuration without voters")

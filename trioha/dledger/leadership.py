@@ -174,6 +174,13 @@ class Leadership:
         if dispatcher is None:
             return
         self._check(response)
+        state = self._state
+        if response.sent_ms > state.now_ms or response.read_round > self._read_round:
+            # Believed, it would lengthen our lease, or serve reads that nobody has confirmed.
+            raise RemoteProtocolError(
+                f"{response.source} answers a heartbeat of {response.sent_ms} ms, round "
+                f"{response.read_round}, which was not sent yet"
+            )
         dispatcher.on_heartbeat_response(response)
         self._commit_waits(dispatcher)
         self.try_commit()
@@ -212,11 +219,18 @@ class Leadership:
 
     def _check(self, response: PushResponse | HeartbeatResponse) -> None:
         """Errors: RemoteProtocolError if a follower claims more of our log than there is."""
-        end = self._state.end_offset
-        if not response.held_offset <= response.matched_offset <= end:
+        state = self._state
+        end = state.end_offset
+        matched = response.matched_offset
+        if not response.held_offset <= matched <= end:
             raise RemoteProtocolError(
                 f"{response.source} says it holds {response.held_offset} and matches "
-                f"{response.matched_offset} of our {end} bytes: no honest follower does"
+                f"{matched} of our {end} bytes: no honest follower does"
+            )
+        # We read on from there, and our log would look damaged to us.
+        if state.begin_offset <= matched < end and not self._ledger.is_boundary(matched):
+            raise RemoteProtocolError(
+                f"{response.source} says it matches our log up to {matched}, within a record"
             )
 
     def _dispatch_all(self) -> None:

@@ -12,3 +12,12 @@ class Ledger(Protocol):
 
     def read(self, phy_offset: int, size_max: int) -> Buffer:
         """Return whole records from `phy_offset` on: at most `size_max` bytes, but at least one."""
+
+    def is_boundary(self, phy_offset: int) -> bool:
+        """Return whether a record begins at this offset of the log, or the log ends there."""
+
+    def objection_to(self, phy_offset: int, term: int, body: Buffer) -> str:
+        """Return why the log cannot take a leader's bytes of `term` at its end; "" if it can."""
+
+    def objection_to_begin(self, phy_offset: int) -> str:
+        """Return why an empty log cannot begin at this offset; "" if it can."""

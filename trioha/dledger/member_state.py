@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from trioha.dledger.membership import Configuration, ConfigurationTable
-from trioha.dledger.messages import Message
+from trioha.dledger.messages import RaftMessage
 from trioha.dledger.ready import (
     Control,
     HardState,
@@ -92,7 +92,7 @@ class MemberState:
         self.election_deadline_ms = 0
         self._rng = rng
         self.hard_state_dirty = False
-        self.messages: list[Message] = []
+        self.messages: list[RaftMessage] = []
         self.log: list[LogOperation] = []
         self.controls: list[Control] = []
         self.reads: list[ReadReady] = []

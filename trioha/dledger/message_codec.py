@@ -141,7 +141,7 @@ _FIELDS: dict[str, _Check] = {
 }
 """Check of each field; a field that is not named here is an offset."""
 
-_KINDS: tuple[tuple[type[say.Message], RequestCode], ...] = (
+_KINDS: tuple[tuple[type[say.RaftMessage], RequestCode], ...] = (
     (say.VoteRequest, RequestCode.TRIOHA_RAFT_VOTE),
     (say.VoteResponse, RequestCode.TRIOHA_RAFT_VOTE),
     (say.StaleTerm, RequestCode.TRIOHA_RAFT_VOTE),
@@ -166,7 +166,7 @@ _LAYOUT: list[tuple[tuple[str, _Check], ...]] = [
 ]
 
 
-def code_of(message: say.Message) -> RequestCode:
+def code_of(message: say.RaftMessage) -> RequestCode:
     """Return the code of the remoting request that carries the message."""
     return _CODE[type(message)]
 
@@ -191,7 +191,7 @@ class GroupDoor:
         names = "\n".join((self.cluster, self.group, *sorted(self.founders)))
         object.__setattr__(self, "stamp", crc32(names.encode()))
 
-    def encode(self, message: say.Message) -> list[Buffer]:
+    def encode(self, message: say.RaftMessage) -> list[Buffer]:
         """Return the buffers of a message, to be sent in this order; log bytes are not copied."""
         number = _NUMBER[type(message)]
         head: list[Any] = [
@@ -218,7 +218,7 @@ class GroupDoor:
         packed: bytes = msgpack.packb(head)
         return [_HEAD_SIZE.pack(len(packed)) + packed, *([body] if body else [])]
 
-    def decode(self, data: Buffer, known: Iterable[str] = ()) -> say.Message:
+    def decode(self, data: Buffer, known: Iterable[str] = ()) -> say.RaftMessage:
         """Return the message from a member to this member; `known` are members beside the founders.
 
         Errors: RemoteProtocolError, whose text is one sentence.

@@ -38,14 +38,14 @@ class PushStatus(enum.IntEnum):
 
 
 @attrs.frozen
-class Message:
+class RaftMessage:
     source: str
     target: str
     term: int
 
 
 @attrs.frozen
-class VoteRequest(Message):
+class VoteRequest(RaftMessage):
     """Request of a vote; with `is_pre` a question about the next term that changes no member."""
 
     is_pre: bool
@@ -56,7 +56,7 @@ class VoteRequest(Message):
 
 
 @attrs.frozen
-class VoteResponse(Message):
+class VoteResponse(RaftMessage):
     is_pre: bool
     granted: bool
     reason: str = ""
@@ -64,12 +64,12 @@ class VoteResponse(Message):
 
 
 @attrs.frozen
-class StaleTerm(Message):
+class StaleTerm(RaftMessage):
     """Answer to a leader of an older term: there is a newer one."""
 
 
 @attrs.frozen
-class Heartbeat(Message):
+class Heartbeat(RaftMessage):
     committed_offset: int
     read_round: int
     sent_ms: int
@@ -77,7 +77,7 @@ class Heartbeat(Message):
 
 
 @attrs.frozen
-class HeartbeatResponse(Message):
+class HeartbeatResponse(RaftMessage):
     read_round: int
     sent_ms: int
     matched_offset: int
@@ -85,7 +85,7 @@ class HeartbeatResponse(Message):
 
 
 @attrs.frozen
-class Push(Message):
+class Push(RaftMessage):
     sequence: int
     """Number of the push, from one leader to one follower; the answer repeats it."""
 
@@ -134,7 +134,7 @@ class Install(Push):
 
 
 @attrs.frozen
-class PushResponse(Message):
+class PushResponse(RaftMessage):
     type: PushType
     sequence: int
     """Number of the answered push; 0 when the answer tells of an fsync."""
@@ -148,5 +148,5 @@ class PushResponse(Message):
 
 
 @attrs.frozen
-class TimeoutNow(Message):
+class TimeoutNow(RaftMessage):
     """Stand for election at once: you hold the leader's whole log (thesis 3.10)."""

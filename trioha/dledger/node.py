@@ -32,7 +32,7 @@ from trioha.dledger.ledger import Ledger
 from trioha.dledger.member_state import MemberState, Recovered
 from trioha.dledger.membership import ChangeKind
 from trioha.dledger.ready import Control, HardState, ReadReady, Ready, Role
-from trioha.dledger.settings import RaftSettings
+from trioha.dledger.settings import TERM_ROOM, RaftSettings
 from trioha.dledger.status import RaftStatus, status_of
 from trioha.dledger.transfer import Transfer
 from trioha.errors import LocalProtocolError, RemoteProtocolError
@@ -58,7 +58,7 @@ class DLedgerNode:
         self.state = MemberState(member_id, settings, recovered, rng, now_ms)
         self._ledger = ledger
         self._elector = LeaderElector(self.state)
-        self._handler = EntryHandler(self.state)
+        self._handler = EntryHandler(self.state, ledger)
         self._leadership: Leadership | None = None
         self._transfer: Transfer | None = None
         self._told_commit = -1
@@ -96,7 +96,7 @@ class DLedgerNode:
 
     # Inputs.
 
-    def step(self, message: say.Message, now_ms: int) -> None:
+    def step(self, message: say.RaftMessage, now_ms: int) -> None:
         """Handle a message of a peer.
 
         Errors: RemoteProtocolError if it breaks the protocol: the caller ends the connection.
@@ -108,6 +108,11 @@ class DLedgerNode:
             raise RemoteProtocolError(
                 f"{message.source} wrote to {message.target}, this is {state.member_id}; "
                 "compare dLegerPeers and dLegerSelfId of both"
+            )
+        if message.term - state.term > TERM_ROOM:
+            raise RemoteProtocolError(
+                f"{message.source} has term {message.term}, this member {state.term}: no group "
+                "comes so far by elections"
             )
         if message.term > state.term:
             if not self._take_term(message):
@@ -258,7 +263,7 @@ class DLedgerNode:
         # A clock that goes back stands still here: deadlines and leases never move back.
         self.state.now_ms = max(self.state.now_ms, now_ms)
 
-    def _take_term(self, message: say.Message) -> bool:
+    def _take_term(self, message: say.RaftMessage) -> bool:
         """Adopt a newer term (Raft 5.1). Return False if the message is dealt with already.
 
         A pre-vote and a disturbance do not change our term (thesis 9.6, 4.2.3).
@@ -275,7 +280,7 @@ class DLedgerNode:
         state.become_follower(message.term, leader_id, f"{message.source} has term {message.term}")
         return True
 
-    def _answer_stale(self, message: say.Message) -> None:
+    def _answer_stale(self, message: say.RaftMessage) -> None:
         """Tell a leader or candidate of an older term that there is a newer one (Raft 5.1)."""
         state = self.state
         if isinstance(message, _FROM_LEADER):
@@ -292,7 +297,7 @@ class DLedgerNode:
                 )
             )
 
-    def _step_in_term(self, message: say.Message) -> None:
+    def _step_in_term(self, message: say.RaftMessage) -> None:
         """Handle a message of our term, or an answer to our pre-vote."""
         if isinstance(message, _FROM_LEADER):
             self.state.hear_leader(message.source)

@@ -22,7 +22,6 @@ Nothing is encrypted and no message is signed. Where an attacker can change pack
 
 from __future__ import annotations
 
-import hmac
 from typing import Any
 
 import attrs
@@ -32,6 +31,7 @@ from trioha.dledger.bootstrap import NONCE_BYTES
 from trioha.dledger.membership import MEMBER_ID_CHARS_MAX
 from trioha.dledger.message_codec import GroupDoor
 from trioha.errors import RemoteProtocolError
+from trioha.wire.keyring import Keyring, keyring_of
 from trioha.wire.remoting_command import Buffer
 
 HELLO, PROOF, NOTE = "hello", "proof", "note"
@@ -111,17 +111,17 @@ def proof_of(fields: list[Any]) -> bytes:
 class PeerProofs:
     """Makes and checks proofs under `dLegerSecret`; without a secret all proofs are empty."""
 
-    secret: str = attrs.field(repr=False)
+    keyring: Keyring = attrs.field(converter=keyring_of)
 
     def of_caller(self, hello: PeerHello, nonce: bytes) -> bytes:
-        return self._proof(hello, nonce, _CONNECTS)
+        return self.keyring.mac(_signed(hello, nonce, _CONNECTS))
 
     def of_callee(self, hello: PeerHello, nonce: bytes) -> bytes:
-        return self._proof(hello, nonce, _ANSWERS)
+        return self.keyring.mac(_signed(hello, nonce, _ANSWERS))
 
     def check_caller(self, hello: PeerHello, nonce: bytes, proof: bytes) -> None:
         """Errors: RemoteProtocolError if the caller's proof is wrong."""
-        if not hmac.compare_digest(self.of_caller(hello, nonce), proof):
+        if not self._fits(_signed(hello, nonce, _CONNECTS), proof):
             raise RemoteProtocolError(
                 f"{hello.source} cannot prove that it knows the secret of {hello.group}; set "
                 "dLegerSecret to the same on all members"
@@ -129,15 +129,16 @@ class PeerProofs:
 
     def check_callee(self, hello: PeerHello, nonce: bytes, proof: bytes) -> None:
         """Errors: RemoteProtocolError if the callee's proof is wrong."""
-        if not hmac.compare_digest(self.of_callee(hello, nonce), proof):
+        if not self._fits(_signed(hello, nonce, _ANSWERS), proof):
             raise RemoteProtocolError(
                 f"{hello.target} cannot prove that it knows the secret of {hello.group}; set "
                 "dLegerSecret to the same on all members"
             )
 
-    def _proof(self, hello: PeerHello, nonce: bytes, purpose: bytes) -> bytes:
-        if not self.secret:
-            return b""
-        # msgpack keeps the length of each part, so no two lists have the same bytes.
-        signed = pack([purpose, nonce, *attrs.astuple(hello)])
-        return hmac.digest(self.secret.encode(), signed, "sha256")
+    def _fits(self, signed: bytes, proof: bytes) -> bool:
+        return self.keyring.is_mac(signed, proof) if self.keyring else not proof
+
+
+def _signed(hello: PeerHello, nonce: bytes, purpose: bytes) -> bytes:
+    # msgpack keeps the length of each part, so no two lists have the same bytes.
+    return pack([purpose, nonce, *attrs.astuple(hello)])

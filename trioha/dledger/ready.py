@@ -12,7 +12,7 @@ import enum
 import attrs
 
 from trioha.dledger.membership import Configuration
-from trioha.dledger.messages import Message
+from trioha.dledger.messages import RaftMessage
 from trioha.dledger.term_table import TermTable
 from trioha.wire.remoting_command import Buffer
 
@@ -109,7 +109,7 @@ class Ready:
     log: tuple[LogOperation, ...]
     controls: tuple[Control, ...]
     """Append each to the log, then call `control_appended`."""
-    messages: tuple[Message, ...]
+    messages: tuple[RaftMessage, ...]
     """Send them. A full outbox may drop them: the core repeats its messages."""
     committed_offset: int
     """Apply up to here."""

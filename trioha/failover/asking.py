@@ -8,7 +8,7 @@ CLI, asyncio in the console, a simulation in tests.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
@@ -74,6 +74,12 @@ Flow = Generator[tuple[Ask, ...] | Wait, list[Reply], T]
 def ask_all(*asks: Ask) -> Flow[list[Reply]]:
     """Send all requests at once; return the replies in their order."""
     return (yield asks) if asks else []
+
+
+def ask_each(addresses: Sequence[str], code: int, patience_s: float) -> Flow[dict[str, Reply]]:
+    """Send a request without a body to each node at once; return the replies by address."""
+    asks = [Ask(address, code, None, patience_s) for address in addresses]
+    return dict(zip(addresses, (yield from ask_all(*asks)), strict=True))
 
 
 def ask(request: Ask) -> Flow[Reply]:

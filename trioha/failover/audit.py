@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trioha.failover.asking import Answer, Ask, Flow, ask_all
+from trioha.failover.asking import Answer, Flow, ask_each
 from trioha.failover.facts import Make
 from trioha.failover.gathering import gather_facts
 from trioha.wire.codes import RequestCode
@@ -20,15 +20,10 @@ def audit_records(
     facts = yield from gather_facts(broker_name, namesrvs, patience_s=patience_s)
     silent = [f"name server {one.address}: {one.error}" for one in facts.namesrvs if one.error]
     silent += [f"{one.name}: {one.error}" for one in facts.replicas if one.error]
-    replies = yield from ask_all(
-        *(
-            Ask(one.address, RequestCode.FAILOVER_AUDIT, None, patience_s)
-            for one in facts.replicas
-            if one.make is Make.TRIOHA
-        )
-    )
+    members = [one.address for one in facts.replicas if one.make is Make.TRIOHA]
+    replies = yield from ask_each(members, RequestCode.FAILOVER_AUDIT, patience_s)
     found: dict[str, Record] = {}
-    for reply in replies:
+    for reply in replies.values():
         if isinstance(reply, Answer) and reply.is_success:
             for record in reply.fields().get("records") or []:
                 known = found.setdefault(str(record.get("ticket_id")), record)

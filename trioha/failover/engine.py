@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from trioha.failover.asking import Ask, Flow, ask_all, pause
+from trioha.failover.asking import Flow, ask_each, pause
 from trioha.failover.attempt import Attempt, Fields, GivenUp, Lost, Order
 from trioha.failover.facts import Make, ReplicaFacts, SetFacts
 from trioha.failover.gathering import brokers_listed, gather_facts
@@ -369,20 +369,12 @@ class FailoverEngine:
         for round_number in range(VERIFY_ROUNDS):
             if round_number:
                 yield from pause(VERIFY_PAUSE_S)
-            replies = yield from ask_all(
-                *(
-                    Ask(
-                        address,
-                        RequestCode.GET_BROKER_CLUSTER_INFO,
-                        None,
-                        self.order.patience_s,
-                    )
-                    for address in late
-                )
+            replies = yield from ask_each(
+                late, RequestCode.GET_BROKER_CLUSTER_INFO, self.order.patience_s
             )
             late = [
                 address
-                for address, reply in zip(late, replies, strict=True)
+                for address, reply in replies.items()
                 if not _routes_to(target, brokers_listed(self.order.broker_name, reply))
             ]
             if not late:

@@ -21,7 +21,7 @@ class Make(enum.Enum):
 
 
 @attrs.frozen(kw_only=True)
-class Ticket:
+class HeldTicket:
     """Permission to change roles in a set: one at a time, with a deadline."""
 
     ticket_id: str
@@ -65,7 +65,7 @@ class ReplicaFacts:
     not flushed until it is up to date with its master again."""
     follows: str = ""
     """Address of the master that it follows."""
-    ticket: Ticket | None = None
+    ticket: HeldTicket | None = None
 
     @property
     def answers(self) -> bool:

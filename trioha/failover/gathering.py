@@ -13,8 +13,8 @@ from typing import Any
 import attrs
 
 from trioha.errors import RemoteProtocolError
-from trioha.failover.asking import Answer, Ask, Failed, Flow, Reply, ask_all
-from trioha.failover.facts import Make, NamesrvFacts, ReplicaFacts, SetFacts, Ticket
+from trioha.failover.asking import Answer, Failed, Flow, Reply, ask_each
+from trioha.failover.facts import HeldTicket, Make, NamesrvFacts, ReplicaFacts, SetFacts
 from trioha.ha.mastership import Standing
 from trioha.wire.bodies import decode_kv_table
 from trioha.wire.codes import RequestCode, ResponseCode
@@ -47,21 +47,17 @@ def gather_facts(
         wanted = [address for address in home_ids if address not in statuses][:MEMBERS_MAX]
         if not wanted:
             break
-        replies = yield from ask_all(
-            *(Ask(address, RequestCode.TRIOHA_NODE_STATUS, None, patience_s) for address in wanted)
-        )
-        statuses.update(zip(wanted, replies, strict=True))
-        for reply in replies:
+        replies = yield from ask_each(wanted, RequestCode.TRIOHA_NODE_STATUS, patience_s)
+        statuses |= replies
+        for reply in replies.values():
             for address, home_id in _members_told(_status_of(reply), broker_name).items():
                 home_ids.setdefault(address, home_id)
                 told.setdefault(address, home_id)
     # A name server lists role ids (0 for the master); members know the configured ids.
     home_ids.update(told)
     java = [address for address, reply in statuses.items() if _is_java(reply)]
-    runtime = yield from ask_all(
-        *(Ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, None, patience_s) for address in java)
-    )
-    java_ends = {address: _java_end(reply) for address, reply in zip(java, runtime, strict=True)}
+    runtime = yield from ask_each(java, RequestCode.GET_BROKER_RUNTIME_INFO, patience_s)
+    java_ends = {address: _java_end(reply) for address, reply in runtime.items()}
     replicas = [
         _replica(address, home_ids[address], reply, java_ends, own_ticket, listed)
         for address, reply in statuses.items()
@@ -76,15 +72,10 @@ def gather_facts(
 def _ask_namesrvs(
     broker_name: str, namesrvs: Sequence[str], patience_s: float
 ) -> Flow[tuple[tuple[NamesrvFacts, ...], dict[str, int]]]:
-    replies = yield from ask_all(
-        *(
-            Ask(address, RequestCode.GET_BROKER_CLUSTER_INFO, None, patience_s)
-            for address in namesrvs
-        )
-    )
+    replies = yield from ask_each(namesrvs, RequestCode.GET_BROKER_CLUSTER_INFO, patience_s)
     listed: dict[str, int] = {}
     facts = []
-    for address, reply in zip(namesrvs, replies, strict=True):
+    for address, reply in replies.items():
         brokers = brokers_listed(broker_name, reply)
         if isinstance(brokers, str):
             facts.append(NamesrvFacts(address=address, error=brokers))
@@ -203,10 +194,10 @@ def _replica(
     )
 
 
-def _ticket(fields: object, own_ticket: str) -> Ticket | None:
+def _ticket(fields: object, own_ticket: str) -> HeldTicket | None:
     if not isinstance(fields, dict) or fields.get("ticket_id") == own_ticket:
         return None
-    return Ticket(
+    return HeldTicket(
         ticket_id=str(fields.get("ticket_id")),
         operator=str(fields.get("operator")),
         age_s=float(fields.get("age_s", 0)),

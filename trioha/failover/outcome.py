@@ -6,6 +6,7 @@ import enum
 
 import attrs
 
+from trioha.failover.facts import ReplicaFacts
 from trioha.failover.plan import Plan
 
 
@@ -65,24 +66,16 @@ def plan_as_dict(plan: Plan) -> dict[str, object]:
         "broker": plan.broker_name,
         "kind": plan.kind.value,
         "epoch": plan.epoch,
-        "master": None
-        if master is None
-        else {"home_id": master.home_id, "address": master.address},
+        "master": None if master is None else _place(master),
         "target": None
         if target is None
         else {
-            "home_id": target.home_id,
-            "address": target.address,
+            **_place(target),
             "epoch": target.log_epoch,
             "max_phy_offset": target.max_phy_offset,
         },
         "candidates": [
-            {
-                "rank": one.rank,
-                "home_id": one.replica.home_id,
-                "address": one.replica.address,
-                "reason": one.reason,
-            }
+            {"rank": one.rank, **_place(one.replica), "reason": one.reason}
             for one in plan.candidates
         ],
         "loss": None
@@ -98,3 +91,7 @@ def plan_as_dict(plan: Plan) -> dict[str, object]:
         ],
         "may_run": plan.may_run,
     }
+
+
+def _place(replica: ReplicaFacts) -> dict[str, object]:
+    return {"home_id": replica.home_id, "address": replica.address}

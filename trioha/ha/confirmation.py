@@ -5,7 +5,7 @@ another node, is *in doubt*. It takes no writes and asks every member. It lacks 
 
 * *Nothing newer*: while it was away another node may have been promoted. A term begins on a member
   only after all members but one have promised it (`ha.quorum`), and a promoted node that stopped
-  before anybody followed it is as good as one that serves: it may come back.
+  before any slave followed it counts like one that serves: it may come back.
 * *Nothing lost*: a machine that loses power loses what was not flushed, acknowledged by slaves
   though it may be. Then the term must not go on from a shorter log: other bytes would stand where
   slaves hold the old ones.
@@ -13,14 +13,14 @@ another node, is *in doubt*. It takes no writes and asks every member. It lacks 
 What the node may conclude:
 
 ====================  ==============================================================================
-every member speaks   Nobody has begun or promised anything newer: the same term goes on. The words
+every member speaks   No member has begun or promised a newer term: the same term goes on. The words
                       hold the number *and* the nonce of a term: the same number with another nonce
                       is another term.
 one member is silent  The silent member may have begun a newer term, alone or with promises of
                       members that speak. So the old term never goes on. The node asks those that
                       speak to promise it a new term, and begins that: then whatever the silent one
                       has begun gathers no acknowledgements and has the smaller number.
-more are silent       Nothing. The node waits and says for whom, because two silent members may
+more are silent       Nothing. The node waits and names the silent members, because two of them may
                       have acknowledged messages to each other.
 a name server         In a pair the same term goes on: a promoted slave that serves has registered.
 remembers the claim   With a SYNC_MASTER nothing can be lost by that, because neither node
@@ -35,8 +35,8 @@ it. If neither serves, an operator decides.
 
 While an operator fails the broker over the node waits: the operator may have given it up already.
 
-After a loss of power (`may_have_lost`) the words have to prove as well that nobody holds more, by
-(epoch of the log, end of the log). The member that does is named, and an operator promotes it.
+After a loss of power (`may_have_lost`) the words have to prove as well that no member holds more,
+by (epoch of the log, end of the log). A member that holds more is named: an operator promotes it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ TermId = tuple[int, bytes]
 
 @attrs.frozen
 class MemberWord:
-    """What a member says of itself."""
+    """A member's answer to a hello, as far as it counts here."""
 
     known: TermId
     """Newest term that it knows to have begun."""
@@ -73,7 +73,7 @@ class MemberWord:
     is_whole: bool = True
     """False after a loss of power, until its log is again as long as its master's was."""
     ticket_holder: str = ""
-    """Operator who is failing the broker over at this moment; "" for none."""
+    """The operator of a failover in progress; "" for none."""
 
     @classmethod
     def told_by(cls, answer: HelloAnswer) -> MemberWord:
@@ -91,11 +91,11 @@ class MemberWord:
 
     @property
     def reach(self) -> tuple[int, int]:
-        """How far the log is: epoch and end."""
+        """Epoch and end of the log, to compare logs by."""
         return (self.log_term.epoch if self.log_term is not None else 0, self.end)
 
 
-class Answer(enum.Enum):
+class Ruling(enum.Enum):
     CONFIRMED = "CONFIRMED"
     """Go on in the same term."""
     ANEW = "ANEW"
@@ -108,8 +108,8 @@ class Answer(enum.Enum):
 
 
 @attrs.frozen
-class Finding:
-    answer: Answer
+class Judgement:
+    ruling: Ruling
     words: str = ""
     """Reason for a reader: the member that stands against it, or the members that are silent."""
     member: int = -1
@@ -145,7 +145,7 @@ class Returning:
 
     @property
     def reach(self) -> tuple[int, int]:
-        """How far the log is: epoch and end."""
+        """Epoch and end of the log, to compare logs by."""
         return (self.history.epoch_at(self.end), self.end)
 
 
@@ -157,7 +157,7 @@ def judge(
     remembered: bool,
     moment_over: bool,
     patience_over: bool,
-) -> Finding:
+) -> Judgement:
     """Return what `words` say of the node: by home id, None for a member that is silent.
 
     `remembered`: a name server knows the node's claim from before its doubt, and none knows a newer
@@ -171,19 +171,19 @@ def judge(
         return against
     ahead = max(heard, key=lambda one: heard[one].reach, default=-1)
     if ahead >= 0 and heard[ahead].reach > node.reach:
-        return Finding(Answer.AHEAD, _what_is_lost(node, ahead, heard[ahead], addresses), ahead)
+        return Judgement(Ruling.AHEAD, _what_is_lost(node, ahead, heard[ahead], addresses), ahead)
     is_pair = len(words) == 1
     is_promised = node.promised[0] > node.epoch or any(
         _is_beyond(word.promised, node) for word in heard.values()
     )
     if not silent and not is_promised:
-        return Finding(Answer.CONFIRMED, "every member says so")
+        return Judgement(Ruling.CONFIRMED, "every member says so")
     if is_pair and remembered and not is_promised:
         if not node.may_have_lost:
-            return Finding(Answer.CONFIRMED, "a name server remembers our claim")
+            return Judgement(Ruling.CONFIRMED, "a name server remembers our claim")
         if patience_over and not node.sync:
             epoch = next_epoch(_newest(node, heard), node.home_id, words, silent=1)
-            return Finding(Answer.ANEW, epoch=epoch)
+            return Judgement(Ruling.ANEW, epoch=epoch)
     if (
         is_pair
         and silent
@@ -191,11 +191,13 @@ def judge(
         and node.epoch <= UNCONTESTED_EPOCH_MAX
         and not (node.may_have_lost or is_promised)
     ):
-        return Finding(Answer.CONFIRMED, "nobody says otherwise, and there was no failover yet")
+        return Judgement(
+            Ruling.CONFIRMED, "no member says otherwise, and there was no failover yet"
+        )
     if _has_quorum(node, heard, silent, moment_over=moment_over):
         epoch = next_epoch(_newest(node, heard), node.home_id, words, silent=len(silent))
-        return Finding(Answer.ANEW, epoch=epoch)
-    return Finding(Answer.WAIT, _why_wait(node, silent, addresses))
+        return Judgement(Ruling.ANEW, epoch=epoch)
+    return Judgement(Ruling.WAIT, _why_wait(node, silent, addresses))
 
 
 def objection_to(
@@ -229,18 +231,18 @@ def objection_to(
 
 def _contradiction(
     node: Returning, heard: Mapping[int, MemberWord], addresses: Mapping[int, str]
-) -> Finding | None:
+) -> Judgement | None:
     """A newer term, or one that the node has never heard of."""
     for home_id, word in sorted(heard.items()):
         name = _name(home_id, addresses)
         is_other = word.known[1] not in (b"", node.nonce)
         serves = word.standing is Standing.MASTER
         if word.known[0] > node.epoch or (word.known[0] == node.epoch and is_other and serves):
-            return Finding(Answer.NEWER, f"{name}, as it says itself,", home_id, known=word.known)
+            return Judgement(Ruling.NEWER, f"{name}, as it says itself,", home_id, known=word.known)
     for home_id, word in sorted(heard.items()):
         if word.known[0] == node.epoch and word.known[1] not in (b"", node.nonce):
-            return Finding(
-                Answer.WAIT,
+            return Judgement(
+                Ruling.WAIT,
                 f"{_name(home_id, addresses)} knows another epoch {node.epoch} than this node: two "
                 "nodes were promoted without knowing of each other; compare them with `trioha ha "
                 f"status` and promote one: trioha failover {node.broker_name} --to {home_id}",
@@ -248,8 +250,8 @@ def _contradiction(
             )
     for home_id, word in sorted(heard.items()):
         if word.ticket_holder:
-            return Finding(
-                Answer.WAIT,
+            return Judgement(
+                Ruling.WAIT,
                 f"{word.ticket_holder} is failing this broker over, says "
                 f"{_name(home_id, addresses)}; the attempt ends within half a minute",
                 home_id,
@@ -279,7 +281,7 @@ def _is_beyond(term: TermId, node: Returning) -> bool:
 
 
 def _newest(node: Returning, heard: Mapping[int, MemberWord]) -> int:
-    """The newest number that anybody who speaks knows or has promised."""
+    """Return the newest number that any answering member knows or has promised."""
     told = [max(word.known[0], word.promised[0]) for word in heard.values()]
     return max([node.epoch, node.promised[0], *told])
 

@@ -1,19 +1,19 @@
-"""Terms of mastership, and where two logs that lived through different ones part.
+"""Terms of mastership, and the offset at which two logs of different terms part.
 
 Theory of operation. Every term of mastership is an *epoch*: a record of its number, the offset at
-which it began, and who made it. A node's records, oldest first, are its *history*; a record covers
+which it began, and its master. A node's records, oldest first, are its *history*; a record covers
 the log from its start to the next one's start, or to the log's end. Numbers only grow, starts never
 fall. A term in which nothing was written is a record like any other: dropped, two histories that
 differ would look alike (fault A9).
 
 Bytes below a common offset are the same in both logs, since within one epoch only its master writes
-and everybody else copies. So two nodes agree up to the end of the newest record that both hold: the
+and all other nodes copy. So two nodes agree up to the end of the newest record that both hold: the
 smaller of its two ends. Records are the same only if all of them is, the nonce too: two operators
 who promote two slaves under one number have made two epochs.
 
 Logs from before there were epochs, and Java's, have no records: *classic*. Two nodes whose records
 have nothing in common were the same up to the first start of either, if ever. The numbers cannot
-tell, so whoever uses such an answer compares bytes as well (`Meeting.is_classic`).
+tell, so a caller that uses such an answer compares bytes as well (`Meeting.is_classic`).
 
 A slave takes over its master's whole history when it connects, records beyond its own end too: it
 knows of those and does not hold them. If it is promoted before they have arrived, they go.
@@ -29,11 +29,11 @@ from collections.abc import Iterable, Iterator
 import attrs
 
 from trioha.errors import LocalProtocolError, RemoteProtocolError
+from trioha.wire.epoch_numbers import EPOCH_MAX as EPOCH_MAX
 
 RECORDS_MAX = 4096
-"""Kept of a history. Who fails over more often has forgotten the first ones."""
+"""Most records of a history. After more switches the oldest ones are dropped."""
 NONCE_BYTES = 8
-EPOCH_MAX = 2**31 - 1
 _OFFSET_MAX = 2**63 - 1
 # epoch, home id of the master, does it wait for a slave, start offset, when (wall clock, ms), nonce
 _RECORD = struct.Struct(f">ii?qq{NONCE_BYTES}s")
@@ -65,7 +65,7 @@ class EpochRecord:
 
 @attrs.frozen
 class Meeting:
-    """Up to where two logs are one."""
+    """The offset up to which two logs are equal, and its epoch."""
 
     common_offset: int
     epoch: int
@@ -148,7 +148,7 @@ class EpochHistory:
             # One of us knows of this term, but holds nothing of it yet.
         firsts = [history.records[0] for history in (self, theirs) if history.records]
         if any(first.epoch > 1 for first in firsts):
-            # Somebody has forgotten how it began: nothing is known to be common.
+            # One node has dropped its oldest records, so no common epoch is known.
             return Meeting(0, 0)
         return Meeting(min([our_end, their_end, *(first.start_offset for first in firsts)]), 0)
 
@@ -174,7 +174,7 @@ class EpochHistory:
         return cls(tuple(_records(data)))
 
     def _end(self, index: int, log_end: int) -> int:
-        """Where the log stops being of this record's term."""
+        """Offset at which the term of this record ends in the log."""
         following = self.records[index + 1 : index + 2]
         return min([log_end, *(record.start_offset for record in following)])
 

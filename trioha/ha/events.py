@@ -1,21 +1,10 @@
-"""What the two HA machines find in the bytes they are given."""
+"""Events that the two HA machines give out, from the bytes that they get."""
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Final
 
 import attrs
-
-
-class NeedData(Enum):
-    """The type of `NEED_DATA`, so that type checkers can tell it from an event."""
-
-    NEED_DATA = "NEED_DATA"
-
-
-NEED_DATA: Final = NeedData.NEED_DATA
-"""Nothing more to find until more bytes arrive."""
 
 
 @attrs.frozen
@@ -34,7 +23,7 @@ class SlaveReported:
         self.first: Final = first
         """Its first report on this link: where it wants to be served from."""
         self.metadata_position: Final = metadata_position
-        """Of the last metadata frame that it took; -1 for none, and on a classic link."""
+        """Position of the slave's newest metadata; -1 for none, and on a classic link."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SlaveReported):
@@ -73,7 +62,7 @@ class LogTransferred:
 
 @attrs.frozen
 class MetadataTransferred:
-    """What changed outside the log, as the master's broker put it; a whole frame."""
+    """A whole frame of changes outside the log, as the master's broker encoded them."""
 
     position: int
     body: bytes

@@ -1,27 +1,29 @@
-"""What a node answers to a hello, and what a hello means to the node (`trioha.ha.hello`).
+"""Answers hellos, and tells the node what each hello means to it (`trioha.ha.hello`).
 
-Every node answers, whatever its standing: a slave that asks the wrong one is told whom that
-follows. A hello that knows of a newer epoch fences a master before it is answered. A hello from a
-slave that has promised another node a newer term puts a master in doubt: it can gather no
+Every node answers, whatever its standing: a slave that asks another slave is told the master which
+that one follows. A hello that knows of a newer epoch fences a master before it is answered. A hello
+from a slave that has promised another node a newer term puts a master in doubt: it can gather no
 acknowledgements any more. Hellos also carry a master's announcement, and a candidate's wish for a
 promise.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 from zlib import crc32
 
-from trioha.errors import LocalProtocolError, OffsetOutOfRange
+from trioha.errors import LocalProtocolError, OffsetOutOfRange, RemoteProtocolError
 from trioha.ha.confirmation import Returning, objection_to
 from trioha.ha.hello import PROOF_SPAN_BYTES, Hello, HelloAnswer, Log, Span
 from trioha.ha.mastership import Mastership, Standing
+from trioha.wire.epoch_numbers import Word
 
 _TEXT_CHARS_MAX = 255
 
 
 class Greeted(Protocol):
-    """What a hello means to the node, each in the pass that read it."""
+    """The node that a hello reaches; each call comes in the pass that read the hello."""
 
     def fenced(self, reason: str) -> None:
         """A hello told of a newer term: this node is no longer master."""
@@ -45,29 +47,48 @@ class Greeted(Protocol):
     def follows(self) -> str:
         """Remoting address of the master that this node follows; "" when none."""
 
-    @property
-    def ticket_holder(self) -> str:
-        """Operator who is failing this broker over now; "" for none."""
-
 
 class Greeting:
     """Answers the hellos of one node."""
 
     def __init__(
-        self, broker_name: str, address: str, mastership: Mastership, log: Log, greeted: Greeted
+        self,
+        broker_name: str,
+        address: str,
+        mastership: Mastership,
+        log: Log,
+        greeted: Greeted,
+        ticket_holder: Callable[[], str],
     ) -> None:
+        """`ticket_holder` returns the operator who is failing this broker over, "" for none."""
         self._broker_name = broker_name
         self._address = address
         self._mastership = mastership
         self._log = log
         self._greeted = greeted
+        self._ticket_holder = ticket_holder
 
     def greet(self, hello: Hello) -> HelloAnswer:
-        """Act on a hello, and answer it."""
+        """Act on a hello, and answer it.
+
+        Errors: RemoteProtocolError when it tells of an epoch that cannot be; nothing has changed.
+        """
         objection = ""
         if hello.broker_name == self._broker_name and hello.home_id != self._mastership.home_id:
+            self._check_numbers(hello)
             objection = self._hear(hello)
         return self._answer_to(hello, objection)
+
+    def _check_numbers(self, hello: Hello) -> None:
+        for epoch in (
+            *(hello.known_epoch, hello.promised_epoch, hello.wants_epoch),
+            hello.log.history.epoch,
+        ):
+            if doubt := self._mastership.disbelief(epoch, Word.UNASKED):
+                raise RemoteProtocolError(
+                    f"{hello.address} (brokerId {hello.home_id}) tells of a term that cannot be: "
+                    f"{doubt}"
+                )
 
     def _hear(self, hello: Hello) -> str:
         """Act on what the hello tells; return why no promise was given, "" if none was wanted."""
@@ -113,7 +134,7 @@ class Greeting:
             history=mastership.history,
             end=self._log.max_phy_offset,
             standing=mastership.standing,
-            ticket_holder=self._greeted.ticket_holder,
+            ticket_holder=self._ticket_holder(),
         )
         if not objection:
             try:
@@ -126,11 +147,14 @@ class Greeting:
     def _answer_to(self, hello: Hello, objection: str) -> HelloAnswer:
         mastership, log = self._mastership, self._log
         return HelloAnswer.of(
-            *(self._broker_name, self._address, mastership, log),
+            self._broker_name,
+            self._address,
+            mastership,
+            log,
             standing=mastership.standing,
             follows=self._greeted.follows if mastership.standing is not Standing.MASTER else "",
             objection=objection[:_TEXT_CHARS_MAX],
-            ticket_holder=self._greeted.ticket_holder[:_TEXT_CHARS_MAX],
+            ticket_holder=self._ticket_holder()[:_TEXT_CHARS_MAX],
             checksums=tuple(checksum(log, span) for span in hello.spans),
         )
 

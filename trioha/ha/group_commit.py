@@ -1,8 +1,8 @@
-"""Who waits for which offset until when (GroupCommitRequest, GroupTransferService.java).
+"""Waiting sends by offset and deadline (GroupCommitRequest, GroupTransferService.java).
 
 A put that must reach the disk or a slave is added with the offset it needs and a deadline.
-Whoever learns that the log is safe up to an offset calls `advance` once per batch and gets
-everybody that it releases. RocketMQ counts wake-ups instead (five per request), so a busy
+The caller that learns that the log is safe up to an offset calls `advance` once per batch and gets
+the waiters that this releases. RocketMQ counts wake-ups instead (five per request), so a busy
 neighbour or a large message uses up another put's patience; here only offset and deadline decide.
 
 Offsets mostly rise (puts are appended in order) and so do deadlines (each is now plus a constant),
@@ -35,7 +35,7 @@ class GroupCommit(Generic[T]):
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `expire` has something to return, or None when nobody waits."""
+        """Time at which `expire` has something to return; None without waiters."""
         if not self._waiting:
             return None
         if self._deadlines_rise:
@@ -44,7 +44,7 @@ class GroupCommit(Generic[T]):
 
     @property
     def first_offset(self) -> int:
-        """The lowest offset that somebody waits for."""
+        """The lowest offset that a waiter needs."""
         return self._waiting[0][0]
 
     def add(self, offset: int, deadline_ms: int, waiter: T) -> None:
@@ -60,7 +60,7 @@ class GroupCommit(Generic[T]):
         waiting.append((offset, deadline_ms, waiter))
 
     def advance(self, offset: int) -> list[T]:
-        """Release everybody whose offset is at most `offset`, lowest first."""
+        """Release all waiters whose offset is at most `offset`, lowest first."""
         waiting = self._waiting
         released: list[T] = []
         while waiting and waiting[0][0] <= offset:
@@ -70,7 +70,7 @@ class GroupCommit(Generic[T]):
         return released
 
     def expire(self, now_ms: int) -> list[T]:
-        """Release everybody whose deadline is `now_ms` or earlier, lowest offset first."""
+        """Release all waiters whose deadline is `now_ms` or earlier, lowest offset first."""
         waiting = self._waiting
         expired: list[T] = []
         if self._deadlines_rise:
@@ -89,7 +89,7 @@ class GroupCommit(Generic[T]):
         return expired
 
     def drain(self) -> list[T]:
-        """Release everybody: a role or a node ends."""
+        """Release all waiters: a role or a node ends."""
         released = [waiter for _, _, waiter in self._waiting]
         self._waiting.clear()
         self._deadlines_rise = True

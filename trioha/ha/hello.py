@@ -17,10 +17,10 @@ those, and for logs between whose end and beginning something is missing, an ope
 `trioha ha resync` sets a log aside only where the master holds as much (`holds_more`): the longer
 log may be the only copy of what was acknowledged.
 
-The same question serves two more purposes, because it proves who asks. A master that begins a term,
-or goes on with one, *announces* itself to every member with the address of its HA port: members
-follow at once instead of at their next registration. A returning master asks members to *promise*
-it a new term (`ha.confirmation`); the answer's `promised` says whether they did.
+The same question serves two more purposes, because it proves its sender. A master that begins a
+term, or goes on with one, *announces* itself to every member with the address of its HA port:
+members follow at once instead of at their next registration. A returning master asks members to
+*promise* it a new term (`ha.confirmation`); the answer's `promised` says whether they did.
 
 With a shared secret (`trioha.ha.auth`) either side proves that it knows it: the slave by an HMAC
 over a challenge of the master's and the whole request, the master by one over the slave's nonce and
@@ -29,7 +29,6 @@ the whole answer. A forged hello would depose a master; a forged answer would cu
 
 from __future__ import annotations
 
-import hmac
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -42,6 +41,7 @@ from trioha.errors import RemoteProtocolError
 from trioha.ha.epochs import EPOCH_MAX, NONCE_BYTES, EpochHistory
 from trioha.ha.events import Term
 from trioha.ha.mastership import MEMBERS_MAX, Mastership, Standing
+from trioha.wire.keyring import Keyring, keyring_of
 
 PROOF_SPAN_BYTES = 4096
 SPANS_MAX = 4
@@ -69,7 +69,7 @@ class Log(Protocol):
 
 
 @attrs.frozen
-class Extent:
+class LogExtent:
     """A log as the other side has to know it."""
 
     history: EpochHistory
@@ -95,7 +95,7 @@ class _Message:
     home_id: int
     address: str
     """For clients; how nodes of a set reach each other."""
-    log: Extent
+    log: LogExtent
     known_epoch: int
     known_nonce: bytes = b""
     promised_epoch: int = 0
@@ -119,7 +119,7 @@ class _Message:
             broker_name=broker_name,
             home_id=mastership.home_id,
             address=address,
-            log=Extent(mastership.history, log.min_phy_offset, log.max_phy_offset),
+            log=LogExtent(mastership.history, log.min_phy_offset, log.max_phy_offset),
             known_epoch=mastership.begun[0],
             known_nonce=mastership.begun[1],
             promised_epoch=mastership.promise_given[0],
@@ -160,7 +160,7 @@ class Hello(_Message):
     nonce: bytes = b""
     """Fresh; what the master's proof goes over."""
     spans: tuple[Span, ...] = ()
-    """Whose checksums are wanted."""
+    """Stretches of the log whose checksums the asking node wants."""
     ha_address: str = ""
     """HA port of a master that announces itself; "" in every other hello."""
     wants_epoch: int = 0
@@ -204,11 +204,11 @@ class HelloAnswer(_Message):
     follows: str = ""
     """Remoting address of the master that the node follows itself."""
     checksums: tuple[int | None, ...] = ()
-    """Of the spans asked for, in order; None for what is not held whole."""
+    """Checksums of the spans asked for, in order; None for a span not held whole."""
     objection: str = ""
     """Why the node did not promise the term that the hello wanted."""
     ticket_holder: str = ""
-    """Operator who is failing this broker over now; "" for none."""
+    """The operator who is failing this broker over now; "" for none."""
 
     def _more(self) -> dict[str, object]:
         return {
@@ -244,7 +244,7 @@ class HelloAnswer(_Message):
 
 
 @attrs.frozen
-class Meeting:
+class MeetingPlace:
     """A place where two logs may be found to be the same, and what has to be compared for it."""
 
     common_offset: int
@@ -252,7 +252,7 @@ class Meeting:
     is_classic: bool
 
 
-def holds_more(ours: Extent, theirs: Extent) -> bool:
+def holds_more(ours: LogExtent, theirs: LogExtent) -> bool:
     """Is our log the one to keep: does it go further, or is the master's another log?
 
     As candidates for mastership do, logs compare by the epoch in which they end and then by their
@@ -268,8 +268,8 @@ def holds_more(ours: Extent, theirs: Extent) -> bool:
     return is_other and theirs.history.epoch <= ours.history.epoch
 
 
-def meetings(ours: Hello, theirs: HelloAnswer) -> tuple[Meeting, ...]:
-    """Where our log and our master's may meet, the best first; none when ours is empty.
+def meetings(ours: Hello, theirs: HelloAnswer) -> tuple[MeetingPlace, ...]:
+    """Return the places where this log and the master's may meet, best first; none if empty.
 
     Errors: RemoteProtocolError when the node may not be followed; NeedsResync.
     """
@@ -287,7 +287,7 @@ def meetings(ours: Hello, theirs: HelloAnswer) -> tuple[Meeting, ...]:
         # A span without bytes proves nothing; two histories do without.
         if offset > least or (offset == least and not met.is_classic):
             begin = max(least, offset - PROOF_SPAN_BYTES)
-            found.append(Meeting(offset, Span(begin, offset), met.is_classic))
+            found.append(MeetingPlace(offset, Span(begin, offset), met.is_classic))
     if not found:
         raise NeedsResync(
             f"our log, {our_log.min_offset} to {our_log.end}, and the master's, "
@@ -298,7 +298,7 @@ def meetings(ours: Hello, theirs: HelloAnswer) -> tuple[Meeting, ...]:
 
 
 def agree(
-    found: Sequence[Meeting],
+    found: Sequence[MeetingPlace],
     ours: Hello,
     theirs: HelloAnswer,
     checksums: Sequence[int | None],
@@ -364,7 +364,7 @@ def _check_master(ours: Hello, theirs: HelloAnswer) -> None:
 
 
 def _is_followed(ours: Hello, theirs: HelloAnswer) -> bool:
-    """As `Mastership.follows_term`, of what the hello says of this node."""
+    """Return `Mastership.follows_term` for a term, as the hello tells of this node."""
     term = theirs.term
     if term.epoch != ours.promised_epoch:
         return term.epoch > ours.promised_epoch
@@ -374,8 +374,8 @@ def _is_followed(ours: Hello, theirs: HelloAnswer) -> bool:
 class Proofs:
     """Challenges that were given out and not used yet, and what answers them."""
 
-    def __init__(self, secret: str) -> None:
-        self._secret = secret.encode()
+    def __init__(self, secret: str | Keyring) -> None:
+        self._keyring = keyring_of(secret)
         self._given: OrderedDict[bytes, None] = OrderedDict()
 
     def give(self, challenge: bytes) -> bytes:
@@ -391,21 +391,27 @@ class Proofs:
         if challenge not in self._given:
             return False
         del self._given[challenge]
-        return hmac.compare_digest(self.of_slave(challenge, body), proof)
+        return self._keyring.is_mac(challenge + _SLAVE_PURPOSE + body, proof)
 
     def of_slave(self, challenge: bytes, body: bytes) -> bytes:
-        return hmac.digest(self._secret, challenge + _SLAVE_PURPOSE + body, "sha256")
+        return self._keyring.mac(challenge + _SLAVE_PURPOSE + body)
 
     def of_master(self, nonce: bytes, body: bytes) -> bytes:
-        return hmac.digest(self._secret, nonce + _MASTER_PURPOSE + body, "sha256")
+        return self._keyring.mac(nonce + _MASTER_PURPOSE + body)
 
     def is_of_master(self, nonce: bytes, body: bytes, proof: bytes) -> bool:
-        return hmac.compare_digest(self.of_master(nonce, body), proof)
+        return self._keyring.is_mac(nonce + _MASTER_PURPOSE + body, proof)
 
 
 _KEYS = (
-    *("broker_name", "home_id", "address", "known_epoch", "known_nonce"),
-    *("promised_epoch", "promised_nonce", "is_whole"),
+    "broker_name",
+    "home_id",
+    "address",
+    "known_epoch",
+    "known_nonce",
+    "promised_epoch",
+    "promised_nonce",
+    "is_whole",
 )
 
 
@@ -420,7 +426,7 @@ def _decode(data: bytes, of: Callable[[dict[str, Any]], T]) -> T:
 
 
 def _common(fields: dict[str, Any]) -> dict[str, Any]:
-    log = Extent(
+    log = LogExtent(
         EpochHistory.decode(_bytes(fields["history"])),
         _offset(fields["min"]),
         _offset(fields["end"]),

@@ -11,8 +11,8 @@ its rest. With a challenge to answer (`trioha.ha.auth`), the answer comes before
 
 A slave that has shaken hands (`trioha.ha.hello`) opens with a magic and the epoch it shook hands
 on, and is served extended frames: they name that epoch, and carry metadata between the stretches of
-log around which it changed. An opening of another epoch than ours ends the link: an ack counts only
-where the one who gives it and the one who takes it agree on who is master.
+log around which it changed. An opening of another epoch than this master's ends the link: an ack
+counts only if slave and master agree on the term.
 
 RocketMQ believes any number in an ack, starts an empty slave at the last segment, and heartbeats
 for ever to a slave whose offset it no longer holds. Here every number is checked, an empty slave
@@ -26,7 +26,7 @@ import struct
 
 from trioha.errors import LocalProtocolError, RemoteProtocolError
 from trioha.ha import auth
-from trioha.ha.events import NEED_DATA, NeedData, SlaveReported, Term
+from trioha.ha.events import SlaveReported, Term
 from trioha.wire.ha_frames import (
     EXTENDED_HEADER,
     EXTENDED_MAGIC,
@@ -39,6 +39,8 @@ from trioha.wire.ha_frames import (
     REPORT,
     TRANSFER_HEADER,
 )
+from trioha.wire.keyring import Keyring, keyring_of
+from trioha.wire.need_data import NEED_DATA, NeedData
 from trioha.wire.remoting_command import Buffer
 
 _pack_header = TRANSFER_HEADER.pack
@@ -59,26 +61,26 @@ class MasterConnection:
         transfer_batch_bytes_max: int,
         heartbeat_interval_ms: int,
         empty_slave_from_last: bool = False,
-        secret: str = "",
+        secret: str | Keyring = "",
         challenge: bytes = b"",
         term: Term | None = None,
     ) -> None:
         """`challenge` is what `auth.challenge` made and the peer was sent, if it has to prove
         that it knows `secret`; `term` is our epoch, without which no extended link is served."""
         self.epoch = 0
-        """Of an extended link; 0 for a classic one, and until the slave has opened."""
+        """Epoch of an extended link; 0 for a classic one, and until the slave has opened."""
         self.home_id = -1
-        """Of the slave, where it told us: brokerId in its configuration."""
+        """The slave's configured brokerId; -1 until it has told it."""
         self.metadata_sent_position = -1
-        """Of the newest metadata frame."""
+        """Position of the newest metadata frame."""
         self.metadata_ack_position = -1
         """Invariant: at most `metadata_sent_position`."""
         self.slave_request_offset = -1
-        """What the slave asked for; -1 until it reports."""
+        """Offset that the slave asked for; -1 until it reports."""
         self.slave_ack_offset = -1
-        """What the slave holds. Invariant: at most `next_transfer_offset`."""
+        """Offset up to which the slave holds the log; never above `next_transfer_offset`."""
         self.next_transfer_offset = -1
-        """Where the next frame starts."""
+        """Offset at which the next frame starts."""
         self.next_deadline_ms: int | None = None
         """When a heartbeat is due; None until the slave has reported."""
         self.last_words = b""
@@ -87,7 +89,7 @@ class MasterConnection:
         self._transfer_batch_bytes_max = transfer_batch_bytes_max
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._empty_slave_from_last = empty_slave_from_last
-        self._secret = secret
+        self._secret = keyring_of(secret)
         self._challenge = challenge
         self._term = term
         self._opened = False
@@ -115,7 +117,7 @@ class MasterConnection:
     def next_event(
         self, min_phy_offset: int, max_phy_offset: int, now_ms: int
     ) -> SlaveReported | NeedData:
-        """What the slave says, checked against the extent of our log.
+        """Return the slave's next report, checked against the extent of this node's log.
 
         Errors: RemoteProtocolError when the slave cannot follow us or must not.
         """
@@ -273,7 +275,7 @@ class MasterConnection:
             )
 
     def _start_for_empty(self, min_phy_offset: int, max_phy_offset: int) -> int:
-        """Where a slave with an empty log begins: a segment's start, or it could not append."""
+        """Return the offset where an empty slave begins: the start of a segment."""
         offset = max_phy_offset if self._empty_slave_from_last else min_phy_offset
         return offset - offset % self._segment_bytes
 

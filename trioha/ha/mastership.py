@@ -1,8 +1,8 @@
-"""Who a node is in which term of mastership: the one owner of its epoch history.
+"""A node's standing in each term of mastership; the one owner of its epoch history.
 
-Theory of operation. A node is MASTER of the newest epoch that it knows, SLAVE of whoever is, or
-FENCED: it was master, and either somebody holds a newer epoch or nobody has told it yet that there
-is none. Only a MASTER takes writes.
+Theory of operation. A node is MASTER of the newest epoch that it knows, SLAVE of that epoch's
+master, or FENCED: it was master, and either another node holds a newer epoch or the members have
+not said yet that there is none. Only a MASTER takes writes.
 
 Everything that another node may have been promised is on disk before it is acted on: the history,
 the newest epoch heard of, and which record is of our own making (its nonce). So a node that has
@@ -12,16 +12,17 @@ On its start a node that never had a slave of our kind takes the role of its con
 RocketMQ, and one of a set that was never failed over is a slave where its configuration says so.
 One configured as master whose newest record is another node's first term has been made master by an
 edited configuration: that is a new term, and it says so. Every other node goes by its history. If
-the newest record is its own it was master, and for all it knows somebody was promoted while it was
-away: it comes up FENCED and *unconfirmed* until others spoke (`ha.confirmation`). Members are who
-it ever shook hands with, and whom those knew; a newer term can have begun on one of them only.
+the newest record is its own it was master, and another node may have been promoted while it was
+away: it comes up FENCED and *unconfirmed* until others spoke (`ha.confirmation`). Its members are
+the nodes that it ever shook hands with, and the nodes that those knew. A newer term can have begun
+on one of them only.
 
 The number alone does not tell two terms apart that two operators began at once. Which of the two
 stands is the name server's word (`namesrv.masterships`), so only that fences for an equal number.
 
 Before a term begins, members *promise* it (`ha.quorum`). A promise is durable like everything else:
 from then on the node follows, acknowledges and adopts nothing older, also after a restart, whether
-or not the promised term ever begins. A master whose slaves promised somebody else can gather no
+or not the promised term ever begins. A master whose slaves promised another node can gather no
 acknowledgements any more; as soon as it hears of such a promise it is in *doubt*, as after a
 restart.
 """
@@ -39,18 +40,19 @@ import msgpack
 from trioha.errors import LocalProtocolError, RemoteProtocolError, StoreError
 from trioha.ha.epochs import NONCE_BYTES, EpochHistory, EpochRecord
 from trioha.ha.quorum import missing_promises
+from trioha.wire.epoch_numbers import Word, disbelief
 
 FILE_NAME = "epochs"
-"""Of the two-slot file, in the root of a store."""
+"""Stem of the two-slot file's name, in the root of a store."""
 MEMBERS_MAX = 64
-"""As many as there may be slaves of one master."""
+"""Most other nodes of a set: one master has at most as many slaves."""
 _VERSION = 1
 _UNCONTESTED_EPOCH_MAX = 1
-_UNCONFIRMED = "nobody has confirmed yet that no newer epoch has begun while this node was away"
+_UNCONFIRMED = "no member has confirmed yet that no newer epoch has begun while this node was away"
 
 
 class Standing(enum.Enum):
-    """What a node takes itself for."""
+    """The role that a node claims by its own history."""
 
     MASTER = "MASTER"
     SLAVE = "SLAVE"
@@ -59,26 +61,36 @@ class Standing(enum.Enum):
 
 
 def kept_history(data: bytes) -> EpochHistory:
-    """The history in a saved file, for who only reads.
+    """Return the history in a saved file.
 
     Errors: StoreError.
     """
     return _Kept.decode(data).history
 
 
+_UNREADABLE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    msgpack.UnpackException,
+    RemoteProtocolError,
+)
+
+
 @attrs.frozen
 class _Kept:
-    """What is on disk."""
+    """Contents of the file."""
 
     history: EpochHistory = EpochHistory()
     known_epoch: int = 0
     known_nonce: bytes = b""
-    """Of the newest epoch heard of, where that was told; tells two of one number apart."""
+    """Nonce of the newest known epoch, b"" if unknown; tells two epochs of one number apart."""
     promised_epoch: int = 0
     promised_nonce: bytes = b""
     """Term that this node promised to a candidate, until it follows that or a newer one."""
     own_nonce: bytes = b""
-    """Of the newest term that this node began itself."""
+    """Nonce of the newest term that this node began itself."""
     fenced_by: str = ""
     boot: bytes = b""
     """In which boot of the machine the log was last known to hold all it had acknowledged."""
@@ -113,10 +125,7 @@ class _Kept:
                 raise ValueError("a newer trioha wrote it")
             fields["history"] = EpochHistory.decode(fields["history"])
             return cls(**fields)
-        except (
-            *(ValueError, KeyError, TypeError, AttributeError),
-            *(msgpack.UnpackException, RemoteProtocolError),
-        ) as error:
+        except _UNREADABLE as error:
             raise StoreError(
                 f"the store's epochs file cannot be understood ({error}); restore it from a "
                 "backup, or move the whole store away and let this node start as an empty slave"
@@ -149,7 +158,20 @@ class Mastership:
         self._boot = boot
         self._waited_for = ""
         self._save = save
-        self._kept = _Kept() if saved is None else _Kept.decode(saved)
+        self._kept = _Kept() if saved is None else _believed(_Kept.decode(saved))
+
+    def facts(self, log_end: int) -> dict[str, object]:
+        """Plain values for the status and for operators who fail the broker over."""
+        return {
+            "home_id": self.home_id,
+            "standing": self.standing.value,
+            "epoch": self.known_epoch,
+            "promised_epoch": self.promise_given[0],
+            "level_since_start": not self.may_have_lost,
+            "log_epoch": self.history.epoch_at(log_end),
+            "sync": self.newest.sync if self.newest is not None else None,
+            "members": {str(home_id): address for home_id, address in self.members.items()},
+        }
 
     @property
     def history(self) -> EpochHistory:
@@ -171,12 +193,12 @@ class Mastership:
 
     @property
     def known_epoch(self) -> int:
-        """The newest epoch that anybody told of; never less than `epoch`."""
+        """Number of the newest epoch that any node or name server told of; at least `epoch`."""
         return max(self._kept.known_epoch, self.epoch)
 
     @property
     def known_nonce(self) -> bytes:
-        """Of the newest epoch that anybody told of; b"" where that was not told."""
+        """Nonce of the newest epoch that any node or name server told of; b"" if none told it."""
         return self._known_nonce_of(self.known_epoch)
 
     @property
@@ -196,7 +218,7 @@ class Mastership:
     def begun(self) -> tuple[int, bytes]:
         """Number and nonce of the newest epoch that is known to have begun: what others are told.
 
-        A term that was only promised may never begin: told of, it would fence whoever is master.
+        A term that was only promised may never begin: reported, it would fence the present master.
         """
         if self._kept.known_nonce and self._kept.known_epoch >= self.epoch:
             return self._kept.known_epoch, self._kept.known_nonce
@@ -204,7 +226,7 @@ class Mastership:
 
     @property
     def fenced_by(self) -> str:
-        """Who holds the newer epoch, or what else keeps writes out; "" for nothing."""
+        """Reason why this node takes no writes, as the holder of a newer epoch; "" for none."""
         if self.unconfirmed:
             return self._waited_for or _UNCONFIRMED
         return self._kept.fenced_by
@@ -222,7 +244,7 @@ class Mastership:
 
     @property
     def broker_id(self) -> int:
-        """What this node registers as: ids follow the role and stay unique."""
+        """The brokerId to register: ids follow the role and stay unique."""
         if self.standing is Standing.MASTER or self.unconfirmed:
             return 0
         if self.home_id or self.newest is None:
@@ -266,10 +288,19 @@ class Mastership:
             self.note_whole()
 
     def note_whole(self) -> None:
-        """The log holds all that this node ever acknowledged, or what it lacks is nobody's."""
+        """Note that the log holds all that this node ever acknowledged and that still counts."""
         self.may_have_lost = False
         if self._kept.history and (self._kept.boot != self._boot or self._kept.lost):
             self._keep(boot=self._boot, lost=False)
+
+    def disbelief(self, epoch: int, word: Word) -> str:
+        """Return why this node does not believe that a term has this number; "" if it does."""
+        # A promise or a number that was heard of proves nothing: measured from those, any number
+        # could be reached in steps. A node that an operator told of a term asks that term's master.
+        recorded = self.known_epoch if word is Word.ASKED else self.epoch
+        if 0 <= epoch <= self.promised[0]:
+            return ""
+        return disbelief(epoch, recorded, word)
 
     def is_deserted(self, promise: tuple[int, bytes]) -> bool:
         """Return whether a member's promise keeps it from following this node as master."""
@@ -281,7 +312,8 @@ class Mastership:
     ) -> EpochRecord:
         """Become MASTER of a new epoch, whose log begins at `log_end`.
 
-        Errors: LocalProtocolError when the epoch is not newer than all that is known.
+        Errors: LocalProtocolError when the epoch is not newer than all that is known, or too far
+        beyond it.
         """
         if len(nonce) != NONCE_BYTES:
             raise LocalProtocolError(f"a nonce of {len(nonce)} bytes, not {NONCE_BYTES}")
@@ -289,6 +321,7 @@ class Mastership:
         known_epoch, known_nonce = self.promised
         if epoch < known_epoch or (epoch == known_epoch and known_nonce not in (b"", nonce)):
             raise LocalProtocolError(f"epoch {epoch} is not newer than {known_epoch}")
+        self._check_believed(epoch)
         record = EpochRecord(epoch, log_end, self.home_id, nonce, sync, wall_ms)
         history = kept.history.begin(record, log_end)
         self._keep(
@@ -314,8 +347,8 @@ class Mastership:
     def promise(self, epoch: int, nonce: bytes) -> None:
         """Follow and acknowledge nothing older than this term from now on; repeatable.
 
-        Errors: LocalProtocolError when the term is not newer than all that is known or promised,
-        and on a master, which has to hand over first.
+        Errors: LocalProtocolError when the term is not newer than all that is known or promised, or
+        too far beyond it, and on a master, which has to hand over first.
         """
         if (epoch, nonce) == self.promised:
             return
@@ -325,6 +358,7 @@ class Mastership:
             raise LocalProtocolError(
                 f"epoch {epoch} is not newer than {self.promised[0]}, promised or begun before"
             )
+        self._check_believed(epoch)
         self._keep(promised_epoch=epoch, promised_nonce=nonce)
 
     def follows_term(self, epoch: int, nonce: bytes) -> bool:
@@ -357,13 +391,22 @@ class Mastership:
             )
         self.standing, self.unconfirmed = Standing.SLAVE, False
 
-    def hear(self, epoch: int, nonce: bytes, holder: str, *, decided: bool = False) -> bool:
-        """Somebody holds `epoch`. True if this has just fenced us.
+    def hear(
+        self,
+        epoch: int,
+        nonce: bytes,
+        holder: str,
+        *,
+        decided: bool = False,
+        word: Word = Word.ASKED,
+    ) -> bool:
+        """Take in that `holder` holds `epoch`; return True if this has just fenced this node.
 
-        `decided`: by the word of who decides between two holders of one number.
+        `decided`: a name server or an operator has decided between two holders of one number. A
+        number that is not believed changes nothing; `word` is how it came here.
         """
         newer = epoch > self.epoch or (decided and epoch == self.epoch and nonce != self.nonce)
-        if not newer or epoch < self.known_epoch:
+        if not newer or epoch < self.known_epoch or self.disbelief(epoch, word):
             return False
         fences = self.standing is Standing.MASTER or self.unconfirmed
         words = f"{holder} holds epoch {epoch}"
@@ -386,10 +429,12 @@ class Mastership:
     def hand_over(self, epoch: int, nonce: bytes, reason: str) -> None:
         """Promise a term to the node that becomes master, and take no more writes.
 
-        Errors: LocalProtocolError when the term is not newer than all that is known or promised.
+        Errors: LocalProtocolError when the term is not newer than all that is known or promised, or
+        too far beyond it.
         """
         if epoch <= self.promised[0]:
             raise LocalProtocolError(f"epoch {epoch} is not newer than {self.promised[0]}")
+        self._check_believed(epoch)
         self.standing, self.unconfirmed = Standing.FENCED, False
         self._keep(promised_epoch=epoch, promised_nonce=nonce, fenced_by=reason)
 
@@ -404,7 +449,7 @@ class Mastership:
         return True
 
     def confirm(self) -> bool:
-        """Nobody holds a newer epoch: True if this makes us MASTER again."""
+        """Take in that no member holds a newer epoch; return True if this node is MASTER again."""
         if not self.unconfirmed:
             return False
         self.note_whole()
@@ -412,7 +457,7 @@ class Mastership:
         return True
 
     def wait_for(self, words: str) -> None:
-        """What is missing to the confirmation, for people."""
+        """Keep, for readers, the reason why the members have not confirmed this node yet."""
         self._waited_for = words
 
     def resume(self, void: bytes) -> bool:
@@ -481,14 +526,18 @@ class Mastership:
         )
 
     def _has_master(self) -> bool:
-        """Has the set a master by the history, this node or another?
+        """Return whether the set has a master by the history, this node or another.
 
-        No at the very beginning; and of a first term of somebody else's, when the configuration
-        now names us: so a set is failed over where there is nothing but configuration.
+        False at the very beginning, and when the first term is another node's but the configuration
+        now names this node: an operator without other means fails a set over in that way.
         """
         if self.known_epoch > _UNCONTESTED_EPOCH_MAX:
             return True
         return self.is_own
+
+    def _check_believed(self, epoch: int) -> None:
+        if doubt := self.disbelief(epoch, Word.ORDERED):
+            raise LocalProtocolError(doubt)
 
     def _known_nonce_of(self, epoch: int) -> bytes:
         if epoch == self._kept.known_epoch:
@@ -499,3 +548,17 @@ class Mastership:
         kept = attrs.evolve(self._kept, **changes)
         self._save(kept.encode())
         self._kept = kept
+
+
+def _believed(kept: _Kept) -> _Kept:
+    """Return what was kept without numbers that no node would believe any more.
+
+    Earlier versions believed any number: one hello could leave a node with a number behind which
+    there is none. It stays fenced, and an operator's failover finds a number for its next term.
+    """
+    recorded = kept.history.epoch
+    if disbelief(kept.known_epoch, recorded, Word.ORDERED):
+        kept = attrs.evolve(kept, known_epoch=recorded, known_nonce=b"")
+    if disbelief(kept.promised_epoch, recorded, Word.ORDERED):
+        kept = attrs.evolve(kept, promised_epoch=0, promised_nonce=b"")
+    return kept

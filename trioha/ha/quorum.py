@@ -48,7 +48,8 @@ def missing_promises(
     """Return the home ids whose promises a term lacks; empty if it may begin.
 
     `members` are the home ids of the whole set, the new master's included. `written_off` are those
-    that an operator was told of as silent and gave up by force: beside them nobody may be missing.
+    that an operator was told of as silent and gave up by force: beside them no member may be
+    missing.
     """
     absent = set(members) - set(promised)
     if len(absent) <= MISSING_MAX:

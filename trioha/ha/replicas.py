@@ -1,4 +1,4 @@
-"""What a master knows of the links that follow it (HAService.java, its connectionList).
+"""The table of slaves that follow a master (HAService.java, its connectionList).
 
 `push2slave_max_offset` is the highest offset that any slave has acknowledged: a put at or below it
 is on a second machine. It never falls in a term of mastership, since bytes that were copied stay
@@ -14,8 +14,8 @@ wait for any connection, one that has just come to copy gigabytes as well.
 A slave that is sent bytes and acknowledges none has a full disk, a stopped process or a dead cable.
 It has *stalled*, and is out until its next ack, after `stall_ms_min`; or after eight times its
 slowest answer of the last minutes if that is longer, so that a slave known to be slow gets its
-time; in no case later than `slaveTimeout`. Nothing is lost by suspecting too soon: who waited is
-told the truth, and the link stays.
+time; in no case later than `slaveTimeout`. A suspicion that comes too soon loses nothing: waiting
+sends get a true answer, and the link stays.
 
 Nothing ticks while links are idle: there is one deadline for what must be said or noticed next
 (progress once a second, a late report, a stall), and traffic or a slave that is behind creates it.
@@ -37,7 +37,7 @@ STALL_PATIENCE: Final = 8
 SLOWNESS_REMEMBERED_MS: Final = 60_000  # and at most twice that
 _FOREVER_MS: Final = 1 << 62
 REFUSALS_KEPT: Final = 8  # shown by `ha status`; the journal has them all
-HOSTS_KEPT: Final = 64  # as many as there may be slaves; whoever was here last stays
+HOSTS_KEPT: Final = 64  # at most so many slaves; the most recent stay
 
 
 @attrs.frozen
@@ -60,17 +60,17 @@ class ReplicaStatistics:
     """Why the last link or attempt from the same host ended; "" when none has."""
     last_error_age_s: float | None
     doubt: str
-    """What speaks against the slave's log being ours, though it may follow; mostly ""."""
+    """Reason to doubt that the slave's log is this master's; "" for none. It may follow."""
     home_id: int | None = None
-    """Of the slave, on an extended link."""
+    """The slave's configured brokerId, on an extended link."""
     epoch: int = 0
-    """Of an extended link; 0 for a classic one."""
+    """Epoch of an extended link; 0 for a classic one."""
     metadata_ack_position: int = -1
 
 
 @attrs.frozen
 class AbsentHost:
-    """Where a slave followed from once."""
+    """A host from which a slave followed before."""
 
     host: str
     links: int
@@ -79,8 +79,8 @@ class AbsentHost:
 
 
 @attrs.frozen
-class Refusal:
-    """A peer that we turned away, and why in words."""
+class RefusedPeer:
+    """A rejected peer and the reason."""
 
     peer: str
     reason: str
@@ -89,14 +89,14 @@ class Refusal:
 
 @attrs.define(eq=False)
 class _Host:
-    """What is remembered of the links from one host. A slave's port changes with each of them."""
+    """Record of the links from one host. A slave's port changes with each link."""
 
     links: int = 0
     last_error: str = ""
     last_error_ms: int | None = None
 
 
-class Replica:
+class SlaveReplica:
     """One link. Changed by `Replicas` only."""
 
     def __init__(self, peer: str, now_ms: int, stall_ms: int) -> None:
@@ -111,7 +111,7 @@ class Replica:
         self.waiting_since_ms: int | None = None
         """Since when bytes have been on their way without any ack."""
         self.stall_ms = stall_ms
-        """How long that may go on until it counts as stalled."""
+        """Milliseconds without progress after which the link counts as stalled."""
         self.slowest_ms = 0
         """The longest it took since `slowest_since_ms`; `slowest_before_ms` in the time before."""
         self.slowest_before_ms = 0
@@ -150,7 +150,7 @@ class Replicas:
         """Sent to slaves, all of them and since the start."""
         self.push2slave_max_metadata = -1
         """Highest acknowledged position of metadata; -1 for none."""
-        self.refusals: deque[Refusal] = deque(maxlen=REFUSALS_KEPT)
+        self.refusals: deque[RefusedPeer] = deque(maxlen=REFUSALS_KEPT)
         self._events = events
         self._fallbehind_max = fallbehind_max
         self._heartbeat_interval_ms = heartbeat_interval_ms
@@ -158,7 +158,7 @@ class Replicas:
         self._level_bytes = min(LEVEL_BYTES, fallbehind_max)
         self._stall_ms_max = stall_ms_max
         self._stall_ms_min = min(stall_ms_min, stall_ms_max)
-        self._replicas: list[Replica] = []
+        self._replicas: list[SlaveReplica] = []
         self._hosts: dict[str, _Host] = {}
         # Never later than it should be, sometimes earlier: traffic only ever brings it nearer.
         self._next_deadline_ms = _FOREVER_MS
@@ -191,19 +191,19 @@ class Replicas:
                 return True
         return False
 
-    def connect(self, peer: str, now_ms: int) -> Replica:
-        replica = Replica(peer, now_ms, self._stall_ms_min)
+    def connect(self, peer: str, now_ms: int) -> SlaveReplica:
+        replica = SlaveReplica(peer, now_ms, self._stall_ms_min)
         self._replicas.append(replica)
         return replica
 
-    def disconnect(self, replica: Replica, max_phy_offset: int) -> None:
+    def disconnect(self, replica: SlaveReplica, max_phy_offset: int) -> None:
         self._replicas.remove(replica)
         replica.slave_ack_offset, last = -1, replica.slave_ack_offset
         self._set_in_sync(replica, False, max_phy_offset - last)
 
     def refuse(self, peer: str, reason: str, now_ms: int) -> None:
         """A peer was turned away: alarm, and show it in the status."""
-        self.refusals.append(Refusal(peer, reason, now_ms))
+        self.refusals.append(RefusedPeer(peer, reason, now_ms))
         self._note_end(peer, reason, now_ms)
         self._events.event("ha_refused", peer=peer, reason=reason)
 
@@ -212,18 +212,18 @@ class Replicas:
         self._note_end(peer, reason, now_ms)
         self._events.event("ha_disconnected", peer=peer, reason=reason)
 
-    def doubt(self, replica: Replica, reason: str) -> None:
+    def doubt(self, replica: SlaveReplica, reason: str) -> None:
         """The slave's log may not be ours; it is served all the same."""
         replica.doubt = reason
         self._events.event("ha_doubtful", peer=replica.peer, reason=reason)
 
-    def open_extended(self, replica: Replica, epoch: int, home_id: int) -> None:
+    def open_extended(self, replica: SlaveReplica, epoch: int, home_id: int) -> None:
         """The slave has opened an extended link."""
         replica.epoch, replica.home_id = epoch, home_id
 
     def acknowledge(
         self,
-        replica: Replica,
+        replica: SlaveReplica,
         offset: int,
         max_phy_offset: int,
         now_ms: int,
@@ -269,7 +269,7 @@ class Replicas:
             self.push2slave_max_offset = offset
 
     def transferred(
-        self, replica: Replica, size: int, next_transfer_offset: int, now_ms: int
+        self, replica: SlaveReplica, size: int, next_transfer_offset: int, now_ms: int
     ) -> None:
         """`size` bytes, up to `next_transfer_offset`, are on their way to the slave."""
         replica.rate_bytes += size
@@ -307,7 +307,7 @@ class Replicas:
         )
 
     def _statistics_of(
-        self, replica: Replica, max_phy_offset: int, now_ms: int
+        self, replica: SlaveReplica, max_phy_offset: int, now_ms: int
     ) -> ReplicaStatistics:
         host = self._hosts.get(_host_of(replica.peer), _Host())
         error_ms = host.last_error_ms
@@ -331,7 +331,7 @@ class Replicas:
         )
 
     def _host(self, peer: str) -> _Host:
-        """What is remembered of a peer's host, from now on as the latest."""
+        """Return the record of a peer's host, and make it the most recent one."""
         name = _host_of(peer)
         host = self._hosts[name] = self._hosts.pop(name, _Host())
         if len(self._hosts) > HOSTS_KEPT:
@@ -346,7 +346,7 @@ class Replicas:
         if deadline_ms < self._next_deadline_ms:
             self._next_deadline_ms = deadline_ms
 
-    def _notice_stall(self, replica: Replica, now_ms: int) -> None:
+    def _notice_stall(self, replica: SlaveReplica, now_ms: int) -> None:
         if now_ms - replica.slowest_since_ms >= SLOWNESS_REMEMBERED_MS:
             replica.slowest_before_ms, replica.slowest_ms = replica.slowest_ms, 0
             replica.slowest_since_ms = now_ms
@@ -357,11 +357,11 @@ class Replicas:
             if not replica.stalled:
                 self._alarm_at(due_ms)
 
-    def _set_stall_ms(self, replica: Replica) -> None:
+    def _set_stall_ms(self, replica: SlaveReplica) -> None:
         known_ms = STALL_PATIENCE * max(replica.slowest_ms, replica.slowest_before_ms)
         replica.stall_ms = max(self._stall_ms_min, min(known_ms, self._stall_ms_max))
 
-    def _notice_lateness(self, replica: Replica, now_ms: int) -> None:
+    def _notice_lateness(self, replica: SlaveReplica, now_ms: int) -> None:
         if replica.late:
             return
         age_ms = now_ms - replica.last_ack_ms
@@ -371,7 +371,7 @@ class Replicas:
         else:
             self._alarm_at(replica.last_ack_ms + 2 * self._heartbeat_interval_ms)
 
-    def _tell_progress(self, replica: Replica, max_phy_offset: int, now_ms: int) -> None:
+    def _tell_progress(self, replica: SlaveReplica, max_phy_offset: int, now_ms: int) -> None:
         offsets = (replica.slave_ack_offset, max_phy_offset)
         due_ms = replica.told_ms + PROGRESS_INTERVAL_MS
         if now_ms < due_ms:
@@ -392,7 +392,7 @@ class Replicas:
             gap_bytes=max_phy_offset - offsets[0],
         )
 
-    def _follows(self, replica: Replica, max_phy_offset: int) -> bool:
+    def _follows(self, replica: SlaveReplica, max_phy_offset: int) -> bool:
         allowed_bytes = self._fallbehind_max if replica.in_sync else self._level_bytes
         return (
             replica.slave_ack_offset >= 0
@@ -400,23 +400,23 @@ class Replicas:
             and max_phy_offset - replica.slave_ack_offset < allowed_bytes
         )
 
-    def _judge(self, replica: Replica, max_phy_offset: int) -> None:
+    def _judge(self, replica: SlaveReplica, max_phy_offset: int) -> None:
         in_sync = self._follows(replica, max_phy_offset)
         self._set_in_sync(replica, in_sync, max_phy_offset - replica.slave_ack_offset)
 
-    def _set_in_sync(self, replica: Replica, in_sync: bool, gap_bytes: int) -> None:
+    def _set_in_sync(self, replica: SlaveReplica, in_sync: bool, gap_bytes: int) -> None:
         if in_sync is not replica.in_sync:
             replica.in_sync = in_sync
             self._events.event(
                 "ha_in_sync", peer=replica.peer, in_sync=in_sync, gap_bytes=gap_bytes
             )
 
-    def _roll_rate(self, replica: Replica, now_ms: int) -> None:
+    def _roll_rate(self, replica: SlaveReplica, now_ms: int) -> None:
         elapsed_ms = now_ms - replica.rate_since_ms
         replica.rate_before = replica.rate_bytes * 1000 // elapsed_ms
         replica.rate_bytes, replica.rate_since_ms = 0, now_ms
 
-    def _rate(self, replica: Replica, now_ms: int) -> int:
+    def _rate(self, replica: SlaveReplica, now_ms: int) -> int:
         """The last full second's rate, or what has passed since when that is longer ago."""
         elapsed_ms = now_ms - replica.rate_since_ms
         if elapsed_ms >= PROGRESS_INTERVAL_MS:

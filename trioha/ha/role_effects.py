@@ -26,7 +26,7 @@ class FollowMaster:
 
 @attrs.frozen
 class ForgetMaster:
-    """Follow nobody until a master is named again."""
+    """Follow no master until one is named again."""
 
 
 @attrs.frozen
@@ -86,6 +86,11 @@ class RefuseParked:
 
 
 @attrs.frozen
+class LimitReaders:
+    """Show readers what they may see from now on: `trioha.ha.readers`."""
+
+
+@attrs.frozen
 class SendClientsOn:
     """Forward what was parked, and clients with an old route, to the new master."""
 
@@ -130,7 +135,7 @@ class ForgetClaims:
 
 @attrs.frozen
 class Announce:
-    """Tell every member who is master, and which members there are."""
+    """Tell every member that this node is master, and which members there are."""
 
 
 @attrs.frozen
@@ -199,6 +204,7 @@ Effect = (
     | StopWrites
     | ReleaseParked
     | RefuseParked
+    | LimitReaders
     | SendClientsOn
     | Dispatch
     | CutHalfRecord

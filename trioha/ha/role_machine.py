@@ -27,7 +27,7 @@ from collections.abc import Callable
 from trioha.errors import CommandError, LocalProtocolError
 from trioha.ha import role_effects as effects
 from trioha.ha.candidacy import Answers, Candidacy, words_in
-from trioha.ha.confirmation import Answer, Finding, judge
+from trioha.ha.confirmation import Judgement, Ruling, judge
 from trioha.ha.epochs import EpochRecord
 from trioha.ha.events import Term
 from trioha.ha.mastership import Mastership, Standing
@@ -35,16 +35,17 @@ from trioha.ha.promotion import HandOver, Peer, Promotion
 from trioha.ha.role_effects import Effect
 from trioha.ha.role_states import MASTERS, State, check_transition, state_of
 from trioha.wire.codes import ResponseCode
+from trioha.wire.epoch_numbers import Word
 
 AWAIT_SLAVE_MS = 1_000
 VOID_MS_MAX = 2_000
 """Less than an operator's command needs to find a master silent and to promote another node."""
 PARKED_MS_MAX = 10_000
-"""After that nobody waits for the answer any more: a stock producer gives up after 3 s."""
+"""After that no producer waits for the answer: a stock producer gives up after 3 s."""
 
 
 class RoleMachine(ABC):
-    """Implements `trioha.broker.failover.RoleControl` and `trioha.ha.greeting.Greeted` in part.
+    """Implements `trioha.broker.failover.RoleSteps` and `trioha.ha.greeting.Greeted`.
 
     `configured_sync`: do puts wait for a slave, as configured? None for a node configured as slave.
     `fresh_nonce` draws the nonce of a term that this node begins by itself.
@@ -65,7 +66,7 @@ class RoleMachine(ABC):
         self.address = address
         self.state = state_of(mastership)
         self.suspended = ""
-        """Why nobody is to be followed from here for now; mostly ""."""
+        """Reason why this node follows no master for now; mostly ""."""
         self.handed_over: HandOver | None = None
         self.promotion: Promotion | None = None
         """The one that is in progress, in PROMOTING."""
@@ -251,7 +252,7 @@ class RoleMachine(ABC):
         # of a newer term meanwhile is not in doubt any more.
         if self.state is not State.UNCONFIRMED:
             return None
-        finding = judge(
+        judgement = judge(
             self._candidacy.returning(self._broker_name, self.log_end),
             words_in(answers),
             self.mastership.members,
@@ -259,9 +260,9 @@ class RoleMachine(ABC):
             moment_over=moment_over,
             patience_over=patience_over,
         )
-        if finding.answer is Answer.ANEW:
-            return self._candidacy.wish(finding.epoch)
-        self._act_on(finding, moment_over=moment_over)
+        if judgement.ruling is Ruling.ANEW:
+            return self._candidacy.wish(judgement.epoch)
+        self._act_on(judgement, moment_over=moment_over)
         return None
 
     def has_promises(self, term: Term, answers: Answers) -> bool:
@@ -282,19 +283,19 @@ class RoleMachine(ABC):
         else:
             self._serve()
 
-    def _act_on(self, finding: Finding, *, moment_over: bool) -> None:
-        mastership, words = self.mastership, finding.words
-        match finding.answer:
-            case Answer.CONFIRMED:
+    def _act_on(self, judgement: Judgement, *, moment_over: bool) -> None:
+        mastership, words = self.mastership, judgement.words
+        match judgement.ruling:
+            case Ruling.CONFIRMED:
                 if mastership.confirm():
                     self._do(effects.Confirmed(mastership.epoch, words))
                     self._serve()
-            case Answer.NEWER:
-                self.hear(*finding.known, words, decided=True)
-            case Answer.AHEAD:
+            case Ruling.NEWER:
+                self.hear(*judgement.known, words, decided=True)
+            case Ruling.AHEAD:
                 mastership.fence(words)
                 self.fenced(words)
-            case Answer.WAIT:
+            case Ruling.WAIT:
                 if moment_over and words != mastership.fenced_by:
                     mastership.wait_for(words)
                     self._do(effects.Fenced(mastership.known_epoch, words))
@@ -312,6 +313,8 @@ class RoleMachine(ABC):
         # A promise or a newer term keeps the older ones from beginning (invariant 2).
         if not mastership.follows_term(promotion.epoch, promotion.nonce):
             raise _refusal(f"epoch {promotion.epoch} is not newer than {mastership.promised[0]}")
+        if doubt := mastership.disbelief(promotion.epoch, Word.ORDERED):
+            raise _refusal(doubt)
         mastership.learn_members(promotion.members)
         # All members but one have promised the term, or were given up by force (invariant 2).
         absent = mastership.lacks_promises(promotion.promised, promotion.written_off)
@@ -330,7 +333,7 @@ class RoleMachine(ABC):
     def begin(self, reason: str = "") -> None:
         """Begin the term of the promotion, now that the log is ready; `reason`: why it is not."""
         promotion = self.promotion
-        assert promotion is not None, "nobody promotes this node"
+        assert promotion is not None, "no promotion is in progress"
         reason = reason or self._begin_promoted(promotion)
         done, self._done, self.promotion = self._done, lambda reason: None, None
         if reason:
@@ -351,7 +354,7 @@ class RoleMachine(ABC):
         try:
             self._begin_term(promotion.epoch, promotion.nonce, sync=sync)
         except LocalProtocolError as error:
-            # While the disk was at work somebody has told of a newer one.
+            # A newer term was heard of while the log was brought to disk.
             return str(error)
         return ""
 
@@ -408,7 +411,12 @@ class RoleMachine(ABC):
                 f"{master} of epoch {epoch} is not to be followed from here, where epoch "
                 f"{mastership.promised[0]} is known"
             )
-        if mastership.hear(epoch, nonce, str(master), decided=True) and not self.promotion:
+        if doubt := mastership.disbelief(epoch, Word.ORDERED):
+            raise _refusal(doubt)
+        if (
+            mastership.hear(epoch, nonce, str(master), decided=True, word=Word.ORDERED)
+            and not self.promotion
+        ):
             self._step_down(State.FENCED, mastership.fenced_by)
         if self.is_master:
             raise _refusal(f"this node is master of epoch {mastership.epoch}")
@@ -429,7 +437,7 @@ class RoleMachine(ABC):
         if self.state not in (State.SLAVE, State.PROMOTING):
             self._become(State.SLAVE)
         self.handed_over = None
-        self._do(effects.Adopted())
+        self._do(effects.Adopted(), effects.LimitReaders())
 
     def master_known(self, address: str) -> None:
         """Send clients, and what they had parked here, on to the new master; once."""
@@ -448,7 +456,7 @@ class RoleMachine(ABC):
 
     def member_met(self) -> None:
         """Tell the members of one that is new: a term needs promises of all but one."""
-        self._do(effects.Announce())
+        self._do(effects.LimitReaders(), effects.Announce())
 
     def suspend_following(self, reason: str) -> None:
         """Acknowledge nothing to any master from this pass on, until `follow_again`."""
@@ -513,13 +521,14 @@ class RoleMachine(ABC):
         self._do(effects.StopWrites(reason), effects.ChangeLinks())
 
     def _serve(self, *, awaits_slave: bool = False) -> None:
-        """Be master: of a new term, or of the one that nobody has replaced."""
+        """Be master: of a new term, or of the old one that no newer term has replaced."""
         self._become(State.AWAITS_SLAVE if awaits_slave else State.MASTER)
         self.handed_over, self.suspended, self._clients_wait = None, "", False
         self._parked_until_ms, self.parks = None, awaits_slave
         self._do(
             effects.ForgetMaster(),
             effects.TakeWrites(),
+            effects.LimitReaders(),
             effects.Register(),
             effects.ChangeLinks(),
             effects.Announce(),

@@ -26,7 +26,7 @@ class State(enum.Enum):
     HANDED_OVER = "HANDED_OVER"
     """Was master and left the next term to another node, which may not have begun it yet."""
     FENCED = "FENCED"
-    """Was master and knows of a newer term, or of a log that goes further; follows nobody yet."""
+    """Was master and knows of a newer term, or of a longer log; follows no master yet."""
     UNCONFIRMED = "UNCONFIRMED"
     """Was master and does not know whether a newer term has begun: it asks the members."""
     PROMOTING = "PROMOTING"

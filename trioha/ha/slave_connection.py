@@ -17,8 +17,8 @@ a frame has lost nothing that arrived. So a link buffers at most one header.
 
 Every frame, an empty one too, must start where our log ends; only an empty log takes any start.
 Anything else means that the two logs differ, and the link ends with both numbers. Where our log
-ends with a whole record the first bytes to come must begin one: a log that was written by somebody
-else meets the master's in the middle of a record, and is refused before a byte is appended.
+ends with a whole record the first bytes to come must begin one: a log that another node wrote
+meets the master's in the middle of a record, and is rejected before a byte is appended.
 """
 
 from __future__ import annotations
@@ -28,14 +28,7 @@ from typing import Final
 
 from trioha.errors import RemoteProtocolError
 from trioha.ha import auth
-from trioha.ha.events import (
-    NEED_DATA,
-    LogTransferred,
-    MasterHeartbeat,
-    MetadataTransferred,
-    NeedData,
-    Term,
-)
+from trioha.ha.events import LogTransferred, MasterHeartbeat, MetadataTransferred, Term
 from trioha.wire import record
 from trioha.wire.ha_frames import (
     EXTENDED_HEADER,
@@ -49,6 +42,8 @@ from trioha.wire.ha_frames import (
     REPORT,
     TRANSFER_HEADER,
 )
+from trioha.wire.keyring import Keyring, keyring_of
+from trioha.wire.need_data import NEED_DATA, NeedData
 
 FRAME_BYTES_MAX: Final = 16 << 20  # as for remoting frames; RocketMQ's slave takes 4 MiB at most
 UNREPORTED_BYTES_MAX: Final = 4 << 20
@@ -70,7 +65,7 @@ class SlaveConnection:
         now_ms: int,
         *,
         report_interval_ms: int,
-        secret: str = "",
+        secret: str | Keyring = "",
         at_record: bool = False,
         term: Term | None = None,
         home_id: int = 0,
@@ -78,18 +73,18 @@ class SlaveConnection:
         """`at_record`: our log is known to end with a whole record, or is empty. `term`: what the
         master is known to speak for; the link is an extended one then, of the slave `home_id`."""
         self.metadata_position = -1
-        """Of the last metadata handed on; -1 for none on this link."""
+        """Master's position of the newest metadata given out; -1 for none on this link."""
         self.max_phy_offset = max_phy_offset
         """End of our log, everything handed on included."""
-        self.next_deadline_ms = now_ms + (CHALLENGE_PATIENCE_MS if secret else 0)
+        self.next_deadline_ms = now_ms + (CHALLENGE_PATIENCE_MS if keyring_of(secret) else 0)
         """When a report is due, whatever arrives."""
         self.heard = False
         """Has the master accepted us, by any frame that fits?"""
         self._report_interval_ms = report_interval_ms
         self._reported_offset = -1
-        self._secret = secret
+        self._secret = keyring_of(secret)
         # Reports wait for the challenge, as long as one can be expected.
-        self._held_back = bool(secret)
+        self._held_back = bool(keyring_of(secret))
         self._answer = b""
         # Past the point where a challenge could come.
         self._begun = False
@@ -108,17 +103,17 @@ class SlaveConnection:
         if term is not None:
             self._opening = EXTENDED_OPENING.pack(EXTENDED_MAGIC, term.epoch, term.nonce, home_id)
         self._reported_position = -1
-        # What has come of a metadata frame; None while the frame is no such one.
+        # Bytes of a metadata frame so far; None while the frame carries log.
         self._metadata: bytearray | None = None
 
     @property
     def gap_bytes(self) -> int:
-        """What the newest frame announced and we do not hold yet; the master may hold more."""
+        """Bytes that the newest frame announced and this node lacks; the master may hold more."""
         return max(0, self._master_offset - self.max_phy_offset) if self.max_phy_offset else 0
 
     @property
     def frame_bytes_left(self) -> int:
-        """What is still to come of the frame whose header is here."""
+        """Bytes still to come of the frame whose header is here."""
         return self._body_left
 
     def receive_data(self, data: bytes) -> None:
@@ -156,7 +151,7 @@ class SlaveConnection:
         return LogTransferred(offset, body)
 
     def report(self, now_ms: int, *, in_bulk: bool = False) -> bytes:
-        """What to send now: an answer to the challenge, then a report; b"" when none is due.
+        """Return the bytes to send now: an answer to the challenge, then a report; b"" for none.
 
         `in_bulk` says that bytes arrive faster than we read them.
         """

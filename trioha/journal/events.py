@@ -23,7 +23,7 @@ class NullSink:
         pass
 
 
-class Level(IntEnum):
+class EventLevel(IntEnum):
     """How loud an event is in the log lines. The journal keeps all of them."""
 
     DEBUG = 10
@@ -34,25 +34,25 @@ class Level(IntEnum):
 
 @attrs.frozen
 class EventKind:
-    level: Level
+    level: EventLevel
     fields: tuple[str, ...] = ()
     """Names of the fields, as `docs/journal.md` explains them."""
 
 
 def _debug(*fields: str) -> EventKind:
-    return EventKind(Level.DEBUG, fields)
+    return EventKind(EventLevel.DEBUG, fields)
 
 
 def _info(*fields: str) -> EventKind:
-    return EventKind(Level.INFO, fields)
+    return EventKind(EventLevel.INFO, fields)
 
 
 def _warning(*fields: str) -> EventKind:
-    return EventKind(Level.WARNING, fields)
+    return EventKind(EventLevel.WARNING, fields)
 
 
 def _error(*fields: str) -> EventKind:
-    return EventKind(Level.ERROR, fields)
+    return EventKind(EventLevel.ERROR, fields)
 
 
 _REGISTERED = ("broker", "id", "address", "cluster")
@@ -61,6 +61,7 @@ EVENTS: Mapping[str, EventKind] = {
     # The node.
     "node_started": _info("node", "version", "pid"),
     "node_ready": _info("listen", "ha_listen", "vip_listen", "admin_http", "elapsed_ms"),
+    "node_insecure": _warning("address"),
     "node_stopping": _info("reason"),
     "node_stopped": _info("reason"),
     "role": _info("role", "broker_id", "version", "heartbeat_interval_ms", "heartbeat_limit_ms"),
@@ -76,6 +77,9 @@ EVENTS: Mapping[str, EventKind] = {
     "promotion_failed": _warning("epoch", "reason"),
     "failover": _info("ticket", "operator", "result", "message"),
     "broker_progress": _debug("role", "max_phy_offset", "put_total", "get_total", "refused_total"),
+    "acl_loaded": _info("files", "accounts"),
+    "acl_denied": _warning("peer", "code", "reason", "count"),
+    "acl_rejected": _warning("reason"),
     "task_failed": _error("task", "error"),
     "journal_dropped": _warning("count", "reason"),
     # The store.
@@ -98,6 +102,7 @@ EVENTS: Mapping[str, EventKind] = {
     "connection_refused": _warning("peer", "reason"),
     "vip_port_unavailable": _warning("reason"),
     "admin_port_unavailable": _warning("reason"),
+    "request_refused": _warning("peer", "code", "reason"),
     "handler_failed": _error("peer", "code", "error", "traceback"),
     # Replication.
     "ha_connected": _info("peer", "offset"),

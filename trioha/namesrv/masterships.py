@@ -8,6 +8,9 @@ In a set that was never failed over (epoch 1, or none: a Java broker) the last c
 RocketMQ. Of two claims with the same later epoch the first wins: two operators made them, and the
 other node has to cut its log.
 
+A claim whose epoch is far beyond the newest (`trioha.wire.epoch_numbers`) is rejected: it would
+keep every real master out.
+
 Nothing is stored. A restarted name server learns the newest epoch with the first registrations.
 Meanwhile the log is safe, since slaves do not acknowledge to an older epoch.
 """
@@ -15,6 +18,9 @@ Meanwhile the log is safe, since slaves do not acknowledge to an older epoch.
 from __future__ import annotations
 
 import attrs
+
+from trioha.errors import RemoteProtocolError
+from trioha.wire.epoch_numbers import Word, disbelief
 
 NAMES_MAX = 10_000
 """Limit of remembered broker names; the one claimed longest ago makes room."""
@@ -45,8 +51,15 @@ class Masterships:
         self._names_max = names_max
 
     def judge(self, broker_name: str, claim: Claim, now_ms: int = 0) -> Claim | None:
-        """Return the claim that beats this one. Without one, remember this claim; return None."""
+        """Return the claim that beats this one. Without one, remember this claim; return None.
+
+        Errors: RemoteProtocolError when the claim's epoch cannot be; nothing has changed.
+        """
         newest = self._newest.get(broker_name)
+        if doubt := _disbelief(newest, claim):
+            raise RemoteProtocolError(
+                f"{claim.address} claims to be master of {broker_name}: {doubt}"
+            )
         if newest is not None and _refutes(newest, claim):
             return newest
         if claim.epoch and not claim.in_doubt:
@@ -69,6 +82,15 @@ class Masterships:
     def newest(self, broker_name: str) -> Claim | None:
         """Return the newest accepted claim that has an epoch."""
         return self._newest.get(broker_name)
+
+
+def _disbelief(newest: Claim | None, claim: Claim) -> str:
+    """Return why the claim's number is not believed; "" if it is."""
+    # A name server that has just started knows no claim. It takes a number as far on as brokers
+    # take one from a name server, so that it never keeps a set's real master out.
+    if newest is None:
+        return disbelief(claim.epoch, 0, Word.ASKED)
+    return disbelief(claim.epoch, newest.epoch, Word.UNASKED)
 
 
 def _refutes(newest: Claim, claim: Claim) -> bool:

@@ -15,17 +15,22 @@ from zlib import crc32
 import attrs
 
 from trioha.config import NamesrvConfig, key_of
-from trioha.errors import CommandError
+from trioha.errors import CommandError, RemoteProtocolError
 from trioha.journal import EventSink
 from trioha.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
 from trioha.namesrv.masterships import Claim, Masterships
 from trioha.namesrv.route_info import MASTER_ID, BrokerAddress, RouteInfoManager
 from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.remoting.node_proofs import NodeProofs
+from trioha.remoting.refusal_notes import RefusalNotes
 from trioha.wire.bodies import DataVersion, encode_kv_table, encode_topic_list
 from trioha.wire.codes import VERSION_V4_9_4, RequestCode, ResponseCode
+from trioha.wire.keyring import Keyring
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 from trioha.wire.route import RegisterBrokerBody
 
+EPOCH_NONCE_CHARS_MAX = 64
+"""Brokers send 16 hexadecimal digits; the answer to a rejected claim repeats them."""
 UNSAVED_MAX = 1024
 """Limit of answers that wait for the disk; each is a request of an administrator."""
 
@@ -53,10 +58,19 @@ class UnsavedKv:
 class NamesrvProcessor:
     """Handlers of one name server, and its tables."""
 
-    def __init__(self, config: NamesrvConfig, kv: KvConfig, events: EventSink) -> None:
+    def __init__(
+        self,
+        config: NamesrvConfig,
+        kv: KvConfig,
+        events: EventSink,
+        keyring: Keyring | None = None,
+    ) -> None:
+        """With a `keyring`, only brokers that know one of its secrets register and unregister."""
         self._config = config
         self._kv = kv
         self._events = events
+        self._refusals = RefusalNotes(events)
+        self._proofs = NodeProofs(keyring or Keyring(), self._refusals)
         self._taken_version = self._saved_version = kv.version
         self._waiting: list[tuple[Channel, RemotingCommand]] = []
         self.routes = RouteInfoManager(config.broker_channel_expired_time)
@@ -68,8 +82,14 @@ class NamesrvProcessor:
             RequestCode.GET_KV_CONFIG: self._get_kv,
             RequestCode.DELETE_KV_CONFIG: self._delete_kv,
             RequestCode.GET_KVLIST_BY_NAMESPACE: self._list_kv,
-            RequestCode.REGISTER_BROKER: self._register,
-            RequestCode.UNREGISTER_BROKER: self._unregister,
+            **self._proofs.guarded(
+                self._refusals.watched(
+                    {
+                        RequestCode.REGISTER_BROKER: self._register,
+                        RequestCode.UNREGISTER_BROKER: self._unregister,
+                    }
+                )
+            ),
             RequestCode.QUERY_DATA_VERSION: self._query_data_version,
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
@@ -184,7 +204,7 @@ class NamesrvProcessor:
                 broker.address,
                 ha_server_addr,
                 request.ext_int("epoch", 0),
-                request.ext_str("epochNonce", ""),
+                _nonce_of(request),
                 request.ext_bool("epochInDoubt"),
             )
             newest = self._masterships.judge(broker.broker_name, claim, instant.now_ms)
@@ -326,6 +346,14 @@ def _broker(request: RemotingCommand) -> BrokerAddress:
         request.ext_int("brokerId"),
         request.ext_str("brokerAddr"),
     )
+
+
+def _nonce_of(request: RemotingCommand) -> str:
+    """The nonce of a claim's term, in hexadecimal; "" for a claim without one."""
+    nonce = request.ext_str("epochNonce", "")
+    if len(nonce) > EPOCH_NONCE_CHARS_MAX:
+        raise RemoteProtocolError(f"epochNonce has {len(nonce)} characters")
+    return nonce
 
 
 def _fields(broker: BrokerAddress) -> Mapping[str, str | int]:

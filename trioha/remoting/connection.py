@@ -13,26 +13,18 @@ requests that wait for a response (`pending_max`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
-from typing import Final
 
 import attrs
 
 from trioha.errors import LocalProtocolError, RemoteProtocolError
 from trioha.wire.codes import FRAME_BYTES_MAX
+from trioha.wire.need_data import NEED_DATA, NeedData
 from trioha.wire.remoting_command import RemotingCommand, decode_at
 
 OnResponse = Callable[[RemotingCommand | None], None]
 
 _TLS_CLIENT_HELLO = 0x16
 _OPAQUE_MASK = 0x7FFFFFFF
-
-
-class NeedData(Enum):
-    NEED_DATA = "NEED_DATA"
-
-
-NEED_DATA: Final = NeedData.NEED_DATA
 
 
 class RemotingConnection:

@@ -14,7 +14,7 @@ class Mode(Enum):
     SERVE_AND_COPY = "serve_and_copy"
     """The same; the node that requests are forwarded to gets a one-way copy."""
     CONFIRM = "confirm"
-    """This node's handler answers once its Raft group has confirmed that this member leads."""
+    """This node's handler answers once another node has confirmed that this one is not replaced."""
     PARK = "park"
     """The request waits until this node serves again, another node does, or a deadline expires."""
     FORWARD = "forward"

@@ -4,22 +4,23 @@
 
     broker
     └─ store                     outermost, so last: final flush, then close
-       ├─ commitlog_flush        fsync in the one thread; wakes who waits for the disk
+       ├─ commitlog_flush        fsync in the one thread; answers sends that wait for it
        ├─ reput                  log → consume queues and index
        ├─ config_persist[…]      tables → config/*.json
        ├─ metadata_flush         fsync of their changes since
        ├─ journal_samples        consumers' lag, puts' waits, signs of life → journal
+       ├─ acl_files              reads accounts again when their files change
        ├─ watch_disk             deletes old segments, stops and resumes writes
        └─ replication
           ├─ group_transfer, forwarding   deadlines of puts; clients with an old route
-          ├─ failover, failover.settle    deadlines of who fails us over
+          ├─ failover, failover.settle    deadlines of planned and forced switches
           ├─ role               one nursery after the other, as the role changes:
           │  ├─ SLAVE   ha.client, slave_synchronize
           │  └─ others  ha.accept → ha.conn[slave] → ha.read, ha.write;  ha.push
           └─ connections         after shutdown: until slaves are level, at most a grace period;
-             │               then who still waits for one is answered
+             │               then sends that still wait for one are answered
              ├─ remoting.conn[client] → remoting.write;  pull_hold, client_expiry
-             ├─ journal_stream       answers who follows the journal
+             ├─ journal_stream       answers followers of the journal
              ├─ admin_http → admin.conn[peer]   /metrics, /livez, /readyz
              └─ services         cancelled first
                 ├─ accept, accept.vip, schedule_message
@@ -34,6 +35,8 @@ import attrs
 import trio
 
 from trioha.config import BrokerConfig
+from trioha.config.exposure import check_exposure, is_exposed
+from trioha.config.secret_files import cluster_keyring
 from trioha.journal import EventSink
 from trioha.services.admin.http import serve_http
 from trioha.services.admin.introspection import NodeProcess
@@ -66,6 +69,10 @@ async def serve_broker(
     disk fails under way.
     """
     clock = clock or Clock()
+    keyring = cluster_keyring(config)
+    check_exposure(config, keyring)
+    if is_exposed(config, keyring):
+        events.event("node_insecure", address=config.bind_address)
     with open_broker_listeners(config, events) as listeners:
         config = listeners.config
         open_node = open_raft_broker if config.enable_d_leger_commit_log else open_master_slave_node
@@ -94,6 +101,8 @@ async def serve_node(
         store.start_soon(node.watch_disk, name="watch_disk")
         store.start_soon(node.samples.run, name="journal_samples")
         node.start_storing(store)
+        if node.access.files is not None:
+            store.start_soon(node.access.files.run, name="acl_files")
         async with trio.open_nursery() as replication:
             replication.start_soon(node.group_transfer.run, name="group_transfer")
             replication.start_soon(node.forwarding.run, name="forwarding")

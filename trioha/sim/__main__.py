@@ -17,11 +17,11 @@ FAILURES_SHOWN = 3
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 2 or arguments[0] not in KINDS:
+    kind, wanted = (*arguments, "", "")[:2]
+    first, colon, end = wanted.partition(":")
+    if kind not in KINDS or not first.isdecimal() or (colon and not end.isdecimal()):
         print(__doc__, file=sys.stderr)
         return 2
-    kind, wanted = arguments
-    first, _, end = wanted.partition(":")
     seeds = range(int(first), int(end) if end else int(first) + 1)
     failures = run_seeds(kind, seeds)
     for text in failures[:FAILURES_SHOWN]:

@@ -52,6 +52,10 @@ class Lookup:
         low, high = queue.min_index, queue.next_index
         if queue.max_phy_offset > self.readable_offset:
             high = self._readable_end(queue)
+            if high < offset <= queue.next_index:
+                # A master that starts again does not know yet what its slaves hold. The reader may
+                # have been shown this offset before, and is not sent back.
+                return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
         if high == 0:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
         if offset < low:

@@ -231,6 +231,10 @@ class FileMessageStore:
         self._events.event("log_truncated", from_offset=last, to_offset=0, reason=reason)
         self._write_checkpoint(force=True)
 
+    def is_boundary(self, phy_offset: int) -> bool:
+        """Return whether a record or a blank begins at this offset, or the log ends there."""
+        return self._log.is_boundary(phy_offset)
+
     def restart_log(self, phy_offset: int, reason: str) -> None:
         """Give up everything and begin at `phy_offset`, a segment's start. Durable when it returns.
 

@@ -70,35 +70,25 @@ class RecoveryReport:
     elapsed_ms: int
 
 
+@attrs.define(eq=False)
 class Recovery:
     """One recovery of a store, before it opens.
 
     Errors: StoreError, CommitLogCorrupted, DiskFull; the text names the file and the cure.
     """
 
-    def __init__(
-        self,
-        config: StoreConfig,
-        log: CommitLog,
-        queues: ConsumeQueues,
-        index: IndexFiles,
-        dispatcher: Dispatcher,
-        events: EventSink,
-        progress: Progress | None,
-        extent: ExtentFile,
-    ) -> None:
-        self._config = config
-        self._log = log
-        self._queues = queues
-        self._index = index
-        self._dispatcher = dispatcher
-        self._events = events
-        self._progress = progress
-        self._extent_file = extent
-        self._extent: StoreExtent | None = None
-        self._lacking: dict[QueueKey, str] = {}
-        """Queues to rebuild, each with the reason."""
-        self._records = 0
+    _config: StoreConfig
+    _log: CommitLog
+    _queues: ConsumeQueues
+    _index: IndexFiles
+    _dispatcher: Dispatcher
+    _events: EventSink
+    _progress: Progress | None
+    _extent_file: ExtentFile = attrs.field(alias="extent")
+    _extent: StoreExtent | None = attrs.field(default=None, init=False)
+    _lacking: dict[QueueKey, str] = attrs.field(factory=dict, init=False)
+    """Queues to rebuild, each with the reason."""
+    _records: int = attrs.field(default=0, init=False)
 
     def run(self) -> RecoveryReport:
         started_s = time.perf_counter()

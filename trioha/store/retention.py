@@ -47,7 +47,7 @@ def measure_disk(path: Path) -> DiskUsage:
 
 
 @attrs.frozen
-class Segment:
+class ClosedSegment:
     """What retention looks at in a closed segment."""
 
     modified_ms: int
@@ -56,7 +56,7 @@ class Segment:
 
 def expired_count(
     config: StoreConfig,
-    segments: list[Segment],
+    segments: list[ClosedSegment],
     usage: DiskUsage,
     wall_ms: int,
     *,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from trioha.errors import DiskFull
 from trioha.journal import EventSink
 from trioha.store.commitlog import CommitLog
-from trioha.store.retention import DiskUsage, Segment, expired_count
+from trioha.store.retention import ClosedSegment, DiskUsage, expired_count
 from trioha.store.store_config import StoreConfig
 
 
@@ -49,7 +49,7 @@ class SegmentCleaner:
         segments = []
         for file in files.files[:-1]:
             status = file.path.stat()
-            segments.append(Segment(status.st_mtime_ns // 1_000_000, status.st_blocks * 512))
+            segments.append(ClosedSegment(status.st_mtime_ns // 1_000_000, status.st_blocks * 512))
         count, reason = expired_count(
             self._config, segments, usage, wall_ms, at_any_hour=self._at_any_hour
         )

@@ -33,7 +33,7 @@ AlertKey = tuple[str, str]
 """Rule and subject."""
 
 
-class Level(IntEnum):
+class AlertLevel(IntEnum):
     """Level of an alert, with Nagios' numbers."""
 
     OK = 0
@@ -47,7 +47,7 @@ class Alert:
 
     rule: str
     subject: str
-    level: Level
+    level: AlertLevel
     since_wall_ms: int
     """Time when it reached this level, in wall clock milliseconds."""
     value: float | None
@@ -65,7 +65,7 @@ class AlertChange:
 
     alert: Alert
     """The alert now; if it ended, the last one with level OK."""
-    before: Level
+    before: AlertLevel
 
     @property
     def is_worse(self) -> bool:
@@ -102,10 +102,10 @@ class _State:
     alert: Alert | None = None
 
     @property
-    def level(self) -> Level:
+    def level(self) -> AlertLevel:
         if self.crit.is_on:
-            return Level.CRIT
-        return Level.WARN if self.warn.is_on else Level.OK
+            return AlertLevel.CRIT
+        return AlertLevel.WARN if self.warn.is_on else AlertLevel.OK
 
 
 class Alerts:
@@ -124,11 +124,11 @@ class Alerts:
         return tuple(found)
 
     @property
-    def level(self) -> Level:
+    def level(self) -> AlertLevel:
         """Level of the worst alert that is not acknowledged."""
         return max(
             (one.level for one in self.active if not one.acknowledged),
-            default=Level.OK,
+            default=AlertLevel.OK,
         )
 
     def look(self, snapshot: ClusterSnapshot) -> list[AlertChange]:
@@ -199,13 +199,13 @@ def _follow(state: _State, rule: Rule, reading: Reading, now_ms: int) -> AlertCh
     before, level = state.alert, state.level
     is_bad = bool(level_of(reading.value, rule))
     if before is None:
-        if level is Level.OK:
+        if level is AlertLevel.OK:
             return None
         state.alert = Alert(
             reading.rule, reading.subject, level, now_ms, reading.value, reading.text
         )
-        return AlertChange(state.alert, Level.OK)
-    if level is Level.OK:
+        return AlertChange(state.alert, AlertLevel.OK)
+    if level is AlertLevel.OK:
         state.alert = None
         return _ended(before)
     state.alert = after = attrs.evolve(
@@ -220,7 +220,7 @@ def _follow(state: _State, rule: Rule, reading: Reading, now_ms: int) -> AlertCh
 
 
 def _ended(alert: Alert) -> AlertChange:
-    return AlertChange(attrs.evolve(alert, level=Level.OK), alert.level)
+    return AlertChange(attrs.evolve(alert, level=AlertLevel.OK), alert.level)
 
 
 @attrs.frozen
@@ -229,7 +229,7 @@ class Verdict:
 
     rule: Rule
     reading: Reading
-    level: Level | None
+    level: AlertLevel | None
     """None if the value is unknown."""
 
 
@@ -245,13 +245,15 @@ def judge(
             yield Verdict(rule, reading, level_of(reading.value, rule))
 
 
-def level_of(value: float | None, rule: Rule) -> Level | None:
+def level_of(value: float | None, rule: Rule) -> AlertLevel | None:
     """Return the level of a value by a rule's thresholds alone; None if it is unknown."""
     if value is None:
         return None
     if rule.crit is not None and _reaches(value, rule.crit):
-        return Level.CRIT
-    return Level.WARN if rule.warn is not None and _reaches(value, rule.warn) else Level.OK
+        return AlertLevel.CRIT
+    return (
+        AlertLevel.WARN if rule.warn is not None and _reaches(value, rule.warn) else AlertLevel.OK
+    )
 
 
 def _reaches(value: float, threshold: float) -> bool:

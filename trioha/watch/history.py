@@ -19,7 +19,7 @@ _ETA_MIN_BYTES_PER_S = 1.0
 
 
 @attrs.define(eq=False)
-class Series:
+class TimeSeries:
     """One number over time."""
 
     points: deque[tuple[int, float]] = attrs.field(factory=lambda: deque(maxlen=POINTS_MAX))
@@ -59,15 +59,15 @@ class Series:
 class ReplicaHistory:
     """Series of one node, and of its link if it is a slave."""
 
-    end: Series = attrs.field(factory=Series)
+    end: TimeSeries = attrs.field(factory=TimeSeries)
     """max_phy_offset"""
-    puts: Series = attrs.field(factory=Series)
-    gets: Series = attrs.field(factory=Series)
-    put_rate: Series = attrs.field(factory=Series)
-    get_rate: Series = attrs.field(factory=Series)
-    gap: Series = attrs.field(factory=Series)
+    puts: TimeSeries = attrs.field(factory=TimeSeries)
+    gets: TimeSeries = attrs.field(factory=TimeSeries)
+    put_rate: TimeSeries = attrs.field(factory=TimeSeries)
+    get_rate: TimeSeries = attrs.field(factory=TimeSeries)
+    gap: TimeSeries = attrs.field(factory=TimeSeries)
     """Bytes of log that a slave lacks."""
-    heard: Series = attrs.field(factory=Series)
+    heard: TimeSeries = attrs.field(factory=TimeSeries)
     """Seconds since the other end's last message."""
     state: str = ""
     """Word of its condition; a change of it starts `since_ms` anew."""
@@ -92,15 +92,15 @@ class History:
 
     def __init__(self) -> None:
         self._replicas: dict[str, ReplicaHistory] = {}
-        self._topics: dict[str, Series] = {}
-        self._lags: dict[str, Series] = {}
+        self._topics: dict[str, TimeSeries] = {}
+        self._lags: dict[str, TimeSeries] = {}
         self._at_wall_ms: int | None = None
 
-    def topic(self, name: str) -> Series:
+    def topic(self, name: str) -> TimeSeries:
         """Series of the sum of the ends of a topic's queues."""
         return _series(self._topics, name)
 
-    def lag(self, group: str) -> Series:
+    def lag(self, group: str) -> TimeSeries:
         """Series of the count of messages that a group has not consumed."""
         return _series(self._lags, group)
 
@@ -156,15 +156,15 @@ class History:
             self.lag(name).add(told, group.lag)
 
 
-def _series(table: dict[str, Series], name: str) -> Series:
+def _series(table: dict[str, TimeSeries], name: str) -> TimeSeries:
     # Not setdefault(): that makes a series each time, to throw it away.
     series = table.get(name)
     if series is None:
-        series = table[name] = Series()
+        series = table[name] = TimeSeries()
     return series
 
 
-def _add_rate(totals: Series, rates: Series, wall_ms: int, total: int | None) -> None:
+def _add_rate(totals: TimeSeries, rates: TimeSeries, wall_ms: int, total: int | None) -> None:
     before = totals.points[-1] if totals.points else None
     if total is None or (before is not None and wall_ms <= before[0]):
         return

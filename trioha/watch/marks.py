@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from trioha.watch.alerts import AlertChange, Level
+from trioha.watch.alerts import AlertChange, AlertLevel
 from trioha.watch.replica import Replica
 from trioha.watch.rules import who
 from trioha.watch.snapshot import ClusterSnapshot
@@ -49,7 +49,7 @@ class MarkFinder:
                 master = one.masters[0].address
                 if before is not None and before != master:
                     text = f"{one.name}: {master} is master now, after {before}"
-                    found.append(Mark(at_ms, ROLE, one.name, text, Level.WARN))
+                    found.append(Mark(at_ms, ROLE, one.name, text, AlertLevel.WARN))
                 self._masters[one.name] = master
         for replica in snapshot.replicas:
             self._look_at_node(replica, at_ms, found)
@@ -70,10 +70,12 @@ class MarkFinder:
         if before is None or before is answers:
             return
         if answers:
-            found.append(Mark(at_ms, NODE, who(replica), f"{who(replica)} answers again", Level.OK))
+            found.append(
+                Mark(at_ms, NODE, who(replica), f"{who(replica)} answers again", AlertLevel.OK)
+            )
         else:
             text = f"{who(replica)} does not answer: {replica.answer.error}"
-            found.append(Mark(at_ms, NODE, who(replica), text, Level.CRIT))
+            found.append(Mark(at_ms, NODE, who(replica), text, AlertLevel.CRIT))
 
     def _look_at_link(self, slave: Replica, at_ms: int, found: list[Mark]) -> None:
         linked = _is_linked(slave)
@@ -85,11 +87,11 @@ class MarkFinder:
             return
         if linked:
             text = f"{who(slave)} follows {slave.master.address if slave.master else 'its master'}"
-            found.append(Mark(at_ms, LINK, who(slave), text, Level.OK))
+            found.append(Mark(at_ms, LINK, who(slave), text, AlertLevel.OK))
         else:
             reason = slave.follows.last_error if slave.follows is not None else None
             text = f"{who(slave)} lost its link{f': {reason}' if reason else ''}"
-            found.append(Mark(at_ms, LINK, who(slave), text, Level.CRIT))
+            found.append(Mark(at_ms, LINK, who(slave), text, AlertLevel.CRIT))
 
 
 def _is_linked(slave: Replica) -> bool | None:

@@ -9,6 +9,7 @@ repeats 60 bytes of names for each queue.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import attrs
 
@@ -204,7 +205,7 @@ _COMMANDS: dict[str, Callable[[str], RemotingCommand]] = {
 }
 _READERS: dict[str, Callable[[bytes], Plain]] = {
     "cluster": _read_cluster,
-    "status": decode_map,
+    "status": partial(decode_map, what="the status"),
     "runtime": _read_runtime,
     "topics": _read_topics,
     "groups": _read_groups,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from trioha.watch.questions import TOPIC_STATS
-from trioha.watch.readings import Fields, fields_of, rows_of, truth, whole, words
+from trioha.watch.readings import Fields, fields_of, read, rows_of, truth, whole, words
 from trioha.watch.replica_set import ReplicaSet
 from trioha.wire.names import RETRY_PREFIX
 
@@ -83,7 +83,7 @@ class QueueLag(NamedTuple):
 
 
 @attrs.frozen(kw_only=True)
-class Member:
+class GroupMember:
     """One connected client of a group."""
 
     client_id: str
@@ -102,7 +102,7 @@ class Group:
 
     name: str
     queues: tuple[QueueLag, ...]
-    members: tuple[Member, ...] | None
+    members: tuple[GroupMember, ...] | None
     """Connected members; None if they were not asked for."""
     consume_type: str | None = None
     message_model: str | None = None
@@ -240,11 +240,10 @@ def _group(
         for row in rows_of(told.get("clients")):
             rows.setdefault(words(row, "client_id") or "?", (row, []))[1].append(broker)
     members = tuple(
-        Member(
+        read(
+            GroupMember,
+            row,
             client_id=client_id,
-            address=words(row, "address"),
-            language=words(row, "language"),
-            version=whole(row, "version"),
             brokers=tuple(brokers),
             queue_count=counts.get(client_id) if owners else None,
         )

@@ -11,7 +11,7 @@ from typing import Self
 
 import attrs
 
-from trioha.watch.readings import Fields, fields_of, number, rows_of, truth, whole, words
+from trioha.watch.readings import Fields, fields_of, number, read, rows_of, truth, words
 
 LEADER = "LEADER"
 FOLLOWER = "FOLLOWER"
@@ -41,15 +41,10 @@ class RaftFollower:
 
     @classmethod
     def of(cls, row: Fields) -> Self:
-        phase = words(row, "phase")
-        return cls(
+        return read(
+            cls,
+            row,
             member_id=words(row, "member_id") or "?",
-            is_voter=truth(row, "is_voter"),
-            phase=phase,
-            matched_offset=whole(row, "matched_offset"),
-            held_offset=whole(row, "held_offset"),
-            gap_bytes=whole(row, "gap_bytes"),
-            inflight_bytes=whole(row, "inflight_bytes"),
             heard_age_s=_seconds(row, "heard_age_ms"),
         )
 
@@ -115,17 +110,12 @@ class RaftState:
     def of(cls, told: object) -> Self | None:
         """Read ``status["raft"]``; None for a node that is in no group."""
         row = fields_of(told)
-        member_id, role = words(row, "member_id"), words(row, "role")
-        if member_id is None or role is None:
+        if words(row, "member_id") is None or words(row, "role") is None:
             return None
         configuration = fields_of(row.get("configuration"))
-
-        return cls(
-            group=words(row, "group") or "",
-            member_id=member_id,
-            role=role,
-            term=whole(row, "term"),
-            leader_id=words(row, "leader_id") or "",
+        return read(
+            cls,
+            row,
             voters=_texts(configuration.get("voters")),
             learners=_texts(configuration.get("learners")),
             addresses={
@@ -133,26 +123,17 @@ class RaftState:
                 for name, address in fields_of(row.get("addresses")).items()
                 if isinstance(address, str)
             },
-            begin_offset=whole(row, "begin_offset"),
-            committed_offset=whole(row, "committed_offset"),
-            held_offset=whole(row, "held_offset"),
-            end_offset=whole(row, "end_offset"),
-            is_serving=truth(row, "is_serving"),
             impaired=truth(row, "impaired") is True,
-            bootstrap=words(row, "bootstrap") or "",
-            writable=truth(row, "writable"),
-            failed=words(row, "failed") or "",
-            transfer_target=words(row, "transfer_target") or "",
-            transfer_error=words(row, "transfer_error") or "",
             followers=tuple(
                 RaftFollower.of(one)
                 for one in rows_of(row.get("followers"))
                 if words(one, "member_id")
             ),
             refusals=tuple(
-                RaftRefusal(
+                read(
+                    RaftRefusal,
+                    one,
                     peer=words(one, "peer") or "?",
-                    reason=words(one, "reason") or "",
                     age_s=_seconds(one, "age_ms"),
                 )
                 for one in rows_of(row.get("refusals"))

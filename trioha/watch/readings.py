@@ -6,9 +6,13 @@ screen. So no reader raises, and none returns a zero instead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, TypeVar
 
+import attrs
+
+T = TypeVar("T", bound=attrs.AttrsInstance)
 Fields = Mapping[str, Any]
 
 EMPTY: Fields = {}
@@ -59,7 +63,39 @@ def truth(fields: Fields, name: str) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
+def text(fields: Fields, name: str) -> str:
+    """Return a text; "" if there is none."""
+    return words(fields, name) or ""
+
+
 def words(fields: Fields, name: str) -> str | None:
     """Return a text; None also for an empty one."""
     value = fields.get(name)
     return value if isinstance(value, str) and value else None
+
+
+_BY_TYPE: Mapping[str, Callable[[Fields, str], object]] = {
+    "int | None": whole,
+    "float | None": number,
+    "bool | None": truth,
+    "str | None": words,
+    "str": text,
+}
+
+
+def read(kind: type[T], fields: Fields, **known: object) -> T:
+    """Return a value of an attrs class; what is not `known` is read by field name and type."""
+    return kind(**{name: reader(fields, name) for name, reader in _read_by(kind, *known)}, **known)
+
+
+@cache
+def _read_by(
+    kind: type[attrs.AttrsInstance], *known: str
+) -> tuple[tuple[str, Callable[[Fields, str], object]], ...]:
+    """Return the fields of a class that are not known, each with its reader."""
+    # Modules of this package annotate with texts: a field's type is the text in its source.
+    return tuple(
+        (field.name, _BY_TYPE[str(field.type)])
+        for field in attrs.fields(kind)
+        if field.name not in known
+    )

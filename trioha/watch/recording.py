@@ -49,7 +49,7 @@ _KEY_LEVEL = 6
 _DELTA_LEVEL = 1
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     HEAD = 1
     KEY = 2
     DELTA = 3
@@ -68,7 +68,7 @@ class Encoder:
     def begin(self, wall_ms: int, facts: Mapping[str, Any]) -> bytes:
         """Return the first bytes of the file. `facts`: recorder and cluster, as plain values."""
         head = {"format": FORMAT_VERSION, "started_wall_ms": wall_ms, **facts}
-        return MAGIC + _record(Kind.HEAD, wall_ms, head, _KEY_LEVEL)
+        return MAGIC + _record(FrameKind.HEAD, wall_ms, head, _KEY_LEVEL)
 
     def frame(self, raw: Raw) -> bytes:
         """Return the record of one round of answers."""
@@ -77,14 +77,14 @@ class Encoder:
         wall_ms = int(raw["at_wall_ms"])
         if last is None or self._deltas_count >= KEY_FRAMES - 1:
             self._deltas_count = 0
-            return _record(Kind.KEY, wall_ms, raw, _KEY_LEVEL)
+            return _record(FrameKind.KEY, wall_ms, raw, _KEY_LEVEL)
         self._deltas_count += 1
-        return _record(Kind.DELTA, wall_ms, _difference(last, raw), _DELTA_LEVEL)
+        return _record(FrameKind.DELTA, wall_ms, _difference(last, raw), _DELTA_LEVEL)
 
     def mark(self, mark: Mark) -> bytes:
         """Return the record of an event at the last frame."""
         self.mark_count += 1
-        return _record(Kind.MARK, mark.wall_ms, attrs.asdict(mark), _DELTA_LEVEL)
+        return _record(FrameKind.MARK, mark.wall_ms, attrs.asdict(mark), _DELTA_LEVEL)
 
 
 @attrs.frozen
@@ -93,7 +93,7 @@ class Entry:
 
     wall_ms: int
     position: int
-    kind: Kind
+    kind: FrameKind
 
 
 @attrs.frozen
@@ -156,7 +156,7 @@ class Recording:
         if self._cached is not None and self._cached[0] == number:
             return self._cached[1]
         start = number
-        while self.frames[start].kind is not Kind.KEY:
+        while self.frames[start].kind is not FrameKind.KEY:
             start -= 1
             if self._cached is not None and self._cached[0] == start:
                 break
@@ -199,7 +199,7 @@ class Recording:
                 position = end
                 has_key = False  # the next DELTA may build on the lost record
                 continue
-            if found.kind is Kind.HEAD:
+            if found.kind is FrameKind.HEAD:
                 head = _unpacked(found)
                 self.head = head if isinstance(head, dict) else {}
                 if self.head.get("format") != FORMAT_VERSION:
@@ -207,10 +207,10 @@ class Recording:
                         f"{self._name}: has format {self.head.get('format')}, this trioha reads"
                         f" {FORMAT_VERSION}; replay it with the version that wrote it"
                     )
-            elif found.kind is Kind.MARK:
+            elif found.kind is FrameKind.MARK:
                 self._take_mark(_unpacked(found))
             else:
-                has_key = has_key or found.kind is Kind.KEY
+                has_key = has_key or found.kind is FrameKind.KEY
                 # Even if the clock was set back, frames stay in the order of the file.
                 if has_key:
                     self.frames.append(Entry(found.wall_ms, position, found.kind))
@@ -236,13 +236,13 @@ def open_recording(path: Path) -> Recording:
 
 @attrs.frozen
 class _Found:
-    kind: Kind
+    kind: FrameKind
     wall_ms: int
     payload: bytes
     end: int
 
 
-def _record(kind: Kind, wall_ms: int, body: object, level: int) -> bytes:
+def _record(kind: FrameKind, wall_ms: int, body: object, level: int) -> bytes:
     payload = zlib.compress(msgpack.packb(body, default=str), level)
     stamp = _STAMP.pack(kind, wall_ms)
     crc = zlib.crc32(payload, zlib.crc32(stamp))
@@ -262,7 +262,7 @@ def _record_at(data: bytes | mmap.mmap, position: int) -> _Found | None:
         return None
     kind, wall_ms = _STAMP.unpack(stamp)
     try:
-        return _Found(Kind(kind), wall_ms, payload, start + length)
+        return _Found(FrameKind(kind), wall_ms, payload, start + length)
     except ValueError:
         return None
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 import attrs
 
 from trioha.watch.raft import RaftState
-from trioha.watch.readings import Fields, fields_of, number, rows_of, truth, whole, words
+from trioha.watch.readings import Fields, fields_of, number, read, rows_of, truth, whole, words
 
 STALE_PERIODS = 3
 """An answer this many periods old is stale."""
@@ -17,7 +17,7 @@ NOT_TRIOHA_CODE = 3
 
 
 @attrs.frozen(kw_only=True)
-class Answer:
+class LastAnswer:
     """A node's last answer to one question, and its age."""
 
     value: Any = attrs.field(default=None, repr=False)
@@ -42,19 +42,16 @@ class Answer:
         return self.age_s * 1000 > STALE_PERIODS * self.period_ms
 
 
-def answer_of(entry: object, at_wall_ms: int) -> Answer:
-    """Read one entry of the raw answers; `Answer()` if the question was never asked."""
+def answer_of(entry: object, at_wall_ms: int) -> LastAnswer:
+    """Read one entry of the raw answers; `LastAnswer()` if the question was never asked."""
     fields = fields_of(entry)
     wall_ms, error_ms = whole(fields, "wall_ms"), whole(fields, "error_wall_ms")
-    return Answer(
+    return read(
+        LastAnswer,
+        fields,
         value=fields.get("value"),
-        wall_ms=wall_ms,
         age_s=_age_s(wall_ms, at_wall_ms),
-        took_ms=whole(fields, "took_ms"),
-        error=words(fields, "error") or "",
         error_age_s=_age_s(error_ms, at_wall_ms),
-        code=whole(fields, "code"),
-        period_ms=whole(fields, "period_ms"),
     )
 
 
@@ -64,23 +61,23 @@ class MasterEnd:
 
     peer: str
     """Address of the slave's end: host and the connection's port."""
-    home_id: int | None
+    home_id: int | None = None
     """The slave's id as configured, if the link tells; a Java slave's does not."""
     slave_ack_offset: int | None
     gap_bytes: int | None
-    gap_s: float | None
+    gap_s: float | None = None
     """Age in seconds of the oldest message that the slave lacks."""
     in_sync: bool | None
     heard_age_s: float | None
     heartbeat_interval_s: float | None
     housekeeping_s: float | None
     """Seconds of silence after which the link closes."""
-    rate_bytes_per_s: float | None
-    connected_s: float | None
-    reconnects: int | None
-    last_error: str | None
-    last_error_age_s: float | None
-    doubt: str | None
+    rate_bytes_per_s: float | None = None
+    connected_s: float | None = None
+    reconnects: int | None = None
+    last_error: str | None = None
+    last_error_age_s: float | None = None
+    doubt: str | None = None
     epoch: int | None
     """Epoch of the link; 0 on RocketMQ's classic link."""
     member_id: str | None = None
@@ -90,23 +87,16 @@ class MasterEnd:
     def of(cls, row: Fields, age_s: float) -> Self:
         ack = whole(row, "slave_ack_offset")
         has_reported = ack is not None and ack >= 0
-        return cls(
+        return read(
+            cls,
+            row,
             peer=words(row, "peer") or "?",
-            home_id=whole(row, "home_id"),
             slave_ack_offset=ack if has_reported else None,
             gap_bytes=whole(row, "gap_bytes") if has_reported else None,
-            gap_s=number(row, "gap_s"),
-            in_sync=truth(row, "in_sync"),
             heard_age_s=_later(number(row, "last_ack_age_s"), age_s),
-            heartbeat_interval_s=number(row, "heartbeat_interval_s"),
-            housekeeping_s=number(row, "housekeeping_s"),
             rate_bytes_per_s=number(row, "transferred_bytes_per_s"),
             connected_s=_later(number(row, "connected_s"), age_s),
-            reconnects=whole(row, "reconnects"),
-            last_error=words(row, "last_error"),
             last_error_age_s=_later(number(row, "last_error_age_s"), age_s),
-            doubt=words(row, "doubt"),
-            epoch=whole(row, "epoch"),
         )
 
     @property
@@ -135,15 +125,10 @@ class SlaveEnd:
 
     @classmethod
     def of(cls, row: Fields, age_s: float) -> Self:
-        return cls(
-            master=words(row, "master"),
-            state=words(row, "state"),
+        return read(
+            cls,
+            row,
             heard_age_s=_later(number(row, "last_read_age_s"), age_s),
-            heartbeat_interval_s=number(row, "heartbeat_interval_s"),
-            housekeeping_s=number(row, "housekeeping_s"),
-            gap_bytes=whole(row, "gap_bytes"),
-            reconnects=whole(row, "reconnects"),
-            last_error=words(row, "last_error"),
             last_error_age_s=_later(number(row, "last_error_age_s"), age_s),
         )
 
@@ -159,12 +144,8 @@ class Absent:
 
     @classmethod
     def of(cls, row: Fields, age_s: float) -> Self:
-        return cls(
-            host=words(row, "host") or "?",
-            links=whole(row, "links"),
-            last_error=words(row, "last_error"),
-            last_error_age_s=_later(number(row, "last_error_age_s"), age_s),
-        )
+        error_age_s = _later(number(row, "last_error_age_s"), age_s)
+        return read(cls, row, host=words(row, "host") or "?", last_error_age_s=error_age_s)
 
 
 @attrs.frozen(kw_only=True)
@@ -177,11 +158,8 @@ class LinkRefusal:
 
     @classmethod
     def of(cls, row: Fields, age_s: float) -> Self:
-        return cls(
-            peer=words(row, "peer") or "?",
-            reason=words(row, "reason") or "",
-            age_s=_later(number(row, "age_s"), age_s),
-        )
+        peer = words(row, "peer") or "?"
+        return read(cls, row, peer=peer, age_s=_later(number(row, "age_s"), age_s))
 
 
 @attrs.frozen(kw_only=True)
@@ -196,7 +174,7 @@ class Replica:
     """Id of its newest registration."""
     seen_wall_ms: int | None
     """Time when a name server last listed it."""
-    answer: Answer
+    answer: LastAnswer
     """Answer about its state: trioha's status, or a Java broker's runtime table."""
     is_trioha: bool | None
     home_id: int | None
@@ -228,6 +206,8 @@ class Replica:
     refusals: tuple[LinkRefusal, ...]
     follows: SlaveEnd | None
     """Its own end of its link, for a slave."""
+    insecure: bool = False
+    """Other machines reach it, and it obeys them without proof."""
     raft: RaftState | None = None
     """State of a Raft member. Its role and term are in `standing` and `epoch`, too."""
     link: MasterEnd | None = None
@@ -303,7 +283,9 @@ def replica_of(address: str, member: Fields, answers: Fields, at_wall_ms: int) -
     registered_id = whole(member, "id") or 0
     standing, role = words(told, "standing"), words(told, "role")
     raft = RaftState.of(told.get("raft"))
-    return Replica(
+    return read(
+        Replica,
+        told,
         name=words(member, "name") or "?",
         address=address,
         registered=truth(member, "registered") is not False,
@@ -311,34 +293,21 @@ def replica_of(address: str, member: Fields, answers: Fields, at_wall_ms: int) -
         seen_wall_ms=whole(member, "seen_wall_ms"),
         answer=answer,
         is_trioha=is_trioha,
-        home_id=whole(told, "home_id"),
-        role=role,
         standing=standing if raft is None else _standing_now(raft, answer),
         is_master=_is_master(standing, role, registered_id)
         if raft is None
         else raft.is_leader and not answer.error,
         epoch=whole(told, "epoch") if raft is None else raft.term,
-        log_epoch=whole(told, "log_epoch"),
-        fenced_by=words(told, "fenced_by"),
         follows_address=words(told, "follows"),
-        version=words(told, "version"),
         uptime_s=_later(number(told, "uptime_s"), age_s),
-        ha_address=words(told, "ha_address"),
-        min_phy_offset=whole(told, "min_phy_offset"),
-        max_phy_offset=whole(told, "max_phy_offset"),
-        flushed_offset=whole(told, "flushed_offset"),
-        dispatched_offset=whole(told, "dispatched_offset"),
-        disk_ratio=number(told, "disk_ratio"),
-        writable=truth(told, "writable"),
-        put_total=whole(told, "put_total"),
-        get_total=whole(told, "get_total"),
-        client_connections=whole(told, "client_connections"),
-        puts_waiting=whole(told, "puts_waiting"),
         links=_links_of(told, age_s) if raft is None else _ends_of_followers(raft),
         absent=tuple(Absent.of(row, age_s) for row in rows_of(told.get("absent"))),
         refusals=tuple(LinkRefusal.of(row, age_s) for row in rows_of(told.get("refusals"))),
         follows=_slave_end(told, age_s),
+        insecure=truth(told, "insecure") is True,
         raft=raft,
+        link=None,
+        master=None,
     )
 
 
@@ -351,20 +320,12 @@ def _ends_of_followers(raft: RaftState) -> tuple[MasterEnd, ...]:
     return tuple(
         MasterEnd(
             peer=raft.addresses.get(one.member_id, one.member_id),
-            home_id=None,
             slave_ack_offset=one.held_offset,
             gap_bytes=one.gap_bytes,
-            gap_s=None,
             in_sync=one.keeps_up and raft.is_present(one) is not False,
             heard_age_s=one.heard_age_s,
             heartbeat_interval_s=raft.heartbeat_interval_s,
             housekeeping_s=raft.gone_after_s,
-            rate_bytes_per_s=None,
-            connected_s=None,
-            reconnects=None,
-            last_error=None,
-            last_error_age_s=None,
-            doubt=None,
             epoch=raft.term,
             member_id=one.member_id,
         )
@@ -377,7 +338,7 @@ def _slave_end(told: Fields, age_s: float) -> SlaveEnd | None:
     return SlaveEnd.of(row, age_s) if isinstance(row, dict) else None
 
 
-def _standing_now(raft: RaftState, answer: Answer) -> str | None:
+def _standing_now(raft: RaftState, answer: LastAnswer) -> str | None:
     """Return a member's role; None if it is silent, since another may have that role by now."""
     return None if answer.error else raft.standing
 

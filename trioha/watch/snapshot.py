@@ -2,7 +2,7 @@
 
 A snapshot is made from the raw answers of `watch.collector` alone, so the same answers always show
 the same screens. An unknown value is None, never zero. An old answer has its time
-(`Answer.wall_ms`), and the ages in it are increased up to the time of the snapshot.
+(`LastAnswer.wall_ms`), and the ages in it are increased up to the time of the snapshot.
 
 Tables of topics, queues and groups are made when they are first read: a screen of replication does
 not pay for ten thousand queues.
@@ -10,18 +10,47 @@ not pay for ten thousand queues.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, Self
+from operator import is_
+from typing import Any, Self, TypeVar
 
 import attrs
 
 from trioha.watch.questions import CLIENT, GROUPS, MEMBERS, PROGRESS, TOPIC_STATS
 from trioha.watch.queues import Group, Queue, Topic, groups_of, parts_of, queues_of, topics_of
 from trioha.watch.readings import Fields, fields_of, words
-from trioha.watch.replica import Answer, MasterEnd, Replica, answer_of, replica_of
+from trioha.watch.replica import LastAnswer, MasterEnd, Replica, answer_of, replica_of
 from trioha.watch.replica_set import ReplicaSet
-from trioha.watch.tables import Tables
+
+T = TypeVar("T")
+
+
+class Tables:
+    """Cached tables by kind, with the answers they were made from; one per stream of snapshots.
+
+    Queue tables are asked for every five seconds and read every second. An answer is the same
+    object from one snapshot to the next until a newer one replaces it (`Collector.raw`). So
+    comparing identities finds out whether an answer is new, and four reads of five cost nothing.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[list[str], list[object], Any]] = {}
+
+    def of(self, kind: str, parts: Iterable[tuple[str, object]], make: Callable[[], T]) -> T:
+        """Return `make()`, or the cached table if `parts` (place, answer) are still the same."""
+        places: list[str] = []
+        answers: list[object] = []
+        for place, answer in parts:
+            places.append(place)
+            answers.append(answer)
+        kept = self._kept.get(kind)
+        if kept is not None and kept[0] == places and all(map(is_, kept[1], answers)):
+            found: T = kept[2]
+            return found
+        made = make()
+        self._kept[kind] = places, answers, made
+        return made
 
 
 @attrs.frozen(kw_only=True)
@@ -29,7 +58,7 @@ class Namesrv:
     """One name server and its view of the cluster."""
 
     address: str
-    answer: Answer
+    answer: LastAnswer
     masters: Mapping[str, str]
     """Broker name -> address registered as id 0."""
     brokers: Mapping[str, Mapping[int, str]]

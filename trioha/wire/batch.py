@@ -31,16 +31,8 @@ class BatchElement(NamedTuple):
     properties: Buffer
 
 
-def split_batch(body: Buffer) -> list[BatchElement]:
-    """The elements of a batch body.
-
-    Errors: RemoteProtocolError when the lengths do not add up.
-    """
-    return [BatchElement(*fields) for fields in split_fields(body)]
-
-
 def split_fields(body: Buffer) -> list[tuple[int, bytes, bytes]]:
-    """Flag, body and properties of each element: `split_batch` for the broker's hot path.
+    """Flag, body and properties of each element.
 
     Errors: RemoteProtocolError when the lengths do not add up.
     """

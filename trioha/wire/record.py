@@ -242,28 +242,6 @@ def pack_record(
     return size
 
 
-def encode_record(
-    message: RecordMessage,
-    queue_offset: int,
-    phy_offset: int,
-    store_timestamp: int,
-    crc: int | None = None,
-) -> bytes:
-    """One record as bytes of its own; computes the checksum unless it is given."""
-    bits = message.sys_flag & _V6_BITS
-    size = record_size(
-        len(message.body),
-        len(message.topic.encode()),
-        len(message.properties),
-        bool(bits & SysFlag.BORNHOST_V6),
-        bool(bits & SysFlag.STOREHOST_V6),
-    )
-    buffer = bytearray(size)
-    crc = body_crc(message.body) if crc is None else crc
-    pack_record(buffer, 0, message, queue_offset, phy_offset, store_timestamp, crc)
-    return bytes(buffer)
-
-
 def body_position(sys_flag: int) -> int:
     """Where the body of such a record begins, from the record's beginning."""
     return _HEAD[sys_flag & _V6_BITS].size

@@ -7,6 +7,7 @@ console that was not armed shows all of it up to the point where something would
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -29,7 +30,7 @@ from trioha_console.roles import content_of
 from trioha_console.screens.failover_tables import (
     MEMBERS,
     STEPS,
-    Member,
+    SetMember,
     outcome_words,
     place_of,
     plan_words,
@@ -39,7 +40,7 @@ from trioha_console.widgets.grid import Grid
 from trioha_console.widgets.keys import KeysLine
 
 
-class Stage(Enum):
+class FailoverStage(Enum):
     """Where the wizard is."""
 
     FACTS = "facts"
@@ -49,10 +50,10 @@ class Stage(Enum):
 
 
 _STAGES = (
-    (Stage.FACTS, "1 facts"),
-    (Stage.PLAN, "2 plan and confirmation"),
-    (Stage.STEPS, "3 steps"),
-    (Stage.END, "4 verification"),
+    (FailoverStage.FACTS, "1 facts"),
+    (FailoverStage.PLAN, "2 plan and confirmation"),
+    (FailoverStage.STEPS, "3 steps"),
+    (FailoverStage.END, "4 verification"),
 )
 
 
@@ -79,28 +80,25 @@ class FailoverScreen(Screen[None]):
     }
     """
 
+    @dataclass(eq=False)
     class Planned(Message):
         """The facts are in, or why not."""
 
-        def __init__(self, facts: SetFacts | None, error: str = "") -> None:
-            super().__init__()
-            self.facts = facts
-            self.error = error
+        facts: SetFacts | None
+        error: str = ""
 
+    @dataclass(eq=False)
     class Stepped(Message):
         """A step is over."""
 
-        def __init__(self, step: Step) -> None:
-            super().__init__()
-            self.step = step
+        step: Step
 
+    @dataclass(eq=False)
     class Ended(Message):
         """It is over; `record` is what a node keeps of it."""
 
-        def __init__(self, outcome: Outcome, record: Mapping[str, Any] | None) -> None:
-            super().__init__()
-            self.outcome = outcome
-            self.record = record
+        outcome: Outcome
+        record: Mapping[str, Any] | None
 
     def __init__(
         self,
@@ -113,7 +111,7 @@ class FailoverScreen(Screen[None]):
     ) -> None:
         super().__init__()
         self.broker_name = broker_name
-        self.stage = Stage.FACTS
+        self.stage = FailoverStage.FACTS
         self.plan: Plan | None = None
         self._source = source
         self._namesrvs = namesrvs
@@ -125,7 +123,7 @@ class FailoverScreen(Screen[None]):
 
     @property
     def in_progress(self) -> bool:
-        return self.stage is Stage.STEPS
+        return self.stage is FailoverStage.STEPS
 
     def compose(self) -> ComposeResult:
         yield Static(id="fo-title")
@@ -138,7 +136,7 @@ class FailoverScreen(Screen[None]):
         yield KeysLine()
 
     def on_mount(self) -> None:
-        self._go(Stage.FACTS)
+        self._go(FailoverStage.FACTS)
         self.query_one("#fo-members").focus()
         self._ask_facts()
 
@@ -162,19 +160,19 @@ class FailoverScreen(Screen[None]):
             self.query_one("#fo-plan", Static).update(event.error)
             return
         self._facts = event.facts
-        if self.stage is Stage.END:
+        if self.stage is FailoverStage.END:
             self._show_members(event.facts, None)
         else:
             self._make_plan()
 
     def _make_plan(self) -> None:
         facts = self._facts
-        if facts is None or self.stage in (Stage.STEPS, Stage.END):
+        if facts is None or self.stage in (FailoverStage.STEPS, FailoverStage.END):
             return
         plan = self.plan = make_plan(facts, to=self._to, force=self._force)
         self._show_members(facts, plan)
         self.query_one("#fo-plan", Static).update(plan_words(plan, facts, self._force, self._armed))
-        self._go(Stage.PLAN)
+        self._go(FailoverStage.PLAN)
 
     def _show_members(self, facts: SetFacts, plan: Plan | None) -> None:
         """Who would take which place; without a plan, who has which now."""
@@ -182,7 +180,7 @@ class FailoverScreen(Screen[None]):
         by_address = {one.replica.address: one for one in candidates}
         target = plan.target.address if plan is not None and plan.target is not None else ""
         members = [
-            Member(one, by_address.get(one.address), one.address == target, plan is not None)
+            SetMember(one, by_address.get(one.address), one.address == target, plan is not None)
             for one in facts.replicas
         ]
         members.sort(key=place_of)
@@ -195,19 +193,19 @@ class FailoverScreen(Screen[None]):
             self._steps = []
             self.query_one("#fo-steps", Grid).show_rows([])
             self.query_one("#fo-outcome", Static).update("")
-            self._go(Stage.FACTS)
+            self._go(FailoverStage.FACTS)
             self._ask_facts()
 
     def action_force(self) -> None:
         """What `--force` does: a loss, a silent candidate, a silent name server are accepted."""
-        if self.stage is Stage.PLAN:
+        if self.stage is FailoverStage.PLAN:
             self._force = not self._force
             self._make_plan()
 
     @on(Grid.Chosen, "#fo-members")
     def _chosen(self, event: Grid.Chosen) -> None:
         event.stop()
-        if self.stage is Stage.PLAN:
+        if self.stage is FailoverStage.PLAN:
             self._to = event.row.facts.home_id
             self._make_plan()
 
@@ -215,7 +213,7 @@ class FailoverScreen(Screen[None]):
 
     def action_confirm(self) -> None:
         plan = self.plan
-        if plan is None or self.stage is not Stage.PLAN:
+        if plan is None or self.stage is not FailoverStage.PLAN:
             return
         if not self._armed:
             self.notify(
@@ -238,7 +236,7 @@ class FailoverScreen(Screen[None]):
             self.notify("That is another name; nothing has been done.", severity="warning")
             return
         self._hide_confirmation()
-        self._go(Stage.STEPS)
+        self._go(FailoverStage.STEPS)
         grid = self.query_one("#fo-steps", Grid)
         grid.empty = "The first step is on its way…"
         grid.refresh()
@@ -283,18 +281,18 @@ class FailoverScreen(Screen[None]):
     @on(Ended)
     def _ended(self, event: Ended) -> None:
         event.stop()
-        self._go(Stage.END)
+        self._go(FailoverStage.END)
         self._ask_facts()
         self.query_one("#fo-outcome", Static).update(outcome_words(event.outcome, event.record))
         if event.outcome.result is not Result.DONE:
             self.app.bell()
 
-    def _go(self, stage: Stage) -> None:
+    def _go(self, stage: FailoverStage) -> None:
         self.stage = stage
-        self.query_one("#fo-plan").display = stage in (Stage.FACTS, Stage.PLAN)
+        self.query_one("#fo-plan").display = stage in (FailoverStage.FACTS, FailoverStage.PLAN)
         self.refresh_bindings()
         kind = ""
-        if self.plan is not None and stage is not Stage.FACTS:
+        if self.plan is not None and stage is not FailoverStage.FACTS:
             forced = self.plan.kind is Kind.FORCED
             kind = "  forced: the master is out" if forced else "  planned switch"
         title: Cell = (("fail over  ", "title"), (self.broker_name, "strong"), (kind, "accent"))
@@ -309,7 +307,7 @@ class FailoverScreen(Screen[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys are offered where they mean something."""
         if action in ("force", "confirm"):
-            return self.stage is Stage.PLAN
+            return self.stage is FailoverStage.PLAN
         if action == "again":
             return not self.in_progress
         return super().check_action(action, parameters)

@@ -17,12 +17,12 @@ from trioha.times import moment_in_words
 from trioha.words import size_in_words
 from trioha_console import columns
 from trioha_console.arrange import Shape
-from trioha_console.cells import NOTHING, Cell, Column, cell
+from trioha_console.cells import NOTHING, Cell, GridColumn, cell
 from trioha_console.roles import content_of
 
 
 @attrs.frozen
-class Member:
+class SetMember:
     """One member of the set, in its place among the candidates."""
 
     facts: ReplicaFacts
@@ -32,7 +32,7 @@ class Member:
     """Before the switch; afterwards nobody is a candidate."""
 
 
-def _choice(row: Member, _: int) -> Cell:
+def _choice(row: SetMember, _: int) -> Cell:
     if row.is_target:
         return (("▶ new", "accent"),)
     if row.facts.standing is Standing.MASTER:
@@ -44,20 +44,20 @@ def _choice(row: Member, _: int) -> Cell:
     return ((f"  {row.candidate.rank}.", ""),)
 
 
-def _standing(row: Member, _: int) -> Cell:
+def _standing(row: SetMember, _: int) -> Cell:
     if not row.facts.answers:
         return (("silent", "bad"),)
     standing = row.facts.standing
     return NOTHING if standing is None else cell(standing.value)
 
 
-def _in_sync(row: Member, _: int) -> Cell:
+def _in_sync(row: SetMember, _: int) -> Cell:
     if row.facts.standing is Standing.MASTER or row.facts.in_sync is None:
         return NOTHING
     return cell("● yes", "good") if row.facts.in_sync else cell("▲ no", "warn")
 
 
-def _why(row: Member, _: int) -> Cell:
+def _why(row: SetMember, _: int) -> Cell:
     if not row.facts.answers:
         return cell(row.facts.error, "bad")
     if row.candidate is not None:
@@ -67,18 +67,18 @@ def _why(row: Member, _: int) -> Cell:
     return cell(f"follows {row.facts.follows}" if row.facts.follows else "follows nobody", "dim")
 
 
-MEMBERS: Shape[Member] = Shape(
+MEMBERS: Shape[SetMember] = Shape(
     identity=lambda row: row.facts.address,
     search=lambda row: row.facts.address,
     columns=(
-        Column(title="CHOICE", cell=_choice, width=6),
+        GridColumn(title="CHOICE", cell=_choice, width=6),
         columns.count("ID", lambda row: row.facts.home_id, 2),
         columns.text("ADDRESS", lambda row: row.facts.address, 15, width_max=22, role="strong"),
-        Column(title="STANDING", cell=_standing, width=8),
+        GridColumn(title="STANDING", cell=_standing, width=8),
         columns.count("EPOCH", lambda row: row.facts.log_epoch, 5),
         columns.count("LOG ENDS", lambda row: row.facts.max_phy_offset, 10),
-        Column(title="IN SYNC", cell=_in_sync, width=7),
-        Column(title="WHY", cell=_why, width=12, width_max=120),
+        GridColumn(title="IN SYNC", cell=_in_sync, width=7),
+        GridColumn(title="WHY", cell=_why, width=12, width_max=120),
     ),
 )
 
@@ -90,7 +90,7 @@ STEPS: Shape[Step] = Shape(
         columns.count("MS", lambda step: step.elapsed_ms, 6),
         columns.text("STEP", lambda step: step.name, 10, role="accent"),
         columns.text("NODE", lambda step: step.node, 20, width_max=30),
-        Column(
+        GridColumn(
             title="RESULT",
             cell=lambda step, _: cell(
                 f"● {step.result}" if step.ok else f"✖ {step.result}", "good" if step.ok else "bad"
@@ -103,7 +103,7 @@ STEPS: Shape[Step] = Shape(
 )
 
 
-def place_of(row: Member) -> tuple[int, int, int]:
+def place_of(row: SetMember) -> tuple[int, int, int]:
     """The master, then candidates by rank, then those that cannot be."""
     rank = row.candidate.rank if row.candidate is not None else 0
     is_master = row.facts.standing is Standing.MASTER

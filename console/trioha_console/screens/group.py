@@ -9,11 +9,11 @@ import attrs
 from textual.widget import Widget
 
 from trioha.watch.collector import Interest
-from trioha.watch.queues import Group, Member, QueueLag
+from trioha.watch.queues import Group, GroupMember, QueueLag
 from trioha.words import age_in_words
 from trioha_console import columns
 from trioha_console.arrange import Shape
-from trioha_console.cells import NOTHING, Cell, Column, cell
+from trioha_console.cells import NOTHING, Cell, GridColumn, cell
 from trioha_console.frame import Frame
 from trioha_console.marks import bar
 from trioha_console.roles import content_of
@@ -22,22 +22,22 @@ from trioha_console.widgets.grid import Grid
 
 
 @attrs.frozen
-class Line:
+class MemberLine:
     queue: QueueLag
     most: int
     """The largest lag of the group."""
 
 
-def _lag_bar(line: Line, width: int) -> Cell:
+def _lag_bar(line: MemberLine, width: int) -> Cell:
     filled = bar(line.queue.lag, line.most or 1, width).rstrip()
     return ((filled, "warn" if line.queue.lag else "good"), ("─" * (width - len(filled)), "dim"))
 
 
-def _owner(line: Line, _: int) -> Cell:
+def _owner(line: MemberLine, _: int) -> Cell:
     return NOTHING if line.queue.owner is None else cell(line.queue.owner)
 
 
-QUEUES: Shape[Line] = Shape(
+QUEUES: Shape[MemberLine] = Shape(
     identity=lambda line: (line.queue.topic, line.queue.broker, line.queue.queue_id),
     search=lambda line: f"{line.queue.topic} {line.queue.broker} {line.queue.owner or ''}",
     columns=(
@@ -48,7 +48,7 @@ QUEUES: Shape[Line] = Shape(
         columns.count("CONSUMED", lambda line: line.queue.consumer_offset, 10, importance=2),
         columns.count("LAG", lambda line: line.queue.lag, 9),
         columns.age("BEHIND", lambda line: line.queue.lag_s, 8),
-        Column(
+        GridColumn(
             title="LAG BAR",
             cell=_lag_bar,
             key=lambda line: line.queue.lag,
@@ -56,13 +56,13 @@ QUEUES: Shape[Line] = Shape(
             width_max=24,
             importance=1,
         ),
-        Column(
+        GridColumn(
             title="OWNER", cell=_owner, key=lambda line: line.queue.owner, width=16, width_max=60
         ),
     ),
 )
 
-MEMBERS: Shape[Member] = Shape(
+MEMBERS: Shape[GroupMember] = Shape(
     identity=lambda one: one.client_id,
     search=lambda one: f"{one.client_id} {one.address or ''}",
     columns=(
@@ -102,7 +102,9 @@ class GroupScreen(DetailScreen):
             return
         self.set_title(content_of(_title(group)))
         most = max((one.lag for one in group.queues), default=0)
-        self.query_one("#queues-of", Grid).show_rows([Line(one, most) for one in group.queues])
+        self.query_one("#queues-of", Grid).show_rows(
+            [MemberLine(one, most) for one in group.queues]
+        )
         self.query_one("#members", Grid).show_rows(group.members or ())
 
 

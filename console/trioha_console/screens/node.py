@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from textual import on, work
@@ -36,7 +37,7 @@ from trioha_console.screens.node_tables import (
 )
 from trioha_console.source import Source
 from trioha_console.views.raft_facts import members_of
-from trioha_console.widgets.chart import Chart
+from trioha_console.widgets.chart import TrendChart
 from trioha_console.widgets.facts import FactList
 from trioha_console.widgets.grid import Grid
 
@@ -63,19 +64,18 @@ class NodeScreen(DetailScreen):
     DEFAULT_CSS = """
     NodeScreen {
         & #overview { height: 1fr; }
-        & #overview > Chart { width: 2fr; }
+        & #overview > TrendChart { width: 2fr; }
     }
-    NodeScreen.-narrow #overview > Chart { display: none; }
+    NodeScreen.-narrow #overview > TrendChart { display: none; }
     """
 
+    @dataclass(eq=False)
     class Told(Message):
         """What a tab asked for has come, or why not."""
 
-        def __init__(self, tab: str, rows: list[Any] | None, error: str = "") -> None:
-            super().__init__()
-            self.tab_name = tab
-            self.rows = rows
-            self.error = error
+        tab_name: str
+        rows: list[Any] | None
+        error: str = ""
 
     def __init__(self, source: Source, address: str) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class NodeScreen(DetailScreen):
     def panes(self) -> Sequence[Widget]:
         return (
             Horizontal(
-                FactList(id="node-facts"), FactList(id="node-terms"), Chart(), id="overview"
+                FactList(id="node-facts"), FactList(id="node-terms"), TrendChart(), id="overview"
             ),
             Grid(JOURNAL, empty="No events yet.", id="journal"),
             Grid(TASKS, empty="Asking for the tasks…", id="tasks"),
@@ -110,7 +110,7 @@ class NodeScreen(DetailScreen):
         if replica.raft is not None:
             said, lines = "members of the group", members_of(replica.raft)
         self.query_one("#node-terms", FactList).show(((said, "title"),), lines)
-        chart = self.query_one(Chart)
+        chart = self.query_one(TrendChart)
         history = frame.history.of(self.address)
         series = history.put_rate if replica.is_master else history.gap
         chart.show(

@@ -13,7 +13,7 @@ from trioha.watch.replica import Replica
 from trioha.words import age_in_words, size_in_words
 from trioha_console import columns
 from trioha_console.arrange import Shape
-from trioha_console.cells import Cell, Column, cell
+from trioha_console.cells import Cell, GridColumn, cell
 from trioha_console.views.raft_facts import own_facts
 
 _BAD_WORDS = ("lost", "refused", "fenced", "failed", "disconnected", "expired", "error", "full")
@@ -64,7 +64,7 @@ TASKS: Shape[TaskLine] = Shape(
     identity=lambda line: (line.branches, line.name, line.number),
     search=lambda line: f"{line.name} {line.waits_in}",
     columns=(
-        Column(title="TASK", cell=_task, key=lambda line: line.number, width=40, width_max=70),
+        GridColumn(title="TASK", cell=_task, key=lambda line: line.number, width=40, width_max=70),
         columns.text("WAITS IN", lambda line: line.waits_in, 30, width_max=80, role="dim"),
     ),
 )
@@ -83,7 +83,7 @@ JOURNAL: Shape[Event] = Shape(
     search=lambda event: f"{event.name} {event_words(event)}",
     columns=(
         columns.text("AT (UTC)", lambda event: moment_in_words(event.wall_ms)[11:], 12),
-        Column(
+        GridColumn(
             title="EVENT",
             cell=lambda event, _: cell(event.name, _event_role(event)),
             key=lambda event: event.name,
@@ -128,7 +128,7 @@ SETTINGS: Shape[Setting] = Shape(
     columns=(
         columns.text("KEY", lambda one: one.key, 28, width_max=44, role="strong"),
         columns.text("VALUE", lambda one: one.value, 20, width_max=60),
-        Column(
+        GridColumn(
             title="FROM",
             cell=lambda one, _: cell(one.origin, "dim" if one.origin == "default" else "accent"),
             key=lambda one: one.origin,

@@ -7,6 +7,7 @@ leaves the old leader in place. The same plan as `trioha raft transfer`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
@@ -33,7 +34,7 @@ from trioha.watch.raft_change import (
 from trioha.watch.replica import Replica
 from trioha_console import columns
 from trioha_console.arrange import Shape
-from trioha_console.cells import Cell, Column, cell
+from trioha_console.cells import Cell, GridColumn, cell
 from trioha_console.frame import Frame
 from trioha_console.link import NotConnected
 from trioha_console.roles import condition_cell, content_of
@@ -43,7 +44,7 @@ from trioha_console.widgets.keys import KeysLine
 
 
 @attrs.frozen
-class Member:
+class TransferMember:
     """One member, and whether it could lead."""
 
     replica: Replica
@@ -52,7 +53,7 @@ class Member:
     why_not: str
 
 
-def _choice(row: Member, _: int) -> Cell:
+def _choice(row: TransferMember, _: int) -> Cell:
     if row.is_target:
         return (("▶ new", "accent"),)
     if row.replica.is_master:
@@ -60,29 +61,29 @@ def _choice(row: Member, _: int) -> Cell:
     return (("✖ out", "bad"),) if row.why_not else ()
 
 
-def _why(row: Member, _: int) -> Cell:
+def _why(row: TransferMember, _: int) -> Cell:
     if row.replica.is_master:
         return cell("would follow", "dim")
     return cell(row.why_not or row.condition.why or "holds what the leader holds", "dim")
 
 
-MEMBERS: Shape[Member] = Shape(
+MEMBERS: Shape[TransferMember] = Shape(
     identity=lambda row: row.replica.address,
     search=lambda row: f"{row.replica.member_id} {row.replica.address}",
     columns=(
-        Column(title="CHOICE", cell=_choice, width=6),
+        GridColumn(title="CHOICE", cell=_choice, width=6),
         columns.text("MEMBER", lambda row: row.replica.member_id, 6, role="strong"),
         columns.text("ADDRESS", lambda row: row.replica.address, 15, width_max=22),
         columns.text("ROLE", lambda row: row.replica.standing, 8, width_max=13),
-        Column(title="STATE", cell=lambda row, _: condition_cell(row.condition), width=11),
+        GridColumn(title="STATE", cell=lambda row, _: condition_cell(row.condition), width=11),
         columns.count("TERM", lambda row: row.replica.epoch, 5),
         columns.size("GAP", lambda row: row.replica.gap_bytes, 9),
-        Column(title="WHY", cell=_why, width=12, width_max=120),
+        GridColumn(title="WHY", cell=_why, width=12, width_max=120),
     ),
 )
 
 
-class Stage(Enum):
+class TransferStage(Enum):
     """Where it is."""
 
     PLAN = "plan"
@@ -110,19 +111,18 @@ class TransferScreen(Screen[None]):
     }
     """
 
+    @dataclass(eq=False)
     class Ended(Message):
         """The leader has answered, or has not."""
 
-        def __init__(self, mark: str, role: str, words: str) -> None:
-            super().__init__()
-            self.mark = mark
-            self.role = role
-            self.words = words
+        mark: str
+        role: str
+        words: str
 
     def __init__(self, source: Source, broker_name: str, *, armed: bool, to: str = "") -> None:
         super().__init__()
         self.broker_name = broker_name
-        self.stage = Stage.PLAN
+        self.stage = TransferStage.PLAN
         self.plan: ChangePlan | None = None
         self._source = source
         self._armed = armed
@@ -130,7 +130,7 @@ class TransferScreen(Screen[None]):
 
     @property
     def in_progress(self) -> bool:
-        return self.stage is Stage.ASKING
+        return self.stage is TransferStage.ASKING
 
     def compose(self) -> ComposeResult:
         yield Static(id="tr-title")
@@ -151,24 +151,26 @@ class TransferScreen(Screen[None]):
         one = frame.snapshot.set_of(self.broker_name)
         if one is None:
             return
-        if self.stage is Stage.PLAN and not self.query_one("#tr-confirm", Input).display:
+        if self.stage is TransferStage.PLAN and not self.query_one("#tr-confirm", Input).display:
             self.plan = plan_change(one, Do.TRANSFER, self._to)
             self.query_one("#tr-plan", Static).update(plan_words(self.plan, self._armed))
             self.refresh_bindings()
-        target = self.plan.member if self.plan is not None and self.stage is Stage.PLAN else ""
+        target = (
+            self.plan.member if self.plan is not None and self.stage is TransferStage.PLAN else ""
+        )
         leader = one.master.raft if one.master is not None else None
         rows = []
         for replica in one.replicas:
             name = replica.member_id or ""
             why_not = "" if leader is None else _why_not(leader, name)
             is_target = bool(target) and name == target and not why_not
-            rows.append(Member(replica, condition_of(replica), is_target, why_not))
+            rows.append(TransferMember(replica, condition_of(replica), is_target, why_not))
         self.query_one("#tr-members", Grid).show_rows(rows)
 
     @on(Grid.Chosen, "#tr-members")
     def _chosen(self, event: Grid.Chosen) -> None:
         event.stop()
-        if self.stage is Stage.PLAN:
+        if self.stage is TransferStage.PLAN:
             self._to = event.row.replica.member_id or ""
             self.app.run_worker(self._redraw())
 
@@ -177,15 +179,15 @@ class TransferScreen(Screen[None]):
 
     def action_again(self) -> None:
         """Another one, after the last."""
-        if self.stage is Stage.END:
-            self.stage, self._to = Stage.PLAN, ""
+        if self.stage is TransferStage.END:
+            self.stage, self._to = TransferStage.PLAN, ""
             self.query_one("#tr-plan").display = True
             self.query_one("#tr-outcome", Static).update("")
             self.app.run_worker(self._redraw())
 
     def action_confirm(self) -> None:
         plan = self.plan
-        if plan is None or self.stage is not Stage.PLAN:
+        if plan is None or self.stage is not TransferStage.PLAN:
             return
         if not self._armed:
             self.notify(
@@ -207,7 +209,7 @@ class TransferScreen(Screen[None]):
         if event.value.strip() != self.broker_name:
             self.notify("That is another name; nothing has been done.", severity="warning")
             return
-        self.stage = Stage.ASKING
+        self.stage = TransferStage.ASKING
         self.query_one("#tr-outcome", Static).update("The leader has been asked…")
         self.refresh_bindings()
         # The program's own, not this screen's: whatever becomes of the screen, it runs to its end.
@@ -235,7 +237,7 @@ class TransferScreen(Screen[None]):
     @on(Ended)
     def _ended(self, event: Ended) -> None:
         event.stop()
-        self.stage = Stage.END
+        self.stage = TransferStage.END
         self.query_one("#tr-plan").display = False
         lines = (
             ((f"{event.mark} {event.words}", event.role),),
@@ -251,9 +253,9 @@ class TransferScreen(Screen[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys are offered where they mean something."""
         if action == "confirm":
-            return self.stage is Stage.PLAN
+            return self.stage is TransferStage.PLAN
         if action == "again":
-            return self.stage is Stage.END
+            return self.stage is TransferStage.END
         return super().check_action(action, parameters)
 
     def action_back(self) -> None:

@@ -9,22 +9,22 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
-from trioha.watch.alerts import Alert, Alerts, Level
+from trioha.watch.alerts import Alert, AlertLevel, Alerts
 from trioha.watch.collector import Interest
 from trioha.watch.rules import RULES
 from trioha_console import columns
 from trioha_console.arrange import Shape
-from trioha_console.cells import Cell, Column, cell
+from trioha_console.cells import Cell, GridColumn, cell
 from trioha_console.frame import Frame
 from trioha_console.views.view import View
 from trioha_console.widgets.grid import Grid
 
-ROLES = {Level.OK: "good", Level.WARN: "warn", Level.CRIT: "bad"}
-MARKS = {Level.OK: "●", Level.WARN: "▲", Level.CRIT: "✖"}
+ROLES = {AlertLevel.OK: "good", AlertLevel.WARN: "warn", AlertLevel.CRIT: "bad"}
+MARKS = {AlertLevel.OK: "●", AlertLevel.WARN: "▲", AlertLevel.CRIT: "✖"}
 
 
 @attrs.frozen
-class Line:
+class AlertLine:
     alert: Alert
     wall_ms: int
 
@@ -33,26 +33,28 @@ class Line:
         return max(0.0, (self.wall_ms - self.alert.since_wall_ms) / 1000)
 
 
-def _level(line: Line, _: int) -> Cell:
+def _level(line: AlertLine, _: int) -> Cell:
     alert = line.alert
     return cell(f"{MARKS[alert.level]} {alert.level.name}", ROLES[alert.level])
 
 
-def _text(line: Line, _: int) -> Cell:
+def _text(line: AlertLine, _: int) -> Cell:
     return cell(line.alert.text, "dim" if line.alert.acknowledged else "")
 
 
-SHAPE: Shape[Line] = Shape(
+SHAPE: Shape[AlertLine] = Shape(
     identity=lambda line: line.alert.key,
     search=lambda line: f"{line.alert.rule} {line.alert.subject} {line.alert.text}",
     columns=(
-        Column(title="LEVEL", cell=_level, key=lambda line: int(line.alert.level), width=6),
+        GridColumn(title="LEVEL", cell=_level, key=lambda line: int(line.alert.level), width=6),
         columns.age("FOR", lambda line: line.age_s, 8),
         columns.text(
             "SEEN", lambda line: "seen" if line.alert.acknowledged else "new", 4, role="accent"
         ),
         columns.text("RULE", lambda line: line.alert.rule, 16, width_max=20),
-        Column(title="WHAT", cell=_text, key=lambda line: line.alert.text, width=34, width_max=200),
+        GridColumn(
+            title="WHAT", cell=_text, key=lambda line: line.alert.text, width=34, width_max=200
+        ),
     ),
 )
 
@@ -85,14 +87,14 @@ class AlertsView(View):
         yield Static(id="rule", markup=False)
 
     def show(self, frame: Frame) -> None:
-        self.grid.show_rows([Line(alert, frame.wall_ms) for alert in self.alerts.active])
+        self.grid.show_rows([AlertLine(alert, frame.wall_ms) for alert in self.alerts.active])
         self._explain(self.grid.row)
 
     def on_grid_moved(self, event: Grid.Moved) -> None:
         event.stop()
         self._explain(event.row)
 
-    def _explain(self, line: Line | None) -> None:
+    def _explain(self, line: AlertLine | None) -> None:
         rule = None if line is None else RULES.get(line.alert.rule)
         words = "Thresholds are in the file that `trioha context` shows."
         if line is not None and rule is not None:

@@ -10,13 +10,13 @@ from textual.content import Content
 from textual.widgets import Static
 
 from trioha.watch.condition import Condition, condition_of
-from trioha.watch.history import ReplicaHistory, Series
+from trioha.watch.history import ReplicaHistory, TimeSeries
 from trioha.watch.replica import Replica
 from trioha.watch.snapshot import Namesrv
 from trioha.words import count_in_words
 from trioha_console import columns
 from trioha_console.arrange import Shape
-from trioha_console.cells import NOTHING, Cell, Column, cell
+from trioha_console.cells import NOTHING, Cell, GridColumn, cell
 from trioha_console.frame import Frame
 from trioha_console.marks import sparkline
 from trioha_console.roles import condition_cell, content_of
@@ -28,7 +28,7 @@ _STEP_MS = 1000
 
 
 @attrs.frozen
-class Line:
+class BrokerLine:
     replica: Replica
     condition: Condition
     history: ReplicaHistory
@@ -46,31 +46,31 @@ class Line:
         return None if end is None or dispatched is None else max(0, end - dispatched)
 
 
-def _rate_of(series: Series, line: Line) -> float | None:
+def _rate_of(series: TimeSeries, line: BrokerLine) -> float | None:
     """The newest rate, unless the node has gone silent since."""
     if line.replica.answer.error or not series.points:
         return None
     return series.points[-1][1]
 
 
-def _trend(line: Line, width: int) -> Cell:
+def _trend(line: BrokerLine, width: int) -> Cell:
     return cell(sparkline(line.history.put_rate.last(width, _STEP_MS, line.wall_ms)), "accent")
 
 
-def _role(line: Line, _: int) -> Cell:
+def _role(line: BrokerLine, _: int) -> Cell:
     replica = line.replica
     role = replica.role or replica.standing
     return cell(role, "accent" if replica.is_master else "") if role else NOTHING
 
 
-def _told(line: Line, _: int) -> Cell:
+def _told(line: BrokerLine, _: int) -> Cell:
     answer = line.replica.answer
     if answer.age_s is None:
         return NOTHING
     return cell(f"{answer.age_s:.0f} s", "warn" if answer.is_stale else "dim")
 
 
-SHAPE: Shape[Line] = Shape(
+SHAPE: Shape[BrokerLine] = Shape(
     identity=lambda line: line.replica.address,
     search=lambda line: (
         f"{line.replica.name} {line.replica.address} {line.condition.word}"
@@ -79,17 +79,17 @@ SHAPE: Shape[Line] = Shape(
     columns=(
         columns.text("BROKER", lambda line: line.replica.name, 12, width_max=24, role="strong"),
         columns.count("ID", lambda line: line.replica.registered_id, 2),
-        Column(
+        GridColumn(
             title="STATE",
             cell=lambda line, _: condition_cell(line.condition),
             key=lambda line: (int(line.condition.level), line.condition.word),
             width=12,
         ),
-        Column(title="ROLE", cell=_role, width=12, importance=3),
+        GridColumn(title="ROLE", cell=_role, width=12, importance=3),
         columns.text("ADDRESS", lambda line: line.replica.address, 21, importance=4),
         columns.text("VERSION", lambda line: line.replica.version, 7, width_max=16, importance=7),
         columns.age("UP", lambda line: line.replica.uptime_s, 7, importance=5),
-        Column(
+        GridColumn(
             title="TOLD",
             cell=_told,
             key=lambda line: line.replica.answer.age_s,
@@ -99,7 +99,7 @@ SHAPE: Shape[Line] = Shape(
         ),
         columns.rate("PUT/S", lambda line: _rate_of(line.history.put_rate, line), 8),
         columns.rate("GET/S", lambda line: _rate_of(line.history.get_rate, line), 8),
-        Column(title="PUT TREND", cell=_trend, width=10, width_max=30, importance=2),
+        GridColumn(title="PUT TREND", cell=_trend, width=10, width_max=30, importance=2),
         columns.count("WAITING", lambda line: line.replica.puts_waiting, 7, importance=5),
         columns.count("CLIENTS", lambda line: line.replica.client_connections, 7, importance=2),
         columns.size("LOG", lambda line: line.log_bytes, 9, importance=3),
@@ -132,7 +132,7 @@ class BrokersView(View):
         history, wall_ms = frame.history, frame.wall_ms
         self.grid.show_rows(
             [
-                Line(one, condition_of(one), history.of(one.address), wall_ms)
+                BrokerLine(one, condition_of(one), history.of(one.address), wall_ms)
                 for one in frame.snapshot.replicas
             ]
         )

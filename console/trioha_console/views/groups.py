@@ -8,16 +8,15 @@ import attrs
 from textual.app import ComposeResult
 
 from trioha.watch.collector import Interest
-from trioha.watch.history import Series
+from trioha.watch.history import TimeSeries
 from trioha.watch.questions import GROUPS
 from trioha.watch.queues import Group
 from trioha_console import columns
 from trioha_console.arrange import Shape
-from trioha_console.cells import NOTHING, Cell, Column, cell
+from trioha_console.cells import NOTHING, Cell, GridColumn, cell
 from trioha_console.frame import Frame
 from trioha_console.marks import sparkline
-from trioha_console.system_names import SystemNames
-from trioha_console.views.view import SystemView
+from trioha_console.views.view import SystemNames, SystemView
 from trioha_console.widgets.grid import Grid
 
 _STEP_MS = 5_000
@@ -25,9 +24,9 @@ _RATE_MS = 30_000
 
 
 @attrs.frozen
-class Line:
+class GroupLine:
     group: Group
-    lags: Series
+    lags: TimeSeries
     wall_ms: int
 
     @property
@@ -36,11 +35,11 @@ class Line:
         return self.lags.per_second(_RATE_MS)
 
 
-def _trend(line: Line, width: int) -> Cell:
+def _trend(line: GroupLine, width: int) -> Cell:
     return cell(sparkline(line.lags.last(width, _STEP_MS, line.wall_ms)), "accent")
 
 
-def _growth(line: Line, _: int) -> Cell:
+def _growth(line: GroupLine, _: int) -> Cell:
     growth = line.growth
     if growth is None:
         return NOTHING
@@ -49,21 +48,21 @@ def _growth(line: Line, _: int) -> Cell:
     return cell(f"{growth:+,.1f}", "warn" if growth > 0 else "good")
 
 
-SHAPE: Shape[Line] = Shape(
+SHAPE: Shape[GroupLine] = Shape(
     identity=lambda line: line.group.name,
     search=lambda line: f"{line.group.name} {' '.join(line.group.topics)}",
     columns=(
         columns.text("GROUP", lambda line: line.group.name, 28, width_max=60, role="strong"),
         columns.count("LAG", lambda line: line.group.lag, 11),
         columns.age("BEHIND", lambda line: line.group.lag_s, 8),
-        Column(
+        GridColumn(
             title="LAG/S",
             cell=_growth,
             key=lambda line: line.growth,
             width=10,
             right=True,
         ),
-        Column(title="LAG TREND", cell=_trend, width=10, width_max=40, importance=1),
+        GridColumn(title="LAG TREND", cell=_trend, width=10, width_max=40, importance=1),
         columns.count("QUEUES", lambda line: len(line.group.queues), 6, importance=2),
         columns.text(
             "TOPICS", lambda line: ", ".join(line.group.topics), 14, width_max=60, importance=1
@@ -91,7 +90,7 @@ class GroupsView(SystemView):
         names = SystemNames(frame.snapshot)
         self.grid.show_rows(
             [
-                Line(group, frame.history.lag(name), frame.wall_ms)
+                GroupLine(group, frame.history.lag(name), frame.wall_ms)
                 for name, group in frame.snapshot.groups.items()
                 if self.system or not names.has_group(name)
             ]

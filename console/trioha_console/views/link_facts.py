@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trioha.watch.condition import condition_of, condition_of_set
-from trioha.watch.replica import Answer, MasterEnd, Replica, SlaveEnd
+from trioha.watch.replica import LastAnswer, MasterEnd, Replica, SlaveEnd
 from trioha.watch.replica_set import ReplicaSet
 from trioha.watch.snapshot import Namesrv
 from trioha.words import age_in_words, count_in_words, size_in_words
 from trioha_console.cells import NOTHING, Cell, cell
-from trioha_console.heartbeat import heartbeat_cell
+from trioha_console.marks import heartbeat_cell
 from trioha_console.roles import LEVEL_ROLES, condition_cell
 from trioha_console.views.raft_facts import follower_facts, group_facts, own_facts
 from trioha_console.widgets.facts import Facts
@@ -131,7 +131,7 @@ def _beliefs(one: ReplicaSet, namesrvs: Sequence[Namesrv]) -> Facts:
     return told
 
 
-def _freshness(answer: Answer) -> Cell:
+def _freshness(answer: LastAnswer) -> Cell:
     """How old the numbers are, and why there are no newer ones."""
     if answer.age_s is None:
         return cell(answer.error or "no answer yet", "bad" if answer.error else "dim")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on, work
@@ -74,14 +75,13 @@ class MessagesView(View):
     }
     """
 
+    @dataclass(eq=False)
     class Answered(Message):
         """What was found, or why nothing was."""
 
-        def __init__(self, query: Query, found: list[Found] | None, error: str = "") -> None:
-            super().__init__()
-            self.query_line = query
-            self.found = found
-            self.error = error
+        query_line: Query
+        found: list[Found] | None
+        error: str = ""
 
     def __init__(self, source: Callable[[], Source]) -> None:
         super().__init__()

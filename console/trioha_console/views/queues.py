@@ -11,15 +11,14 @@ from trioha.watch.questions import TOPIC_STATS
 from trioha.watch.queues import Queue
 from trioha_console import columns
 from trioha_console.arrange import Shape
-from trioha_console.cells import Cell, Column
+from trioha_console.cells import Cell, GridColumn
 from trioha_console.frame import Frame
 from trioha_console.marks import bar
-from trioha_console.system_names import SystemNames
-from trioha_console.views.view import SystemView
+from trioha_console.views.view import SystemNames, SystemView
 from trioha_console.widgets.grid import Grid
 
 
-class Line(NamedTuple):
+class QueueLine(NamedTuple):
     queue: Queue
     most: int
     """The fullest queue of the topic holds so many."""
@@ -40,7 +39,7 @@ class Line(NamedTuple):
         return None if told_ms is None else max(0.0, (self.wall_ms - told_ms) / 1000)
 
 
-def lines_of(frame: Frame, *, system: bool) -> list[Line]:
+def lines_of(frame: Frame, *, system: bool) -> list[QueueLine]:
     queues = frame.snapshot.queues
     if not system:
         names = SystemNames(frame.snapshot)
@@ -51,15 +50,15 @@ def lines_of(frame: Frame, *, system: bool) -> list[Line]:
         held = queue.max_offset - queue.min_offset
         if held > most.get(queue.topic, -1):
             most[queue.topic] = held
-    return [Line(queue, most[queue.topic], frame.wall_ms) for queue in queues]
+    return [QueueLine(queue, most[queue.topic], frame.wall_ms) for queue in queues]
 
 
-def _skew(line: Line, width: int) -> Cell:
+def _skew(line: QueueLine, width: int) -> Cell:
     filled = bar(line.held, line.most or 1, width).rstrip()
     return ((filled, "accent"), ("─" * (width - len(filled)), "dim"))
 
 
-SHAPE: Shape[Line] = Shape(
+SHAPE: Shape[QueueLine] = Shape(
     identity=lambda line: (line.queue.topic, line.queue.broker, line.queue.queue_id),
     search=lambda line: f"{line.queue.topic} {line.queue.broker}",
     columns=(
@@ -69,7 +68,7 @@ SHAPE: Shape[Line] = Shape(
         columns.count("FIRST", lambda line: line.queue.min_offset, 12, importance=2),
         columns.count("NEXT", lambda line: line.queue.max_offset, 12, importance=1),
         columns.count("HELD", lambda line: line.held, 10),
-        Column(
+        GridColumn(
             title="SHARE OF FULLEST",
             cell=_skew,
             key=lambda line: line.held / line.most if line.most else None,

@@ -8,7 +8,7 @@ from trioha.watch.replica import Replica
 from trioha.watch.replica_set import ReplicaSet
 from trioha.words import age_in_words, size_in_words
 from trioha_console.cells import NOTHING, Cell, cell
-from trioha_console.heartbeat import heartbeat_cell
+from trioha_console.marks import heartbeat_cell
 from trioha_console.roles import LEVEL_ROLES, condition_cell
 from trioha_console.widgets.facts import Facts
 

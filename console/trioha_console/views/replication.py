@@ -12,9 +12,15 @@ from textual.containers import Horizontal
 from trioha.words import size_in_words
 from trioha_console.frame import Frame
 from trioha_console.views.link_facts import master_facts, set_facts, slave_facts
-from trioha_console.views.replication_table import SHAPE, STEP_MS, Line, lines_of, why_empty
+from trioha_console.views.replication_table import (
+    SHAPE,
+    STEP_MS,
+    ReplicationLine,
+    lines_of,
+    why_empty,
+)
 from trioha_console.views.view import View
-from trioha_console.widgets.chart import Chart
+from trioha_console.widgets.chart import TrendChart
 from trioha_console.widgets.facts import FactList
 from trioha_console.widgets.grid import Grid
 
@@ -30,11 +36,11 @@ class ReplicationView(View):
     DEFAULT_CSS = """
     ReplicationView {
         & > #link { height: 11; border-top: solid $panel; background: $surface; }
-        & > #link > Chart { display: none; }
+        & > #link > TrendChart { display: none; }
     }
     .-wide ReplicationView {
         & > #link { height: 14; }
-        & > #link > Chart { display: block; width: 2fr; }
+        & > #link > TrendChart { display: block; width: 2fr; }
     }
     """
 
@@ -47,7 +53,7 @@ class ReplicationView(View):
         with Horizontal(id="link"):
             yield FactList(id="upper-end")
             yield FactList(id="lower-end")
-            yield Chart()
+            yield TrendChart()
 
     def show(self, frame: Frame) -> None:
         self._frame = frame
@@ -72,13 +78,13 @@ class ReplicationView(View):
         if line is not None:
             await self.app.run_action(f"failover({line.set.name!r})")
 
-    def _show_link(self, line: Line | None) -> None:
+    def _show_link(self, line: ReplicationLine | None) -> None:
         frame = self._frame
         upper, lower = (
             self.query_one("#upper-end", FactList),
             self.query_one("#lower-end", FactList),
         )
-        chart = self.query_one(Chart)
+        chart = self.query_one(TrendChart)
         if line is None or frame is None:
             upper.show((), ())
             lower.show((), ())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter
+
 import attrs
 
 from trioha.watch.condition import Condition, Level, condition_of, condition_of_set
@@ -10,17 +13,16 @@ from trioha.watch.replica import Replica
 from trioha.watch.replica_set import ReplicaSet
 from trioha.words import age_in_words, size_in_words
 from trioha_console.arrange import Shape
-from trioha_console.cells import NOTHING, Cell, Column, cell
+from trioha_console.cells import NOTHING, Cell, GridColumn, cell
 from trioha_console.frame import Frame
-from trioha_console.heartbeat import heartbeat_cell
-from trioha_console.marks import sparkline
+from trioha_console.marks import heartbeat_cell, sparkline
 from trioha_console.roles import LEVEL_ROLES, MARKS
 
 STEP_MS = 1000
 
 
 @attrs.frozen
-class Line:
+class ReplicationLine:
     """A set's own line, or one of its replicas'."""
 
     set: ReplicaSet
@@ -35,12 +37,12 @@ class Line:
         return self.set.cluster, self.set.name, address
 
 
-def lines_of(frame: Frame) -> list[Line]:
+def lines_of(frame: Frame) -> list[ReplicationLine]:
     lines = []
     for one in frame.snapshot.sets:
-        lines.append(Line(one, None, condition_of_set(one), None, frame.wall_ms))
+        lines.append(ReplicationLine(one, None, condition_of_set(one), None, frame.wall_ms))
         lines += [
-            Line(
+            ReplicationLine(
                 one,
                 replica,
                 condition_of(replica),
@@ -63,7 +65,7 @@ def why_empty(frame: Frame) -> str:
     return "No broker is registered with these name servers."
 
 
-def _name(line: Line, _: int) -> Cell:
+def _name(line: ReplicationLine, _: int) -> Cell:
     replica = line.replica
     if replica is None:
         return (
@@ -83,7 +85,7 @@ def _name(line: Line, _: int) -> Cell:
     )
 
 
-def _role(line: Line, _: int) -> Cell:
+def _role(line: ReplicationLine, _: int) -> Cell:
     replica = line.replica
     if replica is None:
         return ()
@@ -94,11 +96,11 @@ def _role(line: Line, _: int) -> Cell:
     return cell("MASTER" if replica.is_master else "SLAVE", "accent" if replica.is_master else "")
 
 
-def _state(line: Line, _: int) -> Cell:
+def _state(line: ReplicationLine, _: int) -> Cell:
     return cell(line.condition.word, LEVEL_ROLES[line.condition.level])
 
 
-def _gap(line: Line, _: int) -> Cell:
+def _gap(line: ReplicationLine, _: int) -> Cell:
     replica = line.replica
     if replica is None or replica.is_master:
         return ()
@@ -107,14 +109,7 @@ def _gap(line: Line, _: int) -> Cell:
     return cell(size_in_words(gap), role)
 
 
-def _behind(line: Line, _: int) -> Cell:
-    replica = line.replica
-    if replica is None or replica.is_master:
-        return ()
-    return NOTHING if replica.gap_s is None else cell(age_in_words(replica.gap_s))
-
-
-def _eta(line: Line, _: int) -> Cell:
+def _eta(line: ReplicationLine, _: int) -> Cell:
     if line.replica is None or line.replica.is_master or line.history is None:
         return ()
     eta_s = line.history.eta_s
@@ -123,7 +118,7 @@ def _eta(line: Line, _: int) -> Cell:
     return NOTHING if eta_s is None else cell(age_in_words(eta_s))
 
 
-def _rate(line: Line, _: int) -> Cell:
+def _rate(line: ReplicationLine, _: int) -> Cell:
     if line.replica is None or line.history is None:
         return ()
     rate = line.history.end.per_second()
@@ -132,7 +127,7 @@ def _rate(line: Line, _: int) -> Cell:
     )
 
 
-def _heard(line: Line, width: int) -> Cell:
+def _heard(line: ReplicationLine, width: int) -> Cell:
     replica = line.replica
     if replica is None or replica.is_master:
         return ()
@@ -141,20 +136,20 @@ def _heard(line: Line, width: int) -> Cell:
     )
 
 
-def _since(line: Line, _: int) -> Cell:
+def _since(line: ReplicationLine, _: int) -> Cell:
     if line.replica is None or line.history is None:
         return ()
     seconds = (line.wall_ms - line.history.since_ms) / 1000
     return cell(f"{'' if line.history.since_is_known else '>'}{age_in_words(seconds)}", "dim")
 
 
-def _trend(line: Line, width: int) -> Cell:
+def _trend(line: ReplicationLine, width: int) -> Cell:
     if line.replica is None or line.history is None or line.replica.is_master:
         return ()
     return cell(sparkline(line.history.gap.last(width, STEP_MS, line.wall_ms)), "accent")
 
 
-def _error(line: Line, _: int) -> Cell:
+def _error(line: ReplicationLine, _: int) -> Cell:
     if line.replica is None:
         return cell(line.condition.why, "bad") if line.condition.why else ()
     if line.condition.why and line.condition.level > Level.GOOD:
@@ -166,84 +161,78 @@ def _error(line: Line, _: int) -> Cell:
     return ()
 
 
-def _plain(name: str, title: str, width: int, importance: int) -> Column[Line]:
-    """A number of the replica's own, as it is."""
+def _number(
+    title: str,
+    read: Callable[[Replica], float | None],
+    width: int,
+    importance: int,
+    *,
+    words: Callable[[float], str] = str,
+    of_slaves: bool = False,
+) -> GridColumn[ReplicationLine]:
+    """A number of each replica, or of slaves only."""
 
-    def key(line: Line) -> object:
-        return None if line.replica is None else getattr(line.replica, name)
+    def key(line: ReplicationLine) -> float | None:
+        replica = line.replica
+        return None if replica is None or (of_slaves and replica.is_master) else read(replica)
 
-    def show(line: Line, _: int) -> Cell:
-        return () if line.replica is None else cell(key(line))
+    def show(line: ReplicationLine, _: int) -> Cell:
+        if line.replica is None or (of_slaves and line.replica.is_master):
+            return ()
+        value = key(line)
+        return NOTHING if value is None else cell(words(value))
 
-    return Column(title=title, cell=show, key=key, width=width, right=True, importance=importance)
+    return GridColumn(
+        title=title, cell=show, key=key, width=width, right=True, importance=importance
+    )
 
 
-def _acked(line: Line) -> object:
-    link = None if line.replica is None else line.replica.link
-    return None if link is None else link.slave_ack_offset
+def _acked(replica: Replica) -> int | None:
+    return None if replica.link is None else replica.link.slave_ack_offset
 
 
-def _reconnects(line: Line) -> object:
-    replica = line.replica
-    if replica is None or replica.is_master:
-        return None
+def _reconnects(replica: Replica) -> int | None:
     counts = [end.reconnects for end in (replica.link, replica.follows) if end is not None]
     return max((one for one in counts if one is not None), default=None)
 
 
-def _of_slave(value: object, line: Line) -> Cell:
-    return () if line.replica is None or line.replica.is_master else cell(value)
-
-
-def _search(line: Line) -> str:
+def _search(line: ReplicationLine) -> str:
     if line.replica is None:
         return f"{line.set.name} {line.set.cluster}"
     replica = line.replica
     return f"{replica.address} {replica.standing or ''} {replica.role or ''} {line.condition.word}"
 
 
-SHAPE: Shape[Line] = Shape(
+SHAPE: Shape[ReplicationLine] = Shape(
     identity=lambda line: line.identity,
     search=_search,
     group=lambda line: line.identity[:2],
     columns=(
-        Column(title="REPLICA", cell=_name, width=22, width_max=34, key=lambda line: line.identity),
-        Column(
+        GridColumn(
+            title="REPLICA", cell=_name, width=22, width_max=34, key=lambda line: line.identity
+        ),
+        GridColumn(
             title="STATE",
             cell=_state,
             width=11,
             width_max=15,
             key=lambda line: (int(line.condition.level), line.condition.word),
         ),
-        Column(title="ROLE", cell=_role, width=8, width_max=13),
-        _plain("epoch", "EP", 3, 1),
-        _plain("min_phy_offset", "BEGINS", 12, 8),
-        _plain("max_phy_offset", "ENDS", 12, 5),
-        _plain("flushed_offset", "FLUSHED", 12, 7),
-        Column(
-            title="ACKED",
-            cell=lambda line, _: _of_slave(_acked(line), line),
-            key=_acked,
-            width=12,
-            right=True,
-            importance=6,
-        ),
-        Column(
+        GridColumn(title="ROLE", cell=_role, width=8, width_max=13),
+        _number("EP", attrgetter("epoch"), 3, 1),
+        _number("BEGINS", attrgetter("min_phy_offset"), 12, 8),
+        _number("ENDS", attrgetter("max_phy_offset"), 12, 5),
+        _number("FLUSHED", attrgetter("flushed_offset"), 12, 7),
+        _number("ACKED", _acked, 12, 6, of_slaves=True),
+        GridColumn(
             title="GAP",
             cell=_gap,
             key=lambda line: None if line.replica is None else line.replica.gap_bytes,
             width=9,
             right=True,
         ),
-        Column(
-            title="BEHIND",
-            cell=_behind,
-            key=lambda line: None if line.replica is None else line.replica.gap_s,
-            width=7,
-            right=True,
-            importance=2,
-        ),
-        Column(
+        _number("BEHIND", attrgetter("gap_s"), 7, 2, words=age_in_words, of_slaves=True),
+        GridColumn(
             title="RATE",
             cell=_rate,
             key=lambda line: None if line.history is None else line.history.end.per_second(),
@@ -251,7 +240,7 @@ SHAPE: Shape[Line] = Shape(
             right=True,
             importance=3,
         ),
-        Column(
+        GridColumn(
             title="ETA",
             cell=_eta,
             key=lambda line: None if line.history is None else line.history.eta_s,
@@ -259,23 +248,16 @@ SHAPE: Shape[Line] = Shape(
             right=True,
             importance=2,
         ),
-        Column(
+        GridColumn(
             title="HEARD",
             cell=_heard,
             key=lambda line: None if line.replica is None else line.replica.heard_age_s,
             width=16,
             width_max=28,
         ),
-        Column(
-            title="RECON",
-            cell=lambda line, _: _of_slave(_reconnects(line), line),
-            key=_reconnects,
-            width=5,
-            right=True,
-            importance=5,
-        ),
-        Column(title="SINCE", cell=_since, width=8, right=True, importance=4),
-        Column(title="GAP TREND", cell=_trend, width=10, width_max=30, importance=4),
-        Column(title="WHY", cell=_error, width=20, width_max=80, importance=6),
+        _number("RECON", _reconnects, 5, 5, of_slaves=True),
+        GridColumn(title="SINCE", cell=_since, width=8, right=True, importance=4),
+        GridColumn(title="GAP TREND", cell=_trend, width=10, width_max=30, importance=4),
+        GridColumn(title="WHY", cell=_error, width=20, width_max=80, importance=6),
     ),
 )

@@ -10,17 +10,16 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from trioha.watch.collector import Interest
-from trioha.watch.history import Series
+from trioha.watch.history import TimeSeries
 from trioha.watch.questions import TOPICS
 from trioha.watch.queues import Queue, Topic
 from trioha.wire.codes import Perm
 from trioha_console import columns
 from trioha_console.arrange import Shape
-from trioha_console.cells import Cell, Column, cell
+from trioha_console.cells import Cell, GridColumn, cell
 from trioha_console.frame import Frame
 from trioha_console.marks import sparkline
-from trioha_console.system_names import SystemNames
-from trioha_console.views.view import SystemView
+from trioha_console.views.view import SystemNames, SystemView
 from trioha_console.widgets.grid import Grid
 
 _STEP_MS = 5_000
@@ -28,12 +27,12 @@ _RATE_MS = 15_000
 
 
 @attrs.frozen
-class Line:
+class TopicLine:
     topic: Topic
     held: int | None
     """Messages that its queues hold; None until they were asked for."""
     updated_ms: int | None
-    growth: Series
+    growth: TimeSeries
     wall_ms: int
 
     @property
@@ -47,7 +46,7 @@ class Line:
         return max(0.0, (self.wall_ms - self.updated_ms) / 1000)
 
 
-def lines_of(frame: Frame, *, system: bool) -> list[Line]:
+def lines_of(frame: Frame, *, system: bool) -> list[TopicLine]:
     held: dict[str, list[Queue]] = {}
     for queue in frame.snapshot.queues:
         held.setdefault(queue.topic, []).append(queue)
@@ -58,7 +57,7 @@ def lines_of(frame: Frame, *, system: bool) -> list[Line]:
             continue
         queues = held.get(name)
         lines.append(
-            Line(
+            TopicLine(
                 topic,
                 None if queues is None else sum(one.max_offset - one.min_offset for one in queues),
                 max((one.updated_ms or 0 for one in queues or ()), default=0) or None,
@@ -76,7 +75,7 @@ def permission(perm: int | None) -> str | None:
     return "+".join(words) or "none"
 
 
-def _trend(line: Line, width: int) -> Cell:
+def _trend(line: TopicLine, width: int) -> Cell:
     ends = line.growth.last(width + 1, _STEP_MS, line.wall_ms)
     steps: list[float | None] = [
         None if before is None or after is None else max(0.0, after - before)
@@ -85,7 +84,7 @@ def _trend(line: Line, width: int) -> Cell:
     return cell(sparkline(steps), "accent")
 
 
-SHAPE: Shape[Line] = Shape(
+SHAPE: Shape[TopicLine] = Shape(
     identity=lambda line: line.topic.name,
     search=lambda line: f"{line.topic.name} {' '.join(line.topic.brokers)}",
     columns=(
@@ -96,7 +95,7 @@ SHAPE: Shape[Line] = Shape(
         columns.count("HELD", lambda line: line.held, 12),
         columns.rate("IN/S", lambda line: line.rate, 9),
         columns.age("LAST PUT", lambda line: line.idle_s, 8),
-        Column(title="IN TREND", cell=_trend, width=10, width_max=30, importance=2),
+        GridColumn(title="IN TREND", cell=_trend, width=10, width_max=30, importance=2),
         columns.text(
             "BROKERS", lambda line: ", ".join(line.topic.brokers), 12, width_max=50, importance=1
         ),

@@ -9,6 +9,14 @@ from textual.containers import Vertical
 
 from trioha.watch.collector import Interest
 from trioha.watch.readings import fields_of
+from trioha.watch.snapshot import ClusterSnapshot
+from trioha.wire.names import (
+    SYSTEM_GROUP_PREFIX,
+    SYSTEM_GROUPS,
+    is_dlq_topic,
+    is_retry_topic,
+    is_system_topic,
+)
 from trioha_console.frame import Frame
 from trioha_console.widgets.grid import Grid
 
@@ -61,3 +69,25 @@ class SystemView(View):
         """Show them as well, or no longer."""
         self.system = not self.system
         self.app.call_later(self.app.run_action, "redraw")
+
+
+class SystemNames:
+    """Topics and groups that are RocketMQ's own: hidden until `a` shows them.
+
+    They are those of one snapshot: topics are also named after brokers and clusters.
+    """
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self._names = {one.name for one in snapshot.sets} | {one.cluster for one in snapshot.sets}
+
+    def has_topic(self, name: str) -> bool:
+        if is_dlq_topic(name):
+            return False  # what lies there is somebody's
+        return (
+            is_retry_topic(name)
+            or is_system_topic(name)
+            or name.removesuffix("_REPLY_TOPIC") in self._names
+        )
+
+    def has_group(self, name: str) -> bool:
+        return name in SYSTEM_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)

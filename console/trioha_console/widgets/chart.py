@@ -12,11 +12,11 @@ from trioha_console.marks import line_chart
 _SCALE_WIDTH = 10
 
 
-class Chart(Widget):
+class TrendChart(Widget):
     """Values of equal steps, the newest at the right; what is not known leaves a hole."""
 
     DEFAULT_CSS = """
-    Chart { width: 1fr; height: 100%; padding: 0 1; }
+    TrendChart { width: 1fr; height: 100%; padding: 0 1; }
     """
 
     def __init__(self, *, id: str | None = None) -> None:

@@ -8,6 +8,7 @@ compared with what was drawn, and only lines that differ are drawn again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic
 
 from rich.segment import Segment
@@ -20,11 +21,23 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from trioha_console.arrange import Order, Shape, arranged
-from trioha_console.cells import Cell, Column, Row, fit, fitted
+from trioha_console.arrange import Shape, SortOrder, arranged
+from trioha_console.cells import Cell, GridColumn, Row, fit, fitted
 from trioha_console.roles import theme_styles
 
 GAP = 2
+
+
+@dataclass(eq=False)
+class RowMessage(Message):
+    """A message of a grid about one of its rows."""
+
+    grid: Grid[Any]
+    row: Any
+
+    @property
+    def control(self) -> Grid[Any]:
+        return self.grid
 
 
 class Grid(ScrollView, Generic[Row], can_focus=True):
@@ -58,42 +71,24 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
     empty: reactive[str] = reactive("")
     """What is said when there is no row."""
 
-    class Moved(Message):
+    class Moved(RowMessage):
         """The cursor is on another row, or on none."""
 
-        def __init__(self, grid: Grid[Any], row: Any) -> None:
-            super().__init__()
-            self.grid = grid
-            self.row = row
-
-        @property
-        def control(self) -> Grid[Any]:
-            return self.grid
-
-    class Chosen(Message):
+    class Chosen(RowMessage):
         """Enter, or a double click."""
-
-        def __init__(self, grid: Grid[Any], row: Any) -> None:
-            super().__init__()
-            self.grid = grid
-            self.row = row
-
-        @property
-        def control(self) -> Grid[Any]:
-            return self.grid
 
     def __init__(
         self, shape: Shape[Row], *, empty: str = "Nothing here.", id: str | None = None
     ) -> None:
         super().__init__(id=id)
         self.shape = shape
-        self.order = Order()
+        self.order = SortOrder()
         self.filter_text = ""
         self.rows: list[Row] = []
         """As shown: matching, in order."""
         self.set_reactive(Grid.empty, empty)
         self._all: Sequence[Row] = ()
-        self._fitted: list[tuple[Column[Row], int]] = []
+        self._fitted: list[tuple[GridColumn[Row], int]] = []
         self._cells: dict[int, tuple[Cell, ...]] = {}
         self._styles: dict[str, Style] = {}
         self._moved_to: object = None
@@ -119,7 +114,7 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
         self.filter_text = text
         self._arrange()
 
-    def set_order(self, order: Order) -> None:
+    def set_order(self, order: SortOrder) -> None:
         self.order = order
         self._arrange()
         self.refresh()
@@ -196,10 +191,10 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
         """By the next column; after the last one as the rows come."""
         titles = ["", *(column.title for column, _ in self._fitted)]
         index = titles.index(self.order.title) if self.order.title in titles else 0
-        self.set_order(Order(titles[(index + 1) % len(titles)]))
+        self.set_order(SortOrder(titles[(index + 1) % len(titles)]))
 
     def action_reverse(self) -> None:
-        self.set_order(Order(self.order.title, not self.order.descending))
+        self.set_order(SortOrder(self.order.title, not self.order.descending))
 
     def on_click(self, event: events.Click) -> None:
         if event.y == 0:
@@ -216,7 +211,7 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
         for column, width in self._fitted:
             if x < width + GAP:
                 same = column.title == self.order.title
-                self.set_order(Order(column.title, same and not self.order.descending))
+                self.set_order(SortOrder(column.title, same and not self.order.descending))
                 return
             x -= width + GAP
 

@@ -36,6 +36,8 @@ class HeaderLine(Horizontal):
         left += _counts(frame)
         self._set("#header-left", tuple(left))
         right: list[tuple[str, str]] = []
+        if frame is not None and any(one.insecure for one in frame.snapshot.replicas):
+            right.append((" INSECURE ", "bad"))
         if armed:
             right.append((" WRITE ", "bad"))
         if frame is None:

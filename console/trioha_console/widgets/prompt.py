@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on
@@ -28,19 +29,17 @@ class Prompt(Horizontal):
     }
     """
 
+    @dataclass(eq=False)
     class Filtered(Message):
         """The filter is this now; `final` when enter was pressed."""
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
+        text: str
 
+    @dataclass(eq=False)
     class Commanded(Message):
         """A command line was entered."""
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
+        text: str
 
     class Closed(Message):
         """The line is gone; the focus should go back to where it was."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import dataclass
 
 from textual import events
 from textual.message import Message
@@ -28,12 +29,11 @@ class ReplayBar(Static):
     }
     """
 
+    @dataclass(eq=False)
     class Jumped(Message):
         """The slider was clicked: to this share of its length."""
 
-        def __init__(self, share: float) -> None:
-            super().__init__()
-            self.share = share
+        share: float
 
     def __init__(self, replay: Replay) -> None:
         super().__init__()

@@ -35,7 +35,7 @@ def test_a_bin_is_at_most_a_64th_below_its_value(value: int) -> None:
 
 @given(st.lists(VALUES, min_size=1, max_size=200), st.sampled_from([1, 50, 95, 99, 100]))
 def test_a_percentile_lies_in_the_bin_of_the_nearest_rank(values: list[int], percent: int) -> None:
-    bins = Bins((bin_of(value), 1) for value in values)
+    bins = Bins(bin_of(value) for value in values)
     rank = max(1, -(-len(values) * percent // 100))
     # The bins keep the order of the values, so the rank's bin is the bin of the rank.
     assert bins.percentile(percent) == bin_of(sorted(values)[rank - 1])
@@ -43,7 +43,7 @@ def test_a_percentile_lies_in_the_bin_of_the_nearest_rank(values: list[int], per
 
 @given(st.lists(VALUES, max_size=100))
 def test_powers_of_two_count_every_value_once(values: list[int]) -> None:
-    powers = Bins((bin_of(value), 1) for value in values).by_power()
+    powers = Bins(bin_of(value) for value in values).by_power()
     assert sum(count for _, _, count in powers) == len(values)
     for low, high, count in powers:
         assert count == sum(low <= value < high for value in values)

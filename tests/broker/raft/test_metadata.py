@@ -683,7 +683,7 @@ def test_levels_that_the_last_records_moved_are_looked_at(pair: Pair) -> None:
     leader.batch()
     other.copy(leader)
     end = other.put_noop(2)
-    other.visibility.release(end)
+    other.visibility.set_limit(end)
     other.raft._commit = end  # told, and not applied yet
     other.core.become(BrokerRole.SYNC_MASTER, 0)
     other.raft.lead()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.stores.records import encode_record
 from support.stores.small import message
 
 from trioha.broker.raft.records import (
@@ -14,7 +15,7 @@ from trioha.broker.raft.records import (
     read_part,
 )
 from trioha.errors import RemoteProtocolError
-from trioha.wire.record import decode_record, encode_record
+from trioha.wire.record import decode_record
 
 
 def records_of(kind: int, body: bytes, part_bytes: int = 1 << 20) -> list[bytes]:

@@ -38,6 +38,7 @@ function optionsOf(nameSrv, options) {
     rebalanceInterval: options.rebalance_ms || 5000,
     persistConsumerOffsetInterval: options.persist_ms || 1000,
     connectTimeout: 3000,
+    ...(options.access_key ? { accessKey: options.access_key, secretKey: options.secret_key } : {}),
   };
 }
 

@@ -13,7 +13,7 @@ import pytest
 from support.fakes.raw_answers import NAMESRV, RawCluster
 from support.screens.screens import LARGE, SMALL, Console, check_snapshot, open_console
 from trioha_console.link import NotConnected
-from trioha_console.screens.failover import FailoverScreen, Stage
+from trioha_console.screens.failover import FailoverScreen, FailoverStage
 
 from trioha.errors import Unreachable
 from trioha.failover.outcome import Result
@@ -101,7 +101,7 @@ async def wizard(
         yield console, nodes, screen
 
 
-async def reached(console: Console, screen: FailoverScreen, stage: Stage) -> None:
+async def reached(console: Console, screen: FailoverScreen, stage: FailoverStage) -> None:
     while screen.stage is not stage:
         await console.pilot.pause()
     await console.pilot.pause()
@@ -118,27 +118,27 @@ def may_run(screen: FailoverScreen) -> bool:
 @SIZES
 async def test_the_plan_of_a_switch_with_both_ends_alive(size: tuple[int, int]) -> None:
     async with wizard(size) as (console, _, screen):
-        await reached(console, screen, Stage.PLAN)
+        await reached(console, screen, FailoverStage.PLAN)
         check_snapshot(f"failover-plan-{size[0]}x{size[1]}", console.text)
 
 
 @SIZES
 async def test_the_plan_when_the_master_is_dead(size: tuple[int, int]) -> None:
     async with wizard(size) as (console, nodes, screen):
-        await reached(console, screen, Stage.PLAN)
+        await reached(console, screen, FailoverStage.PLAN)
         master = next(iter(nodes.cluster.statuses))
         nodes.dead.add(master)
         nodes.cluster.statuses["10.0.1.2:10911"]["follows"] = master
         await console.press("r")
-        await reached(console, screen, Stage.PLAN)
+        await reached(console, screen, FailoverStage.PLAN)
         check_snapshot(f"failover-forced-{size[0]}x{size[1]}", console.text)
 
 
 async def test_the_whole_way_to_the_audit_record() -> None:
     async with wizard(LARGE) as (console, nodes, screen):
-        await reached(console, screen, Stage.PLAN)
+        await reached(console, screen, FailoverStage.PLAN)
         await type_name(console)
-        await reached(console, screen, Stage.END)
+        await reached(console, screen, FailoverStage.END)
         assert "done: 1 (10.0.1.2:10911) is master of broker-a since epoch 2" in console.text
         assert nodes.records[0]["result"] == Result.DONE.value
         assert "audit      done" in console.text
@@ -149,25 +149,25 @@ async def test_the_whole_way_to_the_audit_record() -> None:
 
 async def test_nothing_is_done_under_another_name() -> None:
     async with wizard() as (console, nodes, screen):
-        await reached(console, screen, Stage.PLAN)
+        await reached(console, screen, FailoverStage.PLAN)
         await type_name(console, "broker-b")
-        assert screen.stage is Stage.PLAN
+        assert screen.stage is FailoverStage.PLAN
         assert RequestCode.FAILOVER_TICKET not in [code for _, code in nodes.asked]
 
 
 async def test_a_console_that_is_not_armed_only_looks() -> None:
     async with wizard(armed=False) as (console, nodes, screen):
-        await reached(console, screen, Stage.PLAN)
+        await reached(console, screen, FailoverStage.PLAN)
         assert "start it with --write" in console.text
         await type_name(console)
-        assert screen.stage is Stage.PLAN
+        assert screen.stage is FailoverStage.PLAN
         asked = {code for _, code in nodes.asked}
         assert asked <= {RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.TRIOHA_NODE_STATUS}
 
 
 async def test_another_candidate_is_chosen_with_enter() -> None:
     async with wizard() as (console, _, screen):
-        await reached(console, screen, Stage.PLAN)
+        await reached(console, screen, FailoverStage.PLAN)
         assert screen.plan is not None
         assert screen.plan.target is not None
         assert screen.plan.target.home_id == 1
@@ -177,10 +177,10 @@ async def test_another_candidate_is_chosen_with_enter() -> None:
 
 async def test_what_forbids_the_plan_is_said_with_its_cure_and_f_accepts_a_risk() -> None:
     async with wizard(LARGE) as (console, nodes, screen):
-        await reached(console, screen, Stage.PLAN)
+        await reached(console, screen, FailoverStage.PLAN)
         nodes.dead.update({"10.0.1.1:10911", "10.0.1.3:10911"})
         await console.press("r")
-        await reached(console, screen, Stage.PLAN)
+        await reached(console, screen, FailoverStage.PLAN)
         assert not may_run(screen)
         assert "2 (10.0.1.3:10911) does not answer and may hold more" in console.text
         assert "f accepts that risk" in console.text
@@ -191,38 +191,38 @@ async def test_what_forbids_the_plan_is_said_with_its_cure_and_f_accepts_a_risk(
 
 async def test_a_node_that_says_no_ends_it_with_everything_given_back() -> None:
     async with wizard(LARGE) as (console, nodes, screen):
-        await reached(console, screen, Stage.PLAN)
+        await reached(console, screen, FailoverStage.PLAN)
         nodes.refuses[RequestCode.PAUSE_WRITES] = "the disk is full"
         await type_name(console)
-        await reached(console, screen, Stage.END)
+        await reached(console, screen, FailoverStage.END)
         assert "✖ refused" in console.text
         assert "the disk is full" in console.text
 
 
 async def test_while_it_runs_the_screen_stays_and_the_program_too() -> None:
     async with wizard() as (console, nodes, screen):
-        await reached(console, screen, Stage.PLAN)
+        await reached(console, screen, FailoverStage.PLAN)
         nodes.gate = asyncio.Event()
         await type_name(console)
         await console.press("escape", "q")
         assert console.app.screen is screen
         assert console.app.is_running
         nodes.gate.set()
-        await reached(console, screen, Stage.END)
+        await reached(console, screen, FailoverStage.END)
         await console.press("escape")
         assert console.app.screen is console.app.main
 
 
 async def test_no_name_server_answers() -> None:
     async with wizard(LARGE) as (console, _, screen):
-        await reached(console, screen, Stage.PLAN)
+        await reached(console, screen, FailoverStage.PLAN)
 
         async def silence(address: str, command: RemotingCommand) -> RemotingCommand:
             raise Unreachable(f"{address} did not answer within 3 s")
 
         console.source.answer = silence
         await console.press("r")
-        await reached(console, screen, Stage.PLAN)
+        await reached(console, screen, FailoverStage.PLAN)
         assert not may_run(screen)
         assert "10.0.0.9:9876 did not answer within 3 s" in console.text
         await console.press("escape")

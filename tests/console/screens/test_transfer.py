@@ -12,7 +12,7 @@ from support.fakes.raw_answers import RawCluster
 from support.screens.screens import LARGE, SMALL, Console, check_snapshot, open_console
 from trioha_console.link import NotConnected
 from trioha_console.screens.failover import FailoverScreen
-from trioha_console.screens.transfer import Stage, TransferScreen
+from trioha_console.screens.transfer import TransferScreen, TransferStage
 
 from trioha.errors import Unreachable
 from trioha.wire.codes import RequestCode, ResponseCode
@@ -52,7 +52,7 @@ async def type_name(console: Console, name: str = GROUP) -> None:
 
 
 async def ended(console: Console, screen: TransferScreen) -> None:
-    while screen.stage is not Stage.END:
+    while screen.stage is not TransferStage.END:
         await console.pilot.pause()
     await console.pilot.pause()
 
@@ -127,7 +127,7 @@ async def test_another_member_is_chosen_by_enter_and_a_learner_is_refused() -> N
 async def test_a_wrong_name_does_nothing() -> None:
     async with transfer() as (console, _, screen):
         await type_name(console, "broker-b")
-        assert screen.stage is Stage.PLAN
+        assert screen.stage is TransferStage.PLAN
         assert console.source.asked == []
 
 
@@ -135,7 +135,7 @@ async def test_a_console_that_was_not_armed_only_looks() -> None:
     async with transfer(armed=False) as (console, _, screen):
         assert "start it with --write to go on" in console.text
         await console.press("c")
-        assert screen.stage is Stage.PLAN
+        assert screen.stage is TransferStage.PLAN
         assert console.source.asked == []
 
 
@@ -164,7 +164,7 @@ async def test_no_and_not_known_are_told_apart(outcome: str | Exception, says: s
         assert says in console.text
         await console.press("r")
         await console.tick()
-        assert screen.stage is Stage.PLAN
+        assert screen.stage is TransferStage.PLAN
         assert screen.plan is not None
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from support.fakes.raw_answers import RawCluster
 from support.screens.screens import LARGE, SMALL, Console, check_snapshot, open_console
+from support.stores.records import encode_record
 
 from trioha.errors import Unreachable
 from trioha.store.interface import PutMessage
@@ -11,7 +12,6 @@ from trioha.wire.bodies import MessageQueue
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.message_id import pack_host
 from trioha.wire.properties import encode_properties
-from trioha.wire.record import encode_record
 from trioha.wire.remoting_command import RemotingCommand
 
 STORED_MS = 1_760_000_000_000

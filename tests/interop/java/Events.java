@@ -51,7 +51,9 @@ final class Events {
     static void failed(Integer id, Throwable error) {
         emit("failed", event -> {
             event.put("id", id);
-            event.put("error", String.valueOf(error));
+            // A producer that has tried again says in its cause why the last attempt failed.
+            String cause = error.getCause() == null ? "" : ", cause: " + error.getCause();
+            event.put("error", error + cause);
         });
     }
 

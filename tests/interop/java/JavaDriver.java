@@ -6,18 +6,22 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * The Java client driven over JSON lines, like the C++ and the Node.js one;
@@ -63,7 +67,7 @@ public final class JavaDriver {
     }
 
     private static void produce(String namesrv, String group, JSONObject options) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(group);
+        DefaultMQProducer producer = new DefaultMQProducer(group, hookOf(options));
         producer.setNamesrvAddr(namesrv);
         producer.setClientIP("127.0.0.1");
         producer.setSendMsgTimeout(Events.intOf(options, "timeout_ms", 10000));
@@ -156,7 +160,8 @@ public final class JavaDriver {
             return;
         }
         int failBelow = Events.intOf(options, "fail_below", 0);
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            group, hookOf(options), new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(namesrv);
         consumer.setClientIP("127.0.0.1");
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -185,7 +190,7 @@ public final class JavaDriver {
 
     private static void consumeLite(String namesrv, String group, JSONObject options)
         throws Exception {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group);
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group, hookOf(options));
         consumer.setNamesrvAddr(namesrv);
         consumer.setClientIP("127.0.0.1");
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -204,6 +209,13 @@ public final class JavaDriver {
         poller.join();
         consumer.commitSync();
         consumer.shutdown();
+    }
+
+    /** Signs every request, if the options name an account. */
+    private static RPCHook hookOf(JSONObject options) {
+        String accessKey = options.getString("access_key");
+        return accessKey == null ? null : new AclClientRPCHook(
+            new SessionCredentials(accessKey, options.getString("secret_key")));
     }
 
     private static String expressionOf(JSONObject options) {

@@ -8,6 +8,7 @@ import h11
 import trio
 import trio.testing
 from support.memory.events import RecordedEvents
+from support.memory.streams import StreamTransport
 
 from trioha.config import BrokerConfig
 from trioha.services.admin.http import (
@@ -17,7 +18,7 @@ from trioha.services.admin.http import (
     open_admin_listener,
     serve_http,
 )
-from trioha.services.loop.transport import StreamTransport, Transport, open_listener
+from trioha.services.loop.transport import Transport, open_listener
 
 Stream = trio.StapledStream[trio.testing.MemorySendStream, trio.testing.MemoryReceiveStream]
 

@@ -17,8 +17,8 @@ from support.memory.log import MemoryLog
 
 from trioha.config import BrokerConfig
 from trioha.ha import auth
-from trioha.services.ha.client import HaClient, replicate_from_master
-from trioha.services.ha.client_link import FULL_READ_BYTES
+from trioha.services.ha.client import HaClient
+from trioha.services.ha.client_link import FULL_READ_BYTES, SlaveContext
 from trioha.services.ha.master_address import MasterAddress
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Transport
@@ -52,26 +52,28 @@ async def following(
     log.write(data)
     master, appended = MasterAddress(address), list[int]()
 
-    async def start(*, task_status: trio.TaskStatus[HaClient] = trio.TASK_STATUS_IGNORED) -> None:
-        await replicate_from_master(
-            master,
-            log,
-            config,
-            events,
-            Clock.virtual(),
-            lambda: appended.append(log.max_phy_offset),
-            connect_to=listener.connect,
-            task_status=task_status,
-        )
-
+    context = SlaveContext(
+        store=log,
+        config=config,
+        events=events,
+        clock=Clock.virtual(),
+        on_appended=lambda: appended.append(log.max_phy_offset),
+    )
+    client = HaClient(context, master, connect_to=listener.connect)
     async with trio.open_nursery() as nursery:
-        client = await nursery.start(start)
+        nursery.start_soon(client.run)
         yield Node(listener, log, master, events, client, appended)
         nursery.cancel_scope.cancel()
 
 
-def nothing() -> None:
-    pass
+def virtual_context() -> SlaveContext:
+    return SlaveContext(
+        store=MemoryLog(),
+        config=BrokerConfig(),
+        events=RecordedEvents(),
+        clock=Clock.virtual(),
+        on_appended=lambda: None,
+    )
 
 
 def frame(offset: int, body: bytes = b"") -> bytes:
@@ -176,15 +178,13 @@ async def test_a_master_that_is_away_is_tried_at_the_interval_and_told_once(
 async def test_a_connect_that_hangs_is_given_up_after_five_seconds(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    log, config, events = MemoryLog(), BrokerConfig(), RecordedEvents()
-
     async def hang(host: str, port: int) -> Transport:
         await trio.sleep_forever()
         raise AssertionError
 
     async with trio.open_nursery() as nursery:
         address = MasterAddress("master:10912")
-        client = HaClient(address, log, config, events, Clock.virtual(), nothing, hang)
+        client = HaClient(virtual_context(), address, connect_to=hang)
         nursery.start_soon(client.run)
         await trio.sleep(4.9)
         assert client.statistics().state == "CONNECTING"
@@ -342,17 +342,9 @@ async def test_full_reads_show_as_catching_up_and_short_ones_end_it() -> None:
     async def connect(host: str, port: int) -> Transport:
         return transport
 
-    log = MemoryLog()
     async with trio.open_nursery() as nursery:
-        client = HaClient(
-            MasterAddress("master:10912"),
-            log,
-            BrokerConfig(),
-            RecordedEvents(),
-            Clock(),
-            nothing,
-            connect,
-        )
+        context = attrs.evolve(virtual_context(), clock=Clock())
+        client = HaClient(context, MasterAddress("master:10912"), connect_to=connect)
         nursery.start_soon(client.run)
         await trio.testing.wait_all_tasks_blocked()
         seen = [client.catching_up]

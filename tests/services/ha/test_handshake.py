@@ -19,6 +19,7 @@ from trioha.ha.hello import NeedsResync
 from trioha.ha.mastership import Mastership, Standing
 from trioha.services.ha import handshake as ha_handshake
 from trioha.services.ha.client import HaClient
+from trioha.services.ha.client_link import SlaveContext
 from trioha.services.loop.clock import Clock
 from trioha.store.cuts import list_cuts
 from trioha.store.message_store import FileMessageStore
@@ -567,9 +568,14 @@ async def test_a_suspension_ends_with_the_client_that_was_told_of_it(tmp_path: P
         a, b = set_.members
 
         def client() -> HaClient:
-            return HaClient(
-                a.master, a.store, a.config, a.events, Clock(), lambda: None, handshake=a.handshake
+            context = SlaveContext(
+                store=a.store,
+                config=a.config,
+                events=a.events,
+                clock=Clock(),
+                on_appended=lambda: None,
             )
+            return HaClient(context, a.master, handshake=a.handshake)
 
         client().suspend("a forced failover is under way")
         assert a.handshake.suspended

@@ -27,7 +27,6 @@ from trioha.services.ha.master import (
     UNREPORTED_MAX,
     HaMaster,
     open_replicas,
-    serve_ha,
 )
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Transport, connect, open_listener
@@ -70,12 +69,16 @@ async def serving(size: int = 0, **settings: Any) -> AsyncIterator[Node]:
     log.write(bytes(index % 251 for index in range(size)))
     replicas, listener = open_replicas(config, events), MemoryListener()
     async with trio.open_nursery() as nursery:
-        hooks = (
-            lambda _: acks.append(replicas.push2slave_max_offset),
-            lambda: lost.append(trio.current_time()),
+        master = HaMaster(
+            store=log,
+            replicas=replicas,
+            config=config,
+            events=events,
+            clock=Clock.virtual(),
+            on_report=lambda _: acks.append(replicas.push2slave_max_offset),
+            on_slave_lost=lambda: lost.append(trio.current_time()),
         )
-        args = (listener, log, replicas, config, events, Clock.virtual(), *hooks)
-        master = await nursery.start(serve_ha, *args)
+        nursery.start_soon(master.serve, listener)
         yield Node(listener, log, replicas, events, acks, lost, master)
         nursery.cancel_scope.cancel()
 
@@ -291,12 +294,12 @@ async def test_an_answered_challenge_opens_the_log_and_the_lease_is_the_usual_on
 async def test_wrong_networks_are_a_configuration_error() -> None:
     with pytest.raises(ConfigError, match="haAllowedPeers"):
         HaMaster(
-            MemoryLog(),
-            open_replicas(BrokerConfig(), RecordedEvents()),
-            BrokerConfig(ha_allowed_peers="everybody"),
-            RecordedEvents(),
-            Clock.virtual(),
-            print,
+            store=MemoryLog(),
+            replicas=open_replicas(BrokerConfig(), RecordedEvents()),
+            config=BrokerConfig(ha_allowed_peers="everybody"),
+            events=RecordedEvents(),
+            clock=Clock.virtual(),
+            on_report=nothing,
         )
 
 
@@ -352,8 +355,15 @@ async def test_sockets_of_probes_are_given_back() -> None:
     replicas, listener = open_replicas(config, events), open_listener("127.0.0.1", 0)
     before = len(os.listdir("/proc/self/fd"))
     async with trio.open_nursery() as nursery:
-        args = (listener, log, replicas, config, events, Clock(), nothing)
-        await nursery.start(serve_ha, *args)
+        master = HaMaster(
+            store=log,
+            replicas=replicas,
+            config=config,
+            events=events,
+            clock=Clock(),
+            on_report=nothing,
+        )
+        nursery.start_soon(master.serve, listener)
         with trio.fail_after(20):
             idle = []
             for number in range(1000):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import attrs
@@ -27,8 +26,8 @@ from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import CommandError
 from trioha.ha.events import Term
 from trioha.remoting.channel import Instant
-from trioha.services.ha.client_link import HaClientLink
-from trioha.services.ha.master import HaMaster, open_replicas, serve_ha
+from trioha.services.ha.client_link import HaClientLink, SlaveContext
+from trioha.services.ha.master import HaMaster, open_replicas
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Transport
 from trioha.services.node.metadata_files import MetadataFiles
@@ -76,6 +75,8 @@ class Node:
             random.Random(1),
             clock.instant(),
             lambda _: {},
+            write_metadata=lambda position, body: self.files.keep(position, body),
+            on_metadata_body=self.tell_slaves,
         )
         self.store.on_dispatch = self.core.on_dispatch
         self.files = MetadataFiles(config, self.core, events, lambda _: None, {})
@@ -83,7 +84,6 @@ class Node:
         self.core.schedule.refresh()
         self.outboxes = Outboxes()
         self.outboxes.before_answers = self.core.metadata.flush
-        self.core.metadata.on_body = self.tell_slaves
 
     def kill(self) -> None:
         """What it has written survives, nothing else."""
@@ -210,17 +210,15 @@ class Link:
 
     async def _follow(self, transport: Transport, scope: trio.CancelScope) -> None:
         slave = self.slave
-        link = HaClientLink(
-            transport,
-            slave.store,
-            slave.config,
-            slave.events,
-            slave.clock,
-            lambda: dispatch_all(slave.store),
-            term=self.term,
-            home_id=1,
+        context = SlaveContext(
+            store=slave.store,
+            config=slave.config,
+            events=slave.events,
+            clock=slave.clock,
+            on_appended=lambda: dispatch_all(slave.store),
             on_metadata=slave.on_metadata,
         )
+        link = HaClientLink(context, transport, term=self.term, home_id=1)
         with scope:
             await link.serve()
         transport.close()
@@ -240,14 +238,18 @@ async def linked(master: Node, slave: Node, epoch: int, rng: random.Random) -> A
             with master.outboxes.batch():
                 master.core.on_slave_lost()
 
-        serve = partial(
-            serve_ha,
-            *(link.listener, master.store, master.replicas, master.config, master.events),
-            *(master.clock, on_report, on_slave_lost),
+        master.master = HaMaster(
+            store=master.store,
+            replicas=master.replicas,
+            config=master.config,
+            events=master.events,
+            clock=master.clock,
+            on_report=on_report,
+            on_slave_lost=on_slave_lost,
             term=link.term,
             metadata_snapshot=master.core.metadata.snapshot,
         )
-        master.master = await nursery.start(serve)
+        nursery.start_soon(master.master.serve, link.listener)
         await link.connect()
         yield link
         nursery.cancel_scope.cancel()

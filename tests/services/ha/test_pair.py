@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import attrs
@@ -20,9 +19,9 @@ from trioha.config import BrokerConfig
 from trioha.ha.events import Term
 from trioha.ha.replicas import Replicas
 from trioha.services.ha import master_link as ha_master_link
-from trioha.services.ha.client import HaClient, replicate_from_master
-from trioha.services.ha.client_link import HaClientLink
-from trioha.services.ha.master import HaMaster, open_replicas, serve_ha
+from trioha.services.ha.client import HaClient
+from trioha.services.ha.client_link import HaClientLink, SlaveContext
+from trioha.services.ha.master import HaMaster, open_replicas
 from trioha.services.ha.master_address import MasterAddress
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Transport, connect, open_listener
@@ -94,22 +93,21 @@ async def paired(
     address = MasterAddress(socket.address if socket else "master:10912")
     clock = Clock() if loopback else Clock.virtual()
 
-    async def follow(*, task_status: trio.TaskStatus[HaClient] = trio.TASK_STATUS_IGNORED) -> None:
-        await replicate_from_master(
-            address,
-            slave_log,
-            theirs,
-            slave_events,
-            clock,
-            lambda: None,
-            connect_to=connect if loopback else memory.connect,
-            task_status=task_status,
-        )
-
+    master = HaMaster(
+        store=master_log,
+        replicas=replicas,
+        config=ours,
+        events=master_events,
+        clock=clock,
+        on_report=acks.add,
+    )
+    context = SlaveContext(
+        store=slave_log, config=theirs, events=slave_events, clock=clock, on_appended=lambda: None
+    )
+    slave = HaClient(context, address, connect_to=connect if loopback else memory.connect)
     async with trio.open_nursery() as nursery:
-        args = (socket or memory, master_log, replicas, ours, master_events, clock, acks.add)
-        master = await nursery.start(serve_ha, *args)
-        slave = await nursery.start(follow)
+        nursery.start_soon(master.serve, socket or memory)
+        nursery.start_soon(slave.run)
         yield Pair(
             master_log, slave_log, replicas, master_events, slave_events, acks, master, slave
         )
@@ -293,30 +291,32 @@ async def extended(*, loopback: bool, master_data: bytes = b"") -> AsyncIterator
         told.append((position, body, slave_log.max_phy_offset))
 
     async def follow(transport: Transport) -> None:
-        link = HaClientLink(
-            transport,
-            slave_log,
-            config,
-            events,
-            clock,
-            lambda: None,
-            term=TERM,
-            home_id=1,
+        context = SlaveContext(
+            store=slave_log,
+            config=config,
+            events=events,
+            clock=clock,
+            on_appended=lambda: None,
             on_metadata=on_metadata,
         )
+        link = HaClientLink(context, transport, term=TERM, home_id=1)
         try:
             await link.serve()
         finally:
             transport.close()
 
     async with trio.open_nursery() as nursery:
-        serve = partial(
-            serve_ha,
-            *(socket or memory, master_log, replicas, config, events, clock, acks.add),
+        master = HaMaster(
+            store=master_log,
+            replicas=replicas,
+            config=config,
+            events=events,
+            clock=clock,
+            on_report=acks.add,
             term=TERM,
             metadata_snapshot=lambda: (10, b"snapshot"),
         )
-        master = await nursery.start(serve)
+        nursery.start_soon(master.serve, socket or memory)
         if socket is not None:
             transport: Transport = await connect(socket.host, socket.port)
         else:

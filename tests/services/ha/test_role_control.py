@@ -20,13 +20,14 @@ from trioha.client.message import SendStatus
 from trioha.client.producer import Producer
 from trioha.config import BrokerConfig, BrokerRole, NamesrvConfig
 from trioha.failover.outcome import Outcome, Result
-from trioha.remoting.connection import NEED_DATA, RemotingConnection
+from trioha.remoting.connection import RemotingConnection
 from trioha.services.broker import serve_broker
 from trioha.services.loop.clock import Clock
 from trioha.services.namesrv.server import serve_namesrv
 from trioha.services.node.listeners import BrokerAddresses
 from trioha.services.remoting.client import RemotingClient, open_remoting_client, parse_address
 from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.need_data import NEED_DATA
 from trioha.wire.remoting_command import ExtValue, RemotingCommand, encode
 
 BROKER = "broker-a"

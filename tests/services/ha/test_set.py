@@ -243,7 +243,7 @@ async def test_a_node_whose_loss_was_accepted_is_filled_and_does_not_lead_before
 
 
 async def test_a_slave_of_a_set_that_was_failed_over_asks_nobody_for_tables(tmp_path: Path) -> None:
-    """Whoever it asked before its link is there may have been deposed, and tell older offsets."""
+    """Before its link stands, the node that it would ask may be deposed, and tell older offsets."""
     async with live_set(tmp_path) as set_:
         a, b = await pair(set_)
         assert b.events.of("slave_synchronized"), "of a first master, which may be RocketMQ's"

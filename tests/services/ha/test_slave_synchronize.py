@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 
 import attrs
 import trio
@@ -18,7 +17,7 @@ from trioha.errors import RemoteProtocolError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.requests import RequestTable
 from trioha.services.ha.master_address import MasterAddress
-from trioha.services.ha.slave_synchronize import SlaveSynchronizer, synchronize_slave
+from trioha.services.ha.slave_synchronize import SlaveSynchronizer
 from trioha.services.loop.clock import Clock
 from trioha.services.remoting.link import RemotingLink
 from trioha.wire.codes import RequestCode, ResponseCode
@@ -107,23 +106,17 @@ async def synchronizing(address: str = "master:10911") -> AsyncIterator[Slave]:
                 slave.links.append(link)
                 nursery.start_soon(link.serve)
 
-    async def synchronize() -> None:
-        slave.synchronizer = await nursery.start(
-            partial(
-                synchronize_slave,
-                slave.address,
-                tables,
-                BrokerConfig(),
-                events,
-                Clock.virtual(),
-                streams=lambda: slave.streams,
-                connect_to=listener.connect,
-            )
-        )
-
+    slave.synchronizer = SlaveSynchronizer(
+        tables,
+        BrokerConfig().slave_sync_interval,
+        events,
+        Clock.virtual(),
+        streams=lambda: slave.streams,
+        connect_to=listener.connect,
+    )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve_master)
-        await synchronize()
+        nursery.start_soon(slave.synchronizer.run, slave.address)
         yield slave
         nursery.cancel_scope.cancel()
 

@@ -176,7 +176,9 @@ async def test_a_disk_that_takes_no_kv_file_is_told_and_kept_serving(tmp_path: P
 
 async def test_a_kv_file_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    below_a_file = NamesrvConfig(kv_config_path=str(tmp_path / "file" / "kvConfig.json"))
+    below_a_file = NamesrvConfig(
+        bind_address="127.0.0.1", kv_config_path=str(tmp_path / "file" / "kvConfig.json")
+    )
     with pytest.raises(StoreError, match="Not a directory"):
         await serve_namesrv(below_a_file, trio.Event(), RecordedEvents())
     for content in ("{", '{"configTable":5}'):

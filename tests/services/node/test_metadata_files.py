@@ -40,6 +40,7 @@ class Broker:
             random.Random(1),
             at(),
             lambda _: {},
+            write_metadata=lambda position, body: self.files.keep(position, body),
         )
         self.synced: list[int] = []
         self.files = MetadataFiles(self.config, self.core, self.events, self.synced.append, {})

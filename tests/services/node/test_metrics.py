@@ -155,6 +155,7 @@ async def test_a_master_tells_its_log_its_traffic_and_its_slave(tmp_path: Path) 
         assert series["trioha_ha_role"][labels(role="master")] == 1
         assert series["trioha_ha_connections"][labels()] == 1
         assert len(series["trioha_ha_gap_bytes"]) == 1
+        assert series["trioha_ha_held_back_bytes"][labels()] == 0
         assert len(series["trioha_ha_last_heartbeat_timestamp_seconds"]) == 1
         assert series["trioha_writable"][labels()] == 1
         assert series["trioha_ha_role"][labels(role="fenced")] == 0

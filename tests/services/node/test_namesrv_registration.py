@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trioha.config import BrokerConfig
 from trioha.errors import TriohaError
-from trioha.remoting.channel import Instant
+from trioha.remoting.channel import Channel, Instant
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Transport
 from trioha.services.node.namesrv_registration import (
@@ -24,8 +24,10 @@ from trioha.services.node.namesrv_registration import (
     Refutation,
     namesrv_addresses,
 )
+from trioha.services.remoting.server import RemotingServer
 from trioha.wire.bodies import DataVersion, TopicConfig
-from trioha.wire.codes import RequestCode
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
 
 IDENTITY = BrokerIdentity("C", "broker-a", 0, "10.0.0.1:10911", "10.0.0.1:10912")
 REGISTER, UNREGISTER = RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER
@@ -354,6 +356,21 @@ def test_an_address_that_is_none_is_refused() -> None:
         )
 
 
+async def test_a_name_server_whose_answer_is_no_number_is_one_line_and_ends_no_broker(
+    autojump_clock: MockClock,
+) -> None:
+    namesrv = MemoryNamesrv()
+
+    def lie(channel: Channel, request: RemotingCommand, instant: Instant) -> RemotingCommand:
+        return request.response(ResponseCode.FENCED_MASTER_EPOCH, "no", {"epoch": "a lot"})
+
+    namesrv.server = RemotingServer(lie, Clock.virtual(), namesrv.events)
+    async with running(Broker(namesrv)) as broker:
+        await trio.sleep(300)
+        (line,) = broker.events.of("namesrv_failed")
+        assert "field epoch is not a number" in str(line["reason"])
+
+
 async def test_a_claim_carries_its_epoch_and_hears_who_stands_against_it(
     autojump_clock: MockClock,
 ) -> None:
@@ -368,12 +385,16 @@ async def test_a_claim_carries_its_epoch_and_hears_who_stands_against_it(
         fields = namesrv.requests[0].ext_fields
         assert (fields["epoch"], fields["epochNonce"]) == ("2", "00ff")
         successor = attrs.evolve(
-            claim, address="10.0.0.2:10911", ha_address="10.0.0.2:10912", epoch=3, epoch_nonce="aa"
+            claim,
+            address="10.0.0.2:10911",
+            ha_address="10.0.0.2:10912",
+            epoch=3,
+            epoch_nonce="aa" * 8,
         )
         async with running(Broker(namesrv, identity=successor)):
             broker.registration.topics_changed()
             await wait_all_tasks_blocked()
-            expected = Refutation("ns0:9876", 3, b"\xaa", "10.0.0.2:10911", "10.0.0.2:10912")
+            expected = Refutation("ns0:9876", 3, b"\xaa" * 8, "10.0.0.2:10911", "10.0.0.2:10912")
             assert refuted == [expected]
             assert broker.masters[-1] == ("10.0.0.2:10911", "10.0.0.2:10912")
             assert broker.registration.registered == []

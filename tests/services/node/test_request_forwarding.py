@@ -11,21 +11,17 @@ import trio
 import trio.testing
 from support.handlers.sending import FakeChannel
 from support.memory.events import RecordedEvents
+from support.memory.streams import StreamTransport
 
 from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.requests import RequestTable
 from trioha.services.loop.clock import Clock
-from trioha.services.loop.transport import (
-    Connect,
-    StreamTransport,
-    Transport,
-    connect,
-    open_listener,
-)
+from trioha.services.loop.transport import Connect, Transport, connect, open_listener
 from trioha.services.node.request_forwarding import (
     ANSWER_S,
     FORWARD_MS,
     LEAVE_S,
+    PATIENCE_S,
     WAITING_MAX,
     RequestForwarding,
 )
@@ -93,6 +89,8 @@ class Client(FakeChannel):
 @asynccontextmanager
 async def forwarding_to_master(
     connect_to: Connect = connect,
+    *,
+    patience_s: float = PATIENCE_S,
 ) -> AsyncIterator[tuple[RequestForwarding, Master]]:
     master = Master()
     codes = (*RequestCode,)
@@ -102,7 +100,9 @@ async def forwarding_to_master(
     )
     listener = open_listener("127.0.0.1", 0)
     master.address = f"127.0.0.1:{listener.port}"
-    routes = RequestForwarding(Clock(), RecordedEvents(), connect_to=connect_to)
+    routes = RequestForwarding(
+        Clock(), RecordedEvents(), patience_s=patience_s, connect_to=connect_to
+    )
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.accept, listener, nursery)
@@ -203,8 +203,7 @@ async def test_when_it_ends_what_is_under_way_is_still_answered() -> None:
 
 
 async def test_when_it_ends_an_answer_that_does_not_come_ends_the_connection() -> None:
-    async with forwarding_to_master() as (routes, master):
-        routes.patience_s = 0.01
+    async with forwarding_to_master(patience_s=0.01) as (routes, master):
         client = Client()
         routes.forward(client, RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, opaque=5))
         await master.wait_heard(1)

@@ -48,8 +48,11 @@ class Rig:
         self.raises: Exception | None = None
         self.events = RecordedEvents()
         self.flush = RaftFlush(
-            *(self.disk, queue_interval_ms, Clock(), self.events),
-            lambda: self,
+            self.disk,
+            queue_interval_ms,
+            Clock(),
+            self.events,
+            listener=lambda: self,
             delay_ms=delay_ms,
         )
 

@@ -15,7 +15,7 @@ from support.memory.network import RaftListener
 from support.nodes.raft_members import Machine, Rig, elected, member_group
 
 from trioha.dledger.message_codec import GroupDoor, code_of
-from trioha.dledger.messages import Append, Compare, Heartbeat, Message, VoteRequest
+from trioha.dledger.messages import Append, Compare, Heartbeat, RaftMessage, VoteRequest
 from trioha.dledger.peer_hello import PeerHello, PeerProofs, pack, unpack
 from trioha.dledger.vote_record import decode_vote_record
 from trioha.errors import RemoteProtocolError
@@ -61,7 +61,7 @@ async def let_in(rig: Rig, client: RemotingClient, source: str, target: str) -> 
     return door
 
 
-def oneway(client: RemotingClient, door: GroupDoor, message: Message) -> None:
+def oneway(client: RemotingClient, door: GroupDoor, message: RaftMessage) -> None:
     client.oneway_nowait(RemotingCommand(code_of(message), {}, b"".join(door.encode(message))))
 
 
@@ -235,7 +235,7 @@ async def test_who_is_thrown_out_for_what_it_says_comes_back_ever_more_slowly() 
         assert follower.member is not None
         door = follower.member.peers.listener
 
-        def refuse(message: Message) -> None:
+        def refuse(message: RaftMessage) -> None:
             raise RemoteProtocolError("two leaders had one term")
 
         door._step = refuse

@@ -6,18 +6,20 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 from support.memory.events import RecordedEvents
+from support.memory.streams import StreamTransport
 from trio.testing import MockClock, memory_stream_pair
 
 from trioha.errors import CommandError, RemoteProtocolError, Unreachable
 from trioha.remoting.channel import Channel, Handler, Instant
-from trioha.remoting.connection import NEED_DATA, RemotingConnection
+from trioha.remoting.connection import RemotingConnection
 from trioha.remoting.requests import RequestTable
 from trioha.services.loop.clock import Clock
-from trioha.services.loop.transport import StreamTransport, connect, open_listener
+from trioha.services.loop.transport import connect, open_listener
 from trioha.services.remoting.client import open_remoting_client
-from trioha.services.remoting.link import LinkLimits
+from trioha.services.remoting.link import LinkLimits, RemotingLink
 from trioha.services.remoting.server import RemotingServer
 from trioha.wire.codes import ONEWAY_FLAG, RESPONSE_FLAG, RequestCode, ResponseCode
+from trioha.wire.need_data import NEED_DATA
 from trioha.wire.remoting_command import RemotingCommand, encode
 
 ECHO = 901
@@ -25,6 +27,8 @@ REFUSE = 902
 BREAK = 903
 PARK = 904
 BUG = 905
+KERNEL_S = 0.05
+"""Real time in which the kernel moves bytes between two sockets: time jumps only after that."""
 
 
 class Peer:
@@ -181,6 +185,7 @@ async def test_a_byte_now_and_then_does_not_keep_half_a_frame_alive(
 async def test_a_client_that_never_reads_is_closed_and_costs_a_bounded_outbox(
     autojump_clock: MockClock,
 ) -> None:
+    autojump_clock.autojump_threshold = KERNEL_S
     sent = 0
     with trio.fail_after(600):
         listener = open_listener("127.0.0.1", 0)
@@ -207,6 +212,7 @@ async def test_a_client_that_never_reads_is_closed_and_costs_a_bounded_outbox(
 async def test_a_client_that_reads_late_is_not_blamed_for_the_half_frame_we_left_unread(
     autojump_clock: MockClock,
 ) -> None:
+    autojump_clock.autojump_threshold = KERNEL_S
     count, body = 60, bytes(300_000)
     frame = encode(RemotingCommand(ECHO, body=body))
     with trio.fail_after(600):
@@ -283,6 +289,18 @@ async def test_a_request_of_ours_ends_by_response_deadline_or_close(
         assert channel.closed
         ask("after the end")
         assert answers[3] == ("after the end", None)
+
+
+async def test_a_request_between_the_last_task_and_the_end_of_a_connection_is_unanswered() -> None:
+    """Trio closes a nursery when its last task ends; `serve` learns of it in the next pass."""
+    _, theirs = memory_stream_pair()
+    link = RemotingLink(StreamTransport(theirs), Clock.virtual())
+    async with trio.open_nursery() as nursery:
+        link._nursery = nursery
+    answers: list[RemotingCommand | None] = []
+    link.request_nowait(RemotingCommand(ECHO), 5000, answers.append)
+    assert answers == [None]
+    assert not link._machine.requests_pending
 
 
 async def test_the_client_gets_answers_and_learns_of_the_end(autojump_clock: MockClock) -> None:

@@ -13,14 +13,14 @@ from sim.pair import test_roles as rules
 
 from trioha.failover.asking import Flow
 from trioha.failover.engine import FailoverEngine
-from trioha.ha.confirmation import Answer as Finds
-from trioha.ha.confirmation import Finding, MemberWord, Returning
+from trioha.ha.confirmation import Judgement, MemberWord, Returning, Ruling
 from trioha.ha.confirmation import judge as real_judge
 from trioha.ha.epochs import EpochHistory, EpochRecord, Meeting
 from trioha.ha.hello import HelloAnswer
 from trioha.ha.mastership import Mastership, Standing
 from trioha.ha.promotion import Peer, Promotion
-from trioha.ha.replicas import Replica, Replicas
+from trioha.ha.readers import ReadersLimit
+from trioha.ha.replicas import Replicas, SlaveReplica
 from trioha.ha.role_effects import ChangeLinks, CutHalfRecord, Effect, ReleaseParked
 from trioha.ha.role_machine import RoleMachine
 from trioha.ha.role_states import State
@@ -40,12 +40,39 @@ def acknowledges_what_is_sent(patch: pytest.MonkeyPatch) -> None:
     real = Replicas.transferred
 
     def transferred(
-        self: Replicas, replica: Replica, size: int, next_transfer_offset: int, now_ms: int
+        self: Replicas, replica: SlaveReplica, size: int, next_transfer_offset: int, now_ms: int
     ) -> None:
         real(self, replica, size, next_transfer_offset, now_ms)
         self.push2slave_max_offset = max(self.push2slave_max_offset, next_transfer_offset)
 
     patch.setattr(Replicas, "transferred", transferred)
+
+
+def shows_what_no_slave_holds(patch: pytest.MonkeyPatch) -> None:
+    """Readers of a master see its whole log."""
+    patch.setattr(ReadersLimit, "offset", lambda self, acknowledged: None)
+
+
+def shows_its_own_tail_from_before(patch: pytest.MonkeyPatch) -> None:
+    """Readers see what lies before the newest term, whoever wrote it."""
+
+    def begin(self: ReadersLimit, nonce: bytes) -> None:
+        newest = self._mastership.newest
+        assert newest is not None
+        self._nonce, self._limit = nonce, newest.start_offset
+
+    patch.setattr(ReadersLimit, "_begin", begin)
+
+
+def shows_everything_once_it_is_deposed(patch: pytest.MonkeyPatch) -> None:
+    """A deposed master shows its whole log before it has cut it."""
+    real = ReadersLimit.offset
+
+    def offset(self: ReadersLimit, acknowledged: int) -> int | None:
+        is_master = self._mastership.standing is Standing.MASTER
+        return real(self, acknowledged) if is_master else None
+
+    patch.setattr(ReadersLimit, "offset", offset)
 
 
 def goes_on_after_it_is_fenced(patch: pytest.MonkeyPatch) -> None:
@@ -132,7 +159,7 @@ def lets_links_live_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def begins_without_promises(patch: pytest.MonkeyPatch) -> None:
-    """A target begins its term whoever has promised it."""
+    """A target begins its term without the promises that it needs."""
     patch.setattr(Mastership, "lacks_promises", lambda self, promised, written_off=(): "")
     patch.setattr(FailoverEngine, "_promises_of", _nobody_promises)
 
@@ -170,10 +197,10 @@ def forgets_promises(patch: pytest.MonkeyPatch) -> None:
 def believes_a_name_server_in_any_set(patch: pytest.MonkeyPatch) -> None:
     """A returning master goes on because a name server remembers its claim."""
 
-    def judge(node: Returning, *args: Any, remembered: bool, **more: Any) -> Finding:
+    def judge(node: Returning, *args: Any, remembered: bool, **more: Any) -> Judgement:
         found = real_judge(node, *args, remembered=remembered, **more)
-        if remembered and found.answer in (Finds.WAIT, Finds.ANEW) and not node.may_have_lost:
-            return Finding(Finds.CONFIRMED)
+        if remembered and found.ruling in (Ruling.WAIT, Ruling.ANEW) and not node.may_have_lost:
+            return Judgement(Ruling.CONFIRMED)
         return found
 
     patch.setattr("trioha.ha.role_machine.judge", judge)
@@ -182,11 +209,11 @@ def believes_a_name_server_in_any_set(patch: pytest.MonkeyPatch) -> None:
 def goes_on_in_silence(patch: pytest.MonkeyPatch) -> None:
     """A returning master that was never failed over goes on when a moment has passed."""
 
-    def judge(node: Returning, *args: Any, moment_over: bool, **more: Any) -> Finding:
+    def judge(node: Returning, *args: Any, moment_over: bool, **more: Any) -> Judgement:
         found = real_judge(node, *args, moment_over=moment_over, **more)
-        silent = found.answer in (Finds.WAIT, Finds.ANEW)
+        silent = found.ruling in (Ruling.WAIT, Ruling.ANEW)
         if moment_over and silent and node.epoch <= 1 and not node.may_have_lost:
-            return Finding(Finds.CONFIRMED)
+            return Judgement(Ruling.CONFIRMED)
         return found
 
     patch.setattr("trioha.ha.role_machine.judge", judge)
@@ -377,6 +404,9 @@ PROOFS: list[tuple[Mutation, int | Callable[[], None]]] = [
     (forgets_the_term_it_began, 0),
     (does_not_cut, 0),
     (meets_at_the_shorter_log, 0),
+    (shows_what_no_slave_holds, 424),
+    (shows_its_own_tail_from_before, 424),
+    (shows_everything_once_it_is_deposed, 424),
     (hands_over_before_the_target_is_level, 184),
     (resumes_its_term_after_a_crash, 0),
     (

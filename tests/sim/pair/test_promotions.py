@@ -7,14 +7,14 @@ from sim.scripts import Set
 
 from trioha.failover.outcome import Result
 from trioha.ha.quorum import EPOCH_ROOM
-from trioha.sim.pair.messages import PutStatus
+from trioha.sim.pair.messages import PutAnswer
 
 
 def acknowledged(set_: Set, host: str, count: int = 5) -> None:
     """A node answers SEND_OK to all of them."""
     answers = set_.put(host, count)
     set_.wait()
-    assert answers == [PutStatus.OK] * count, answers
+    assert answers == [PutAnswer.OK] * count, answers
 
 
 def promoted_and_stopped(*, switches: int = 0) -> Set:
@@ -199,7 +199,7 @@ def test_a_slave_that_lost_power_is_no_evidence_that_nothing_is_lost() -> None:
     set_.cut("a", "b")
     answers = set_.put("a", 10)
     set_.wait(60)
-    assert answers[0] is PutStatus.OK
+    assert answers[0] is PutAnswer.OK
     set_.lose_power("c")
     set_.kill("a")
     set_.start("c")

@@ -10,7 +10,7 @@ from sim.scripts import Set
 from trioha.errors import CommandError
 from trioha.ha.promotion import Peer, Promotion
 from trioha.ha.role_states import State
-from trioha.sim.pair.messages import PutStatus
+from trioha.sim.pair.messages import PutAnswer
 
 NONCE = b"promised"
 
@@ -45,7 +45,7 @@ def test_a_fenced_master_appends_nothing_of_what_it_parked() -> None:
     a.roles.hear(9, NONCE, "a name server")
     assert (a.roles.state, a.log_end, answers) == (State.FENCED, end, [])
     set_.wait(11_000)
-    assert (a.log_end, answers) == (end, [PutStatus.REFUSED] * 3)
+    assert (a.log_end, answers) == (end, [PutAnswer.REFUSED] * 3)
 
 
 def test_a_master_whose_slave_promised_another_node_a_term_serves_in_it_no_more() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from support.stores.records import encode_record
 from trioha.client.decode import received_messages
 from trioha.client.message import MessageQueue, ReceivedMessage
 from trioha.store.interface import PutMessage
 from trioha.wire.message_id import pack_host
-from trioha.wire.record import encode_record
 
 HOST = pack_host("127.0.0.1", 10911)
 QUEUE = MessageQueue("T", "a", 0)

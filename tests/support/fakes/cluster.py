@@ -14,13 +14,14 @@ from functools import partial
 import trio
 import trio.testing
 
+from support.memory.streams import StreamTransport
+from support.stores.records import encode_record, split_batch
 from trioha.client import ClusterConfig, MessageQueue
 from trioha.remoting.channel import Channel, Instant
 from trioha.services.loop.clock import Clock
-from trioha.services.loop.transport import StreamTransport, Transport
+from trioha.services.loop.transport import Transport
 from trioha.services.remoting.link import RemotingLink
 from trioha.store.interface import PutMessage
-from trioha.wire.batch import split_batch
 from trioha.wire.bodies import (
     LockBatchBody,
     encode_consumer_list,
@@ -29,7 +30,6 @@ from trioha.wire.bodies import (
 from trioha.wire.codes import Perm, RequestCode, ResponseCode
 from trioha.wire.heartbeat import HeartbeatData
 from trioha.wire.message_id import offset_message_id, pack_host
-from trioha.wire.record import encode_record
 from trioha.wire.remoting_command import RemotingCommand
 from trioha.wire.route import BrokerData, QueueData, TopicRouteData
 

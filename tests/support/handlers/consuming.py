@@ -47,7 +47,8 @@ class ConsumeSide:
         self.config = BrokerConfig() if config is None else config
         self.events = RecordedEvents()
         self.store = MemoryStore()
-        self.topics = TopicTable(self.config, self.events)
+        self.topic_changes: list[TopicConfig | None] = []
+        self.topics = TopicTable(self.config, self.events, on_change=self.topic_changes.append)
         self.groups = GroupTable(self.config, self.events)
         self.offsets = ConsumerOffsetTable(is_slave=self.config.broker_role is BrokerRole.SLAVE)
         self.consumers = ConsumerManager(self.config, self.groups)

@@ -18,8 +18,8 @@ from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.put_message import PutOutcome, PutPipeline
 from trioha.broker.raft.metadata import RaftMetadata, RaftReplicas
 from trioha.broker.raft.records import CHANGES, QUEUE_ID, Assembly, read_part
-from trioha.broker.raft.visibility import RaftVisibility
 from trioha.broker.topics import TopicTable
+from trioha.broker.visibility import Visibility
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.store.interface import PutMessage
 from trioha.wire.names import METADATA_TOPIC, RAFT_TOPIC, SCHEDULE_TOPIC
@@ -56,9 +56,17 @@ class Member:
         )
         self.replicas = RaftReplicas()
         self.core = BrokerCore(
-            config, self.store, self.replicas, self.events, Random(7), at(), lambda instant: {}
+            config,
+            self.store,
+            self.replicas,
+            self.events,
+            Random(7),
+            at(),
+            lambda instant: {},
+            on_metadata_body=lambda position, body: self.raft.append(position, body),
+            delete_queues=lambda topic: self.raft.delete_queues(topic),
         )
-        self.visibility = RaftVisibility(self.store, 0, self.core.on_dispatch)
+        self.visibility = Visibility(self.store, 0, self.core.on_dispatch)
         self.store.on_dispatch = self.visibility.on_dispatch
         self.raft = self.make_tables()
 
@@ -102,7 +110,7 @@ class Member:
 
     def commit(self, offset: int) -> None:
         if offset > self.store.readable_offset:
-            self.visibility.release(offset)
+            self.visibility.set_limit(offset)
         self.raft.on_commit(offset)
         self.core.on_acked(0)
 
@@ -155,7 +163,7 @@ class Member:
         """As the administrator's request does."""
         self.core.topics.delete(name, WALL_MS)
         self.core.offsets.delete_topic(name)
-        self.core.metadata.delete_queues(name)
+        self.raft.delete_queues(name)
 
     # What there is.
 

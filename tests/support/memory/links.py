@@ -7,7 +7,8 @@ import errno
 import trio
 import trio.testing
 
-from trioha.services.loop.transport import StreamTransport, Transport
+from support.memory.streams import StreamTransport
+from trioha.services.loop.transport import Transport
 from trioha.wire.remoting_command import Buffer
 
 

@@ -10,6 +10,7 @@ import msgpack
 
 from support.handlers.sending import FakeChannel
 from trioha.broker.failover import FailoverProcessor
+from trioha.broker.failover_audit import AuditTrail
 from trioha.errors import CommandError, LocalProtocolError, RemoteProtocolError
 from trioha.failover.asking import Answer, Ask, Failed, Flow, Reply, Wait
 from trioha.failover.engine import FailoverEngine, Order
@@ -53,7 +54,7 @@ class FakeNode:
         self.alive = True
         self.saved = b""
         self.log_end = 1000
-        self.audits: list[Mapping[str, object]] = []
+        self.audit = AuditTrail()
         self.start()
 
     def start(self) -> None:
@@ -64,26 +65,17 @@ class FakeNode:
         self.follows = ""
         self.handed_over: tuple[Peer, str] | None = None
         self.unsettled = False
-        self.processor = FailoverProcessor(BROKER, self, NullSink())
+        self.processor = FailoverProcessor(BROKER, self, self, self.audit, NullSink())
 
     def _save(self, data: bytes) -> None:
         self.saved = data
 
-    # trioha.broker.failover.RoleControl
+    # trioha.broker.failover.RoleSteps and FailoverNode
 
     metadata_position = 0
 
     def facts(self) -> Mapping[str, object]:
-        mastership = self.mastership
-        return {
-            "home_id": self.home_id,
-            "standing": mastership.standing.value,
-            "epoch": mastership.known_epoch,
-            "promised_epoch": mastership.promise_given[0],
-            "log_epoch": mastership.history.epoch_at(self.log_end),
-            "max_phy_offset": self.log_end,
-            "sync": True,
-        }
+        return {**self.mastership.facts(self.log_end), "max_phy_offset": self.log_end}
 
     def has_begun(self, nonce: bytes) -> bool:
         return self.mastership.has_begun(nonce)
@@ -145,12 +137,6 @@ class FakeNode:
 
     def left_alone(self) -> None:
         self.unsettled = self.handed_over is not None
-
-    def keep_audit(self, record: Mapping[str, object]) -> None:
-        self.audits.append(record)
-
-    def audit_records(self) -> list[Mapping[str, object]]:
-        return self.audits
 
     # As a server.
 

@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from support.memory.events import RecordedEvents
+from support.memory.streams import StreamTransport
 from support.stores.small import (
     SEGMENT_BYTES,
     crash,
@@ -30,7 +31,7 @@ from trioha.services.ha.greeting import HaGreeting
 from trioha.services.ha.handshake import Handshake
 from trioha.services.ha.master_address import MasterAddress
 from trioha.services.loop.clock import Clock
-from trioha.services.loop.transport import StreamTransport, Transport
+from trioha.services.loop.transport import Transport
 from trioha.services.remoting.server import RemotingServer
 from trioha.store.cuts import Cut, list_cuts
 from trioha.store.inspect import iter_records
@@ -41,7 +42,7 @@ from trioha.wire.record import Record
 
 @attrs.frozen
 class GreetedNode:
-    """What hellos mean to a member: it remembers them."""
+    """Keeps what hellos told a member."""
 
     member: Member
 
@@ -66,8 +67,6 @@ class GreetedNode:
     @property
     def follows(self) -> str:
         return self.member.master.value
-
-    ticket_holder = ""
 
 
 class Member:
@@ -105,12 +104,23 @@ class Member:
             wall_ms=0,
         )
         greeting = Greeting(
-            self.config.broker_name, self.address, self.mastership, self.store, GreetedNode(self)
+            self.config.broker_name,
+            self.address,
+            self.mastership,
+            self.store,
+            GreetedNode(self),
+            ticket_holder=lambda: "",
         )
         self.greeting = HaGreeting(greeting, self.config)
         self.handshake = Handshake(
-            *(self.mastership, self.store, self.config, self.address, self.master, self.events),
-            *(self.set.clock, self.cuts.append),
+            self.mastership,
+            self.store,
+            self.config,
+            self.address,
+            self.master,
+            self.events,
+            self.set.clock,
+            on_cut=self.cuts.append,
             on_fenced=self.fenced_by_answers.append,
             connect_to=partial(self.set.connect, self),
         )

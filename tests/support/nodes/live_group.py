@@ -103,7 +103,8 @@ async def live_group(root: Path, count: int = 3, **settings: Any) -> AsyncIterat
     """Members that are not started yet; all of it ends with the block, within a minute."""
     ports = free_ports(count)
     peers = ";".join(f"n{number}-127.0.0.1:{port}" for number, port in enumerate(ports))
-    async with live_namesrv(root) as (nursery, namesrv):
+    secret_file = settings.get("cluster_secret_file", "")
+    async with live_namesrv(root, cluster_secret_file=secret_file) as (nursery, namesrv):
         members = [
             Member(
                 attrs.evolve(

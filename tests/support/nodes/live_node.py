@@ -78,13 +78,16 @@ class LiveNode:
 
 
 @asynccontextmanager
-async def live_namesrv(root: Path) -> AsyncIterator[tuple[trio.Nursery, str]]:
+async def live_namesrv(
+    root: Path, *, cluster_secret_file: str = ""
+) -> AsyncIterator[tuple[trio.Nursery, str]]:
     """A nursery and a name server's address; all of it ends with the block, within a minute."""
     config = NamesrvConfig(
         bind_address="127.0.0.1",
         listen_port=0,
         admin_http_enable=False,
         kv_config_path=str(root / "kv.json"),
+        cluster_secret_file=cluster_secret_file,
     )
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:

@@ -79,7 +79,8 @@ class LiveSet:
 @asynccontextmanager
 async def live_set(root: Path, **settings: Any) -> AsyncIterator[LiveSet]:
     """A set without brokers yet; all of it ends with the block, within a minute."""
-    async with live_namesrv(root) as (nursery, namesrv):
+    secret_file = settings.get("cluster_secret_file", "")
+    async with live_namesrv(root, cluster_secret_file=secret_file) as (nursery, namesrv):
         yield LiveSet(root, nursery, namesrv, settings)
 
 

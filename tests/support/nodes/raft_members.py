@@ -19,7 +19,7 @@ from support.memory.events import RecordedEvents
 from support.memory.network import RaftListener, RaftNetwork
 from trioha.dledger.membership import Configuration, ConfigurationTable
 from trioha.dledger.message_codec import GroupDoor
-from trioha.dledger.messages import Message, VoteRequest, VoteResponse
+from trioha.dledger.messages import RaftMessage, VoteRequest, VoteResponse
 from trioha.dledger.node import DLedgerNode
 from trioha.dledger.ready import Control, LogReset, LogTruncate, LogWrite, Role, SoftState
 from trioha.dledger.settings import RaftSettings
@@ -31,7 +31,7 @@ from trioha.remoting.requests import RequestTable
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Listener, Transport
 from trioha.services.raft.bootstrap import VoteFile
-from trioha.services.raft.interfaces import MemberSetup
+from trioha.services.raft.interfaces import MemberContext, MemberSetup
 from trioha.services.raft.member import RaftMember
 from trioha.services.remoting.server import RemotingServer
 from trioha.sim.raft.disk import DATA, RaftDisk, encode, encode_control
@@ -79,6 +79,15 @@ class FakeRaftLog:
         if self.rotten:
             raise StoreError(f"the log is damaged behind offset {phy_offset}")
         return self._disk.read(phy_offset, size_max)
+
+    def is_boundary(self, phy_offset: int) -> bool:
+        return self._disk.is_boundary(phy_offset)
+
+    def objection_to(self, phy_offset: int, term: int, body: Buffer) -> str:
+        return self._disk.objection_to(phy_offset, term, body)
+
+    def objection_to_begin(self, phy_offset: int) -> str:
+        return self._disk.objection_to_begin(phy_offset)
 
     def recover(
         self, initial_configuration: Configuration
@@ -311,16 +320,13 @@ class Machine:
             VoteFile(self.slots, setup.door),
             self,
             flush,
-            server.outboxes,
-            rig.clock,
-            self.events,
+            MemberContext(server.outboxes, rig.clock, self.events, self._connect),
             Random(rig.rng.random()),
-            connect_to=self._connect,
         )
         handlers.update(member.handlers())
         send = member.peers.send
 
-        def send_promised(message: Message) -> None:
+        def send_promised(message: RaftMessage) -> None:
             self._check_promise(message, setup.door)
             send(message)
 
@@ -350,7 +356,7 @@ class Machine:
                 del rig.network.listeners[self.member_id]
             rig.wake()
 
-    def _check_promise(self, message: Message, door: GroupDoor) -> None:
+    def _check_promise(self, message: RaftMessage, door: GroupDoor) -> None:
         """What is said is on disk: the term, and the vote of a candidate or a voter."""
         if isinstance(message, VoteRequest | VoteResponse) and message.is_pre:
             return

@@ -219,8 +219,8 @@ class Clients:
     def producer(
         self, kind: Kind, namesrv: str, group: str = "producers", **options: Any
     ) -> StockProducer:
-        """A started producer. Options: timeout_ms; compress_over, retries (JavaScript, Java);
-        poll_ms, system_properties (Java)."""
+        """A started producer. Options: timeout_ms; access_key, secret_key; compress_over, retries
+        (JavaScript, Java); poll_ms, system_properties (Java)."""
         return self._start(StockProducer, kind, "produce", namesrv, group, options)
 
     def consumer(
@@ -232,9 +232,9 @@ class Clients:
         expression: str = "*",
         **options: Any,
     ) -> StockConsumer:
-        """A started push consumer. Options: fail_below (times); orderly, threads (C++, Java);
-        lite (pull), max_reconsume_times, poll_ms, system_properties (Java). With `wait=False` it
-        may not be ready yet: several can start at once."""
+        """A started push consumer. Options: fail_below (times); access_key, secret_key; orderly,
+        threads (C++, Java); lite (pull), max_reconsume_times, poll_ms, system_properties (Java).
+        With `wait=False` it may not be ready yet: several can start at once."""
         options |= {"topic": topic, "expression": expression}
         return self._start(StockConsumer, kind, "consume", namesrv, group, options)
 

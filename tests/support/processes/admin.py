@@ -41,8 +41,8 @@ def create_topic(broker: str, namesrv: str, topic: str, queues: int = 4) -> None
     wait_for_route(namesrv, topic)
 
 
-def put_topic(broker: str, topic: str, queues: int = 4) -> None:
-    """Create or change `topic` on the broker."""
+def topic_command(topic: str, queues: int = 4) -> RemotingCommand:
+    """Return the request of `updateTopic`."""
     fields: Fields = {
         "topic": topic,
         "defaultTopic": "TBW102",
@@ -53,7 +53,12 @@ def put_topic(broker: str, topic: str, queues: int = 4) -> None:
         "topicSysFlag": 0,
         "order": False,
     }
-    answer = request(broker, RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, fields))
+    return RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+
+
+def put_topic(broker: str, topic: str, queues: int = 4) -> None:
+    """Create or change `topic` on the broker."""
+    answer = request(broker, topic_command(topic, queues))
     assert answer.code == ResponseCode.SUCCESS, f"{topic}: {answer.code} {answer.remark}"
 
 

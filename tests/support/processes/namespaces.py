@@ -98,6 +98,8 @@ class Net:
 def listen_at(node: Node, address: str) -> None:
     """Give a node that is not started yet another address than loopback's."""
     node.process.command = [word.replace("127.0.0.1", address) for word in node.process.command]
+    if "--listen" in node.process.command:  # one of ours: it has no secret here, and says so
+        node.process.command = [*node.process.command, "--insecure"]
     node.address = node.address.replace("127.0.0.1", address)
     if node.ha_address is not None:
         node.ha_address = node.ha_address.replace("127.0.0.1", address)

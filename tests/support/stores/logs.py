@@ -8,8 +8,9 @@ from pathlib import Path
 
 import attrs
 
+from support.stores.records import encode_record
 from trioha.wire.codes import SysFlag
-from trioha.wire.record import BLANK_MAGIC, body_crc, encode_record
+from trioha.wire.record import BLANK_MAGIC, body_crc
 from trioha.wire.remoting_command import Buffer
 
 HOST_V4 = b"\x0a\x00\x00\x07\x00\x00\x2a\x9f"

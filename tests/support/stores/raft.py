@@ -47,7 +47,9 @@ def copy(leader: RaftLog, follower: RaftLog, term: int, size_max: int = 1 << 20)
     """Bring the follower's log, all of it the leader's, up to the leader's, which is of one term
     from there on."""
     while (offset := follower.store.max_phy_offset) < leader.store.max_phy_offset:
-        follower.write(LogWrite(offset, term, leader.read(offset, size_max)))
+        body = leader.read(offset, size_max)
+        assert follower.objection_to(offset, term, body) == ""
+        follower.write(LogWrite(offset, term, body))
     dispatch_all(follower.store)
 
 

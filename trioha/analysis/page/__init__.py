@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from trioha.analysis.page.meta import PageMeta
-from trioha.analysis.page.render import render_page
+from trioha.analysis.page.render import PageMeta, render_page
 
 __all__ = ["PageMeta", "render_page"]

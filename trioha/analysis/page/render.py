@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import attrs
+
+from trioha.analysis.engine import Window
 from trioha.analysis.page.charts import render_chart
 from trioha.analysis.page.formats import (
     format_bytes,
@@ -12,10 +15,36 @@ from trioha.analysis.page.formats import (
     format_time,
 )
 from trioha.analysis.page.markup import element, text
-from trioha.analysis.page.meta import PageMeta
 from trioha.analysis.page.style import style_sheet
 from trioha.analysis.page.tables import render_table
 from trioha.analysis.results import Finding, Report, Severity
+
+
+@attrs.frozen(kw_only=True)
+class PageMeta:
+    """The head of the page: what was analysed, by what, how it ended. Milliseconds since 1970."""
+
+    stores: Sequence[str]
+    journals: Sequence[str] = ()
+    engine: str
+    """In words: "local (SQLite 3.40)", "Spark 4.3.0 on local[2]"."""
+    version: str
+    """Version of trioha."""
+    created_ms: int
+    elapsed_ms: int | None = None
+    window: Window = Window()
+    """The time that the user asked for."""
+    first_ms: int | None = None
+    last_ms: int | None = None
+    """Times of the first and the last record found."""
+    records: int | None = None
+    bytes: int | None = None
+    notes: Sequence[str] = ()
+    partial: str = ""
+    """Why the results are not whole; empty when they are."""
+    skipped: Mapping[str, str] = attrs.field(factory=dict)
+    """Reports that were not made: name -> why."""
+
 
 _ORDER: tuple[Severity, ...] = ("error", "warning", "info")
 _WORDS = {"error": "✖ ERROR", "warning": "▲ WARNING", "info": "● NOTE"}

@@ -9,7 +9,11 @@ logarithm that rounds here and there differently.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trioha.analysis.results import Series
 
 _LINEAR_BITS = 7
 _CELL_BITS = 6
@@ -42,34 +46,15 @@ def _width(bits: int) -> int:
     return 1 << max(0, bits - 1 - _CELL_BITS)
 
 
-class Bins:
+class Bins(Counter[int]):
     """Counts by bin."""
-
-    def __init__(self, counts: Mapping[int, int] | Iterable[tuple[int, int]] = ()) -> None:
-        self.counts: dict[int, int] = {}
-        items = counts.items() if isinstance(counts, Mapping) else counts
-        for value, count in items:
-            self.add(value, count)
-
-    def add(self, value: int, count: int) -> None:
-        """Count a bin `count` times more."""
-        self.counts[value] = self.counts.get(value, 0) + count
-
-    def merge(self, other: Bins) -> None:
-        for value, count in other.counts.items():
-            self.add(value, count)
-
-    @property
-    def count(self) -> int:
-        return sum(self.counts.values())
 
     def percentile(self, percent: int) -> int | None:
         """The bin in which the value of that nearest rank lies; None when nothing was counted."""
-        total = self.count
-        rank = max(1, -(-total * percent // 100))
+        rank = max(1, -(-self.total() * percent // 100))
         seen = 0
-        for value in sorted(self.counts):
-            seen += self.counts[value]
+        for value in sorted(self):
+            seen += self[value]
             if seen >= rank:
                 return value
         return None
@@ -83,14 +68,21 @@ class Bins:
 
         0 stands alone, then come 1, 2 to 3, 4 to 7 and so on; mirrored below zero.
         """
-        powers: dict[int, int] = {}
-        for value, count in self.counts.items():
-            step = abs(value).bit_length() * (-1 if value < 0 else 1)
-            powers[step] = powers.get(step, 0) + count
+        powers: Counter[int] = Counter()
+        for value, count in self.items():
+            powers[abs(value).bit_length() * (-1 if value < 0 else 1)] += count
         if not powers:
             return []
         steps = range(min(powers), max(powers) + 1)
-        return [(*_edges(step), powers.get(step, 0)) for step in steps]
+        return [(*_edges(step), powers[step]) for step in steps]
+
+
+def powers_by_store(rows: Iterable[Mapping[str, Any]], bin_column: str) -> list[Series]:
+    """A chart's series: each store's messages by power of two, from rows that count bins."""
+    by_store: defaultdict[str, Bins] = defaultdict(Bins)
+    for row in rows:
+        by_store[row["store"]][row[bin_column]] += row["messages"]
+    return [Series(store, bins.by_power()) for store, bins in by_store.items()]
 
 
 def _edges(step: int) -> tuple[int, int]:

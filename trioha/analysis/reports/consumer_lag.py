@@ -7,17 +7,16 @@ Brokers journal `consumer_lag` every ten seconds for groups whose figures change
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
 
-from trioha.analysis.engine import Engine, bucket, literal, literals
+from trioha.analysis.engine import Engine, bucket, literal, literals, or_noted
 from trioha.analysis.reports.tables import table
 from trioha.analysis.reports.time_buckets import bucket_width_ms
 from trioha.analysis.reports.words import count_of, say_ms
 from trioha.analysis.results import Chart, Finding, Series, Table
-from trioha.analysis.schema import AnalysisError
 
 AGES_MAX = 200
 """Queues whose first message not consumed is looked up, those with the largest lags."""
@@ -26,7 +25,7 @@ _LAG_NAME = "consumer_lag"
 
 
 @attrs.define
-class QueueLag:
+class GroupQueueLag:
     """One group in one queue. `lag` below zero: the group is ahead of the queue's end."""
 
     store: str
@@ -56,7 +55,6 @@ def queue_ends(engine: Engine) -> QueueEnds:
     """Of every consume queue."""
     begins = engine.query(
         "SELECT store, MIN(phy_offset_min) AS log_begin FROM commitlog_stats GROUP BY store",
-        views=["commitlog_stats"],
     )
     cases = " ".join(f"WHEN {literal(row['store'])} THEN {row['log_begin']}" for row in begins)
     log_begin = f"CASE store {cases} ELSE 0 END" if cases else "0"
@@ -64,7 +62,6 @@ def queue_ends(engine: Engine) -> QueueEnds:
         "SELECT store, topic, queue_id, "
         f"MIN(CASE WHEN phy_offset >= {log_begin} THEN queue_offset END) AS low, "
         "MAX(queue_offset) + 1 AS end_offset FROM consumequeue GROUP BY store, topic, queue_id",
-        views=["consumequeue"],
     )
     return {
         (row["store"], row["topic"], row["queue_id"]): (
@@ -75,34 +72,32 @@ def queue_ends(engine: Engine) -> QueueEnds:
     }
 
 
-def lags_now(engine: Engine, ends: QueueEnds) -> list[QueueLag]:
+def lags_now(engine: Engine, ends: QueueEnds) -> list[GroupQueueLag]:
     """Every committed offset of every store against the end of its queue."""
     lags = []
     for store in engine.stores:
-        try:
-            offsets = store.consumer_offsets()
-        except AnalysisError as error:
-            engine.note(str(error))
-            continue
+        offsets = or_noted(engine, store.consumer_offsets) or {}
         for (topic, group), queues in offsets.items():
             for queue_id, offset in queues.items():
                 low, end = ends.get((store.label, topic, queue_id), (0, 0))
-                lags.append(QueueLag(store.label, group, topic, queue_id, offset, low, end))
+                lags.append(GroupQueueLag(store.label, group, topic, queue_id, offset, low, end))
     lags.sort(key=lambda lag: (-lag.lag, lag.store, lag.group, lag.topic, lag.queue_id))
     _find_ages(engine, [lag for lag in lags[:AGES_MAX] if lag.lag > 0])
     return lags
 
 
-def _find_ages(engine: Engine, lags: list[QueueLag]) -> None:
+def newest_ms(engine: Engine) -> dict[str, int]:
+    """When each store's newest record was stored."""
+    rows = engine.query(
+        "SELECT store, MAX(store_ms_max) AS newest_ms FROM commitlog_stats GROUP BY store"
+    )
+    return {row["store"]: row["newest_ms"] for row in rows}
+
+
+def _find_ages(engine: Engine, lags: list[GroupQueueLag]) -> None:
     if not lags:
         return
-    newest = {
-        row["store"]: row["newest_ms"]
-        for row in engine.query(
-            "SELECT store, MAX(store_ms_max) AS newest_ms FROM commitlog_stats GROUP BY store",
-            views=["commitlog_stats"],
-        )
-    }
+    newest = newest_ms(engine)
     where = " OR ".join(
         f"(store = {literal(lag.store)} AND topic = {literal(lag.topic)} "
         f"AND queue_id = {lag.queue_id} AND queue_offset = {_first_left(lag)})"
@@ -112,7 +107,6 @@ def _find_ages(engine: Engine, lags: list[QueueLag]) -> None:
         "SELECT store, topic, queue_id, queue_offset, MAX(store_ms) AS store_ms FROM commitlog "
         f"WHERE topic IN {literals(sorted({lag.topic for lag in lags}))} AND ({where}) "
         "GROUP BY store, topic, queue_id, queue_offset",
-        views=["commitlog"],
     )
     times = {
         (row["store"], row["topic"], row["queue_id"], row["queue_offset"]): row["store_ms"]
@@ -124,11 +118,11 @@ def _find_ages(engine: Engine, lags: list[QueueLag]) -> None:
             lag.age_ms = newest[lag.store] - first_ms
 
 
-def _first_left(lag: QueueLag) -> int:
+def _first_left(lag: GroupQueueLag) -> int:
     return max(lag.consumer_offset, lag.min_offset)
 
 
-def lag_tables(lags: list[QueueLag], top: int) -> list[Table]:
+def lag_tables(lags: list[GroupQueueLag], top: int) -> list[Table]:
     """By group and topic, and the queues that are furthest behind."""
     groups: dict[tuple[str, str, str], dict[str, Any]] = {}
     for lag in lags:
@@ -172,40 +166,29 @@ def lag_tables(lags: list[QueueLag], top: int) -> list[Table]:
     ]
 
 
-def lag_findings(tables: list[Table], lags: list[QueueLag]) -> list[Finding]:
+def lag_findings(tables: list[Table], lags: list[GroupQueueLag]) -> Iterator[Finding]:
     """Sentences on the largest lags, on lost messages and on offsets beyond the end."""
-    findings = []
     for store, group, topic, _, lag, age_ms, deleted in tables[0].rows[:5]:
         assert isinstance(lag, int)
         assert isinstance(deleted, int)
         if lag > 0:
             age = f", the oldest {say_ms(age_ms)} old" if isinstance(age_ms, int) else ""
-            findings.append(
-                Finding(
-                    "info",
-                    f"{store}: group {group} has not consumed {count_of(lag, 'message')} of topic "
-                    f"{topic}{age}.",
-                )
+            yield Finding.info(
+                f"{store}: group {group} has not consumed {count_of(lag, 'message')} of topic "
+                f"{topic}{age}."
             )
         if deleted:
-            findings.append(
-                Finding(
-                    "warning",
-                    f"{store}: {count_of(deleted, 'message')} of topic {topic} went from the log "
-                    f"before group {group} had them.",
-                )
+            yield Finding.warning(
+                f"{store}: {count_of(deleted, 'message')} of topic {topic} went from the log "
+                f"before group {group} had them."
             )
     ahead = [lag for lag in lags if lag.lag < 0]
-    findings += [
-        Finding(
-            "warning",
-            f"{lag.store}: group {lag.group} stands {count_of(-lag.lag, 'message')} beyond the "
-            f"end of topic {lag.topic} queue {lag.queue_id}: it will miss as many, unless the "
-            "topic is no longer there.",
+    for each in ahead[-5:]:
+        yield Finding.warning(
+            f"{each.store}: group {each.group} stands {count_of(-each.lag, 'message')} beyond the "
+            f"end of topic {each.topic} queue {each.queue_id}: it will miss as many, unless the "
+            "topic is no longer there."
         )
-        for lag in ahead[-5:]
-    ]
-    return findings
 
 
 def lag_over_time(engine: Engine) -> tuple[list[Table], list[Chart]]:
@@ -220,7 +203,6 @@ def lag_over_time(engine: Engine) -> tuple[list[Table], list[Chart]]:
     )
     ends = engine.query(
         f"SELECT MIN(wall_ms) AS first_ms, MAX(wall_ms) AS last_ms FROM ({samples}) AS t",
-        views=["journal"],
     )[0]
     if ends["first_ms"] is None:
         return [], []
@@ -235,7 +217,6 @@ def lag_over_time(engine: Engine) -> tuple[list[Table], list[Chart]]:
         "AND largest.consumer_group = samples.consumer_group AND largest.topic = samples.topic "
         "GROUP BY samples.node, samples.consumer_group, samples.topic, "
         f"{bucket('wall_ms', width_ms)} ORDER BY node, consumer_group, topic, begin_ms",
-        views=["journal"],
     )
     lines: dict[str, list[tuple[int, int]]] = {}
     for row in rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from trioha.analysis.engine import Engine, bucket
 from trioha.analysis.reports.tables import table
@@ -19,7 +19,6 @@ def day_table(engine: Engine, extents: Mapping[str, tuple[int, int]]) -> Table:
         "SELECT store, day_ms, SUM(messages) AS messages, SUM(bytes) AS record_bytes FROM ("
         f"SELECT store, {bucket('minute_ms', DAY_MS)} AS day_ms, messages, bytes "
         "FROM commitlog_stats) AS t GROUP BY store, day_ms ORDER BY store, day_ms",
-        views=["commitlog_stats"],
     )
     by_day = {(row["store"], row["day_ms"]): row for row in rows}
     for row in rows:
@@ -37,23 +36,18 @@ def day_table(engine: Engine, extents: Mapping[str, tuple[int, int]]) -> Table:
     )
 
 
-def day_findings(days: Table) -> list[Finding]:
+def day_findings(days: Table) -> Iterator[Finding]:
     """Sentences on large changes between two whole days."""
-    findings = []
     whole_before = False
     for store, day_ms, _, change, _, _, whole in days.rows:
         if whole and whole_before and isinstance(change, float) and abs(change) >= CHANGE_MIN:
             assert isinstance(day_ms, int)
             more = "more" if change > 0 else "fewer"
-            findings.append(
-                Finding(
-                    "info",
-                    f"{store}: {say_share(abs(change), 1)} {more} messages on "
-                    f"{say_time(day_ms)[:10]} than the day before.",
-                )
+            yield Finding.info(
+                f"{store}: {say_share(abs(change), 1)} {more} messages on "
+                f"{say_time(day_ms)[:10]} than the day before."
             )
         whole_before = bool(whole)
-    return findings
 
 
 def day_topic_table(engine: Engine, top: int) -> Table:
@@ -71,7 +65,6 @@ def day_topic_table(engine: Engine, top: int) -> Table:
         "messages - messages_before AS messages_change FROM pairs "
         "WHERE messages <> messages_before "
         f"ORDER BY ABS(messages - messages_before) DESC, store, topic LIMIT {top}",
-        views=["commitlog_stats"],
     )
     return table(
         "day_topics",

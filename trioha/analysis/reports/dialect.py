@@ -19,8 +19,3 @@ def each_word(engine: Engine, column: str) -> str:
 def text_of(engine: Engine, column: str) -> str:
     """SQL: a binary column as text."""
     return f"CAST({column} AS {'STRING' if engine.name == 'spark' else 'TEXT'})"
-
-
-def hex_of(column: str) -> str:
-    """SQL: a binary column in upper-case hex; both engines agree."""
-    return f"hex({column})"

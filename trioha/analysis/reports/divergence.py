@@ -40,10 +40,8 @@ from trioha.analysis.reports.words import MINUTE_MS, count_of, say_bytes, say_ms
 from trioha.analysis.results import Finding, Report, ReportOptions, Table
 from trioha.analysis.store_files import StoreFiles
 
-NAME = "divergence"
-TITLE = REPORTS[NAME].title
+SPEC = REPORTS["divergence"]
 NEEDS = frozenset({"commitlog", "commitlog_corrupt", "commitlog_stats", "two stores"})
-ENGINES = frozenset({"local", "spark"})
 
 RECORDS_MAX = 40
 """Differing records shown per pair."""
@@ -108,7 +106,7 @@ def run(engine: Engine, options: ReportOptions) -> Report:
     """The report. Its exit code is 1 when any two stores have diverged."""
     held = extents(engine)
     findings = [
-        Finding("warning", f"{store.label} holds no record in the window; it was not compared.")
+        Finding.warning(f"{store.label} holds no record in the window; it was not compared.")
         for store in engine.stores
         if store.label not in held
     ]
@@ -146,9 +144,7 @@ def run(engine: Engine, options: ReportOptions) -> Report:
             _journal(engine, diverged),
         ]
     return Report(
-        name=NAME,
-        title=TITLE,
-        question=REPORTS[NAME].question,
+        **SPEC.heading,
         tables=tables,
         findings=findings,
         exit_code=1 if diverged else 0,
@@ -185,7 +181,6 @@ def _compare_bytes(engine: Engine, pair: _Pair, a: StoreFiles, b: StoreFiles) ->
             f"WHERE store IN {literals((a.label, b.label))} "
             f"AND phy_offset <= {offset} AND phy_offset > {offset - _RECORD_BYTES_MAX} "
             f"AND phy_offset + size > {offset} ORDER BY store",
-            views=["commitlog"],
         )
         if rows:
             pair.byte_offset = offset
@@ -227,7 +222,7 @@ def _behind(engine: Engine, pairs: list[_Pair]) -> dict[tuple[str, int], int]:
         f"WHERE store = {literal(store)} AND phy_offset >= {end} GROUP BY store"
         for store, end in sorted(wanted)
     ]
-    rows = engine.query(" UNION ALL ".join(parts), views=["commitlog"])
+    rows = engine.query(" UNION ALL ".join(parts))
     return {(row["store"], row["end_offset"]): row["messages"] for row in rows}
 
 
@@ -300,28 +295,26 @@ def _findings(
     a, b = pair.a.store, pair.b.store
     common = f"from {pair.begin} to {pair.end}"
     if pair.verdict == "nothing in common":
-        yield Finding("warning", f"{a} and {b} hold no range of the log in common.")
+        yield Finding.warning(f"{a} and {b} hold no range of the log in common.")
     elif pair.differences is not None:
         yield _divergence(pair, pair.differences, terms)
     elif pair.byte_offset is not None:
         first = pair.records[0]
-        yield Finding(
-            "error",
+        yield Finding.error(
             f"{a} and {b} have the same headers but differ at byte {pair.byte_offset}: in "
             f"{pair.byte_field} of the record at {first['phy_offset']} "
-            f"(topic {first['topic']}, {say_time(first['store_ms'])}).{terms}",
+            f"(topic {first['topic']}, {say_time(first['store_ms'])}).{terms}"
         )
     else:
         how = "byte by byte" if pair.bytes_compared else "in all headers"
-        yield Finding("info", f"{a} and {b} agree {how} {common}.")
+        yield Finding.info(f"{a} and {b} agree {how} {common}.")
     if pair.verdict != "nothing in common" and pair.a.end != pair.b.end:
         ahead, late = (pair.a, pair.b) if pair.a.end > pair.b.end else (pair.b, pair.a)
         messages = behind.get((ahead.store, pair.end), 0)
-        yield Finding(
-            "info",
+        yield Finding.info(
             f"{late.store} ends {say_bytes(ahead.end - late.end)} "
             f"({count_of(messages, 'message')}, {say_ms(ahead.last_ms - late.last_ms)}) before "
-            f"{ahead.store}.",
+            f"{ahead.store}."
         )
 
 
@@ -335,10 +328,9 @@ def _divergence(pair: _Pair, found: Differences, epochs: str) -> Finding:
         where += f", which only {first[0]['store']} has"
     elif pair.byte_offset is not None:
         where += f" (byte {pair.byte_offset}, {pair.byte_field})"
-    return Finding(
-        "error",
+    return Finding.error(
         f"{pair.a.store} and {pair.b.store} have diverged: the first is the {where}, topic "
-        f"{first[0]['topic']}, stored {say_time(when)}{told}.{epochs} {_extent(found)}",
+        f"{first[0]['topic']}, stored {say_time(when)}{told}.{epochs} {_extent(found)}"
     )
 
 
@@ -357,7 +349,6 @@ def _damage(engine: Engine, diverged: list[_Pair]) -> Table:
     rows = engine.query(
         "SELECT store, phy_offset, length, reason FROM commitlog_corrupt "
         f"WHERE store IN {literals(stores)} ORDER BY phy_offset, store LIMIT {STRETCHES_MAX}",
-        views=["commitlog_corrupt"],
     )
     return table(
         "damage",

@@ -7,7 +7,7 @@ a node's last word proves that it still lived then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
@@ -33,10 +33,8 @@ from trioha.analysis.reports.terms import histories_of, terms_table
 from trioha.analysis.reports.words import count_of, say_ms, say_share, say_time
 from trioha.analysis.results import Chart, Finding, Report, ReportOptions, Series, Severity, Table
 
-NAME = "failovers"
-TITLE = REPORTS[NAME].title
+SPEC = REPORTS["failovers"]
 NEEDS = frozenset({"journal"})
-ENGINES = frozenset({"local", "spark"})
 
 CHECKED_MAX = 100
 """Outages that are held against the log: one scan serves them all."""
@@ -54,10 +52,8 @@ def run(engine: Engine, options: ReportOptions) -> Report:
     labels = journal_labels(dict.fromkeys(life.journal for life in lives.lives))
     everything = [outage for found in outages.values() for outage in found]
     return Report(
-        name=NAME,
-        title=TITLE,
-        question=REPORTS[NAME].question,
-        findings=_findings(lives, outages, overlaps, labels),
+        **SPEC.heading,
+        findings=list(_findings(lives, outages, overlaps, labels)),
         charts=[
             chart for chart in (_timeline(lives, outages, labels), _lost(lives, outages)) if chart
         ],
@@ -91,7 +87,7 @@ def _checked(engine: Engine, lives: Lives, broker: str, outages: Sequence[Outage
         for at, edge in enumerate(edges)
     )
     sql = f"SELECT {columns} FROM commitlog WHERE store IN {literals(stores)}"
-    (row,) = engine.query(sql, views={"commitlog"})
+    (row,) = engine.query(sql)
     for at, _ in enumerate(edges):
         outage, last_ms = checked[at], row[f"before_{at}"]
         is_refusal = outage.cause.startswith("writes refused")
@@ -110,39 +106,31 @@ def _findings(
     outages: Mapping[str, Sequence[Outage]],
     overlaps: Sequence[Overlap],
     labels: Mapping[str, str],
-) -> list[Finding]:
-    found = [
-        Finding(
-            "error",
+) -> Iterator[Finding]:
+    for each in overlaps:
+        until = "to the end of the records"
+        if each.end_ms is not None:
+            until = f"for {say_ms(each.end_ms - each.begin_ms)}"
+        yield Finding.error(
             f"{each.broker} had two masters, {each.first} and {each.second}, from "
-            f"{say_time(each.begin_ms)}"
-            + (
-                " to the end of the records."
-                if each.end_ms is None
-                else f" for {say_ms(each.end_ms - each.begin_ms)}."
-            ),
+            f"{say_time(each.begin_ms)} {until}."
         )
-        for each in overlaps
-    ]
     for broker, all_of_it in outages.items():
-        found += [_outage_finding(outage, labels) for outage in all_of_it]
+        for outage in all_of_it:
+            yield _outage_finding(outage, labels)
         span = observed_ms(lives, broker)
         if span is None:
-            found.append(Finding("info", f"{broker}: no node served as a master in this window."))
+            yield Finding.info(f"{broker}: no node served as a master in this window.")
             continue
         observed = span[1] - span[0]
         lost = lost_ms(all_of_it, span[1])
         share = say_share(observed - lost, observed) if lost else "100 %"
-        found.append(
-            Finding(
-                "info",
-                f"{broker} took writes {share} of {say_ms(observed)}; "
-                f"{count_of(len(all_of_it), 'outage')}, {say_ms(lost)} lost.",
-            )
+        yield Finding.info(
+            f"{broker} took writes {share} of {say_ms(observed)}; "
+            f"{count_of(len(all_of_it), 'outage')}, {say_ms(lost)} lost."
         )
     if not lives.brokers:
-        found.append(Finding("info", "The journals tell of no broker."))
-    return found
+        yield Finding.info("The journals tell of no broker.")
 
 
 def _outage_finding(outage: Outage, labels: Mapping[str, str]) -> Finding:

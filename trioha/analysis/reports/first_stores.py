@@ -59,21 +59,19 @@ def needs_properties(engine: Engine) -> bool:
     rows = engine.query(
         "SELECT COUNT(*) AS found FROM commitlog_stats "
         f"WHERE topic IN {literals((SCHEDULE_TOPIC, TRANS_HALF_TOPIC))}",
-        views=["commitlog_stats"],
     )
     return bool(rows[0]["found"])
 
 
-def latencies(engine: Engine, width_ms: int) -> tuple[str, list[str]]:
-    """SELECT of store, born_host, begin_ms, latency_bin, messages; and the views it reads.
+def latencies(engine: Engine, width_ms: int) -> str:
+    """SELECT of store, born_host, begin_ms, latency_bin, messages.
 
     One row per key; `width_ms` is a whole number of hours.
     """
-    views = ["latency_stats"]
     again = ""
     if needs_properties(engine):
         again = _again(engine, width_ms)
-        rows = engine.query(f"{again} LIMIT {_INLINE_MAX + 1}", views=["commitlog_full"])
+        rows = engine.query(f"{again} LIMIT {_INLINE_MAX + 1}")
         if len(rows) <= _INLINE_MAX:
             # As values in the query: the statistics are small, and are asked several times.
             values = ", ".join(
@@ -82,15 +80,12 @@ def latencies(engine: Engine, width_ms: int) -> tuple[str, list[str]]:
                 for row in rows
             )
             again = f"SELECT * FROM (VALUES {values}) AS v" if values else ""
-        else:
-            views.append("commitlog_full")
     return (
         "SELECT store, born_host, begin_ms, latency_bin, SUM(messages) AS messages FROM ("
         f"SELECT store, born_host, {bucket('hour_ms', width_ms)} AS begin_ms, latency_bin, "
         f"messages FROM latency_stats WHERE {topics_of_first_stores()}"
         f"{' UNION ALL ' + again if again else ''}) AS t "
-        "GROUP BY store, born_host, begin_ms, latency_bin HAVING SUM(messages) > 0",
-        views,
+        "GROUP BY store, born_host, begin_ms, latency_bin HAVING SUM(messages) > 0"
     )
 
 

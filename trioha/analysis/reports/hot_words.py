@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from trioha.analysis.engine import Engine
 from trioha.analysis.reports.dialect import each_word
@@ -37,7 +37,6 @@ def hot_table(engine: Engine, column: str, top: int) -> Table:
         "messages DESC, topic, value) AS place FROM repeated) "
         "SELECT store, topic, value, messages, of_topic, kinds FROM ranked "
         f"WHERE value IS NOT NULL AND place <= {top} ORDER BY store, place",
-        views=["commitlog_full"],
     )
     name = column[:-1]
     for row in rows:
@@ -51,9 +50,8 @@ def hot_table(engine: Engine, column: str, top: int) -> Table:
     )
 
 
-def hot_findings(tables: Iterable[Table]) -> list[Finding]:
+def hot_findings(tables: Iterable[Table]) -> Iterator[Finding]:
     """Sentences on keys and tags that stand out."""
-    findings = []
     for each in tables:
         word = each.columns[2].name
         for store, topic, value, messages, share, kinds in each.rows:
@@ -62,11 +60,7 @@ def hot_findings(tables: Iterable[Table]) -> list[Finding]:
             assert isinstance(kinds, int)
             # With few kinds an even spread is a large share already.
             if messages >= HOT_MESSAGES_MIN and kinds > 1 and share >= max(HOT_SHARE, 3 / kinds):
-                findings.append(
-                    Finding(
-                        "warning",
-                        f"{store}: {word} {value!r:.60} makes up {say_share(share, 1)} of the "
-                        f"{word}s on topic {topic} ({messages:,} messages; {kinds:,} {word}s).",
-                    )
+                yield Finding.warning(
+                    f"{store}: {word} {value!r:.60} makes up {say_share(share, 1)} of the "
+                    f"{word}s on topic {topic} ({messages:,} messages; {kinds:,} {word}s)."
                 )
-    return findings

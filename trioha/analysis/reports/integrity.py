@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from trioha.analysis.engine import Engine
+from trioha.analysis.engine import Engine, or_noted
 from trioha.analysis.reports import REPORTS
 from trioha.analysis.reports.index_entries import IndexCheck, check_index
 from trioha.analysis.reports.queue_entries import (
@@ -31,12 +31,9 @@ from trioha.analysis.reports.queue_offsets import (
 from trioha.analysis.reports.tables import table
 from trioha.analysis.reports.words import count_of, say_bytes
 from trioha.analysis.results import Finding, Report, ReportOptions, Table
-from trioha.analysis.schema import AnalysisError
 
-NAME = "integrity"
-TITLE = REPORTS[NAME].title
+SPEC = REPORTS["integrity"]
 NEEDS = frozenset({"commitlog", "commitlog_full", "commitlog_corrupt", "commitlog_stats"})
-ENGINES = frozenset({"local", "spark"})
 
 STRETCHES_MAX = 1000
 
@@ -54,19 +51,16 @@ def run(engine: Engine, options: ReportOptions) -> Report:
             findings += told
     else:
         findings.append(
-            Finding(
-                "info",
+            Finding.info(
                 "Consume queues and index were not compared with the log: they know no time, so "
-                "that takes a run without --from and --to.",
+                "that takes a run without --from and --to."
             )
         )
     is_wrong = any(finding.severity == "error" for finding in findings)
     if not is_wrong:
-        findings.insert(0, Finding("info", _sound(engine)))
+        findings.insert(0, Finding.info(_sound(engine)))
     return Report(
-        name=NAME,
-        title=TITLE,
-        question=REPORTS[NAME].question,
+        **SPEC.heading,
         tables=[_checked(engine), *tables],
         findings=findings,
         exit_code=1 if is_wrong else 0,
@@ -82,7 +76,6 @@ def _checked(engine: Engine) -> Table:
     rows = engine.query(
         "SELECT store, SUM(messages) AS records, SUM(bytes) AS record_bytes, "
         "COUNT(DISTINCT topic) AS topics FROM commitlog_stats GROUP BY store ORDER BY store",
-        views=["commitlog_stats"],
     )
     return table(
         "checked",
@@ -96,7 +89,6 @@ def _damage(engine: Engine) -> tuple[Table, list[Finding]]:
     rows = engine.query(
         "SELECT store, segment, phy_offset, length, reason FROM commitlog_corrupt "
         f"ORDER BY store, phy_offset LIMIT {STRETCHES_MAX}",
-        views=["commitlog_corrupt"],
     )
     if len(rows) < STRETCHES_MAX:
         totals = _totals(rows)
@@ -105,14 +97,12 @@ def _damage(engine: Engine) -> tuple[Table, list[Finding]]:
             "SELECT store, reason, COUNT(*) AS stretches, SUM(length) AS bytes, "
             "MIN(phy_offset) AS first_offset FROM commitlog_corrupt "
             "GROUP BY store, reason ORDER BY store, first_offset, reason LIMIT 1000",
-            views=["commitlog_corrupt"],
         )
     findings = [
-        Finding(
-            "error",
+        Finding.error(
             f"{row['store']}: {count_of(row['stretches'], 'damaged stretch')} of the log, "
             f"{say_bytes(row['bytes'])} in all, the first at {row['first_offset']}: "
-            f"{row['reason']}.",
+            f"{row['reason']}."
         )
         for row in totals
     ]
@@ -139,7 +129,9 @@ def _totals(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(totals.values())
 
 
-def _steps(engine: Engine, damage: Table) -> tuple[list[Table], list[Finding], dict[Queue, int]]:
+def _steps(
+    engine: Engine, damage: Table
+) -> tuple[list[Table], Iterator[Finding], dict[Queue, int]]:
     queues = broken_queues(engine)
     counts = step_counts(engine, queues) if queues else []
     rows = first_steps(engine, queues) if queues else []
@@ -150,28 +142,6 @@ def _steps(engine: Engine, damage: Table) -> tuple[list[Table], list[Finding], d
             for store, offset in bad
             if isinstance(offset, int)
         )
-    findings = []
-    for row in counts:
-        where = f"{row['store']}: topic {row['topic']} queue {row['queue_id']}"
-        if row["gaps"]:
-            findings.append(
-                Finding(
-                    "error",
-                    f"{where}: {count_of(row['missing'], 'message')} missing from the log in "
-                    f"{count_of(row['gaps'], 'gap')} of the queue offset.",
-                )
-            )
-        if row["repeats"]:
-            times = count_of(row["repeats"], "time")
-            findings.append(Finding("error", f"{where}: the queue offset goes back {times}."))
-        if row["restarts"]:
-            findings.append(
-                Finding(
-                    "info",
-                    f"{where}: began anew at 0 {count_of(row['restarts'], 'time')}, the last at "
-                    f"{row['restart_offset']}: the topic was deleted and made again.",
-                )
-            )
     restarts = {
         (row["store"], row["topic"], row["queue_id"]): row["restart_offset"]
         for row in counts
@@ -193,18 +163,35 @@ def _steps(engine: Engine, damage: Table) -> tuple[list[Table], list[Finding], d
             rows,
         ),
     ]
-    return tables, findings, restarts
+    return tables, _steps_findings(counts), restarts
+
+
+def _steps_findings(counts: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+    for row in counts:
+        where = f"{row['store']}: topic {row['topic']} queue {row['queue_id']}"
+        if row["gaps"]:
+            yield Finding.error(
+                f"{where}: {count_of(row['missing'], 'message')} missing from the log in "
+                f"{count_of(row['gaps'], 'gap')} of the queue offset."
+            )
+        if row["repeats"]:
+            times = count_of(row["repeats"], "time")
+            yield Finding.error(f"{where}: the queue offset goes back {times}.")
+        if row["restarts"]:
+            yield Finding.info(
+                f"{where}: began anew at 0 {count_of(row['restarts'], 'time')}, the last at "
+                f"{row['restart_offset']}: the topic was deleted and made again."
+            )
 
 
 def _queues(engine: Engine, restarts: dict[Queue, int]) -> tuple[list[Table], list[Finding]]:
     ends = ends_of(engine)
     counts, first = wrong_entries(engine, ends, restarts)
     findings = [
-        Finding(
-            "error",
+        Finding.error(
             f"{row['store']}: topic {row['topic']} queue {row['queue_id']}: "
             f"{row['kind']} at {count_of(row['places'], 'queue offset')}, the first "
-            f"{row['first_queue_offset']}.",
+            f"{row['first_queue_offset']}."
         )
         for row in counts
     ]
@@ -214,10 +201,9 @@ def _queues(engine: Engine, restarts: dict[Queue, int]) -> tuple[list[Table], li
         # Where places are wrong or the log holds an older queue too, counts differ anyway.
         if key not in wrong and key not in restarts:
             findings.append(
-                Finding(
-                    "error",
+                Finding.error(
                     f"{key[0]}: topic {key[1]} queue {key[2]}: the tags code of "
-                    f"{count_of(row['entries'], 'entry')} is not that of the record's tags.",
+                    f"{count_of(row['entries'], 'entry')} is not that of the record's tags."
                 )
             )
     findings += _ends_findings(engine, ends)
@@ -244,7 +230,7 @@ def _ends_findings(engine: Engine, ends: dict[str, Ends]) -> Iterator[Finding]:
     for store in engine.stores:
         end = ends.get(store.label)
         if end is None:
-            yield Finding("info", f"{store.label} has no consume queues to compare.")
+            yield Finding.info(f"{store.label} has no consume queues to compare.")
             continue
         why = "" if store.is_closed else "; it is in use or crashed, recovery puts that right"
         if end.entries_beyond:
@@ -266,10 +252,9 @@ def _lost_topics(engine: Engine, ends: dict[str, Ends]) -> Iterator[Finding]:
     rows = engine.query(
         "SELECT store, topic, SUM(messages) AS messages, MIN(phy_offset_min) AS first_offset "
         "FROM commitlog_stats GROUP BY store, topic ORDER BY store, topic",
-        views=["commitlog_stats"],
     )
     kept = {(store.label, topic) for store in engine.stores for topic in queued_topics(store)}
-    known = {store.label: _topics(engine, store) for store in engine.stores}
+    known = {store.label: or_noted(engine, store.topics) or {} for store in engine.stores}
     for row in rows:
         store, topic = row["store"], row["topic"]
         end = ends.get(store)
@@ -277,17 +262,9 @@ def _lost_topics(engine: Engine, ends: dict[str, Ends]) -> Iterator[Finding]:
             continue
         text = f"{store}: topic {topic} has {count_of(row['messages'], 'record')} but no queue"
         if topic in known[store]:
-            yield Finding("error", f"{text}, though it exists.")
+            yield Finding.error(f"{text}, though it exists.")
         else:
-            yield Finding("info", f"{text}: it was deleted.")
-
-
-def _topics(engine: Engine, store: Any) -> frozenset[str]:
-    try:
-        return frozenset(store.topics())
-    except AnalysisError as error:
-        engine.note(str(error))
-        return frozenset()
+            yield Finding.info(f"{text}: it was deleted.")
 
 
 def _index(engine: Engine) -> tuple[list[Table], list[Finding]]:
@@ -312,36 +289,26 @@ def _index(engine: Engine) -> tuple[list[Table], list[Finding]]:
     ], findings
 
 
-def _index_findings(check: IndexCheck, *, is_closed: bool) -> Sequence[Finding]:
-    findings = [Finding("error", f"{text}.") for text in check.unreadable]
+def _index_findings(check: IndexCheck, *, is_closed: bool) -> Iterator[Finding]:
+    for text in check.unreadable:
+        yield Finding.error(f"{text}.")
     if check.missing:
-        findings.append(
-            Finding("error", f"{check.store}: {count_of(check.missing, 'key')} not in the index.")
-        )
+        yield Finding.error(f"{check.store}: {count_of(check.missing, 'key')} not in the index.")
     if check.dangling:
-        findings.append(
-            Finding(
-                "error",
-                f"{check.store}: {count_of(check.dangling, 'index entry')} whose record has no "
-                "such key.",
-            )
+        yield Finding.error(
+            f"{check.store}: {count_of(check.dangling, 'index entry')} whose record has no "
+            "such key."
         )
     if check.files and check.not_yet:
-        findings.append(
-            Finding(
-                "warning" if is_closed else "info",
-                f"{check.store}: {count_of(check.not_yet, 'key')} of the newest records not yet "
-                "in the index.",
-            )
+        yield Finding(
+            "warning" if is_closed else "info",
+            f"{check.store}: {count_of(check.not_yet, 'key')} of the newest records not yet "
+            "in the index.",
         )
     if check.splits_checked < check.splits:
-        findings.append(
-            Finding(
-                "info",
-                f"{check.store}: of the index, {check.splits_checked} of {check.splits} evenly "
-                "spread ranges of the log were compared.",
-            )
+        yield Finding.info(
+            f"{check.store}: of the index, {check.splits_checked} of {check.splits} evenly "
+            "spread ranges of the log were compared."
         )
     if not check.files and not check.unreadable:
-        findings.append(Finding("info", f"{check.store} has no index to compare."))
-    return findings
+        yield Finding.info(f"{check.store} has no index to compare.")

@@ -7,21 +7,20 @@ minima and maxima are names of bins (`reports.bins`), at most 1/64 nearer to zer
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 from trioha.analysis.engine import Engine
 from trioha.analysis.reports import REPORTS
-from trioha.analysis.reports.bins import Bins
+from trioha.analysis.reports.bins import powers_by_store
 from trioha.analysis.reports.first_stores import VIEWS, latencies
 from trioha.analysis.reports.tables import table
 from trioha.analysis.reports.time_buckets import bucket_width_ms
 from trioha.analysis.reports.words import HOUR_MS, count_of, say_ms, say_share
 from trioha.analysis.results import Chart, Finding, Report, ReportOptions, Series, Table
 
-NAME = "latency"
-TITLE = REPORTS[NAME].title
+SPEC = REPORTS["latency"]
 NEEDS = frozenset(VIEWS)
-ENGINES = frozenset({"local", "spark"})
 
 SLOW_FLOOR_MS = 1000
 """A host whose fastest hundredth takes longer has a slow clock, or a very slow path."""
@@ -34,16 +33,18 @@ _FIGURES = (
 def run(engine: Engine, options: ReportOptions) -> Report:
     """The report."""
     width_ms = _width_ms(engine)
-    counted, views = latencies(engine, width_ms)
-    rows = engine.query(_percentiles(counted, options.top), views=views)
+    rows = engine.query(_percentiles(latencies(engine, width_ms), options.top))
     by_kind: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_kind[row["kind"]].append(row)
     if not rows:
-        return _report(findings=[Finding("warning", "No message lies in stores and window.")])
+        return Report(
+            **SPEC.heading, findings=[Finding.warning("No message lies in stores and window.")]
+        )
     totals = by_kind["store"]
     hosts = _hosts(by_kind["host"], options.top)
-    return _report(
+    return Report(
+        **SPEC.heading,
         tables=[
             table("stores", "Latency by store", f"store {_FIGURES}", totals),
             hosts,
@@ -69,14 +70,9 @@ def run(engine: Engine, options: ReportOptions) -> Report:
     )
 
 
-def _report(**parts: Any) -> Report:
-    return Report(name=NAME, title=TITLE, question=REPORTS[NAME].question, **parts)
-
-
 def _width_ms(engine: Engine) -> int:
     rows = engine.query(
         "SELECT MIN(hour_ms) AS first_ms, MAX(hour_ms) AS last_ms FROM latency_stats",
-        views=["latency_stats"],
     )
     first_ms, last_ms = rows[0]["first_ms"], rows[0]["last_ms"]
     return HOUR_MS if first_ms is None else max(HOUR_MS, bucket_width_ms(first_ms, last_ms))
@@ -168,16 +164,13 @@ def _hour_chart(rows: list[dict[str, Any]], width_ms: int) -> Chart:
 
 
 def _histogram(rows: list[dict[str, Any]]) -> Chart:
-    by_store: dict[str, Bins] = defaultdict(Bins)
-    for row in rows:
-        by_store[row["store"]].add(row["min_ms"], row["messages"])
     return Chart(
         title="Messages by latency from birth to store, in powers of two",
         kind="histogram",
         x_label="latency",
         y_label="messages",
         x_kind="duration",
-        series=[Series(store, bins.by_power()) for store, bins in by_store.items()],
+        series=powers_by_store(rows, "min_ms"),
         note="Below zero: the producer's clock is ahead of the broker's.",
     )
 
@@ -206,36 +199,27 @@ def _host_chart(rows: list[dict[str, Any]], width_ms: int) -> Chart:
 
 def _store_findings(rows: list[dict[str, Any]]) -> list[Finding]:
     return [
-        Finding(
-            "info",
+        Finding.info(
             f"{row['store']}: half of {count_of(row['messages'], 'message')} took at most "
             f"{say_ms(row['p50_ms'])}, 99 % at most {say_ms(row['p99_ms'])}, "
-            f"the slowest {say_ms(row['max_ms'])}.",
+            f"the slowest {say_ms(row['max_ms'])}."
         )
         for row in rows
     ]
 
 
-def _host_findings(rows: list[dict[str, Any]]) -> list[Finding]:
-    findings = []
+def _host_findings(rows: list[dict[str, Any]]) -> Iterator[Finding]:
     for row in rows:
         where = f"{row['store']}: producer host {row['born_host']}"
         if row["negative"]:
-            findings.append(
-                Finding(
-                    "warning",
-                    f"{where}: {count_of(row['negative'], 'message')} "
-                    f"({say_share(row['negative'], row['messages'])}) were stored before they were "
-                    f"born: its clock is ahead of the broker's by at least "
-                    f"{say_ms(-row['min_ms'])}.",
-                )
+            yield Finding.warning(
+                f"{where}: {count_of(row['negative'], 'message')} "
+                f"({say_share(row['negative'], row['messages'])}) were stored before they were "
+                f"born: its clock is ahead of the broker's by at least "
+                f"{say_ms(-row['min_ms'])}."
             )
         elif row["p1_ms"] >= SLOW_FLOOR_MS:
-            findings.append(
-                Finding(
-                    "warning",
-                    f"{where}: even its fastest hundredth took {say_ms(row['p1_ms'])}: its clock "
-                    "is behind the broker's, or its messages wait before they are sent.",
-                )
+            yield Finding.warning(
+                f"{where}: even its fastest hundredth took {say_ms(row['p1_ms'])}: its clock "
+                "is behind the broker's, or its messages wait before they are sent."
             )
-    return findings

@@ -23,7 +23,7 @@ _SAME_LINK_MS = 2_000
 
 
 @attrs.define(eq=False)
-class Progress:
+class LinkProgress:
     """Samples of one session: when, up to where the slave, up to where the master. 24 bytes each:
     a journal holds half a million of them."""
 
@@ -60,7 +60,7 @@ class Session:
     """When the slave was near enough to wait for: from, until."""
     first_gap: int | None = None
     """Bytes that the slave lacked when it came, as far as the master told."""
-    progress: Progress = attrs.field(factory=Progress)
+    progress: LinkProgress = attrs.field(factory=LinkProgress)
     other: Session | None = None
     """The same link at its other end."""
 
@@ -111,7 +111,7 @@ class SyncWaits:
 
 
 @attrs.define(eq=False)
-class Links:
+class ReplicationLinks:
     """All that journals tell of replication."""
 
     lives: Lives = attrs.field(factory=Lives)
@@ -246,9 +246,9 @@ class Links:
                 master.other, slave.other = slave, master
 
 
-def links_of(engine: Engine) -> Links:
+def links_of(engine: Engine) -> ReplicationLinks:
     """What the journals given tell of replication."""
-    links = Links()
+    links = ReplicationLinks()
     for row in engine.journal():
         links.add(row)
     links.finish()

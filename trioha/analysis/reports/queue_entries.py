@@ -56,7 +56,6 @@ def ends_of(engine: Engine) -> dict[str, Ends]:
         for row in engine.query(
             "SELECT store, MIN(phy_offset_min) AS log_begin, MAX(phy_offset_max) AS log_last "
             "FROM commitlog_stats GROUP BY store",
-            views=["commitlog_stats"],
         )
     }
     last = _by_store({store: row["log_last"] for store, row in log.items()}, -1)
@@ -64,7 +63,6 @@ def ends_of(engine: Engine) -> dict[str, Ends]:
         f"SELECT store, MAX(CASE WHEN phy_offset <= {last} THEN phy_offset ELSE -1 END) "
         f"AS newest_entry, SUM(CASE WHEN phy_offset > {last} THEN 1 ELSE 0 END) "
         "AS entries_beyond FROM consumequeue GROUP BY store",
-        views=["consumequeue"],
     )
     newest = {row["store"]: row["newest_entry"] for row in entries if row["store"] in log}
     beyond = {}
@@ -75,7 +73,6 @@ def ends_of(engine: Engine) -> dict[str, Ends]:
                 f"SELECT store, COUNT(*) AS records FROM commitlog WHERE {QUEUED} "
                 f"AND phy_offset > {min(newest.values())} "
                 f"AND phy_offset > {_by_store(newest, 1 << 62)} GROUP BY store",
-                views=["commitlog"],
             )
         }
     return {
@@ -109,18 +106,15 @@ def wrong_entries(
         return [], []
     columns = "store, topic, queue_id, queue_offset, phy_offset, size, side"
     judged = _judged(f"SELECT {columns} FROM ({sides}) AS t WHERE {_within(blocks)}", restarts)
-    views = ["commitlog", "consumequeue"]
     counts = engine.query(
         f"{judged} SELECT store, topic, queue_id, kind, COUNT(*) AS places, "
         "MIN(queue_offset) AS first_queue_offset FROM judged "
         "GROUP BY store, topic, queue_id, kind ORDER BY store, topic, queue_id, kind",
-        views=views,
     )
     first = engine.query(
         f"{judged} SELECT store, topic, queue_id, queue_offset, kind, record_offset, "
         "entry_offset FROM judged ORDER BY store, topic, queue_id, queue_offset "
         f"LIMIT {WRONG_MAX}",
-        views=views,
     )
     return counts, first
 
@@ -138,7 +132,6 @@ def _bad_blocks(engine: Engine, sides: str) -> list[dict[str, Any]]:
         f"SELECT {keys}, side, COUNT(*) AS found, {sums} FROM ({sides}) AS s "
         f"GROUP BY {keys}, side) AS d GROUP BY {keys}, found, sum_0, sum_1 "
         f"HAVING COUNT(*) = 1) AS b ORDER BY {keys} LIMIT {_BLOCKS_MAX + 1}",
-        views=["commitlog", "consumequeue"],
     )
 
 
@@ -238,14 +231,12 @@ def wrong_tags(engine: Engine, ends: Mapping[str, Ends]) -> list[dict[str, Any]]
         f"FROM commitlog_full WHERE {QUEUED} AND topic <> {literal(SCHEDULE_TOPIC)} "
         f"AND phy_offset <= {high} "
         f"GROUP BY store, topic, queue_id, COALESCE(tags, '') LIMIT {_TAGS_MAX + 1}",
-        views=["commitlog_full"],
     )
     of_queues = engine.query(
         "SELECT store, topic, queue_id, tags_code, COUNT(*) AS messages FROM consumequeue "
         f"WHERE topic <> {literal(SCHEDULE_TOPIC)} AND phy_offset >= {low} "
         f"AND phy_offset <= {high} "
         f"GROUP BY store, topic, queue_id, tags_code LIMIT {_TAGS_MAX + 1}",
-        views=["consumequeue"],
     )
     if max(len(of_log), len(of_queues)) > _TAGS_MAX:
         engine.note("There are too many different tags to compare them with the queues' codes.")

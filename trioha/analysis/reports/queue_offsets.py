@@ -41,7 +41,6 @@ def broken_queues(engine: Engine) -> list[Queue]:
         f"SUM({square}) AS second_powers, SUM({square} * {value} % {_PRIME}) AS third_powers "
         f"FROM commitlog WHERE {QUEUED} AND {NUMBERED} GROUP BY store, topic, queue_id "
         "ORDER BY store, topic, queue_id",
-        views=["commitlog"],
     )
     return [(row["store"], row["topic"], row["queue_id"]) for row in rows if not _is_run(row)]
 
@@ -73,7 +72,6 @@ def step_counts(engine: Engine, queues: Sequence[Queue]) -> list[dict[str, Any]]
         "MAX(CASE WHEN queue_offset = 0 AND before >= 0 THEN phy_offset END) AS restart_offset "
         f"FROM ({_steps(queues)}) AS t GROUP BY store, topic, queue_id "
         "ORDER BY store, topic, queue_id",
-        views=["commitlog"],
     )
 
 
@@ -85,7 +83,6 @@ def first_steps(engine: Engine, queues: Sequence[Queue]) -> list[dict[str, Any]]
         "THEN 'begins anew' ELSE 'repeats' END AS kind "
         f"FROM ({_steps(queues)}) AS t WHERE queue_offset <> before + 1 "
         f"ORDER BY store, phy_offset LIMIT {STEPS_MAX}",
-        views=["commitlog"],
     )
 
 

@@ -7,14 +7,14 @@ first in that order, so SQL needs to rank only the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trioha.analysis.engine import Engine
+from trioha.analysis.engine import Engine, or_noted
 from trioha.analysis.reports.tables import table
 from trioha.analysis.reports.words import say_share
 from trioha.analysis.results import Chart, Finding, Series, Table
-from trioha.analysis.schema import AnalysisError
+from trioha.analysis.store_files import StoreFiles
 from trioha.wire.names import is_dlq_topic, is_retry_topic, is_system_topic
 
 MESSAGES_MIN = 100
@@ -33,7 +33,6 @@ def skew_table(engine: Engine, top: int) -> Table:
         "ROW_NUMBER() OVER (PARTITION BY store, topic ORDER BY messages DESC, queue_id) "
         "AS place_down FROM (SELECT store, topic, queue_id, SUM(messages) AS messages "
         "FROM commitlog_stats GROUP BY store, topic, queue_id) AS t) AS u GROUP BY store, topic",
-        views=["commitlog_stats"],
     )
     queues = {store.label: _queue_numbers(engine, store) for store in engine.stores}
     found = []
@@ -66,36 +65,26 @@ def _is_users(topic: str) -> bool:
     return not (is_retry_topic(topic) or is_dlq_topic(topic) or is_system_topic(topic))
 
 
-def _queue_numbers(engine: Engine, store: Any) -> dict[str, int]:
+def _queue_numbers(engine: Engine, store: StoreFiles) -> dict[str, int]:
     """How many queues each topic is written to, as its configuration says."""
-    try:
-        topics = store.topics()
-    except AnalysisError as error:
-        engine.note(str(error))
-        return {}
     return {
         name: number
-        for name, topic in topics.items()
+        for name, topic in (or_noted(engine, store.topics) or {}).items()
         if isinstance(number := topic.get("writeQueueNums"), int)
     }
 
 
-def skew_findings(found: Table) -> list[Finding]:
+def skew_findings(found: Table) -> Iterator[Finding]:
     """Sentences on topics of which one queue takes much more than its part."""
-    findings = []
     for store, topic, queues, _, messages, _, queue_id, share, over_mean, _ in found.rows:
         assert isinstance(messages, int)
         assert isinstance(over_mean, float)
         assert isinstance(share, float)
         if messages >= MESSAGES_MIN and over_mean >= MAX_OVER_MEAN:
-            findings.append(
-                Finding(
-                    "warning",
-                    f"{store}: topic {topic}: one of {queues} queues (number {queue_id}) takes "
-                    f"{say_share(share, 1)} of {messages:,} messages.",
-                )
+            yield Finding.warning(
+                f"{store}: topic {topic}: one of {queues} queues (number {queue_id}) takes "
+                f"{say_share(share, 1)} of {messages:,} messages."
             )
-    return findings
 
 
 def skew_chart(found: Table) -> Chart:

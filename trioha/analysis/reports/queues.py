@@ -15,10 +15,8 @@ from trioha.analysis.reports.queue_skew import skew_chart, skew_findings, skew_t
 from trioha.analysis.reports.redelivery import delays, redelivery, transactions
 from trioha.analysis.results import Report, ReportOptions
 
-NAME = "queues"
-TITLE = REPORTS[NAME].title
+SPEC = REPORTS["queues"]
 NEEDS = frozenset({"commitlog", "commitlog_full", "commitlog_stats", "consumequeue"})
-ENGINES = frozenset({"local", "spark"})
 
 
 def run(engine: Engine, options: ReportOptions) -> Report:
@@ -32,9 +30,7 @@ def run(engine: Engine, options: ReportOptions) -> Report:
     delayed, delay_findings = delays(engine, ends)
     halves, half_findings = transactions(engine, options.now_ms)
     return Report(
-        name=NAME,
-        title=TITLE,
-        question=REPORTS[NAME].question,
+        **SPEC.heading,
         tables=[skew, *by_group, *over_time, *again, *delayed, *halves],
         charts=[skew_chart(skew), *lag_charts, *again_charts],
         findings=[

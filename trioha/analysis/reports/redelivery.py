@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from trioha.analysis.engine import Engine, literal, literals
-from trioha.analysis.reports.consumer_lag import QueueEnds
+from trioha.analysis.engine import Engine, literal, literals, or_noted
+from trioha.analysis.reports.consumer_lag import QueueEnds, newest_ms
 from trioha.analysis.reports.dialect import text_of
 from trioha.analysis.reports.first_stores import has_prefix
 from trioha.analysis.reports.tables import table
 from trioha.analysis.reports.words import count_of, say_ms
 from trioha.analysis.results import Chart, Finding, Series, Table
-from trioha.analysis.schema import AnalysisError
-from trioha.analysis.store_files import StoreFiles
 from trioha.wire.codes import SysFlag
 from trioha.wire.names import (
     DLQ_PREFIX,
@@ -45,7 +43,6 @@ def redelivery(
         "MAX(store_ms_max) AS newest_ms FROM commitlog_stats "
         f"WHERE {has_prefix('topic', RETRY_PREFIX)} OR {has_prefix('topic', DLQ_PREFIX)} "
         "GROUP BY store, topic ORDER BY messages DESC, store, topic LIMIT 1000",
-        views=["commitlog_stats"],
     )
     topics = sorted({row["topic"] for row in groups})
     origins = _origins(engine, topics)
@@ -66,11 +63,10 @@ def redelivery(
     for row in attempts:
         row |= _kind_of(row["topic"])
     findings = [
-        Finding(
-            "warning",
+        Finding.warning(
             f"{row['store']}: group {row['consumer_group']} gave up on "
             f"{count_of(row['messages'], 'message')}, mostly of topic {row['top_origin']}; "
-            f"the oldest dead letter is {say_ms(row['age_ms'])} old.",
+            f"the oldest dead letter is {say_ms(row['age_ms'])} old."
         )
         for row in groups
         if row["kind"] == "dead letter"
@@ -116,7 +112,6 @@ def _origins(engine: Engine, topics: list[str]) -> list[dict[str, Any]]:
         f"COALESCE(unique_key, {first_id}) AS id FROM commitlog_full "
         f"WHERE topic IN {literals(topics)}) AS t GROUP BY store, topic, origin "
         "ORDER BY messages DESC, store, topic, origin LIMIT 10000",
-        views=["commitlog_full"],
         topics=topics,
     )
 
@@ -128,7 +123,6 @@ def _attempts(engine: Engine, topics: list[str]) -> list[dict[str, Any]]:
         "SELECT store, topic, reconsume_times, COUNT(*) AS messages FROM commitlog "
         f"WHERE topic IN {literals(topics)} GROUP BY store, topic, reconsume_times "
         "ORDER BY store, topic, reconsume_times",
-        views=["commitlog"],
     )
 
 
@@ -152,16 +146,9 @@ def _attempts_chart(attempts: list[dict[str, Any]]) -> Chart:
 
 def delays(engine: Engine, ends: QueueEnds) -> tuple[list[Table], list[Finding]]:
     """Delayed messages: delivered and waiting, per store and level."""
-    newest = {
-        row["store"]: row["newest_ms"]
-        for row in engine.query(
-            "SELECT store, MAX(store_ms_max) AS newest_ms FROM commitlog_stats GROUP BY store",
-            views=["commitlog_stats"],
-        )
-    }
     rows: list[dict[str, Any]] = []
     for store in engine.stores:
-        offsets = _delay_offsets(engine, store)
+        offsets = or_noted(engine, store.delay_offsets) or {}
         for (label, topic, queue_id), (_, end) in sorted(ends.items()):
             if label == store.label and topic == SCHEDULE_TOPIC:
                 done = offsets.get(queue_id + 1, 0)
@@ -176,13 +163,12 @@ def delays(engine: Engine, ends: QueueEnds) -> tuple[list[Table], list[Finding]]
                         "overdue_ms": None,
                     }
                 )
-    _find_due(engine, rows, newest)
+    _find_due(engine, rows, newest_ms(engine))
     findings = [
-        Finding(
-            "warning",
+        Finding.warning(
             f"{row['store']}: delay level {row['level']}: the next of "
             f"{count_of(row['waiting'], 'message')} was due {say_ms(row['overdue_ms'])} before "
-            "the newest record: delivery lags or stands still.",
+            "the newest record: delivery lags or stands still."
         )
         for row in rows
         if (row["overdue_ms"] or 0) > OVERDUE_MS
@@ -198,14 +184,6 @@ def delays(engine: Engine, ends: QueueEnds) -> tuple[list[Table], list[Finding]]
     ], findings
 
 
-def _delay_offsets(engine: Engine, store: StoreFiles) -> dict[int, int]:
-    try:
-        return store.delay_offsets()
-    except AnalysisError as error:
-        engine.note(str(error))
-        return {}
-
-
 def _find_due(engine: Engine, rows: list[dict[str, Any]], newest: dict[str, int]) -> None:
     """When the head of each level is due: the tags code of its entry says so."""
     where = " OR ".join(
@@ -219,7 +197,6 @@ def _find_due(engine: Engine, rows: list[dict[str, Any]], newest: dict[str, int]
     found = engine.query(
         "SELECT store, queue_id, tags_code FROM consumequeue "
         f"WHERE topic = {literal(SCHEDULE_TOPIC)} AND ({where})",
-        views=["consumequeue"],
     )
     due = {(row["store"], row["queue_id"] + 1): row["tags_code"] for row in found}
     for row in rows:
@@ -237,7 +214,6 @@ def transactions(engine: Engine, now_ms: int) -> tuple[list[Table], list[Finding
     found = engine.query(
         "SELECT COUNT(*) AS found FROM commitlog_stats "
         f"WHERE topic IN {literals((TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC))}",
-        views=["commitlog_stats"],
     )
     if not found[0]["found"]:
         return [], []
@@ -248,7 +224,6 @@ def transactions(engine: Engine, now_ms: int) -> tuple[list[Table], list[Finding
         f"SUM(CASE WHEN topic = {op} THEN 1 ELSE 0 END) AS done, "
         f"SUM(CASE WHEN {committed} THEN 1 ELSE 0 END) AS committed FROM commitlog_full "
         "GROUP BY store ORDER BY store",
-        views=["commitlog_full"],
     )
     waiting = {row["store"]: row for row in _waiting(engine)}
     for row in rows:
@@ -258,10 +233,9 @@ def transactions(engine: Engine, now_ms: int) -> tuple[list[Table], list[Finding
         row["oldest_ms"] = left["oldest_ms"]
         row["age_ms"] = None if left["oldest_ms"] is None else now_ms - left["oldest_ms"]
     findings = [
-        Finding(
-            "warning",
+        Finding.warning(
             f"{row['store']}: {count_of(row['waiting'], 'transaction')} neither committed nor "
-            f"rolled back, the oldest {say_ms(row['age_ms'])} old.",
+            f"rolled back, the oldest {say_ms(row['age_ms'])} old."
         )
         for row in rows
         if row["waiting"]
@@ -281,14 +255,10 @@ def _waiting(engine: Engine) -> list[dict[str, Any]]:
     """Half messages that no op record names and the checker has not passed on."""
     passed = []
     for store in engine.stores:
-        try:
-            queues = store.consumer_offsets().get((TRANS_HALF_TOPIC, CHECK_GROUP), {})
-        except AnalysisError as error:
-            engine.note(str(error))
-            queues = {}
+        offsets = or_noted(engine, store.consumer_offsets) or {}
         passed += [
             f"WHEN store = {literal(store.label)} AND queue_id = {queue_id} THEN {offset}"
-            for queue_id, offset in queues.items()
+            for queue_id, offset in offsets.get((TRANS_HALF_TOPIC, CHECK_GROUP), {}).items()
         ]
     offset = f"CASE {' '.join(passed)} ELSE 0 END" if passed else "0"
     return engine.query(
@@ -299,6 +269,5 @@ def _waiting(engine: Engine) -> list[dict[str, Any]]:
         f"FROM commitlog_full WHERE topic = {literal(TRANS_OP_HALF_TOPIC)}) AS op "
         "ON op.store = half.store AND op.queue_id = half.queue_id AND op.place = half.place "
         "WHERE op.place IS NULL GROUP BY half.store",
-        views=["commitlog", "commitlog_full"],
         topics=(TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC),
     )

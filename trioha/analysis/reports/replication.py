@@ -14,7 +14,7 @@ import attrs
 
 from trioha.analysis.engine import Engine, bucket, literals
 from trioha.analysis.reports import REPORTS
-from trioha.analysis.reports.links import Links, Session, links_of
+from trioha.analysis.reports.links import ReplicationLinks, Session, links_of
 from trioha.analysis.reports.lives import Life, stores_of_journals
 from trioha.analysis.reports.log_clock import LogClock
 from trioha.analysis.reports.sync_waits import wait_charts, waits_table
@@ -23,10 +23,8 @@ from trioha.analysis.reports.time_buckets import bucket_width_ms, buckets
 from trioha.analysis.reports.words import MINUTE_MS, count_of, say_bytes, say_ms, say_share
 from trioha.analysis.results import Chart, Finding, Report, ReportOptions, Series, Table
 
-NAME = "replication"
-TITLE = REPORTS[NAME].title
+SPEC = REPORTS["replication"]
 NEEDS = frozenset({"journal"})
-ENGINES = frozenset({"local", "spark"})
 
 LEVEL_MS = 1_000
 """A slave that is no further behind than this has caught up."""
@@ -63,10 +61,8 @@ def run(engine: Engine, options: ReportOptions) -> Report:
         *wait_charts(links.waits),
     ]
     return Report(
-        name=NAME,
-        title=TITLE,
-        question=REPORTS[NAME].question,
-        findings=_findings(links, by_link, shares),
+        **SPEC.heading,
+        findings=list(_findings(links, by_link, shares)),
         charts=[chart for chart in charts if chart is not None],
         tables=[
             _links_table(by_link, until_ms),
@@ -79,7 +75,7 @@ def run(engine: Engine, options: ReportOptions) -> Report:
     )
 
 
-def _read_logs(engine: Engine, links: Links) -> None:
+def _read_logs(engine: Engine, links: ReplicationLinks) -> None:
     """Where a slave lacked what is older than its master's journal, ask the log how old."""
     wanting = set()
     for session in links.told():
@@ -94,17 +90,16 @@ def _read_logs(engine: Engine, links: Links) -> None:
                 "MIN(store_ms_min) AS first_ms, MIN(phy_offset_min) AS first_offset "
                 f"FROM commitlog_stats WHERE store IN {literals(stores)} "
                 f"GROUP BY {bucket('minute_ms', _LOG_SAMPLE_MS)} ORDER BY first_offset",
-                views={"commitlog_stats"},
             )
             links.clocks[journal].add_before((row["first_ms"], row["first_offset"]) for row in rows)
 
 
-def _clock(links: Links, session: Session) -> LogClock:
+def _clock(links: ReplicationLinks, session: Session) -> LogClock:
     """A slave knows its master's log from what its master says."""
     return links.clocks.setdefault(session.journal, LogClock())
 
 
-def _by_link(links: Links) -> list[_Link]:
+def _by_link(links: ReplicationLinks) -> list[_Link]:
     found: dict[str, _Link] = {}
     for session in links.told():
         link = found.setdefault(session.link, _Link(session.link, [], []))
@@ -246,7 +241,7 @@ def _sessions_table(links: Sequence[_Link], until_ms: int) -> Table:
     )
 
 
-def _silences_table(links: Links) -> Table:
+def _silences_table(links: ReplicationLinks) -> Table:
     rows = [
         {
             **attrs.asdict(silence),
@@ -264,7 +259,7 @@ def _silences_table(links: Links) -> Table:
     )
 
 
-def _refusals_table(links: Links) -> Table:
+def _refusals_table(links: ReplicationLinks) -> Table:
     counts: dict[tuple[str, str, str], list[int]] = {}
     for row in links.refusals:
         # A slave's port is new with every attempt, a master's is not.
@@ -289,7 +284,7 @@ def _refusals_table(links: Links) -> Table:
     )
 
 
-def _shares(links: Links, until_ms: int) -> Table:
+def _shares(links: ReplicationLinks, until_ms: int) -> Table:
     """Of a broker's time under a master: how long was a slave in sync?"""
     rows = []
     for broker in links.lives.brokers:
@@ -318,7 +313,7 @@ def _shares(links: Links, until_ms: int) -> Table:
     )
 
 
-def _held_ms(links: Links, life: Life, begin: int, end: int, until_ms: int) -> int:
+def _held_ms(links: ReplicationLinks, life: Life, begin: int, end: int, until_ms: int) -> int:
     """How long within a mastership at least one link was in sync."""
     spans = sorted(
         (max(begin, since), min(end, until_ms if until is None else until))
@@ -333,60 +328,47 @@ def _held_ms(links: Links, life: Life, begin: int, end: int, until_ms: int) -> i
     return total
 
 
-def _findings(links: Links, by_link: Sequence[_Link], shares: Table) -> list[Finding]:
-    found: list[Finding] = []
+def _findings(
+    links: ReplicationLinks, by_link: Sequence[_Link], shares: Table
+) -> Iterator[Finding]:
     for link in by_link:
         samples = [sample for of_session in link.samples for sample in of_session]
         if samples:
             gap = max(gap for _, gap, _ in samples)
             behind = max(behind for _, _, behind in samples)
-            found.append(
-                Finding(
-                    "info" if behind < MINUTE_MS else "warning",
-                    f"{link.name}: at most {say_bytes(gap)} and {say_ms(behind)} behind, in "
-                    f"{count_of(len(link.sessions), 'session')}.",
-                )
+            yield Finding(
+                "info" if behind < MINUTE_MS else "warning",
+                f"{link.name}: at most {say_bytes(gap)} and {say_ms(behind)} behind, in "
+                f"{count_of(len(link.sessions), 'session')}.",
             )
     beyond = [each for each in links.silences if each.end != "it spoke again"]
     late = len(links.silences) - len(beyond)
     if beyond:
         longest = max(each.gap_ms for each in beyond)
-        found.append(
-            Finding(
-                "warning",
-                f"{count_of(len(beyond), 'link')} fell silent and did not speak again; the longest "
-                f"silence was {say_ms(longest)}.",
-            )
+        yield Finding.warning(
+            f"{count_of(len(beyond), 'link')} fell silent and did not speak again; the longest "
+            f"silence was {say_ms(longest)}."
         )
     if late:
-        found.append(Finding("warning", f"{count_of(late, 'heartbeat')} came late."))
+        yield Finding.warning(f"{count_of(late, 'heartbeat')} came late.")
     timeouts = sum(each.timeouts for each in links.waits)
     unavailable = sum(each.unavailable for each in links.waits)
     if timeouts or unavailable:
-        found.append(
-            Finding(
-                "warning",
-                f"{count_of(timeouts + unavailable, 'put')} were stored on one machine only: "
-                f"{timeouts:,} timed out waiting for a slave, {unavailable:,} found none to wait "
-                "for.",
-            )
+        yield Finding.warning(
+            f"{count_of(timeouts + unavailable, 'put')} were stored on one machine only: "
+            f"{timeouts:,} timed out waiting for a slave, {unavailable:,} found none to wait "
+            "for."
         )
     if links.refusals:
-        found.append(
-            Finding(
-                "warning",
-                f"{count_of(len(links.refusals), 'link')} were refused; most recently: "
-                f"{links.refusals[-1].fields.get('reason', '')}",
-            )
+        yield Finding.warning(
+            f"{count_of(len(links.refusals), 'link')} were refused; most recently: "
+            f"{links.refusals[-1].fields.get('reason', '')}"
         )
     for broker, served, held, _ in shares.rows:
         said = say_share(float(held or 0), float(served or 0))
-        found.append(
-            Finding("info", f"{broker} had a slave in sync {said} of the time it had a master.")
-        )
+        yield Finding.info(f"{broker} had a slave in sync {said} of the time it had a master.")
     if not links.sessions:
-        found.append(Finding("info", "The journals tell of no replication link."))
-    return found
+        yield Finding.info("The journals tell of no replication link.")
 
 
 def _lasted(session: Session, until_ms: int) -> int:

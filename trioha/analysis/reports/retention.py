@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,8 @@ from trioha.analysis.reports.words import DAY_MS, HOUR_MS, say_bytes, say_ms, sa
 from trioha.analysis.results import Chart, Finding, Report, ReportOptions, Series, Table
 from trioha.analysis.store_files import StoreFiles
 
-NAME = "retention"
-TITLE = REPORTS[NAME].title
+SPEC = REPORTS["retention"]
 NEEDS = frozenset({"commitlog_stats"})
-ENGINES = frozenset({"local", "spark"})
 
 RESERVED_MS = 72 * HOUR_MS
 """fileReservedTime."""
@@ -49,11 +48,10 @@ def run(engine: Engine, options: ReportOptions) -> Report:
         for row in engine.query(
             "SELECT store, MIN(store_ms_min) AS first_ms, MAX(store_ms_max) AS last_ms "
             "FROM commitlog_stats GROUP BY store",
-            views=["commitlog_stats"],
         )
     }
-    stores, forecasts, findings = [], [], []
-    series = []
+    findings: list[Finding] = []
+    stores, forecasts, series = [], [], []
     for store in engine.stores:
         points = cumulative(hours.get(store.label, {}))
         series.append(Series(store.label, points))
@@ -64,9 +62,7 @@ def run(engine: Engine, options: ReportOptions) -> Report:
         forecasts += made
         findings += _findings(row, trends, made)
     return Report(
-        name=NAME,
-        title=TITLE,
-        question=REPORTS[NAME].question,
+        **SPEC.heading,
         tables=[
             table(
                 "stores",
@@ -107,7 +103,6 @@ def _hours(engine: Engine) -> dict[str, dict[int, int]]:
         f"SELECT store, hour_ms, SUM(bytes) AS bytes FROM (SELECT store, "
         f"{bucket('minute_ms', HOUR_MS)} AS hour_ms, bytes FROM commitlog_stats) AS t "
         "GROUP BY store, hour_ms",
-        views=["commitlog_stats"],
     )
     found: dict[str, dict[int, int]] = defaultdict(dict)
     for row in rows:
@@ -202,21 +197,19 @@ def _forecast(row: dict[str, Any], name: str, line: Trend | None) -> list[dict[s
 
 def _findings(
     row: dict[str, Any], trends: dict[str, Trend | None], made: list[dict[str, Any]]
-) -> list[Finding]:
+) -> Iterator[Finding]:
     store = row["store"]
     if row["first_ms"] is None:
-        return [Finding("warning", f"{store} holds no record in the window.")]
+        yield Finding.warning(f"{store} holds no record in the window.")
+        return
     span = say_ms(row["last_ms"] - row["first_ms"])
-    found = [
-        Finding(
-            "info",
-            f"{store} holds {say_bytes(row['log_bytes'])} of log from "
-            f"{say_time(row['first_ms'])} on, {span}.",
-        )
-    ]
+    yield Finding.info(
+        f"{store} holds {say_bytes(row['log_bytes'])} of log from "
+        f"{say_time(row['first_ms'])} on, {span}."
+    )
     if not made:
-        found.append(Finding("info", f"{store}: {span} are too short for a forecast."))
-        return found
+        yield Finding.info(f"{store}: {span} are too short for a forecast.")
+        return
     fit = "last 7 days" if trends["last 7 days"] is not None else "all"
     rows = {each["limit"]: each for each in made if each["fit"] == fit}
     refuses = rows["refuses writes"]
@@ -225,26 +218,19 @@ def _findings(
     early = rows["deletes early"]
     growth = f"{store} grows by {say_bytes(per_day)} a day ({fit})"
     if early["days"] is None:
-        found.append(Finding("info", f"{store} does not grow ({fit})."))
+        yield Finding.info(f"{store} does not grow ({fit}).")
     elif kept + others <= LIMITS[0][1] * row["disk_bytes"]:
-        found.append(
-            Finding(
-                "info",
-                f"{growth}; with fileReservedTime of {say_ms(RESERVED_MS)} it settles at "
-                f"{say_bytes(kept)}, and the disk of {say_bytes(row['disk_bytes'])} holds that.",
-            )
+        yield Finding.info(
+            f"{growth}; with fileReservedTime of {say_ms(RESERVED_MS)} it settles at "
+            f"{say_bytes(kept)}, and the disk of {say_bytes(row['disk_bytes'])} holds that."
         )
     else:
-        severity = "warning" if early["days"] <= SOON_DAYS else "info"
-        found.append(
-            Finding(
-                "warning" if severity == "warning" else "info",
-                f"{growth}; the disk ({say_share(row['disk_used_bytes'], row['disk_bytes'])} "
-                f"used) reaches {say_share(LIMITS[0][1], 1)} in {early['days']:.1f} days: segments "
-                f"then go before fileReservedTime ({say_ms(RESERVED_MS)}) is over.",
-            )
+        yield Finding(
+            "warning" if early["days"] <= SOON_DAYS else "info",
+            f"{growth}; the disk ({say_share(row['disk_used_bytes'], row['disk_bytes'])} "
+            f"used) reaches {say_share(LIMITS[0][1], 1)} in {early['days']:.1f} days: segments "
+            f"then go before fileReservedTime ({say_ms(RESERVED_MS)}) is over.",
         )
-    return found
 
 
 def _segments(engine: Engine) -> Table:

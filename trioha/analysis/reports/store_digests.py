@@ -61,7 +61,6 @@ def extents(engine: Engine) -> dict[str, Extent]:
         "SELECT store, MIN(phy_offset_min) AS begin_offset, MAX(phy_offset_max) AS last_offset, "
         "SUM(messages) AS messages, MIN(store_ms_min) AS first_ms, MAX(store_ms_max) AS last_ms "
         "FROM commitlog_stats GROUP BY store",
-        views=["commitlog_stats"],
     )
     if not rows:
         return {}
@@ -72,7 +71,6 @@ def extents(engine: Engine) -> dict[str, Extent]:
         for row in engine.query(
             "SELECT store, MAX(phy_offset + size) AS end_offset FROM commitlog "
             f"WHERE phy_offset >= {lowest} GROUP BY store",
-            views=["commitlog"],
         )
     }
     return {
@@ -111,7 +109,6 @@ def differing_blocks(engine: Engine, found: Sequence[Extent]) -> list[dict[str, 
         "SELECT DISTINCT block, mask FROM masked "
         "WHERE (mask & covering) <> 0 AND (mask & covering) <> covering "
         f"ORDER BY block, mask LIMIT {DIFFERING_BLOCKS_MAX + 1}",
-        views=["commitlog"],
     )
 
 
@@ -165,7 +162,6 @@ def compare(
         f"SUM(CASE WHEN store = {literal(b)} THEN 1 ELSE 0 END) AS of_b, "
         "MIN(phy_offset) AS first_offset, MAX(phy_offset) AS last_offset "
         f"FROM ({_unequal(a, b, ranges)}) AS t",
-        views=["commitlog"],
     )
     row = rows[0]
     if not row["found"]:
@@ -184,9 +180,7 @@ def first_unequal(
     engine: Engine, a: str, b: str, ranges: Sequence[tuple[int, int]], limit: int
 ) -> Iterator[dict[str, Any]]:
     """The first records that only one of two stores holds so: their columns and whose it is."""
-    yield from engine.query(
-        f"{_unequal(a, b, ranges)} ORDER BY phy_offset, store LIMIT {limit}", views=["commitlog"]
-    )
+    yield from engine.query(f"{_unequal(a, b, ranges)} ORDER BY phy_offset, store LIMIT {limit}")
 
 
 def _unequal(a: str, b: str, ranges: Sequence[tuple[int, int]]) -> str:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from trioha.analysis.engine import Engine
+from trioha.analysis.engine import Engine, or_noted
 from trioha.analysis.reports.tables import table
 from trioha.analysis.reports.words import count_of, say_bytes, say_time
 from trioha.analysis.results import Finding, Table
-from trioha.analysis.schema import AnalysisError
 from trioha.errors import StoreError
 from trioha.ha.epochs import EpochHistory, EpochRecord
 from trioha.store.cuts import Cut
@@ -24,14 +23,9 @@ Histories = Mapping[str, EpochHistory]
 
 def histories_of(engine: Engine) -> Histories:
     """Of every store; an empty one for a classic store, or one whose file cannot be read."""
-    found = {}
-    for store in engine.stores:
-        try:
-            found[store.label] = store.epochs()
-        except AnalysisError as error:
-            engine.note(str(error))
-            found[store.label] = EpochHistory()
-    return found
+    return {
+        store.label: or_noted(engine, store.epochs) or EpochHistory() for store in engine.stores
+    }
 
 
 def term_at(history: EpochHistory, phy_offset: int) -> EpochRecord | None:
@@ -128,8 +122,7 @@ def _findings(rows: Sequence[Mapping[str, object]]) -> Iterator[Finding]:
         assert isinstance(size, int)
         assert isinstance(when, int)
         held = f"{count_of(records, 'message')}, " if isinstance(records, int) else ""
-        yield Finding(
-            "warning",
+        yield Finding.warning(
             f"{row['store']} gave up {held}{say_bytes(size)} from {row['begin']} on for its "
-            f"master's log ({say_time(when)}); they are kept in {row['kept']}.",
+            f"master's log ({say_time(when)}); they are kept in {row['kept']}."
         )

@@ -15,7 +15,7 @@ import attrs
 
 from trioha.analysis.engine import Engine, bucket, literals
 from trioha.analysis.reports import REPORTS
-from trioha.analysis.reports.bins import Bins
+from trioha.analysis.reports.bins import Bins, powers_by_store
 from trioha.analysis.reports.days import day_findings, day_table, day_topic_table
 from trioha.analysis.reports.hot_words import hot_findings, hot_table
 from trioha.analysis.reports.tables import ratio, table
@@ -23,10 +23,8 @@ from trioha.analysis.reports.time_buckets import STATS_BUCKET_MS, bucket_width_m
 from trioha.analysis.reports.words import say_bytes, say_ms
 from trioha.analysis.results import Chart, Finding, Report, ReportOptions, Series, Table
 
-NAME = "throughput"
-TITLE = REPORTS[NAME].title
+SPEC = REPORTS["throughput"]
 NEEDS = frozenset({"commitlog", "commitlog_full", "commitlog_stats", "size_stats"})
-ENGINES = frozenset({"local", "spark"})
 
 LINES_MAX = 8
 """Topics that get a line of their own."""
@@ -53,10 +51,8 @@ def run(engine: Engine, options: ReportOptions) -> Report:
     extents = _extents(engine)
     if not extents:
         return Report(
-            name=NAME,
-            title=TITLE,
-            question=REPORTS[NAME].question,
-            findings=[Finding("warning", "No record lies in the stores and the window.")],
+            **SPEC.heading,
+            findings=[Finding.warning("No record lies in the stores and the window.")],
         )
     first_ms = min(extent.first_ms for extent in extents)
     last_ms = max(extent.last_ms for extent in extents)
@@ -66,17 +62,14 @@ def run(engine: Engine, options: ReportOptions) -> Report:
     days = day_table(engine, {each.store: (each.first_ms, each.last_ms) for each in extents})
     hot = [hot_table(engine, column, options.top) for column in ("keys", "tags")]
     volumes = [
-        Finding(
-            "info",
+        Finding.info(
             f"{extent.store}: {extent.messages:,} messages in {say_bytes(extent.record_bytes)} "
-            f"within {say_ms(extent.last_ms - extent.first_ms)}.",
+            f"within {say_ms(extent.last_ms - extent.first_ms)}."
         )
         for extent in extents
     ]
     return Report(
-        name=NAME,
-        title=TITLE,
-        question=REPORTS[NAME].question,
+        **SPEC.heading,
         tables=[
             _stores(extents, by_store, width_ms),
             topics,
@@ -100,7 +93,6 @@ def _extents(engine: Engine) -> list[_Extent]:
         "SELECT store, SUM(messages) AS messages, SUM(bytes) AS record_bytes, "
         "SUM(body_bytes) AS body_bytes, MIN(store_ms_min) AS first_ms, "
         "MAX(store_ms_max) AS last_ms FROM commitlog_stats GROUP BY store ORDER BY store",
-        views=["commitlog_stats"],
     )
     return [_Extent(**row) for row in rows]
 
@@ -118,7 +110,6 @@ def _by_time(
         f"FROM (SELECT store{topic}, {bucket(column, width_ms)} AS begin_ms, "
         f"{messages} AS messages, {size} AS bytes FROM {source} {where}) AS t "
         f"GROUP BY store{topic}, begin_ms ORDER BY store{topic}, begin_ms",
-        views=[source],
     )
     found: dict[tuple[str, ...], dict[int, dict[str, int]]] = defaultdict(dict)
     for row in rows:
@@ -162,7 +153,6 @@ def _topics(engine: Engine, extents: list[_Extent], top: int) -> Table:
         "SELECT store, topic, SUM(messages) AS messages, SUM(bytes) AS record_bytes, "
         "COUNT(DISTINCT queue_id) AS queues FROM commitlog_stats GROUP BY store, topic) AS t) AS u "
         f"WHERE place <= {top} ORDER BY store, place",
-        views=["commitlog_stats"],
     )
     compressed = _compressed(engine)
     sizes = _sizes(engine, {row["topic"] for row in rows})
@@ -195,7 +185,6 @@ def _compressed(engine: Engine) -> dict[tuple[str, str], int]:
     rows = engine.query(
         "SELECT store, topic, SUM(compressed) AS messages FROM commitlog_stats "
         "GROUP BY store, topic",
-        views=["commitlog_stats"],
     )
     return {(row["store"], row["topic"]): row["messages"] for row in rows}
 
@@ -205,12 +194,11 @@ def _sizes(engine: Engine, topics: set[str]) -> dict[tuple[str, str], tuple[Bins
     rows = engine.query(
         "SELECT store, topic, size_bin, messages, size_max FROM size_stats "
         f"WHERE topic IN {literals(sorted(topics))}",
-        views=["size_stats"],
     )
     found: dict[tuple[str, str], tuple[Bins, int]] = {}
     for row in rows:
         bins, size_max = found.get((row["store"], row["topic"]), (Bins(), 0))
-        bins.add(row["size_bin"], row["messages"])
+        bins[row["size_bin"]] += row["messages"]
         found[row["store"], row["topic"]] = (bins, max(size_max, row["size_max"]))
     return found
 
@@ -223,7 +211,6 @@ def _queues(engine: Engine, top: int) -> Table:
         "FROM (SELECT store, topic, queue_id, SUM(messages) AS messages, "
         "SUM(bytes) AS record_bytes FROM commitlog_stats GROUP BY store, topic, queue_id) AS t) "
         f"AS u WHERE place <= {top} ORDER BY store, place",
-        views=["commitlog_stats"],
     )
     return table(
         "queues",
@@ -286,17 +273,13 @@ def _size_chart(engine: Engine) -> Chart:
     rows = engine.query(
         "SELECT store, size_bin, SUM(messages) AS messages FROM size_stats "
         "GROUP BY store, size_bin ORDER BY store, size_bin",
-        views=["size_stats"],
     )
-    by_store: dict[str, Bins] = defaultdict(Bins)
-    for row in rows:
-        by_store[row["store"]].add(row["size_bin"], row["messages"])
     return Chart(
         title="Records by size, in powers of two",
         kind="histogram",
         x_label="record size",
         y_label="records",
         x_kind="bytes",
-        series=[Series(store, bins.by_power()) for store, bins in by_store.items()],
+        series=powers_by_store(rows, "size_bin"),
         note="A record is the body, the properties, the topic and 91 bytes of header.",
     )

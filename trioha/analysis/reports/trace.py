@@ -9,10 +9,10 @@ RMQ_SYS_TRACE_TOPIC carry the ids as keys, so they show as hops too.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from trioha.analysis.engine import Engine, literal, literals
+from trioha.analysis.engine import Engine, literal, literals, or_noted
 from trioha.analysis.reports import REPORTS
 from trioha.analysis.reports.tables import table
 from trioha.analysis.reports.words import count_of, say_ms, say_time
@@ -31,10 +31,8 @@ from trioha.wire.names import (
 )
 from trioha.wire.properties import Property
 
-NAME = "trace"
-TITLE = REPORTS[NAME].title
+SPEC = REPORTS["trace"]
 NEEDS = frozenset({"commitlog_full", "key or id"})
-ENGINES = frozenset({"local", "spark"})
 
 HOPS_MAX = 1000
 _GROUPS_MAX = 10
@@ -66,9 +64,7 @@ def run(engine: Engine, options: ReportOptions) -> Report:
             if row["consumed"] and _place(row) == _place(hop)
         )
     return Report(
-        name=NAME,
-        title=TITLE,
-        question=REPORTS[NAME].question,
+        **SPEC.heading,
         tables=[
             table(
                 "hops",
@@ -88,7 +84,7 @@ def run(engine: Engine, options: ReportOptions) -> Report:
             ),
         ],
         charts=[_chart(hops)] if hops else [],
-        findings=_findings(wanted, engine, hops, progress),
+        findings=list(_findings(wanted, engine, hops, progress)),
     )
 
 
@@ -119,7 +115,6 @@ def _find(engine: Engine, where: str) -> list[dict[str, Any]]:
     rows = engine.query(
         f"SELECT {_COLUMNS} FROM commitlog_full WHERE {where} "
         f"ORDER BY store_ms, store, phy_offset LIMIT {HOPS_MAX}",
-        views=["commitlog_full"],
     )
     for row in rows:
         properties = row["properties"]
@@ -204,11 +199,7 @@ def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
 def _progress(engine: Engine, hops: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for store in engine.stores:
-        try:
-            offsets = store.consumer_offsets()
-        except AnalysisError as error:
-            engine.note(str(error))
-            continue
+        offsets = or_noted(engine, store.consumer_offsets) or {}
         for hop in hops:
             if hop["store"] != store.label or hop["kind"] == "waits (delayed)":
                 continue
@@ -256,59 +247,44 @@ def _findings(
     engine: Engine,
     hops: Sequence[dict[str, Any]],
     progress: Sequence[dict[str, Any]],
-) -> list[Finding]:
+) -> Iterator[Finding]:
     if not hops:
-        return [Finding("warning", f"No record with {wanted!r:.80} lies in stores and window.")]
+        yield Finding.warning(f"No record with {wanted!r:.80} lies in stores and window.")
+        return
     stores = {hop["store"] for hop in hops}
     first = min(hops, key=lambda hop: (hop["store_ms"], hop["phy_offset"]))
     last = max(hops, key=lambda hop: (hop["store_ms"], hop["phy_offset"]))
-    findings = [
-        Finding(
-            "info",
-            f"{count_of(len(hops), 'record')} in {count_of(len(stores), 'store')}: first stored "
-            f"{say_time(first['store_ms'])} in topic {first['topic']}, last "
-            f"{say_ms(last['store_ms'] - first['store_ms'])} later as {last['kind']} in "
-            f"{last['topic']}.",
+    yield Finding.info(
+        f"{count_of(len(hops), 'record')} in {count_of(len(stores), 'store')}: first stored "
+        f"{say_time(first['store_ms'])} in topic {first['topic']}, last "
+        f"{say_ms(last['store_ms'] - first['store_ms'])} later as {last['kind']} in "
+        f"{last['topic']}."
+    )
+    different = {hop["unique_key"] or hop["origin_id"] or hop["offset_id"] for hop in hops}
+    if len(different) > 1:
+        yield Finding.warning(
+            f"These are {len(different):,} different messages; a unique id names one of them."
         )
-    ]
     missing = [store.label for store in engine.stores if store.label not in stores]
     if missing:
-        findings.append(Finding("warning", f"It is not in {', '.join(missing)}."))
+        yield Finding.warning(f"It is not in {', '.join(missing)}.")
     for hop in hops:
         if hop["kind"] == "dead letter":
-            findings.append(
-                Finding(
-                    "warning",
-                    f"{hop['store']}: {hop['topic']} got it after "
-                    f"{count_of(hop['reconsume_times'], 'delivery')} that failed.",
-                )
+            yield Finding.warning(
+                f"{hop['store']}: {hop['topic']} got it after "
+                f"{count_of(hop['reconsume_times'], 'delivery')} that failed."
             )
         if not hop["crc_ok"]:
-            findings.append(
-                Finding("error", f"{hop['store']}: its body at {hop['phy_offset']} is damaged.")
-            )
+            yield Finding.error(f"{hop['store']}: its body at {hop['phy_offset']} is damaged.")
     left: dict[tuple[str, str, str], int] = {}
     for row in progress:
         if not row["consumed"]:
             place = (row["consumer_group"], row["topic"], row["store"])
             left[place] = left.get(place, 0) + 1
     for (group, topic, store), count in sorted(left.items())[:_GROUPS_MAX]:
-        findings.append(
-            Finding(
-                "info",
-                f"{store}: group {group} has not consumed {count_of(count, 'record')} of it in "
-                f"{topic} yet.",
-            )
-        )
-    different = {hop["unique_key"] or hop["origin_id"] or hop["offset_id"] for hop in hops}
-    if len(different) > 1:
-        findings.insert(
-            1,
-            Finding(
-                "warning",
-                f"These are {len(different):,} different messages; a unique id names one of them.",
-            ),
+        yield Finding.info(
+            f"{store}: group {group} has not consumed {count_of(count, 'record')} of it in "
+            f"{topic} yet."
         )
     if len(hops) >= HOPS_MAX:
-        findings.append(Finding("warning", f"Only the first {HOPS_MAX:,} records are shown."))
-    return findings
+        yield Finding.warning(f"Only the first {HOPS_MAX:,} records are shown.")

@@ -26,10 +26,16 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 
 from trioha.analysis.database import Database
-from trioha.analysis.engine import ROWS_MAX, VIEWS, Window, mentioned_columns
+from trioha.analysis.engine import (
+    ROWS_MAX,
+    NoProgress,
+    Progress,
+    Window,
+    mentioned_columns,
+    views_read,
+)
 from trioha.analysis.inputs import Inputs
 from trioha.analysis.journal_rows import JournalRow
-from trioha.analysis.progress import NoProgress, Progress
 from trioha.analysis.schema import TABLES, AnalysisError
 from trioha.analysis.spark import register
 from trioha.analysis.spark.session import first_line
@@ -40,7 +46,6 @@ from trioha.analysis.store_files import StoreFiles
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -113,9 +118,8 @@ class SparkEngine:
     def item(self, column: str, key: str) -> str:
         return f"ELEMENT_AT({column}, '{key}')"
 
-    def query(
-        self, sql: str, *, views: Collection[str], topics: Collection[str] | None = None
-    ) -> list[dict[str, Any]]:
+    def query(self, sql: str, *, topics: Collection[str] | None = None) -> list[dict[str, Any]]:
+        views = views_read(sql)
         statistics = self._counted() if any(view in STATS for view in views) else None
         if statistics is not None and all(view in STATS for view in views):
             return statistics.query(sql)
@@ -142,20 +146,13 @@ class SparkEngine:
     def __enter__(self) -> SparkEngine:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         if error is None:  # else the session may be past answering
             self.close()
         elif self._statistics is not None:
             self._statistics.close()
 
     def _need(self, view: str, sql: str, topics: Collection[str] | None) -> None:
-        if view not in VIEWS:
-            raise AnalysisError(f"{view} is no view; there are {', '.join(VIEWS)}")
         schema = TABLES[view]
         wanted = mentioned_columns(schema, sql)
         if view in self._spills and (

@@ -19,11 +19,12 @@ import msgpack
 
 from trioha.dledger.membership import ChangeKind
 from trioha.dledger.ready import Role, SoftState
-from trioha.errors import CommandError, RemoteProtocolError, TriohaError
+from trioha.errors import RemoteProtocolError, TriohaError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.wire.address import parse_address
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.maps import decode_map
+from trioha.wire.refusals import no_permission
 from trioha.wire.remoting_command import RemotingCommand
 
 PATIENCE_MS = 5000
@@ -106,9 +107,7 @@ class RaftAdmin:
             self._waiting.remove(waiting)
             leader = self._member.leader_id
             at = self._member.addresses().get(leader, "")
-            raise CommandError(
-                ResponseCode.NO_PERMISSION, f"{obstacle} ({leader} is at {at})" if at else obstacle
-            )
+            raise no_permission(f"{obstacle} ({leader} is at {at})" if at else obstacle)
 
     def channel_closed(self, channel: Channel) -> None:
         self._waiting = [one for one in self._waiting if one.channel is not channel]
@@ -166,16 +165,12 @@ def _read(request: RemotingCommand) -> tuple[str, str, str]:
     if not all(type(one) is str for one in (do, member, address)) or not member:
         raise RemoteProtocolError("a Raft request must name an action and a member")
     if do != TRANSFER and do not in _CHANGES:
-        raise CommandError(
-            ResponseCode.NO_PERMISSION,
-            f"{do[:40]!r} is no action; use transfer, add, promote or remove",
-        )
+        raise no_permission(f"{do[:40]!r} is no action; use transfer, add, promote or remove")
     if do == "add":
         try:
             parse_address(address)
         except TriohaError as error:
-            raise CommandError(
-                ResponseCode.NO_PERMISSION,
-                f"{member} cannot be added without its address, host:port: {error}",
+            raise no_permission(
+                f"{member} cannot be added without its address, host:port: {error}"
             ) from error
     return do, member, address

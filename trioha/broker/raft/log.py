@@ -30,6 +30,7 @@ from trioha.broker.raft.controls import (
     control_message,
     parse_control,
 )
+from trioha.broker.raft.foreign_bytes import objection_to
 from trioha.dledger.membership import Configuration, ConfigurationTable
 from trioha.dledger.ready import Control, LogReset, LogTruncate, LogWrite
 from trioha.dledger.term_table import Row, TermTable
@@ -133,6 +134,22 @@ class RaftLog:
             if not whole:
                 raise self._damaged(f"the record at {phy_offset} claims a size of {size} bytes")
         return data if whole == len(data) else memoryview(data)[:whole]
+
+    def is_boundary(self, phy_offset: int) -> bool:
+        """Return whether a record begins at this offset of the log, or the log ends there."""
+        return self.store.is_boundary(phy_offset)
+
+    def objection_to(self, phy_offset: int, term: int, body: Buffer) -> str:
+        """Return why the log cannot take a leader's bytes of `term` at its end; "" if it can."""
+        terms = self._terms
+        start = terms.rows[-1][1] if term == terms.last_term else phy_offset
+        return objection_to(body, phy_offset, term, start, self._segment_bytes)
+
+    def objection_to_begin(self, phy_offset: int) -> str:
+        """Return why an empty log cannot begin at this offset; "" if it can."""
+        if phy_offset % self._segment_bytes:
+            return str(self._other_segments(f"the leader's log begins at {phy_offset}"))
+        return ""
 
     def _whole(self, phy_offset: int, data: bytes) -> int:
         try:

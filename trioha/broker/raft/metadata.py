@@ -147,8 +147,6 @@ class RaftMetadata:
         self._snapshot_due_offset = 0
         metadata.follow_log()
         self._base = encode_ops([metadata.whole()])
-        metadata.on_body = self.append
-        metadata.delete_queues = self.delete_queues
 
     def begin_anew(self) -> None:
         """Let the tables count as they are, and skip the log's records so far.

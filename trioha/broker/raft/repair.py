@@ -93,8 +93,12 @@ def give_up_vote(config: StoreConfig, wall_ms: int, *, forget: bool) -> Path:
         else:
             TwoSlotFile(root / VOTE_STEM).save(impaired)
         for path in (
-            *(config.checkpoint_path, config.extent_path, config.abort_path),
-            *(config.consume_queue_path, config.index_path, config.commitlog_path),
+            config.checkpoint_path,
+            config.extent_path,
+            config.abort_path,
+            config.consume_queue_path,
+            config.index_path,
+            config.commitlog_path,
         ):
             if path.exists():
                 path.rename(aside / path.name)

@@ -1,1 +1,1 @@
-"""What a node tells of itself: pages for machines, its journal, its tasks."""
+"""A node's answers about itself: pages for machines, its journal, its tasks."""

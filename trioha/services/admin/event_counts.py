@@ -22,7 +22,7 @@ class EventCounts:
         self._events.event(name, **fields)
 
     def __getitem__(self, name: str) -> int:
-        """How often; 0 if never."""
+        """Return how often an event was reported; 0 for never."""
         return self._counts[name]
 
     def all(self) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """/livez and /readyz (Kubernetes' names): does the node's loop turn, and should clients use it?
 
-Alive is who answers at all: the page is made by the same loop that serves everybody. Ready is more:
+A node that answers at all is alive: the loop that makes the page serves all clients. Ready is more:
 each check is a line of the answer, ``[+] name`` or ``[-] name: what is wrong``, and one that fails
 makes the answer 503.
 """

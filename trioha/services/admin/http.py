@@ -1,8 +1,8 @@
 """The HTTP port for machines: GET of a few pages, each made when it is asked for.
 
 h11 does the protocol; here are only the tasks around it. It is imported with the first connection,
-so that a node nobody scrapes pays nothing for it. Connections are few and bounded: the oldest idle
-one makes room for the next, so a scraper that never closes keeps nobody else out.
+so that a node without a scraper pays nothing for it. Connections are few and bounded: the oldest
+idle one makes room for the next, so a scraper that never closes keeps no other one out.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def open_admin_listener(
 ) -> Listener | None:
     """Listen for HTTP as the configuration says; None when it says no, or the port is taken.
 
-    Nobody's messages depend on this port, so a node starts without it; the journal says so.
+    No message depends on this port, so a node starts without it, and the journal says so.
     """
     if not config.admin_http_enable:
         return None
@@ -118,7 +118,7 @@ async def _serve_connection(
                     return
                 connection.start_next_cycle()
     except (trio.BrokenResourceError, trio.ClosedResourceError):
-        pass  # whoever asked has gone
+        pass  # the client has closed the connection
     finally:
         open_connections.pop(transport, None)
         transport.close()

@@ -1,7 +1,7 @@
-"""What a node tells of itself beside its work: its journal, its tasks, its settings.
+"""A node's answers about itself: its journal, its tasks, its settings.
 
-Requests 30002, 30004 and 30005, the same on brokers and name servers; msgpack bodies. Whoever
-reaches the port may ask, so nothing secret is in an answer.
+Requests 30002, 30004 and 30005, the same on brokers and name servers; msgpack bodies. Any client
+that reaches the port may ask, so nothing secret is in an answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CHANGED = "set over the wire (request 25)"
 
 @attrs.frozen
 class NodeProcess:
-    """What a node is told of the process it runs in, for those who ask."""
+    """The process that a node runs in, as its answers describe it."""
 
     journal: JournalFile | None = None
     origins: Mapping[str, str] = attrs.field(factory=dict)
@@ -56,7 +56,7 @@ class Introspection:
         }
 
     async def run(self) -> None:
-        """Serve those who follow the journal."""
+        """Serve the followers of the journal."""
         await self._journal_stream.run()
 
     def node_tasks(

@@ -1,4 +1,4 @@
-"""What changes too often to be told as it happens, sampled into the journal.
+"""Samples counters into the journal that change too often for an event each.
 
 Every ten seconds, and only what has changed: how far the broker is, what puts waited for slaves,
 how far consumers are behind. A sample looks at a bounded number of groups and writes a bounded

@@ -2,9 +2,9 @@
 
 A follower asks for the events from a sequence number on and is answered at once if there are any,
 else with the next ones that the journal writes out, or with none when its patience ends. It asks
-again from where the answer stopped. So a slow reader costs the node nothing: nobody buffers for it,
-it finds what it missed in memory or, later, on disk. The newest mebibyte is answered from memory;
-what is older is read by one thread, one bounded piece for one follower at a time.
+again from where the answer stopped. So a slow reader costs the node nothing: the node buffers no
+events for it, and answers from memory or, later, from disk. The newest mebibyte is in memory; one
+thread reads older events, one bounded piece for one follower at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from trioha.journal.tail import Stretch
 from trioha.remoting.channel import Channel, Instant
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.signal import Signal
 from trioha.wire.codes import ResponseCode
+from trioha.wire.refusals import system_error
 from trioha.wire.remoting_command import RemotingCommand
 
 COUNT_MAX = 1000
@@ -53,7 +55,7 @@ class JournalStream:
         self._clock = clock
         self._parked: list[_Follower] = []
         self._behind: deque[_Follower] = deque()
-        self._someone_behind = trio.Event()
+        self._someone_behind = Signal()
         self._places: dict[int, Place] = {}
         self._alarm = Alarm(clock, self._next_deadline_ms, self._expire)
 
@@ -62,7 +64,7 @@ class JournalStream:
     ) -> RemotingCommand | None:
         """Answer now if there is something to tell, else later."""
         if self._journal is None:
-            raise CommandError(ResponseCode.SYSTEM_ERROR, "this node keeps no journal")
+            raise system_error("this node keeps no journal")
         tail = self._journal.tail
         names = frozenset(filter(None, request.ext_str("names", "").split(",")))
         count_max = _number(request, "count", COUNT_MAX, COUNT_MAX)
@@ -96,7 +98,7 @@ class JournalStream:
         return None
 
     def tell_nowait(self) -> None:
-        """The journal has written events out: answer who waits for one of them."""
+        """Answer the followers that wait for events which the journal has written out."""
         waiting, self._parked = self._parked, []
         for follower in waiting:
             if follower.channel.closed:
@@ -147,7 +149,6 @@ class JournalStream:
     async def _read(self, journal: JournalFile) -> None:
         while True:
             await self._someone_behind.wait()
-            self._someone_behind = trio.Event()
             while self._behind:
                 follower = self._behind.popleft()
                 if not follower.channel.closed:

@@ -1,6 +1,6 @@
-"""What a node tells Prometheus, made from its tables when it is asked.
+"""Metrics for Prometheus, made from a node's tables when they are asked for.
 
-Nothing is counted for this page alone: a node that nobody scrapes does no work for it. Names and
+Nothing is counted for this page alone: a node without a scraper does no work for it. Names and
 labels are RocketMQ 5's where the meaning is the same, so that dashboards carry over; what it has
 not, replication above all, begins with ``trioha_``. Units are bytes and seconds, counters end in
 ``_total``, and ages are given as points in time for PromQL to subtract.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from trioha import __version__
 from trioha.services.admin.event_counts import EventCounts
 from trioha.services.admin.http import Page
-from trioha.services.admin.metrics_families import Families
+from trioha.services.admin.metrics_families import Families, one
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -50,6 +50,15 @@ def build_info(families: Families) -> Metric:
         [((__version__, platform.python_version()), 1.0)],
         "version",
         "python",
+    )
+
+
+def insecure_family(families: Families, insecure: bool) -> Metric:
+    """Whether the node takes orders from other machines without proof."""
+    return families.gauge(
+        "trioha_node_insecure",
+        "1 if other machines reach this node and it has no cluster secret.",
+        one(int(insecure)),
     )
 
 

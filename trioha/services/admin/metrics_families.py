@@ -12,7 +12,7 @@ Sample = tuple[tuple[str, ...], float]
 HistogramSample = tuple[tuple[str, ...], Sequence[tuple[str, float]], float]
 """Labels; upper bound and count so far of each bucket; the sum."""
 _SERIES_MAX = 20_000
-"""Of one family: a page of a few megabytes at most, whatever topics and groups there are."""
+"""Samples of one family: the page has a few megabytes at most, however many topics exist."""
 
 
 class Families:

@@ -15,7 +15,7 @@ import trio
 
 TASKS_MAX = 1000
 CHILDREN_MAX = 256
-"""Of one nursery: connections are many and alike."""
+"""Tasks shown of one nursery: connections are many and alike."""
 
 
 def task_tree() -> dict[str, Any]:

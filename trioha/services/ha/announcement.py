@@ -1,4 +1,4 @@
-"""Tells the members of a set who is master as soon as a node begins a term, or goes on with one.
+"""Tells the members of a set that this node is master, as soon as it is.
 
 Members would learn it from a name server as well, but only with their next registration: up to half
 a minute in which a SYNC_MASTER has no slave. An announcement is a hello (`trioha.ha.hello`), so it
@@ -27,29 +27,20 @@ async def announce_mastership(
 
     Runs as long as the node.
     """
+
+    async def announce_to(address: str) -> None:
+        # A member that cannot be reached learns of the master when it registers.
+        for _ in range(ATTEMPTS):
+            if roles.mastership.standing is not Standing.MASTER:
+                return
+            with trio.move_on_after(PATIENCE_S):
+                ha_address = registration.identity.ha_address
+                if await handshake.ask_member(address, ha_address=ha_address):
+                    return
+            await trio.sleep(AGAIN_S)
+
     while True:
         await roles.began.wait()
-        roles.began = trio.Event()
         async with trio.open_nursery() as nursery:
             for address in roles.mastership.members.values():
-                nursery.start_soon(
-                    _announce_to,
-                    roles,
-                    handshake,
-                    registration,
-                    address,
-                    name=f"announcement[{address}]",
-                )
-
-
-async def _announce_to(
-    roles: RoleControl, handshake: Handshake, registration: NamesrvRegistration, address: str
-) -> None:
-    """A member that cannot be reached finds out when it registers."""
-    for _ in range(ATTEMPTS):
-        if roles.mastership.standing is not Standing.MASTER:
-            return
-        with trio.move_on_after(PATIENCE_S):
-            if await handshake.ask_member(address, ha_address=registration.identity.ha_address):
-                return
-        await trio.sleep(AGAIN_S)
+                nursery.start_soon(announce_to, address, name=f"announcement[{address}]")

@@ -10,28 +10,24 @@ both journals (fault C1).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from enum import Enum
 from functools import partial
 
 import attrs
 import trio
 
-from trioha.config import BrokerConfig
 from trioha.errors import TriohaError, Unreachable
 from trioha.ha.events import Term
-from trioha.journal import EventSink
-from trioha.services.ha.client_link import LINK_READ_BYTES_MAX, HaClientLink, LogSink
+from trioha.services.ha.client_link import LINK_READ_BYTES_MAX, HaClientLink, SlaveContext
 from trioha.services.ha.handshake import Handshake
 from trioha.services.ha.master_address import MasterAddress
-from trioha.services.loop.clock import Clock, wake_time_s
-from trioha.services.loop.transport import Transport, connect, parse_address
+from trioha.services.loop.clock import wake_time_s
+from trioha.services.loop.transport import Connect, Transport, connect, parse_address
 
 CONNECT_PATIENCE_S = 5.0
 PAUSE_MAX_MS = 30_000
 _DOUBLINGS_MAX = 16
-
-Connect = Callable[[str, int], Awaitable[Transport]]
 
 connect_link = partial(connect, read_bytes_max=LINK_READ_BYTES_MAX)
 
@@ -48,7 +44,7 @@ class SlaveState(Enum):
     """Connected; the master has not yet accepted us by a frame that fits."""
     TRANSFER = "TRANSFER"
     SUSPENDED = "SUSPENDED"
-    """This node is not to follow anybody for now; `last_error` says why."""
+    """This node follows no master for now; `last_error` says why."""
     PAUSED = "PAUSED"
     """The last attempt failed; `last_error` says how."""
 
@@ -62,78 +58,46 @@ class SlaveStatistics:
     last_read_age_s: float | None
     """None until the first read."""
     gap_bytes: int | None
-    """What the newest frame announced and is not here yet; None while no master tells us."""
+    """Bytes that the newest frame announced and this node lacks; None without a master."""
     reconnects: int
     last_error: str
     """Why the last link or attempt ended; stays until the next one does."""
     last_error_age_s: float | None
     epoch: int = 0
-    """Of an extended link; 0 for a classic one and while there is none."""
+    """Epoch of an extended link; 0 for a classic one and without a link."""
     needs_resync: bool = False
     """An operator has to say how it goes on."""
     holds_more: bool = False
     """`trioha ha resync` is not the way: this log goes further than the master's."""
 
 
-async def replicate_from_master(
-    master_address: MasterAddress,
-    store: LogSink,
-    config: BrokerConfig,
-    events: EventSink,
-    clock: Clock,
-    on_appended: Callable[[], None],
-    *,
-    handshake: Handshake | None = None,
-    on_metadata: Callable[[int, bytes], None] | None = None,
-    on_failed: Callable[[], None] = lambda: None,
-    connect_to: Connect = connect_link,
-    task_status: trio.TaskStatus[HaClient] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Follow whoever `master_address` names, until cancelled; starts with the `HaClient`.
-
-    `on_appended` is called synchronously after each read that brought log, `on_metadata` with each
-    piece of metadata, `on_failed` when the master cannot be followed, once for each new
-    reason. Without a `handshake` every link is a classic one.
-    """
-    client = HaClient(
-        *(master_address, store, config, events, clock, on_appended, connect_to),
-        handshake=handshake,
-        on_metadata=on_metadata,
-        on_failed=on_failed,
-    )
-    task_status.started(client)
-    await client.run()
-
-
 class HaClient:
-    """A slave's one link at a time, and what is known of it."""
+    """A slave's link to its master, one after the other, and its state."""
 
     def __init__(
         self,
+        context: SlaveContext,
         master_address: MasterAddress,
-        store: LogSink,
-        config: BrokerConfig,
-        events: EventSink,
-        clock: Clock,
-        on_appended: Callable[[], None],
-        connect_to: Connect = connect_link,
         *,
         handshake: Handshake | None = None,
-        on_metadata: Callable[[int, bytes], None] | None = None,
         on_failed: Callable[[], None] = lambda: None,
+        connect_to: Connect = connect_link,
     ) -> None:
+        """`on_failed` is called when the master cannot be followed, once for each new reason.
+
+        Without a `handshake` every link is a classic one.
+        """
         self._on_failed = on_failed
         self._handshake = handshake
         if handshake is not None:
             # It outlives roles; a suspension ends with the client that was told of it.
             handshake.suspended = ""
-        self._on_metadata = on_metadata
+        self._context = context
         self._master_address = master_address
-        self._store = store
-        self._config = config
-        self._events = events
-        self._clock = clock
-        self._on_appended = on_appended
+        self._store = context.store
+        self._config = context.config
+        self._events = context.events
+        self._clock = context.clock
         self._connect_to = connect_to
         self._state = SlaveState.NO_MASTER
         self._link: HaClientLink | None = None
@@ -148,7 +112,7 @@ class HaClient:
         self._again = trio.Event()
 
     def suspend(self, reason: str) -> None:
-        """Follow nobody until `resume`. From this pass on nothing is acknowledged."""
+        """Follow no master until `resume`. From this pass on nothing is acknowledged."""
         self._suspended = reason
         if self._handshake is not None:
             self._handshake.suspended = reason
@@ -216,7 +180,7 @@ class HaClient:
         )
 
     async def run(self) -> None:
-        """Follow the master of the moment; another address ends the link to the old one."""
+        """Follow the present master; a new address ends the link to the old master."""
         while True:
             self._state = SlaveState.NO_MASTER
             address = await self._master_address.wait_known()
@@ -286,10 +250,10 @@ class HaClient:
     async def _serve_link(self, transport: Transport, address: str, term: Term | None) -> bool:
         """Follow over this connection; True if trying again soon would be no use."""
         link = HaClientLink(
-            *(transport, self._store, self._config, self._events, self._clock, self._on_appended),
+            self._context,
+            transport,
             term=term,
             home_id=self._handshake.home_id if self._handshake is not None else 0,
-            on_metadata=self._on_metadata,
         )
         self._link = link
         try:

@@ -1,7 +1,7 @@
 """One connection from a slave to its master: a read task, a report task, and a lease on reads.
 
 Every read is appended and acknowledged in the scheduler pass that brought it, with one report for
-all its frames; then whoever reads the log on is told. The report task speaks when nothing arrives.
+all its frames; then `on_appended` is called. The report task speaks when nothing arrives.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+import attrs
 import trio
 
 from trioha.config import BrokerConfig
+from trioha.config.secret_files import ha_keyring
 from trioha.errors import RemoteProtocolError, StoreError
-from trioha.ha.events import NEED_DATA, LogTransferred, MetadataTransferred, Term
+from trioha.ha.events import LogTransferred, MetadataTransferred, Term
 from trioha.ha.slave_connection import SlaveConnection
 from trioha.journal import EventSink
 from trioha.services.loop.clock import Clock, sleep_until_ms
 from trioha.services.loop.transport import Transport
+from trioha.wire.need_data import NEED_DATA
 from trioha.wire.remoting_command import Buffer
 
 LINK_READ_BYTES_MAX = 1 << 20  # of one pass: half a millisecond; a pass costs as much as 30 KB
@@ -28,7 +31,7 @@ _PROGRESS_INTERVAL_MS = 1000
 
 
 class LogSink(Protocol):
-    """What a slave appends to: part of `trioha.store.interface.MessageStore`."""
+    """The log that a slave appends to: part of `trioha.store.interface.MessageStore`."""
 
     @property
     def max_phy_offset(self) -> int: ...
@@ -37,24 +40,33 @@ class LogSink(Protocol):
     def append_log(self, phy_offset: int, data: Buffer) -> None: ...
 
 
+@attrs.frozen(kw_only=True)
+class SlaveContext:
+    """Parts that all the links of a slave share."""
+
+    store: LogSink
+    config: BrokerConfig
+    events: EventSink
+    clock: Clock
+    on_appended: Callable[[], None]
+    """Called synchronously after each read that brought log."""
+    on_metadata: Callable[[int, bytes], None] | None = None
+    """Called with each piece of metadata, synchronously and in order with `append_log`."""
+
+
 class HaClientLink:
     """Follows one master until either side ends the connection."""
 
     def __init__(
         self,
+        context: SlaveContext,
         transport: Transport,
-        store: LogSink,
-        config: BrokerConfig,
-        events: EventSink,
-        clock: Clock,
-        on_appended: Callable[[], None],
         *,
         term: Term | None = None,
         home_id: int = 0,
-        on_metadata: Callable[[int, bytes], None] | None = None,
     ) -> None:
-        """`term`: what was shaken hands on, for an extended link; `on_metadata` gets what comes on
-        it beside the log, synchronously and in order with `append_log`."""
+        """`term`: what was shaken hands on, for an extended link."""
+        config, store = context.config, context.store
         self.peer = transport.peer
         self.reason = ""
         """Why the link ended; "" while it lives, and when this node itself ends it."""
@@ -67,19 +79,19 @@ class HaClientLink:
         self.last_read_ms: int | None = None
         self._transport = transport
         self._store = store
-        self._events = events
-        self._clock = clock
-        self._on_appended = on_appended
-        self._on_metadata = on_metadata
+        self._events = context.events
+        self._clock = context.clock
+        self._on_appended = context.on_appended
+        self._on_metadata = context.on_metadata
         self.epoch = 0 if term is None else term.epoch
-        """Of an extended link; 0 for a classic one."""
-        self._connected_ms = now_ms = clock.now_ms()
+        """Epoch of an extended link; 0 for a classic one."""
+        self._connected_ms = now_ms = context.clock.now_ms()
         self._connection = SlaveConnection(
             store.max_phy_offset,
             now_ms,
             report_interval_ms=config.ha_send_heartbeat_interval,
-            secret=config.ha_secret,
-            # What a cut link left may end anywhere: nothing is known until it is dispatched.
+            secret=ha_keyring(config),
+            # A link that was cut may have left half a record: only dispatched bytes end at one.
             at_record=store.dispatched_offset == store.max_phy_offset,
             term=term,
             home_id=home_id,
@@ -193,7 +205,7 @@ class HaClientLink:
                 self._on_appended()
 
     async def _report(self, now_ms: int) -> None:
-        """Send the report that is due, if any. Whoever is sending looks again when done."""
+        """Send the report that is due, if any. A send in progress looks again when it ends."""
         if self._reporting or self._ended:
             return
         self._reporting = True

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import trio
 
-from trioha.config import BrokerConfig, BrokerRole
+from trioha.config import BrokerConfig
 from trioha.ha.events import Term
 from trioha.ha.hello import HelloAnswer
 from trioha.services.ha.handshake import Handshake
@@ -17,7 +19,7 @@ AGAIN_MIN_S, AGAIN_MAX_S = 0.02, 0.5  # members started together come up one aft
 
 
 class Confirmation:
-    """Whenever it is not known whether a node may be master: asks until it is."""
+    """Asks the members whenever this node is in doubt, until the doubt is settled."""
 
     def __init__(
         self,
@@ -26,13 +28,16 @@ class Confirmation:
         handshake: Handshake,
         registration: NamesrvRegistration,
         flush: CommitlogFlush,
+        tell_role: Callable[[], None],
     ) -> None:
+        """`tell_role` reports to the journal what a node is that came back as a slave."""
         self._config = config
         self._roles = roles
         self._mastership = roles.mastership
         self._handshake = handshake
         self._registration = registration
         self._flush = flush
+        self._tell_role = tell_role
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run as long as the node.
@@ -44,7 +49,6 @@ class Confirmation:
         await self._settle_doubt(task_status)
         while True:
             await roles.in_doubt.wait()
-            roles.in_doubt = trio.Event()
             await self._settle_doubt()
 
     async def _settle_doubt(
@@ -72,12 +76,12 @@ class Confirmation:
                 self._settled(task_status)
             await trio.sleep(again_s)
             again_s = min(2 * again_s, AGAIN_MAX_S)
-        if waiting:  # somebody else has told us while this task slept
+        if waiting:  # a hello or a name server settled the doubt while this task slept
             self._settled(task_status)
 
     def _settled(self, task_status: trio.TaskStatus[None]) -> None:
-        if self._roles.role is BrokerRole.SLAVE:
-            self._roles.say_role()
+        if not self._roles.is_master:
+            self._tell_role()
         task_status.started()
 
     def _is_in_doubt(self) -> bool:
@@ -91,7 +95,7 @@ class Confirmation:
             self._roles.begin_anew(term)
 
     async def _hear_members(self, wants: Term | None = None) -> dict[int, HelloAnswer | None]:
-        """What each member answers; None if it is not there, or is another node by now."""
+        """Ask every member; None for one that is silent, or that is another node by now."""
         answers: dict[int, HelloAnswer | None] = {}
 
         async def ask(home_id: int, address: str) -> None:

@@ -1,10 +1,11 @@
-"""Handler of HA_HELLO (30010): checks who may say hello; `trioha.ha.greeting` answers."""
+"""Handler of HA_HELLO (30010): admits the sender of a hello; `trioha.ha.greeting` answers."""
 
 from __future__ import annotations
 
 import os
 
 from trioha.config import BrokerConfig
+from trioha.config.secret_files import ha_keyring
 from trioha.errors import CommandError
 from trioha.ha.auth import AccessPolicy, Admission
 from trioha.ha.greeting import Greeting
@@ -21,8 +22,9 @@ class HaGreeting:
 
     def __init__(self, greeting: Greeting, config: BrokerConfig) -> None:
         self._greeting = greeting
-        self._access = AccessPolicy.of(config.ha_secret, config.ha_allowed_peers)
-        self._proofs = Proofs(config.ha_secret)
+        keyring = ha_keyring(config)
+        self._access = AccessPolicy.of(keyring, config.ha_allowed_peers)
+        self._proofs = Proofs(keyring)
 
     def answer(
         self, channel: Channel, request: RemotingCommand, instant: Instant

@@ -2,14 +2,14 @@
 
 The steps, each durable before the next: hear of the master's epoch; keep the bytes beyond the
 common offset as a folder under ``cut``; cut the log there; take over the master's history. Only
-then the slave connects. A crash between any two of them leaves a node that is nobody's master and
-begins with the first one again.
+then the slave connects. After a crash between two steps the node is not master, and begins with
+the first step again.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -18,14 +18,15 @@ import attrs
 import trio
 
 from trioha.config import BrokerConfig
+from trioha.config.secret_files import ha_keyring
 from trioha.errors import RemoteProtocolError, StoreError, TriohaError, Unreachable
 from trioha.ha.epochs import EpochHistory
 from trioha.ha.events import Term
 from trioha.ha.greeting import checksum
 from trioha.ha.hello import (
-    Extent,
     Hello,
     HelloAnswer,
+    LogExtent,
     NeedsResync,
     Proofs,
     agree,
@@ -34,16 +35,18 @@ from trioha.ha.hello import (
 )
 from trioha.ha.mastership import Mastership, Standing
 from trioha.journal import EventSink
+from trioha.security.node_signer import Sign, unsigned
 from trioha.services.ha.greeting import CHALLENGE_FIELD, PROOF_FIELD
 from trioha.services.ha.master_address import MasterAddress
-from trioha.services.ha.master_link import LogSource
+from trioha.services.ha.master_link import ShippedLog
 from trioha.services.loop.clock import Clock
-from trioha.services.loop.transport import Transport, connect
+from trioha.services.loop.transport import Connect, connect
 from trioha.services.remoting.client import RemotingClient, open_remoting_client, parse_address
 from trioha.store.accept_loss import forget_loss
 from trioha.store.cuts import Cut, save_cut, set_log_aside
 from trioha.store.store_config import StoreConfig
 from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.epoch_numbers import Word
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
 PATIENCE_S = 5.0  # of the whole conversation; without the time that keeping and cutting take
@@ -52,10 +55,8 @@ NONCE_BYTES = 16
 CLASSIC_EPOCH_MAX = 1
 """Newest epoch of a set that may still have a master of the classic kind, RocketMQ's own."""
 
-Connect = Callable[[str, int], Awaitable[Transport]]
 
-
-class SlaveLog(LogSource, Protocol):
+class SlaveLog(ShippedLog, Protocol):
     """A log that can be cut: part of `trioha.store.message_store`."""
 
     def truncate_log(self, phy_offset: int) -> None: ...
@@ -64,7 +65,7 @@ class SlaveLog(LogSource, Protocol):
 
 
 class Handshake:
-    """What comes before each link of a slave.
+    """The handshake before each link of a slave.
 
     `on_cut` is called after the log was cut, in the same pass; `on_adopted` when the history is
     the master's; `on_fenced` when the answer told a node in doubt of a newer term.
@@ -79,11 +80,12 @@ class Handshake:
         master_address: MasterAddress,
         events: EventSink,
         clock: Clock,
+        *,
         on_cut: Callable[[Cut], None],
         on_adopted: Callable[[], None] = lambda: None,
-        *,
         on_fenced: Callable[[str], None] = lambda reason: None,
         connect_to: Connect = connect,
+        sign: Sign = unsigned,
     ) -> None:
         self._mastership = mastership
         self._store = store
@@ -93,20 +95,22 @@ class Handshake:
         self._master_address = master_address
         self._events = events
         self._clock = clock
+        self._sign = sign
         self._on_cut = on_cut
         self._on_adopted = on_adopted
         self._on_fenced = on_fenced
         self._connect_to = connect_to
-        self._proofs = Proofs(config.ha_secret)
+        self._keyring = ha_keyring(config)
+        self._proofs = Proofs(self._keyring)
         self.suspended = ""
-        """Why this node is to follow nobody for now: nothing is cut or taken over then."""
+        """Reason why this node follows no master for now; then it cuts and takes over nothing."""
         self.whole_at: int | None = None
-        """Where the master's log ended when we, who may have lost bytes, first met it; None once
-        ours has come there."""
-        self.master_log: Extent | None = None
+        """End of the master's log when this node, which may have lost bytes, first met it; None
+        once this node's log has come so far."""
+        self.master_log: LogExtent | None = None
         """The log of the master that answered last, as it was then."""
         self.needs_resync = ""
-        """Why an operator has to be asked, as of the last attempt."""
+        """Reason why an operator has to decide, as of the last attempt; "" for none."""
 
     @property
     def home_id(self) -> int:
@@ -125,7 +129,7 @@ class Handshake:
             needs_resync = str(error)
             raise
         finally:
-            # Not before the attempt ends: whoever asks meanwhile is told of the last one.
+            # Not before the attempt ends: the status shows the last attempt until then.
             self.needs_resync = needs_resync
 
     async def _agree(self) -> Term | None:
@@ -142,7 +146,7 @@ class Handshake:
         return answer.term
 
     async def _remoting_address(self) -> str:
-        """Where to ask; "" when there is nobody who would tell."""
+        """Return the address to ask; "" when no node is known."""
         if self._config.namesrv_addr and not self._master_address.value:
             with trio.move_on_after(ADDRESS_PATIENCE_S):
                 await self._master_address.wait_known()
@@ -170,7 +174,7 @@ class Handshake:
             except OSError as error:
                 raise Unreachable(f"{address}: {error.strerror or error}") from error
             async with open_remoting_client(
-                *parse_address(address), self._clock, transport=transport
+                *parse_address(address), self._clock, transport=transport, sign=self._sign
             ) as client:
                 return await self._converse(client)
         raise Unreachable(f"{address}: no answer to our hello in {PATIENCE_S:g} s")
@@ -198,7 +202,7 @@ class Handshake:
     async def ask_member(
         self, address: str, *, ha_address: str = "", wants: Term | None = None
     ) -> HelloAnswer | None:
-        """What another node of the set says of itself; None if it is not there.
+        """Ask another node of the set about itself; None if it does not answer.
 
         It hears of our epoch by being asked: a master of an older one is deposed by that.
         `ha_address` announces this node as the master; `wants` is a term that the other is asked to
@@ -209,7 +213,7 @@ class Handshake:
         except (OSError, TriohaError):
             return None
         async with open_remoting_client(
-            *parse_address(address), self._clock, transport=transport
+            *parse_address(address), self._clock, transport=transport, sign=self._sign
         ) as client:
             if ha_address and self._mastership.standing is not Standing.MASTER:
                 return None  # deposed while it connected
@@ -233,7 +237,7 @@ class Handshake:
         body = hello.encode()
         fields: dict[str, ExtValue] = {}
         response = await client.request(RemotingCommand(RequestCode.HA_HELLO, fields, body))
-        if (challenge := response.ext_str(CHALLENGE_FIELD, "")) and self._config.ha_secret:
+        if (challenge := response.ext_str(CHALLENGE_FIELD, "")) and self._keyring:
             proof = self._proofs.of_slave(bytes.fromhex(challenge), body)
             fields = {CHALLENGE_FIELD: challenge, PROOF_FIELD: proof.hex()}
             response = await client.request(RemotingCommand(RequestCode.HA_HELLO, fields, body))
@@ -250,14 +254,19 @@ class Handshake:
                 f"{response.remark or ''}"
             )
         data = response.body_bytes()
-        if self._config.ha_secret and not response.ext_str(PROOF_FIELD, ""):
-            # It has no secret yet, or is somebody else. On its word nothing is cut.
+        if self._keyring and not response.ext_str(PROOF_FIELD, ""):
+            # The node has no secret yet, or is a stranger. Its word causes no cut.
             return None
-        if self._config.ha_secret and not self._is_from_master(response, hello.nonce, data):
+        if self._keyring and not self._is_from_master(response, hello.nonce, data):
             raise RemoteProtocolError(
                 f"{client.link.peer} cannot prove that it knows our haSecret; give it the same one"
             )
-        return HelloAnswer.decode(data)
+        answer = HelloAnswer.decode(data)
+        if answer.broker_name == hello.broker_name:
+            for epoch in (answer.known_epoch, answer.promised_epoch, answer.log.history.epoch):
+                if doubt := self._mastership.disbelief(epoch, Word.ASKED):
+                    raise RemoteProtocolError(f"{client.link.peer} answers our hello: {doubt}")
+        return answer
 
     def _is_from_master(self, response: RemotingCommand, nonce: bytes, data: bytes) -> bool:
         try:
@@ -273,7 +282,10 @@ class Handshake:
             cut = await trio.to_thread.run_sync(
                 partial(
                     save_cut,
-                    *(self._root, store.read_log, common_offset, end),
+                    self._root,
+                    store.read_log,
+                    common_offset,
+                    end,
                     segment_bytes=self._config.mapped_file_size_commit_log,
                     wall_ms=self._clock.wall_ms(),
                     about={

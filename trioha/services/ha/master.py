@@ -6,13 +6,12 @@ appends. So a replicated put needs no task switch on the master between its appe
 its ack and its answer. Whether a put may still hope for its slave is asked again, by
 `on_slave_lost`, whenever a link has ended or stalled.
 
-While nobody waits for a slave, as in ASYNC_MASTER, each push would still wake one up, and its
-report us: at small batches that costs more than the puts. So what is appended within two
-milliseconds goes out together, behind the answers to the clients.
+While no put waits for a slave, as in ASYNC_MASTER, each push would still wake a slave up, and its
+report would wake this node: at small batches that costs more than the puts. So the bytes of two
+milliseconds go out together, behind the answers to the clients.
 
-What strangers may cost: a peer that has not reported holds one of a few places, and the oldest of
-them makes room for the next, so probes that connect and stay pile up nothing (fault C5) and keep no
-slave out.
+A peer that has not reported holds one of a few places, and the oldest of them makes room for the
+next. So probes that connect and stay do not pile up (fault C5) and keep no slave out.
 """
 
 from __future__ import annotations
@@ -25,13 +24,14 @@ from typing import Protocol
 import trio
 
 from trioha.config import BrokerConfig
+from trioha.config.secret_files import ha_keyring
 from trioha.ha import auth
 from trioha.ha.auth import AccessPolicy, Admission
 from trioha.ha.events import Term
 from trioha.ha.master_connection import MasterConnection
 from trioha.ha.replicas import Replicas, ReplicaStatistics
 from trioha.journal import EventSink
-from trioha.services.ha.master_link import HaMasterLink, LinkOwner, LogSource
+from trioha.services.ha.master_link import HaMasterLink, LinkOwner, ShippedLog
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Transport
@@ -45,7 +45,7 @@ _HEAD_BYTES = 128  # a record's numbers, whatever its hosts
 
 
 class HaListener(Protocol):
-    """Where slaves come in: `trioha.services.loop.transport.Listener`, or a fake."""
+    """Accepts slaves' connections: `trioha.services.loop.transport.Listener`, or a fake."""
 
     async def accept(self) -> Transport: ...
 
@@ -65,82 +65,67 @@ def open_replicas(config: BrokerConfig, events: EventSink) -> Replicas:
     )
 
 
-async def serve_ha(
-    listener: HaListener,
-    store: LogSource,
-    replicas: Replicas,
-    config: BrokerConfig,
-    events: EventSink,
-    clock: Clock,
-    on_report: Callable[[int], None],
-    on_slave_lost: Callable[[], None] = _nobody_waits,
-    *,
-    term: Term | None = None,
-    metadata_snapshot: Callable[[], tuple[int, bytes]] | None = None,
-    task_status: trio.TaskStatus[HaMaster] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Serve slaves until cancelled; starts with the `HaMaster` that the broker talks to.
-
-    `on_report` gets the time in milliseconds, synchronously, after `replicas` has counted the acks
-    of one read; `on_slave_lost` is called when a link has ended, and when one may have stalled.
-    With our `term` slaves may follow on extended links, each of which begins with
-    `metadata_snapshot`, if given.
-    Errors: ConfigError when haAllowedPeers is none.
-    """
-    master = HaMaster(
-        *(store, replicas, config, events, clock, on_report, on_slave_lost),
-        term=term,
-        metadata_snapshot=metadata_snapshot,
-    )
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(master.alarm.run, name="ha.alarm")
-        nursery.start_soon(master.push_gathered, name="ha.push")
-        task_status.started(master)
-        while True:
-            transport = await listener.accept()
-            nursery.start_soon(master.serve_slave, transport, name=f"ha.conn[{transport.peer}]")
-
-
 class HaMaster:
     """Every link of one master."""
 
     def __init__(
         self,
-        store: LogSource,
+        *,
+        store: ShippedLog,
         replicas: Replicas,
         config: BrokerConfig,
         events: EventSink,
         clock: Clock,
         on_report: Callable[[int], None],
         on_slave_lost: Callable[[], None] = _nobody_waits,
-        *,
         term: Term | None = None,
         metadata_snapshot: Callable[[], tuple[int, bytes]] | None = None,
     ) -> None:
+        """Make the master's side of all links; `serve` opens them.
+
+        `on_report` gets the time in milliseconds, synchronously, after `replicas` has counted the
+        acks of one read; `on_slave_lost` is called when a link has ended, and when one may have
+        stalled. With `term` slaves may follow on extended links, each of which begins with
+        `metadata_snapshot`, if given.
+        Errors: ConfigError when haAllowedPeers is none.
+        """
         self.replicas = replicas
         self._term = term
-        self.alarm = Alarm(clock, lambda: replicas.next_deadline_ms, lambda _: self._on_time())
+        self._alarm = Alarm(clock, lambda: replicas.next_deadline_ms, lambda _: self._on_time())
         self._store = store
         self._config = config
         self._events = events
         self._clock = clock
         self._tell_report = on_report
         self._on_slave_lost = on_slave_lost
-        self._access = AccessPolicy.of(config.ha_secret, config.ha_allowed_peers)
+        self._access = AccessPolicy.of(ha_keyring(config), config.ha_allowed_peers)
         self._owner = LinkOwner(
-            *(store, replicas, clock, config.ha_housekeeping_interval / 1000, self._on_report),
+            store=store,
+            replicas=replicas,
+            clock=clock,
+            housekeeping_s=config.ha_housekeeping_interval / 1000,
+            on_report=self._on_report,
             metadata_snapshot=metadata_snapshot,
         )
         # Reported links, and the others in the order they came.
         self._slaves: list[HaMasterLink] = []
         self._unreported: list[HaMasterLink] = []
-        # What links that are down had acknowledged and been sent: between lies their slave's end.
+        # Offsets acknowledged and sent on links that ended: the slave's log ends between the two.
         self._left: deque[tuple[int, int]] = deque(maxlen=SLAVES_MAX)
         self._ended = ""
         self._pushed_offset = 0
         self._grown = trio.Event()
-        # There only while somebody waits: acks come thousands of times a second.
+        # Set only while `wait_transferred` waits: acks come thousands of times a second.
         self._moved: trio.Event | None = None
+
+    async def serve(self, listener: HaListener) -> None:
+        """Serve slaves until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._alarm.run, name="ha.alarm")
+            nursery.start_soon(self._push_gathered, name="ha.push")
+            while True:
+                transport = await listener.accept()
+                nursery.start_soon(self.serve_slave, transport, name=f"ha.conn[{transport.peer}]")
 
     def on_log_grown(self, *, urgent: bool) -> None:
         """The log has grown. Once per batch of appends. HOT.
@@ -157,7 +142,7 @@ class HaMaster:
     def send_metadata_nowait(self, position: int, body: bytes, *, urgent: bool) -> None:
         """Tell every extended slave what has changed outside the log, behind the log so far.
 
-        `urgent` when somebody waits for a slave: then it leaves at once.
+        `urgent` when an answer waits for a slave: then the body leaves at once.
         """
         if not self._slaves:
             return
@@ -169,13 +154,13 @@ class HaMaster:
             self._grown.set()
 
     def end_nowait(self, reason: str) -> None:
-        """This node is not master any more: end every link, and take no ack from here on."""
+        """End every link, and take no ack from here on: this node is not master any more."""
         self._ended = reason
         for link in [*self._slaves, *self._unreported]:
             link.end_nowait(reason)
 
-    async def push_gathered(self) -> None:
-        """Send what nobody waits for, a little after the first byte of it."""
+    async def _push_gathered(self) -> None:
+        """Send bytes that no answer waits for, a little after the first of them."""
         while True:
             await self._grown.wait()
             await trio.sleep(GATHER_S)
@@ -188,7 +173,7 @@ class HaMaster:
         self._pushed_offset = self._store.max_phy_offset
         for link in self._slaves:
             link.push_nowait(now_ms)
-        self.alarm.check()
+        self._alarm.check()
 
     def statistics(self) -> tuple[ReplicaStatistics, ...]:
         return self.replicas.statistics(self._store.max_phy_offset, self._clock.now_ms())
@@ -231,7 +216,7 @@ class HaMaster:
             transfer_batch_bytes_max=config.ha_transfer_batch_size,
             heartbeat_interval_ms=config.ha_send_heartbeat_interval,
             empty_slave_from_last=config.ha_empty_slave_from == "last",
-            secret=config.ha_secret,
+            secret=self._access.secret,
             challenge=challenge,
             term=self._term,
         )
@@ -259,7 +244,7 @@ class HaMaster:
                 self.replicas.doubt(link.replica, reason)
         self._tell_report(now_ms)
         self._tell_moved()
-        self.alarm.check()
+        self._alarm.check()
 
     def _on_time(self) -> None:
         self.replicas.on_time(self._store.max_phy_offset, self._clock.now_ms())
@@ -278,12 +263,12 @@ class HaMaster:
             reason = link.reason or "this node stops serving slaves"
             self._left.append((acknowledged, link.replica.next_transfer_offset))
             self.replicas.lose(link.peer, reason, self._clock.now_ms())
-        # Who connects and goes without a word is a probe: no line for it.
+        # A peer that connects and leaves without a byte is a probe: the journal has no line for it.
         self._on_slave_lost()
         self._tell_moved()
 
     def _doubt(self, offset: int) -> str:
-        """What speaks against a slave's log that ends at `offset`, if anything.
+        """Return the reason to doubt a slave's log that ends at `offset`; "" for none.
 
         The classic protocol tells nothing of a log but its end. Where that lies within one of our
         records, a link broke there that we do not remember, or the bytes before it are others.

@@ -1,4 +1,4 @@
-"""Where a slave finds its master: set by configuration or by each registration's result."""
+"""The address of a slave's master, from the configuration or from a registration."""
 
 from __future__ import annotations
 

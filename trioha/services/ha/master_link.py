@@ -23,12 +23,12 @@ import attrs
 import trio
 
 from trioha.errors import OffsetOutOfRange, RemoteProtocolError
-from trioha.ha.events import NEED_DATA
 from trioha.ha.master_connection import MasterConnection
-from trioha.ha.replicas import Replica, Replicas
+from trioha.ha.replicas import Replicas, SlaveReplica
 from trioha.services.loop.clock import Clock, wake_time_s
 from trioha.services.loop.transport import Transport
 from trioha.wire.ha_frames import METADATA_BYTES_MAX
+from trioha.wire.need_data import NEED_DATA
 from trioha.wire.remoting_command import Buffer
 
 BACKLOG_BYTES_MAX = 1 << 20  # of one sendmsg; views on the segment are held no longer than it takes
@@ -38,8 +38,8 @@ METADATA_WAITING_BYTES_MAX = 8 << 20  # of one link: some 50,000 commits
 _LEASE_STEP_S = 0.1  # moving a deadline costs a heap operation: ten times a second is enough
 
 
-class LogSource(Protocol):
-    """What a master ships from: part of `trioha.store.interface.MessageStore`."""
+class ShippedLog(Protocol):
+    """The log that a master ships: part of `trioha.store.interface.MessageStore`."""
 
     @property
     def min_phy_offset(self) -> int: ...
@@ -58,9 +58,9 @@ class _Metadata(NamedTuple):
 
 @attrs.frozen
 class LinkOwner:
-    """What all the links of a master share."""
+    """Parts that all the links of a master share."""
 
-    store: LogSource
+    store: ShippedLog
     replicas: Replicas
     clock: Clock
     housekeeping_s: float
@@ -74,7 +74,11 @@ class HaMasterLink:
     """Serves one slave until it hangs up, breaks the protocol or falls silent."""
 
     def __init__(
-        self, owner: LinkOwner, transport: Transport, connection: MasterConnection, replica: Replica
+        self,
+        owner: LinkOwner,
+        transport: Transport,
+        connection: MasterConnection,
+        replica: SlaveReplica,
     ) -> None:
         self.peer = transport.peer
         self.replica = replica
@@ -235,8 +239,7 @@ class HaMasterLink:
                 if owner.metadata_snapshot is not None:
                     self._take_snapshot()
             replicas.acknowledge(
-                *(self.replica, event.offset, store.max_phy_offset, now_ms),
-                event.metadata_position,
+                self.replica, event.offset, store.max_phy_offset, now_ms, event.metadata_position
             )
             owner.on_report(self, event.first, now_ms)
             if event.first:

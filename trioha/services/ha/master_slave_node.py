@@ -1,8 +1,9 @@
-"""A broker of a master-slave set: what follows from its role, and from its links to the others."""
+"""A broker of a master-slave set: its role, and its links to the other nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -12,6 +13,7 @@ from trioha.broker.failover_audit import AuditTrail
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.ha.greeting import Greeting
 from trioha.ha.mastership import Mastership
+from trioha.ha.role_states import State
 from trioha.journal import EventSink
 from trioha.remoting.channel import Instant
 from trioha.services.admin.event_counts import EventCounts
@@ -20,24 +22,29 @@ from trioha.services.admin.introspection import NodeProcess
 from trioha.services.admin.metrics_families import Families
 from trioha.services.ha.announcement import announce_mastership
 from trioha.services.ha.client import HaClient, SlaveState, connect_link
+from trioha.services.ha.client_service import ClientService
 from trioha.services.ha.confirmation import Confirmation
+from trioha.services.ha.failover_facts import FailoverFacts
 from trioha.services.ha.greeting import HaGreeting
 from trioha.services.ha.handshake import CLASSIC_EPOCH_MAX, Handshake
 from trioha.services.ha.master import HaMaster, open_replicas
 from trioha.services.ha.master_address import MasterAddress
 from trioha.services.ha.metrics import replication_families
 from trioha.services.ha.open_mastership import config_of_role, open_mastership
+from trioha.services.ha.reader_service import ReaderService
 from trioha.services.ha.resync import HaResync
 from trioha.services.ha.role import serve_role
 from trioha.services.ha.role_control import RoleControl
+from trioha.services.ha.role_journal import tell_role
 from trioha.services.ha.settlement import settle_hand_overs
 from trioha.services.ha.slave_synchronize import SlaveSynchronizer
 from trioha.services.ha.status import master_slave_status
+from trioha.services.ha.term_preparation import TermPreparation
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.stand_still import StandStill
 from trioha.services.loop.transport import Connect, connect
-from trioha.services.node.broker_node import BrokerNode
+from trioha.services.node.broker_node import BrokerNode, NodeParts
 from trioha.services.node.commitlog_flush import CommitlogFlush
 from trioha.services.node.health import writable_check
 from trioha.services.node.listeners import BrokerAddresses, BrokerListeners
@@ -53,31 +60,20 @@ if TYPE_CHECKING:
 
 
 class MasterSlaveNode(BrokerNode):
-    """A master or a slave, one after the other as it is told."""
+    """A master or a slave; its role changes while it runs."""
 
     flush: CommitlogFlush
     failover_alarm: Alarm
 
     def __init__(
-        self,
-        config: BrokerConfig,
-        addresses: BrokerAddresses,
-        store: FileMessageStore,
-        clock: Clock,
-        events: EventSink,
-        started_wall_ms: int,
-        mastership: Mastership,
-        process: NodeProcess | None = None,
-        *,
-        connect_to: Connect = connect,
-        connect_link: Connect = connect_link,
+        self, parts: NodeParts, mastership: Mastership, *, connect_link: Connect = connect_link
     ) -> None:
-        """`connect_link` opens a slave's link to its master, `connect_to` all other connections."""
-        counts = EventCounts(events)
-        self.connect_to = connect_to
+        """`connect_link` opens a slave's link to its master."""
+        config, addresses, store, clock = parts.config, parts.addresses, parts.store, parts.clock
+        self.connect_to = parts.connect_to
         self.connect_link = connect_link
         self.mastership = mastership
-        self.replicas = open_replicas(config, counts)
+        self.replicas = open_replicas(config, parts.events)
         self.master_address = MasterAddress(config.ha_master_address)
         self.master_remoting_address = MasterAddress()
         self.ha_master: HaMaster | None = None
@@ -85,48 +81,71 @@ class MasterSlaveNode(BrokerNode):
         self.slave_synchronizer: SlaveSynchronizer | None = None
         self.audit = AuditTrail()
         super().__init__(
-            config,
-            addresses,
-            store,
-            clock,
-            counts,
+            parts,
             self.replicas,
             BrokerIdentity.of(config, mastership),
-            started_wall_ms=started_wall_ms,
-            process=process,
             tables={"failovers.json": self.audit},
-            connect_to=connect_to,
         )
         self.stand_still = StandStill(clock, self._on_stood_still)
-        self.roles = RoleControl(self)
+        self.reader_service = ReaderService(self)
+        self.client_service = ClientService(self)
+        preparation = TermPreparation(store, self.flush, self.outboxes, self.on_dispatched)
+        self.roles = RoleControl(self, self.client_service, preparation)
         self.failover = FailoverProcessor(
-            config.broker_name, self.roles, counts, lambda: self.failover_alarm.check()
+            config.broker_name,
+            self.roles,
+            FailoverFacts(self),
+            self.audit,
+            parts.events,
+            on_deadline=lambda: self.failover_alarm.check(),
+            caller=self.access.caller,
         )
-        greeting = Greeting(config.broker_name, addresses.listen, mastership, store, self.roles)
+        greeting = Greeting(
+            config.broker_name,
+            addresses.listen,
+            mastership,
+            store,
+            self.roles,
+            ticket_holder=self.failover.desk.holder,
+        )
         self.greeting = HaGreeting(greeting, config)
         self.handshake = Handshake(
-            *(mastership, store, config, addresses.listen, self.master_remoting_address),
-            *(counts, clock, self._on_cut, self.roles.adopted),
+            mastership,
+            store,
+            config,
+            addresses.listen,
+            self.master_remoting_address,
+            parts.events,
+            clock,
+            on_cut=self._on_cut,
+            on_adopted=self.roles.adopted,
             on_fenced=self.on_fenced,
-            connect_to=connect_to,
+            connect_to=parts.connect_to,
+            sign=self.access.sign,
         )
         self.failover_alarm = Alarm(
             clock, self._next_failover_ms, self.in_batch(self._on_failover_time)
         )
         self._open_gate(
-            {
-                **self.failover.handlers(),
-                RequestCode.HA_HELLO: self.greeting.answer,
-                RequestCode.HA_RESYNC: HaResync(self).resync,
-            },
+            self.guarded(
+                {
+                    **self.failover.handlers(),
+                    RequestCode.HA_HELLO: self.greeting.answer,
+                    RequestCode.HA_RESYNC: HaResync(self).resync,
+                },
+                # A hello has a challenge of its own, under haSecret.
+                besides={RequestCode.HA_HELLO},
+            ),
+            confirm=self.reader_service.confirm,
             on_late=self.stand_still.check,
         )
+        self.reader_service.limit()
 
     @property
     def broker_id(self) -> int:
         return self.roles.broker_id
 
-    # What was put here, and what the disk and the slaves say.
+    # Puts of this node, and what disk and slaves confirm of them.
 
     def make_flush(self) -> CommitlogFlush:
         return CommitlogFlush(self.store, self.config, self.clock, self.events, self._on_flushed)
@@ -147,18 +166,22 @@ class MasterSlaveNode(BrokerNode):
     def on_metadata_body(self, position: int, body: bytes) -> None:
         """Tell the slaves."""
         if self.ha_master is not None:
-            urgent = self.core.metadata_waits.has_slave_waiters
+            waits, readers = self.core.metadata_waits, self.reader_service
+            urgent = waits.has_slave_waiters or readers.has_questions
             self.ha_master.send_metadata_nowait(position, body, urgent=urgent)
 
     def slave_reported(self, now_ms: int) -> None:
-        """Answer what a slave's report allows, in the scheduler pass that has read it. HOT."""
+        """Answer the sends that a slave's report confirms, in the pass that read it. HOT."""
         with self.outboxes.batch():
             self.core.on_acked(now_ms)
-            if self.roles.awaits_slave_until_ms is not None:
-                self.roles.slave_acknowledged()
+            self.reader_service.on_acked()
+            if self.roles.state is State.AWAITS_SLAVE and self.replicas.slave_available(
+                self.store.max_phy_offset
+            ):
+                self.roles.slave_in_sync()
 
     def on_slave_lost(self) -> None:
-        """A link to a slave has ended or stalled: who waits in vain is told now."""
+        """Answer the sends that no slave can confirm any more: a link has ended or stalled."""
         with self.outboxes.batch():
             self.core.on_slave_lost()
 
@@ -166,28 +189,28 @@ class MasterSlaveNode(BrokerNode):
         with self.outboxes.batch():
             self.core.on_flushed(offset)
 
-    # What a master says to this slave.
+    # Bytes and changes that a master sends to this slave.
 
     def on_metadata(self, position: int, body: bytes) -> None:
-        """A slave is told of changes, each where it belongs between the bytes of the log."""
+        """Apply changes that the master sent, each between the bytes of log where it belongs."""
         self.core.metadata.follow(body)
         self.failover.on_log_grown()
         self.persist.check()
 
     def streams_metadata(self) -> bool:
-        """Does our master tell us of changes by itself at the moment?"""
+        """Return whether the master sends changes by itself at the moment."""
         return self.ha_client is not None and self.ha_client.metadata_position >= 0
 
     def needs_no_polls(self) -> bool:
-        """Do the master's tables come by themselves, now or as soon as there is a link?
+        """Return whether the master sends its tables by itself, now or once there is a link.
 
-        A set that was failed over has no classic master. Whoever would be polled before the link
-        is there may have been deposed, and would take this node's offsets back.
+        A set that was failed over has no classic master. A node polled before the link is there may
+        have been replaced, and its old offsets would take this node's offsets back.
         """
         return self.streams_metadata() or self.mastership.promised[0] > CLASSIC_EPOCH_MAX
 
     def on_appended(self) -> None:
-        """A slave's log has grown."""
+        """Flush and dispatch the bytes by which a slave's log has grown."""
         if self.handshake.whole_at is not None:
             self.handshake.on_appended()
         self._seen_end = self.store.max_phy_offset
@@ -203,8 +226,9 @@ class MasterSlaveNode(BrokerNode):
             self.slave_synchronizer.hurry_nowait()
 
     def _on_cut(self, cut: Cut) -> None:
-        """The log ends sooner: what was known of its end is not any more."""
+        """Take back what this node knew of the log behind a cut."""
         self._seen_end = self.store.max_phy_offset
+        self.reader_service.on_cut()
         note = cut.note
         # A whole log that was set aside is copied anew, and says nothing of how far groups are.
         for queue in [] if note.get("whole") else note["queues"]:
@@ -213,30 +237,30 @@ class MasterSlaveNode(BrokerNode):
             self.core.schedule.deliveries_cut(since_wall_ms)
         self.persist.check()
 
-    # Who is master.
+    # News of the master.
 
     def on_fenced(self, reason: str) -> None:
-        """Somebody holds a newer epoch: from this very pass on nothing is written here."""
+        """Write nothing from this pass on: another node holds a newer epoch."""
         self.roles.fenced(reason)
 
     def on_master(self, address: str, ha_address: str) -> None:
-        """A name server has told a slave where its master is."""
+        """Follow the master that a name server names, if this node is a slave."""
         if self.role is not BrokerRole.SLAVE or address == self.addresses.listen:
-            return  # what it answers to what we have been
+            return  # the answer to a registration of an earlier role
         self.master_remoting_address.set(address)
         if not self.config.ha_master_address or self.mastership.history.was_failed_over:
             self.master_address.set(ha_address)
         self.roles.master_known(address)
 
     def _on_stood_still(self, pause_ms: int) -> None:
-        """A master may have been replaced while its process did not run: it asks the members."""
+        """Ask the members: a master may have been replaced while its process did not run."""
         mastership = self.mastership
         words = f"this process did not run for {pause_ms / 1000:.1f} s"
         if mastership.members and mastership.doubt(words):
             self.roles.doubted(words)
 
     def on_refuted(self, found: Refutation) -> None:
-        """A name server has refused our claim to be master."""
+        """Step down if a name server rejected the claim because of a newer epoch."""
         holder = f"{found.address}, says name server {found.namesrv},"
         if self.mastership.hear(found.epoch, found.nonce, holder, decided=True):
             self.on_fenced(self.mastership.fenced_by)
@@ -244,12 +268,16 @@ class MasterSlaveNode(BrokerNode):
                 self.on_master(found.address, found.ha_address)
 
     def _next_failover_ms(self) -> int | None:
-        deadlines = (self.failover.next_deadline_ms, self.roles.next_alarm_ms())
+        parts = (self.failover, self.roles, self.client_service, self.reader_service)
+        deadlines = (part.next_deadline_ms for part in parts)
         return min((one for one in deadlines if one is not None), default=None)
 
     def _on_failover_time(self, instant: Instant) -> None:
         self.failover.on_time(instant)
-        self.roles.on_alarm(instant)
+        if not self.stopping:
+            self.roles.on_time(instant.now_ms)
+            self.client_service.on_time(instant)
+        self.reader_service.on_time(instant)
 
     # Its tasks, and its end.
 
@@ -261,14 +289,27 @@ class MasterSlaveNode(BrokerNode):
         nursery.start_soon(self.failover_alarm.run, name="failover")
         nursery.start_soon(self.stand_still.run, name="stand_still")
         nursery.start_soon(
-            settle_hand_overs, self.roles, self.clock, self.connect_to, name="failover.settle"
+            settle_hand_overs,
+            self.roles,
+            self.clock,
+            self.connect_to,
+            self.access.sign,
+            self.keyring,
+            name="failover.settle",
         )
         await nursery.start(serve_role, self, self.roles, listeners.ha, name="role")
 
     async def settle(self, nursery: trio.Nursery) -> None:
         roles, handshake, registration = self.roles, self.handshake, self.registration
         nursery.start_soon(announce_mastership, roles, handshake, registration, name="announcement")
-        confirmation = Confirmation(self.config, roles, handshake, registration, self.flush)
+        confirmation = Confirmation(
+            self.config,
+            roles,
+            handshake,
+            registration,
+            self.flush,
+            tell_role=partial(tell_role, self, self.events),
+        )
         await nursery.start(confirmation.run, name="confirmation")
 
     async def stop(self) -> None:
@@ -279,13 +320,13 @@ class MasterSlaveNode(BrokerNode):
         await super().stop()
 
     async def wait_level(self) -> None:
-        """Wait until who waits for disk or slave is answered and slaves in sync hold all."""
+        """Wait until all waiting sends are answered and the slaves in sync hold all."""
         if self.ha_master is not None:
             self.core.metadata.flush()
             await self.ha_master.wait_transferred(self.core.metadata.position)
         await super().wait_level()
 
-    # What is told of it.
+    # Status, health and metrics.
 
     def replication_status(self, instant: Instant) -> dict[str, object]:
         return master_slave_status(self, instant)
@@ -323,22 +364,30 @@ async def open_master_slave_node(
     try:
         assert store.recovery is not None, "an open store has been recovered"
         mastership = open_mastership(
-            *(config, store.max_phy_offset, events, wall_ms),
+            config,
+            store.max_phy_offset,
+            events,
+            wall_ms,
             clean=store.recovery.clean,
             is_whole=store.recovery.is_whole,
         )
-        config = config_of_role(config, mastership)
-        node = MasterSlaveNode(
-            *(config, addresses, store, clock, events, wall_ms, mastership, process),
+        parts = NodeParts(
+            config=config_of_role(config, mastership),
+            addresses=addresses,
+            store=store,
+            clock=clock,
+            events=EventCounts(events),
+            started_wall_ms=wall_ms,
+            process=process or NodeProcess(),
             connect_to=connect_to,
-            connect_link=connect_link,
         )
+        node = MasterSlaveNode(parts, mastership, connect_link=connect_link)
         node.metadata_files.load()
         node.core.schedule.refresh()
         await node.persist.save_all()
     except BaseException:
         store.close()
         raise
-    if not mastership.unconfirmed:  # else it is said once it is known
-        node.roles.say_role(events)
+    if not mastership.unconfirmed:  # else `Confirmation` reports the role once it is known
+        tell_role(node, events)
     return node

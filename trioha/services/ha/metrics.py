@@ -1,4 +1,4 @@
-"""What a broker tells Prometheus of its replication: role, links, gaps, waits, failovers."""
+"""Metrics of a broker's replication: role, links, gaps, waits, failovers."""
 
 from __future__ import annotations
 
@@ -39,10 +39,15 @@ def _master_families(node: ToldNode, families: Families) -> Iterator[Metric]:
         [((row.peer,), float(row.in_sync)) for row in rows],
         "peer",
     )
+    yield gauge(
+        "trioha_ha_held_back_bytes",
+        "End of the log that consumers do not see yet, since no slave holds it.",
+        one(node.reader_service.held_back_bytes),
+    )
     reported = [row for row in rows if row.slave_ack_offset >= 0]
     gaps = [((row.peer,), float(row.gap_bytes)) for row in reported]
     yield gauge("trioha_ha_gap_bytes", "Bytes of log the slave has not acked.", gaps, "peer")
-    # What rocketmq-exporter calls it: dashboards built on that go on working.
+    # The name that rocketmq-exporter uses, so dashboards built on it go on working.
     yield gauge("rocketmq_broker_commitlog_diff", "As trioha_ha_gap_bytes.", gaps, "peer")
     yield gauge(
         "trioha_ha_gap_seconds",
@@ -76,7 +81,7 @@ def _master_families(node: ToldNode, families: Families) -> Iterator[Metric]:
 
 
 def _counted_families(node: ToldNode, families: Families) -> Iterator[Metric]:
-    """What has happened to this process as a master, whatever it is now."""
+    """Metrics of this process's time as a master, whatever its role is now."""
     counter = families.counter
     counts = node.event_counts
     yield families.gauge(
@@ -131,7 +136,7 @@ def _failover_families(node: ToldNode, families: Families) -> Iterator[Metric]:
     yield families.gauge(
         "trioha_ha_epoch", "The newest epoch this node knows of.", one(mastership.known_epoch)
     )
-    # What it started as was told before anything was counted.
+    # The first role was reported before counting began.
     changes = node.event_counts["role"]
     yield families.counter("trioha_role_changes", "Roles taken since the start.", one(changes))
     yield families.histogram(
@@ -144,7 +149,7 @@ def _failover_families(node: ToldNode, families: Families) -> Iterator[Metric]:
 
 
 def failovers(records: Iterable[Mapping[str, object]]) -> Iterator[HistogramSample]:
-    """How long they took, from what the audit trail keeps of them."""
+    """Yield the durations of past failovers, from the audit trail."""
     found: dict[tuple[str, str], list[float]] = {}
     for record in records:
         started, ended = record.get("started_wall_ms"), record.get("ended_wall_ms")

@@ -27,7 +27,7 @@ def open_mastership(
     clean: bool,
     is_whole: bool = True,
 ) -> Mastership:
-    """What this node is, the log ending at `log_end`, which must be on disk. Blocks for fsyncs.
+    """Read this node's mastership; its log up to `log_end` is on disk. Blocks for fsyncs.
 
     `clean`: the store was closed in order. `is_whole`: an operator has accepted no loss of its log
     since it was last filled.
@@ -68,7 +68,7 @@ def open_mastership(
 
 
 def is_of_a_set(root: Path) -> bool:
-    """Does the store tell of other nodes that may hold its log?
+    """Return whether the store tells of other nodes that may hold its log.
 
     Errors: StoreError when its file cannot be read.
     """
@@ -82,7 +82,7 @@ def _never(data: bytes) -> None:
 
 
 def _boot() -> bytes:
-    """Of this machine, containers on it included; b"" where the system does not tell."""
+    """Return the boot id of this machine, the same in its containers; b"" if unknown."""
     try:
         return _BOOT_ID.read_bytes().strip()
     except OSError:

@@ -1,44 +1,38 @@
-"""A slave's copy of what its master keeps outside the log (SlaveSynchronize.syncAll).
+"""Copies the tables that a master keeps outside its log to a slave (SlaveSynchronize.syncAll).
 
 Topics, consumer offsets, delay progress and groups, in RocketMQ's order, over the remoting port: at
 once on connecting, then every `slaveSyncInterval`, and soon after a record of a topic arrived that
-the tables do not know: were the master lost now, nobody could read it here. Java asks for topics at
-port - 2; the same answer is to be had from the port itself, with both kinds of master. Then the
-other way round: what consumers committed to us while the master was away is told to it (see
+the tables do not know: if the master were lost now, no consumer could read it here. Java asks for
+topics at port - 2; both kinds of master answer at the port itself as well. Then the slave sends the
+master the offsets that consumers committed here while the master was away (see
 `trioha.broker.offsets`).
 
-A trioha master's changes come with its log (`trioha.broker.metadata`). While they do, nothing is
-asked for, and an answer that was on its way when that began is dropped: it may be older than what
-has come since. Our own commits are told either way.
+A trioha master's changes come with its log (`trioha.broker.metadata`). While they do, the slave
+asks for no table, and drops an answer that was on its way when they began: it may be older than a
+change that has come since. The slave sends its own commits either way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import trio
 
 from trioha.broker.offset_requests import ONLY_FORWARD_FIELD
 from trioha.broker.offsets import OffsetCommit
-from trioha.config import BrokerConfig
 from trioha.errors import TriohaError
 from trioha.journal import EventSink
+from trioha.security.node_signer import Sign, unsigned
 from trioha.services.ha.master_address import MasterAddress
 from trioha.services.loop.clock import Clock, sleep_until_ms
-from trioha.services.loop.transport import Transport, connect
+from trioha.services.loop.transport import Connect, Transport, connect
 from trioha.services.remoting.client import RemotingClient, open_remoting_client, parse_address
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
 PATIENCE_S = 3.0  # SlaveSynchronize.java: of each request
 _HURRY_MS = 200  # new topics come in bursts: ask at most five times a second
-
-Connect = Callable[[str, int], Awaitable[Transport]]
-
-
-def _never() -> bool:
-    return False
 
 
 class SlaveTables(Protocol):
@@ -55,36 +49,6 @@ class SlaveTables(Protocol):
     def told(self, commit: OffsetCommit) -> None: ...
 
 
-async def synchronize_slave(
-    master_address: MasterAddress,
-    tables: SlaveTables,
-    config: BrokerConfig,
-    events: EventSink,
-    clock: Clock,
-    *,
-    streams: Callable[[], bool] = _never,
-    connect_to: Connect = connect,
-    task_status: trio.TaskStatus[SlaveSynchronizer] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Keep `tables` like the master's, until cancelled. `master_address` is its remoting address.
-
-    `streams` tells whether the master's changes come by themselves at the moment.
-    It starts with the `SlaveSynchronizer` that can be asked to hurry.
-    Errors: none that the master can cause; the journal tells those.
-    """
-    synchronizer = SlaveSynchronizer(
-        tables, config.slave_sync_interval, events, clock, streams, connect_to
-    )
-    task_status.started(synchronizer)
-    while True:
-        address = await master_address.wait_known()
-        async with trio.open_nursery() as nursery:
-            name = f"slave_synchronize[{address}]"
-            nursery.start_soon(synchronizer.follow, address, name=name)
-            await master_address.wait_changed(address)
-            nursery.cancel_scope.cancel()
-
-
 class SlaveSynchronizer:
     """The four requests, and what has been said about each."""
 
@@ -94,9 +58,12 @@ class SlaveSynchronizer:
         interval_ms: int,
         events: EventSink,
         clock: Clock,
+        *,
         streams: Callable[[], bool],
-        connect_to: Connect,
+        connect_to: Connect = connect,
+        sign: Sign = unsigned,
     ) -> None:
+        """`streams` tells whether the master's changes come by themselves at the moment."""
         self._items: tuple[tuple[RequestCode, str, Callable[[bytes], object]], ...] = (
             (RequestCode.GET_ALL_TOPIC_CONFIG, "topics", tables.apply_topics),
             (RequestCode.GET_ALL_CONSUMER_OFFSET, "consumer_offsets", tables.apply_offsets),
@@ -109,6 +76,7 @@ class SlaveSynchronizer:
         self._clock = clock
         self._streams = streams
         self._connect_to = connect_to
+        self._sign = sign
         # The last body's hash or the last failure of each table: only news is told.
         self._told: dict[str, int | str] = {}
         self._wake = trio.Event()
@@ -117,7 +85,19 @@ class SlaveSynchronizer:
         """Do not wait for the interval: the log holds what the tables do not know."""
         self._wake.set()
 
-    async def follow(self, address: str) -> None:
+    async def run(self, master_address: MasterAddress) -> None:
+        """Keep the tables like the master's, until cancelled; its remoting address may change.
+
+        Errors: none that the master can cause; the journal tells those.
+        """
+        while True:
+            address = await master_address.wait_known()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._follow, address, name=f"slave_synchronize[{address}]")
+                await master_address.wait_changed(address)
+                nursery.cancel_scope.cancel()
+
+    async def _follow(self, address: str) -> None:
         """Connect, pull, pause; again."""
         while True:
             transport = await self._connect(address)
@@ -127,6 +107,7 @@ class SlaveSynchronizer:
                     self._clock,
                     on_closed=self.hurry_nowait,
                     transport=transport,
+                    sign=self._sign,
                 ) as client:
                     await self._pull_from(client)
             await sleep_until_ms(self._clock.now_ms() + self._interval_ms)

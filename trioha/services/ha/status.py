@@ -1,4 +1,4 @@
-"""What a node of a master-slave set adds to its status: links, epochs, mastership."""
+"""Status of a master-slave node beside that of any broker: links, epochs, mastership."""
 
 from __future__ import annotations
 
@@ -44,23 +44,16 @@ def master_slave_status(node: ToldNode, instant: Instant) -> dict[str, object]:
             "metadata_position": node.ha_client.metadata_position,
         }
     mastership, ticket = node.mastership, node.failover.desk.ticket
-    return {
+    return mastership.facts(node.store.max_phy_offset) | {
         "connections": connections,
         "refusals": refusals,
         "absent": absent,
         "slave": slave,
-        "standing": mastership.standing.value,
-        "epoch": mastership.known_epoch,
-        "promised_epoch": mastership.promise_given[0],
-        "level_since_start": not mastership.may_have_lost,
-        "log_epoch": mastership.history.epoch_at(node.store.max_phy_offset),
-        "home_id": mastership.home_id,
         "epochs": [_epoch(record) for record in mastership.history],
         "follows": node.master_remoting_address.value if node.role is BrokerRole.SLAVE else "",
         "ticket": None if ticket is None else ticket.as_dict(instant.now_ms),
         "fenced_by": mastership.fenced_by,
-        "members": {str(home): address for home, address in mastership.members.items()},
-        "sync": mastership.newest.sync if mastership.newest is not None else None,
+        "held_back_bytes": node.reader_service.held_back_bytes,
     }
 
 
@@ -69,9 +62,9 @@ def _epoch(record: EpochRecord) -> dict[str, object]:
 
 
 def gap_seconds(node: ToldNode, row: ReplicaStatistics, instant: Instant) -> float | None:
-    """How long ago the oldest message was stored that the slave lacks.
+    """Return the age in seconds of the oldest message that the slave lacks.
 
-    None when that is not known: the slave has not reported, or holds a part of it.
+    None if it is unknown: the slave has not reported, or holds a part of the message.
     """
     if row.slave_ack_offset < 0:
         return None

@@ -8,6 +8,7 @@ from trioha.broker.core import BrokerCore
 from trioha.broker.failover import FailoverProcessor
 from trioha.broker.failover_audit import AuditTrail
 from trioha.broker.request_gate import RequestGate
+from trioha.broker.visibility import Visibility
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.ha.mastership import Mastership
 from trioha.ha.replicas import Replicas
@@ -20,7 +21,7 @@ from trioha.services.ha.slave_synchronize import SlaveSynchronizer
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Connect
-from trioha.services.node.commitlog_flush import CommitlogFlush
+from trioha.services.node.access_control import AccessControl
 from trioha.services.node.config_persist import ConfigPersist
 from trioha.services.node.listeners import BrokerAddresses
 from trioha.services.node.namesrv_registration import NamesrvRegistration
@@ -49,13 +50,26 @@ class SetNode(Protocol):
     def role(self) -> BrokerRole: ...
 
 
+class ReaderControl(Protocol):
+    """Limits readers when the role changes: `trioha.services.ha.reader_service`."""
+
+    @property
+    def held_back_bytes(self) -> int: ...
+    def limit(self) -> None: ...
+    def send_on(self) -> None: ...
+
+
 class ToldNode(SetNode, Protocol):
     """For the status and /metrics."""
 
     event_counts: EventCounts
     failover: FailoverProcessor
     audit: AuditTrail
+    gate: RequestGate
 
+    @property
+    def reader_service(self) -> ReaderControl: ...
+    def slave_reported(self, now_ms: int) -> None: ...
     def streams_metadata(self) -> bool: ...
 
 
@@ -67,6 +81,7 @@ class LinkedNode(SetNode, Protocol):
     slave_synchronizer: SlaveSynchronizer | None
     connect_to: Connect
     connect_link: Connect
+    access: AccessControl
 
     def on_appended(self) -> None: ...
     def on_metadata(self, position: int, body: bytes) -> None: ...
@@ -75,26 +90,61 @@ class LinkedNode(SetNode, Protocol):
     def on_slave_lost(self) -> None: ...
 
 
-class ControlledNode(SetNode, Protocol):
-    """A member whose role is changed."""
+class RoleNode(Protocol):
+    """A member, as the journal tells of its role."""
+
+    @property
+    def config(self) -> BrokerConfig: ...
+    @property
+    def role(self) -> BrokerRole: ...
+    @property
+    def broker_id(self) -> int: ...
+
+
+class ServingNode(RoleNode, Protocol):
+    """A member and what its clients get."""
 
     config: BrokerConfig
     role: BrokerRole
-    addresses: BrokerAddresses
-    audit: AuditTrail
-    failover: FailoverProcessor
+    clock: Clock
+    core: BrokerCore
+    events: EventCounts
     failover_alarm: Alarm
-    flush: CommitlogFlush
     forwarding: RequestForwarding
     gate: RequestGate
-    master_address: MasterAddress
+    mastership: Mastership
     outboxes: Outboxes
     persist: ConfigPersist
-    registration: NamesrvRegistration
+    replicas: Replicas
     schedule_message: Alarm
-    stopping: bool
+    store: FileMessageStore
+    visibility: Visibility
 
+    @property
+    def reader_service(self) -> ReaderControl: ...
     def after_batch(self) -> None: ...
     def give_up_waiting(self) -> None: ...
-    def on_dispatched(self) -> None: ...
-    def slave_reported(self, now_ms: int) -> None: ...
+
+
+class ControlledNode(Protocol):
+    """A member whose role is changed."""
+
+    addresses: BrokerAddresses
+    clock: Clock
+    core: BrokerCore
+    events: EventCounts
+    failover: FailoverProcessor
+    ha_client: HaClient | None
+    ha_master: HaMaster | None
+    master_address: MasterAddress
+    master_remoting_address: MasterAddress
+    mastership: Mastership
+    registration: NamesrvRegistration
+    store: FileMessageStore
+
+    @property
+    def reader_service(self) -> ReaderControl: ...
+    @property
+    def config(self) -> BrokerConfig: ...
+    @property
+    def role(self) -> BrokerRole: ...

@@ -1,1 +1,1 @@
-"""What every task needs: the clock, alarms, nurseries, byte streams."""
+"""Tools of every task: the clock, alarms, nurseries, byte streams."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import attrs
 import trio
 
 from trioha.remoting.channel import Instant
 from trioha.services.loop.clock import Clock, wake_time_s
 
 
+@attrs.define(eq=False)
 class Alarm:
     """Calls `on_time` when `next_deadline_ms` has come.
 
@@ -18,17 +20,11 @@ class Alarm:
     that went away is found out when it would have rung; that is cheaper than moving it each time.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        next_deadline_ms: Callable[[], int | None],
-        on_time: Callable[[Instant], None],
-    ) -> None:
-        self._clock = clock
-        self._next_deadline_ms = next_deadline_ms
-        self._on_time = on_time
-        self._armed_ms: float = math.inf
-        self._nearer = trio.Event()
+    _clock: Clock
+    _next_deadline_ms: Callable[[], int | None]
+    _on_time: Callable[[Instant], None]
+    _armed_ms: float = attrs.field(default=math.inf, init=False)
+    _nearer: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     def check(self) -> None:
         """Take note of a deadline that is nearer than the one slept for."""

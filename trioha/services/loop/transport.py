@@ -148,42 +148,6 @@ class SocketTransport:
         self.close()
 
 
-class StreamTransport:
-    """Any Trio stream, memory streams above all. `try_send` takes nothing: the writer does."""
-
-    def __init__(self, stream: trio.abc.Stream, peer: str = "127.0.0.1:1") -> None:
-        self._stream = stream
-        self.peer = peer
-
-    async def receive_some(self) -> bytes:
-        return bytes(await self._stream.receive_some())
-
-    def try_send(self, buffers: list[Buffer]) -> list[Buffer]:
-        return buffers
-
-    async def send_some(self, buffers: list[Buffer]) -> list[Buffer]:
-        await self._stream.send_all(b"".join(buffers))
-        return []
-
-    async def send_all(self, buffers: list[Buffer]) -> None:
-        await self.send_some(buffers)
-
-    def close(self) -> None:
-        # Memory streams close without blocking; aclose would have to be awaited.
-        close = getattr(self._stream, "close", None)
-        if close is not None:
-            close()
-            return
-        for half in (getattr(self._stream, name) for name in ("send_stream", "receive_stream")):
-            half.close()
-
-    def peer_has_gone(self) -> bool:
-        return False
-
-    def abort(self) -> None:
-        self.close()
-
-
 class Listener:
     """A listening TCP socket."""
 
@@ -234,7 +198,7 @@ def open_listener(host: str, port: int) -> Listener:
         sock.close()
         raise TriohaError(
             f"cannot listen on {format_address(host, port)}: {_reason(error)}; "
-            "choose another port (0 picks a free one) or stop who holds it"
+            "choose another port (0 picks a free one) or stop the process that holds it"
         ) from error
     return Listener(sock)
 
@@ -244,7 +208,11 @@ async def connect(host: str, port: int, *, read_bytes_max: int = READ_BYTES_MAX)
 
     Errors: OSError as the system says it.
     """
-    infos = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        infos = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (UnicodeError, ValueError) as error:
+        # A peer's message may name the host: what can be no name is nobody's address.
+        raise OSError(errno.EADDRNOTAVAIL, f"{host!r:.80} is no host name: {error}") from error
     failure: OSError | None = None
     for family, kind, protocol, _, address in infos:
         sock = socket.socket(family, kind, protocol)

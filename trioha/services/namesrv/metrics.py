@@ -9,7 +9,7 @@ from trioha.namesrv.processor import NamesrvProcessor
 from trioha.namesrv.route_info import MASTER_ID
 from trioha.services.admin.event_counts import EventCounts
 from trioha.services.admin.http import OnGet
-from trioha.services.admin.metrics import build_info, events_family, page
+from trioha.services.admin.metrics import build_info, events_family, insecure_family, page
 from trioha.services.admin.metrics_families import Families, Sample, one
 from trioha.wire.route import BrokerData
 
@@ -17,14 +17,19 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 
-def namesrv_metrics(processor: NamesrvProcessor, counts: EventCounts) -> OnGet:
+def namesrv_metrics(
+    processor: NamesrvProcessor, counts: EventCounts, *, insecure: bool = False
+) -> OnGet:
     """The /metrics page of a name server."""
-    return lambda accept: page(_namesrv_families(processor, counts), accept)
+    return lambda accept: page(_namesrv_families(processor, counts, insecure), accept)
 
 
-def _namesrv_families(processor: NamesrvProcessor, counts: EventCounts) -> Iterator[Metric]:
+def _namesrv_families(
+    processor: NamesrvProcessor, counts: EventCounts, insecure: bool
+) -> Iterator[Metric]:
     families = Families(node_type="namesrv")
     yield build_info(families)
+    yield insecure_family(families, insecure)
     brokers = processor.routes.cluster_info().broker_addr_table
     yield families.gauge(
         "trioha_namesrv_brokers",

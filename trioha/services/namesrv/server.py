@@ -8,20 +8,25 @@ import attrs
 import trio
 
 from trioha.config import NamesrvConfig
+from trioha.config.exposure import check_exposure, is_exposed
+from trioha.config.secret_files import cluster_keyring
 from trioha.errors import RemoteProtocolError, StoreError
 from trioha.journal import EventSink
 from trioha.namesrv.kv_config import KvConfig
 from trioha.namesrv.processor import NamesrvProcessor
 from trioha.remoting.channel import Channel
 from trioha.remoting.requests import RequestTable
+from trioha.security.requirements import Port, check_declared, check_pages_declared
 from trioha.services.admin.event_counts import EventCounts
 from trioha.services.admin.health import alive, namesrv_checks, ready
 from trioha.services.admin.http import open_admin_listener, serve_http
 from trioha.services.admin.introspection import Introspection, NodeProcess
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.signal import Signal
 from trioha.services.loop.transport import format_address, open_listener
 from trioha.services.namesrv.metrics import namesrv_metrics
+from trioha.services.node.access_control import namesrv_access
 from trioha.services.remoting.link import LinkLimits
 from trioha.services.remoting.own_address import own_address
 from trioha.services.remoting.server import RemotingServer
@@ -32,7 +37,7 @@ _LAST_WRITE_S = 5.0
 
 @attrs.frozen
 class NamesrvAddresses:
-    """Where a name server can be reached, as ``host:port``."""
+    """Addresses of a name server, as ``host:port``."""
 
     listen: str
     admin_http: str = ""
@@ -51,15 +56,25 @@ async def serve_namesrv(
     """Serve until `shutdown` is set; `task_status` gets the addresses once it accepts connections.
 
     Durability: a KV change is answered when it is on disk.
-    Errors: TriohaError when the address is taken or the KV file is unreadable.
+    Errors: TriohaError when the address is taken, or the KV file or the secret is unreadable.
     """
     clock = clock or Clock()
+    keyring = cluster_keyring(config)
+    check_exposure(config, keyring)
+    insecure = is_exposed(config, keyring)
+    if insecure:
+        events.event("node_insecure", address=config.bind_address)
     events = counts = EventCounts(events)
     path = _path_of(config)
     kv = await trio.to_thread.run_sync(_load, path)
-    processor = NamesrvProcessor(config, kv, events)
+    processor = NamesrvProcessor(config, kv, events, keyring)
     keeper = _KvKeeper(path, processor, events)
     introspection = Introspection(process or NodeProcess(), lambda: config, clock)
+    access = await trio.to_thread.run_sync(namesrv_access, config, events)
+    handlers = processor.handlers() | introspection.handlers()
+    check_declared(Port.NAMESRV, handlers)
+    if (guard := access.guard) is not None:
+        handlers = {code: guard.guarded(code, handler) for code, handler in handlers.items()}
     alarm = Alarm(clock, lambda: processor.next_deadline_ms, processor.on_time)
 
     def on_batch() -> None:
@@ -72,7 +87,7 @@ async def serve_namesrv(
             processor.channel_closed(channel)
 
     server = RemotingServer(
-        RequestTable(processor.handlers() | introspection.handlers(), events).handle,
+        RequestTable(handlers, events).handle,
         clock,
         events,
         limits=LinkLimits(
@@ -87,15 +102,18 @@ async def serve_namesrv(
     listener = open_listener(config.bind_address, config.listen_port)
     admin = open_admin_listener(config, listener, events)
     pages = {
-        "/metrics": namesrv_metrics(processor, counts),
+        "/metrics": namesrv_metrics(processor, counts, insecure=insecure),
         "/livez": alive,
         "/readyz": ready(namesrv_checks),
     }
+    check_pages_declared(pages)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keeper.run, name="namesrv.kv_config_persist")
             nursery.start_soon(alarm.run, name="namesrv.scan_not_active_broker")
             nursery.start_soon(introspection.run, name="namesrv.journal_stream")
+            if access.files is not None:
+                nursery.start_soon(access.files.run, name="namesrv.acl_files")
             nursery.start_soon(server.accept, listener, nursery, name="namesrv.accept")
             own_ip = own_address(listener.host)
             address = NamesrvAddresses(format_address(own_ip, listener.port))
@@ -122,7 +140,7 @@ class _KvKeeper:
         self._path = path
         self._processor = processor
         self._events = events
-        self._changed = trio.Event()
+        self._changed = Signal()
 
     def check(self) -> None:
         """Wake the writer if something has changed; for the end of a batch."""
@@ -132,7 +150,6 @@ class _KvKeeper:
     async def run(self) -> None:
         while True:
             await self._changed.wait()
-            self._changed = trio.Event()
             if self._processor.has_unsaved:
                 await self._save()
 

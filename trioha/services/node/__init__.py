@@ -1,1 +1,1 @@
-"""What the brokers of both kinds share: files, ports, registration, metrics."""
+"""Parts that brokers of both kinds share: files, ports, registration, metrics."""

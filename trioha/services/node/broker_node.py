@@ -1,9 +1,9 @@
-"""What the tasks of one broker share, and what happens between them, whoever else keeps its log.
+"""The state that the tasks of one broker share, and the calls between these tasks.
 
 Two kinds of broker are made of it: one of a master-slave set (`services.ha.master_slave_node`), and
-a member of a DLEDGER group (`services.raft.broker`). They differ in who is told of a byte that was
-appended, in who decides what the node is, and in what they tell of that; those are the methods at
-the end.
+a member of a DLEDGER group (`services.raft.broker`). They differ in how an appended byte reaches
+other nodes, in what decides the node's role, and in the status that they report: the abstract
+methods.
 
 The hooks here are plain calls within one scheduler pass. `after_batch` runs when the requests of
 one read were handled: first the log goes to the other nodes if a put waits for one, then parked
@@ -14,17 +14,24 @@ matter later are marked.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
+import attrs
 import trio
 
+from trioha.broker.admin_acl import AclAdminProcessor
 from trioha.broker.core import BrokerCore, BrokerReplicas
 from trioha.broker.request_gate import RequestGate
+from trioha.broker.visibility import Visibility
 from trioha.config import BrokerConfig
+from trioha.config.secret_files import cluster_keyring
 from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.remoting.node_proofs import NodeProofs
+from trioha.remoting.refusal_notes import RefusalNotes
+from trioha.security.requirements import check_pages_declared
 from trioha.services.admin.event_counts import EventCounts
 from trioha.services.admin.health import Check, alive, ready
 from trioha.services.admin.http import OnGet
@@ -34,7 +41,8 @@ from trioha.services.admin.metrics_families import Families
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Connect, connect
-from trioha.services.node.config_persist import Table
+from trioha.services.node.access_control import broker_access
+from trioha.services.node.config_persist import PersistedTable
 from trioha.services.node.disk_watch import watch_disk
 from trioha.services.node.health import broker_checks
 from trioha.services.node.listeners import BrokerAddresses, BrokerListeners
@@ -46,21 +54,39 @@ from trioha.services.node.namesrv_registration import (
     Refutation,
 )
 from trioha.services.node.reput import Reput
-from trioha.services.node.request_forwarding import RequestForwarding
+from trioha.services.node.request_forwarding import PATIENCE_S, RequestForwarding
 from trioha.services.node.status import broker_status
 from trioha.services.remoting.link import LinkLimits, Outboxes
 from trioha.services.remoting.server import RemotingServer
+from trioha.store.lookup import UNBOUNDED
 from trioha.store.message_store import FileMessageStore
+from trioha.wire.bodies import TopicConfig
+from trioha.wire.record import dispatch_fields
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 
 class LogFlush(Protocol):
-    """Who calls fsync."""
+    """The task that fsyncs the commitlog."""
 
     async def run(self) -> None: ...
     async def flush_all(self) -> None: ...
+
+
+@attrs.frozen(kw_only=True)
+class NodeParts:
+    """Parts from which a broker of either kind is made."""
+
+    config: BrokerConfig
+    addresses: BrokerAddresses
+    store: FileMessageStore
+    clock: Clock
+    events: EventCounts
+    started_wall_ms: int
+    process: NodeProcess = attrs.Factory(NodeProcess)
+    connect_to: Connect = connect
+    """Opens connections to the other nodes and to name servers."""
 
 
 class BrokerNode(ABC):
@@ -68,47 +94,60 @@ class BrokerNode(ABC):
 
     def __init__(
         self,
-        config: BrokerConfig,
-        addresses: BrokerAddresses,
-        store: FileMessageStore,
-        clock: Clock,
-        events: EventCounts,
+        parts: NodeParts,
         replicas: BrokerReplicas,
         identity: BrokerIdentity,
         *,
-        started_wall_ms: int,
-        process: NodeProcess | None = None,
-        tables: Mapping[str, Table] | None = None,
-        connect_to: Connect = connect,
+        tables: Mapping[str, PersistedTable] | None = None,
+        forwarding_patience_s: float = PATIENCE_S,
+        readable_offset: int = UNBOUNDED,
     ) -> None:
         """`tables`: what is kept beside the four of every broker, by file name.
 
-        `connect_to`: opens connections to the other nodes and to name servers.
+        `readable_offset`: end of the log, in bytes, that readers see at first.
         A kind of node ends its own constructor with `_open_gate`.
         """
+        config, store, clock, events = parts.config, parts.store, parts.clock, parts.events
         self.config = config
-        self.addresses = addresses
+        self.addresses = parts.addresses
         self.store = store
         self.clock = clock
         self.events = self.event_counts = events
         self.role = config.broker_role
-        self.started_wall_ms = started_wall_ms
+        self.started_wall_ms = parts.started_wall_ms
         self.stopping = False
-        """Asked to end: not for new clients any more."""
+        """Shutdown has begun; no new client is accepted."""
+        self.access = broker_access(config, self._topic_at, events)
+        """Access control: nothing is checked or signed without `aclEnable`."""
         self.pages: dict[str, OnGet] = {
             "/metrics": broker_metrics(self),
             "/livez": alive,
             "/readyz": ready(partial(broker_checks, self)),
         }
+        check_pages_declared(self.pages)
         self.core = BrokerCore(
-            config, store, replicas, events, Random(), clock.instant(), self.status
+            config,
+            store,
+            replicas,
+            events,
+            Random(),
+            clock.instant(),
+            self.status,
+            write_metadata=self.write_metadata,
+            on_metadata_body=self.on_metadata_body,
+            delete_queues=self.delete_queues,
+            on_topics_changed=self._topics_changed,
         )
         core = self.core
-        self.introspection = Introspection(process or NodeProcess(), lambda: core.config, clock)
-        store.on_dispatch = core.on_dispatch
-        # What was changed is on its way to disk and slaves before an answer says so.
+        self.keyring = cluster_keyring(config)
+        """Proves what nodes and operators ask of each other."""
+        self._refusals = RefusalNotes(events)
+        self._proofs = NodeProofs(self.keyring, self._refusals)
+        self.introspection = Introspection(parts.process, lambda: core.config, clock)
+        self.visibility = Visibility(store, readable_offset, core.on_dispatch)
+        store.on_dispatch = self.visibility.on_dispatch
+        # A change is on its way to disk and slaves before an answer confirms it.
         self.outboxes = Outboxes(core.metadata.flush)
-        core.metadata.on_body = self.on_metadata_body
         self.samples = JournalSamples(core, store, clock, events)
         self.flush = self.make_flush()
         self.reput = Reput(store, events, self.on_dispatched, self.is_catching_up)
@@ -134,10 +173,17 @@ class BrokerNode(ABC):
             events,
             on_master=self.on_master,
             on_refuted=self.on_refuted,
-            connect=connect_to,
+            connect=parts.connect_to,
+            sign=self.access.sign,
+            keyring=self.keyring,
         )
-        core.topics.on_change = self.registration.topics_changed
-        self.forwarding = RequestForwarding(clock, events, connect_to=connect_to)
+        self.forwarding = RequestForwarding(
+            clock,
+            events,
+            patience_s=forwarding_patience_s,
+            connect_to=parts.connect_to,
+            sign=self.access.sign,
+        )
         self.metadata_files = MetadataFiles(
             config, core, events, self._on_metadata_synced, tables or {}
         )
@@ -146,11 +192,21 @@ class BrokerNode(ABC):
         # After an unclean stop the index is behind the log.
         self.reput.grown_nowait()
 
+    def guarded(
+        self, handlers: Mapping[int, Handler], *, besides: Collection[int] = ()
+    ) -> dict[int, Handler]:
+        """Return the handlers of requests of nodes and operators, whose senders have to prove it.
+
+        Those of `besides` need no proof here. Requests that break the protocol are journalled.
+        """
+        watched = self._refusals.watched(handlers)
+        return self._proofs.guarded(watched, watched.keys() - set(besides))
+
     def _open_gate(
         self,
         handlers: Mapping[int, Handler],
         *,
-        confirm: Handler | None = None,
+        confirm: Handler,
         on_late: Callable[[int], None] | None = None,
     ) -> None:
         """Make the gate of this node and the server of its connections.
@@ -158,8 +214,11 @@ class BrokerNode(ABC):
         `handlers` are this kind's own, beside those of every broker; `confirm` is the gate's.
         """
         config = self.config
-        declared = (self.core.handlers, self.introspection.handlers(), handlers)
-        self.gate = RequestGate(declared, self.forwarding, self.events, confirm)
+        access = self.access
+        declared = [self.core.handlers, self.introspection.handlers(), handlers]
+        if access.files is not None:
+            declared.append(AclAdminProcessor(config, access.files).handlers())
+        self.gate = RequestGate(declared, self.forwarding, self.events, confirm, access.guard)
         self.server = RemotingServer(
             self.gate.handle,
             self.clock,
@@ -225,7 +284,7 @@ class BrokerNode(ABC):
         return run
 
     def status(self, instant: Instant) -> dict[str, object]:
-        """What `trioha ha status` and the console show of this node."""
+        """Return the status that `trioha ha status` and the console show."""
         return broker_status(self, instant) | self.replication_status(instant)
 
     async def watch_disk(self) -> None:
@@ -238,17 +297,17 @@ class BrokerNode(ABC):
         self.after_batch()
 
     def give_up_waiting(self) -> None:
-        """Answer who still waits for disk or another node, while their connections are there."""
+        """Answer every waiting send and change while its connection is open."""
         with self.outboxes.batch():
             self.core.give_up_waiting()
 
     async def stop(self) -> None:
-        """Asked to end: take nothing new."""
+        """Stop accepting sends; shutdown has begun."""
         self.stopping = True
         self.gate.stop("the broker is shutting down")
 
     async def wait_level(self) -> None:
-        """Wait until who waits is answered and the other nodes hold what they can have."""
+        """Wait until all waiting sends are answered and the other nodes are up to date."""
         await self.flush.flush_all()
 
     async def close(self) -> None:
@@ -258,6 +317,14 @@ class BrokerNode(ABC):
         """
         await self.persist.save_all()
         await trio.to_thread.run_sync(self.store.close)
+
+    def _topic_at(self, phy_offset: int) -> str:
+        """Return the topic of the message at an offset in bytes; empty when there is none."""
+        record = self.store.look_message(phy_offset)
+        return "" if record is None else dispatch_fields(record, 0).topic
+
+    def _topics_changed(self, topic: TopicConfig | None) -> None:
+        self.registration.topics_changed(topic)
 
     def _on_metadata_synced(self, position: int) -> None:
         with self.outboxes.batch():
@@ -270,24 +337,34 @@ class BrokerNode(ABC):
             return None
         return self.clock.now_ms() + max(0, due_ms - wall_ms)
 
-    # What the two kinds do each in its own way.
+    # Defaults that a member of a group replaces.
+
+    def write_metadata(self, position: int, body: bytes) -> None:
+        """Keep a body of changes on this node, in the pass that made it. HOT."""
+        self.metadata_files.keep(position, body)
+
+    def delete_queues(self, topic: str) -> None:
+        """Remove the queues of a topic that was deleted here."""
+        self.store.delete_topic(topic)
+
+    # Methods that each kind of broker defines.
 
     @property
     @abstractmethod
     def broker_id(self) -> int:
-        """What we register as: 0 is the one that takes writes."""
+        """The brokerId to register; 0 is the broker that takes writes."""
 
     @abstractmethod
     def make_flush(self) -> LogFlush:
-        """Who brings the log to disk; asked once, before the tasks start."""
+        """Return the task that fsyncs the log; called once, before the tasks start."""
 
     @abstractmethod
     def log_grown(self) -> None:
-        """Records were put: other nodes and the disk are to have them. HOT."""
+        """Send new records to the other nodes and to the disk. HOT."""
 
     @abstractmethod
     def changes_wait(self) -> None:
-        """Somebody waits for a change of offsets, topics or groups to be safe. HOT."""
+        """Hurry a change of offsets, topics or groups whose answer waits until it is safe. HOT."""
 
     @abstractmethod
     def on_metadata_body(self, position: int, body: bytes) -> None:
@@ -295,11 +372,11 @@ class BrokerNode(ABC):
 
     @abstractmethod
     async def start_replication(self, nursery: trio.Nursery, listeners: BrokerListeners) -> None:
-        """Start what keeps the log on other nodes; returns once this node has its first role."""
+        """Start the replication of the log; return once this node has its first role."""
 
     @abstractmethod
     async def settle(self, nursery: trio.Nursery) -> None:
-        """Clients can connect: wait, for a moment at most, until it is known what this node is."""
+        """Wait, for a moment at most, until this node knows its role; clients can connect."""
 
     @abstractmethod
     def replication_status(self, instant: Instant) -> dict[str, object]:
@@ -315,20 +392,20 @@ class BrokerNode(ABC):
 
     @abstractmethod
     def start_storing(self, nursery: trio.Nursery) -> None:
-        """Start what this kind keeps on disk beside the log and the tables."""
+        """Start the tasks that write further files beside the log and the tables."""
 
     @abstractmethod
     def is_catching_up(self) -> bool:
-        """Are bytes of the past arriving in bulk? Queues may wait a little then."""
+        """Return whether old bytes arrive in bulk; queues may wait a little then."""
 
     @abstractmethod
     def topic_missed(self) -> None:
-        """The log holds messages of a topic that the table does not know."""
+        """Act on messages in the log whose topic the table does not know."""
 
     @abstractmethod
     def on_master(self, address: str, ha_address: str) -> None:
-        """A name server has told where the master is."""
+        """Take in the master's address, as a name server tells it."""
 
     @abstractmethod
     def on_refuted(self, found: Refutation) -> None:
-        """A name server has refused our claim to be master."""
+        """Act on a name server that rejected this node's claim to be master."""

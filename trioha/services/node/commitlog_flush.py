@@ -46,7 +46,7 @@ class CommitlogFlush:
         self._urgent = trio.Event()
 
     def grown_nowait(self, *, urgent: bool) -> None:
-        """The log has grown; `urgent` when somebody waits for the disk."""
+        """The log has grown; `urgent` when a send waits for the disk."""
         self._grown.set()
         if urgent:
             self._urgent.set()

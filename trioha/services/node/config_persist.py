@@ -5,8 +5,8 @@ Topics and groups go to disk at once; consumer and delay offsets, which change a
 piece; the writing and its fsync happen in a thread.
 
 What changes in between is in the node's log of changes (`trioha.store.metadata_wal`). Each file
-says up to which position of it it holds everything, in a key that RocketMQ ignores. A file without
-the key was written by somebody else, after whatever the log knows of its table.
+says up to which position of that log it holds everything, in a key that RocketMQ ignores. A file
+without the key was written by another broker, after every change of its table in the log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _position_at_end = re.compile(rb',"metadataPosition":(\d{1,18})\}\s*$').search
 _POSITION = b',"metadataPosition":%d}'
 
 
-class Table(Protocol):
+class PersistedTable(Protocol):
     """Anything that is kept in one file of config/: its text is an object with a key or more."""
 
     dirty: bool
@@ -41,7 +41,7 @@ class TableFile:
     """One table, its file, and how long a change may stay in memory."""
 
     path: Path
-    table: Table
+    table: PersistedTable
     delay_s: float
     saved_position: int = 0
     """The file holds everything up to it."""

@@ -19,7 +19,7 @@ _VIP_DISTANCE = 2  # every RocketMQ slave, and a client with vipChannelEnabled, 
 
 @attrs.frozen
 class BrokerAddresses:
-    """Where a broker can be reached, as ``host:port``."""
+    """Addresses of a broker, as ``host:port``."""
 
     listen: str
     ha_listen: str

@@ -1,4 +1,4 @@
-"""What a broker keeps beside its log, on its disk: four tables, and the log of their changes.
+"""Files that a broker keeps beside its log: four tables, and the log of their changes.
 
 The tables are written every few seconds (`services.node.config_persist`); each change in between
 goes to the log of changes in the scheduler pass that made it, before any answer leaves. Its fsync
@@ -14,12 +14,16 @@ from pathlib import Path
 import trio
 
 from trioha.broker.core import BrokerCore
-from trioha.broker.metadata import Table
+from trioha.broker.metadata import MetadataTable
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import DiskFull, RemoteProtocolError, StoreError
 from trioha.journal import EventSink
-from trioha.services.node.config_persist import ConfigPersist, TableFile, position_of
-from trioha.services.node.config_persist import Table as KeptTable
+from trioha.services.node.config_persist import (
+    ConfigPersist,
+    PersistedTable,
+    TableFile,
+    position_of,
+)
 from trioha.store import config_files
 from trioha.store.metadata_wal import MetadataWal
 
@@ -36,17 +40,17 @@ class MetadataFiles:
         core: BrokerCore,
         events: EventSink,
         on_synced: Callable[[int], None],
-        others: Mapping[str, KeptTable],
+        others: Mapping[str, PersistedTable],
     ) -> None:
         """`others`: what else is kept here, by file name, and travels nowhere."""
         directory = Path(os.path.expanduser(config.store_path_root_dir)) / "config"
         self._files = {
             table: TableFile(directory / table.value, owner, delay_s)
             for table, owner, delay_s in (
-                (Table.TOPICS, core.topics, _SOON_S),
-                (Table.GROUPS, core.groups, _SOON_S),
-                (Table.OFFSETS, core.offsets, config.flush_consumer_offset_interval / 1000),
-                (Table.DELAY, core.schedule, config.flush_delay_offset_interval / 1000),
+                (MetadataTable.TOPICS, core.topics, _SOON_S),
+                (MetadataTable.GROUPS, core.groups, _SOON_S),
+                (MetadataTable.OFFSETS, core.offsets, config.flush_consumer_offset_interval / 1000),
+                (MetadataTable.DELAY, core.schedule, config.flush_delay_offset_interval / 1000),
             )
         }
         self._others = [TableFile(directory / name, own, _SOON_S) for name, own in others.items()]
@@ -62,6 +66,7 @@ class MetadataFiles:
         self._grown = trio.Event()
         self._urgent = trio.Event()
         self._full = False
+        self._is_loaded = False
 
     def load(self) -> None:
         """Read the tables, then what changed after they were written.
@@ -69,7 +74,7 @@ class MetadataFiles:
         Errors: StoreError when something is there and cannot be read; it names the cure.
         """
         core, metadata = self._core, self._core.metadata
-        # What a slave took by its own rule is to be read by that rule, whatever this node is now.
+        # Offsets that a slave took in are read by a slave's rule, whatever this node is now.
         core.offsets.become_slave()
         saved = {table: self._load_table(file) for table, file in self._files.items()}
         for file in self._others:
@@ -87,10 +92,10 @@ class MetadataFiles:
         metadata.position = metadata.synced_position = max(known)
         if core.role is not BrokerRole.SLAVE:
             core.offsets.become_master()
-        metadata.write = self._keep
+        self._is_loaded = True
 
     def grown_nowait(self, *, urgent: bool) -> None:
-        """The log of changes has grown; `urgent` when somebody waits for the disk."""
+        """The log of changes has grown; `urgent` when an answer waits for the disk."""
         self._grown.set()
         if urgent:
             self._urgent.set()
@@ -128,8 +133,10 @@ class MetadataFiles:
         self._core.metadata.flush()
         return self._core.metadata.position
 
-    def _keep(self, position: int, body: bytes) -> None:
+    def keep(self, position: int, body: bytes) -> None:
         """Append to the log of changes. HOT."""
+        # A position given out before `load` has read the log would stand there twice.
+        assert self._is_loaded, f"a change at position {position} before the tables were read"
         try:
             self.wal.append(position, body)
         except DiskFull as error:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from trioha.broker.put_message import PutPipeline
 from trioha.config import BrokerRole
+from trioha.config.exposure import is_exposed
 from trioha.services.admin.http import OnGet
-from trioha.services.admin.metrics import build_info, events_family, page
+from trioha.services.admin.metrics import build_info, events_family, insecure_family, page
 from trioha.services.admin.metrics_families import Families, HistogramSample, Sample, one
 from trioha.services.node.views import MeasuredBroker
 from trioha.wire.names import RETRY_PREFIX
@@ -35,6 +36,7 @@ def _broker_families(node: MeasuredBroker) -> Iterator[Metric]:
         broker_id=str(config.broker_id),
     )
     yield build_info(families)
+    yield insecure_family(families, is_exposed(config, node.keyring))
     yield from _store_families(node, families)
     yield from _traffic_families(node, families)
     yield from _client_families(node, families)

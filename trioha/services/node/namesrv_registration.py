@@ -6,46 +6,54 @@ period, and first on each connection, the whole topic table goes out; a topic th
 changed in between goes out at once, alone, as the name server merges registrations.
 
 A slave learns its master from the answers alone. After both have restarted it may register first:
-with RocketMQ's period it would then follow nobody for half a minute, and a SYNC_MASTER would tell
-every sender so. It asks again every two seconds until it is told.
+with RocketMQ's period it would then follow no master for half a minute, and a SYNC_MASTER would
+report that to every producer. It asks again every two seconds until a name server names the master.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from zlib import crc32
 
 import attrs
 import trio
 
 from trioha.config import BrokerConfig
-from trioha.errors import Unreachable
+from trioha.errors import RemoteProtocolError, Unreachable
+from trioha.ha.epochs import NONCE_BYTES
 from trioha.ha.mastership import Mastership, Standing
 from trioha.journal import EventSink
+from trioha.security.node_signer import Sign, unsigned
 from trioha.services.loop.clock import Clock
-from trioha.services.loop.transport import Transport, connect, format_address, parse_address
+from trioha.services.loop.transport import (
+    Connect,
+    Transport,
+    connect,
+    format_address,
+    parse_address,
+)
 from trioha.services.remoting.client import RemotingClient, open_remoting_client
 from trioha.wire.bodies import DataVersion, TopicConfig
 from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.keyring import Keyring
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 from trioha.wire.route import RegisterBrokerBody
 
 PERIOD_MIN_S, PERIOD_MAX_S = 10.0, 60.0  # BrokerController clamps registerNameServerPeriod to this
 _RETRY_S = 1.0  # after a failure, doubling up to the period
-_MASTERLESS_S = 2.0  # a slave that is told of no master asks again: nobody will tell it
+_MASTERLESS_S = 2.0  # a slave without a master asks again: name servers tell nothing unasked
 _FIRST_ROUND_S = 1.0  # readiness does not wait longer for a name server that does not answer
 _LAST_WORDS_S = 1.0  # closing the connection would do: unregistering is only the politer way
 _SLACK_S = 0.5  # between a name server's noting a claim and our hearing of it
 _TIMEOUTS_MAX = 2  # unanswered requests in a row until the connection counts as dead
 _LARGE_TABLE = 10_000  # topics: 40 ms to encode, and maybe more than a frame holds unpacked
 
-Connect = Callable[[str, int], Awaitable[Transport]]
 Topics = Callable[[], tuple[DataVersion, Mapping[str, TopicConfig]]]
 
 
 @attrs.frozen
 class Refutation:
-    """A name server's word that somebody else is master."""
+    """A name server's answer that another node is master."""
 
     namesrv: str
     epoch: int
@@ -56,7 +64,7 @@ class Refutation:
 
 @attrs.frozen
 class BrokerIdentity:
-    """What a registration says of the broker itself."""
+    """The part of a registration that describes the broker itself."""
 
     cluster: str
     broker_name: str
@@ -65,23 +73,30 @@ class BrokerIdentity:
     ha_address: str
     permission: int = 6
     epoch: int = 0
-    """Of a master's claim; 0 for who knows no epochs."""
+    """Epoch of a master's claim; 0 for a broker without epochs."""
     epoch_nonce: str = ""
     in_doubt: bool = False
-    """Come back, and not sure that the epoch is still the newest."""
+    """The master came back and does not know whether its epoch is still the newest."""
 
     @classmethod
     def of(cls, config: BrokerConfig, mastership: Mastership | None = None) -> BrokerIdentity:
         """From a configuration that names real addresses and ports."""
         ip2 = config.broker_ip2 or config.broker_ip1
-        return cls(
+        identity = cls(
             config.broker_cluster_name,
             config.broker_name,
             config.broker_id,
             format_address(config.broker_ip1, config.listen_port),
             format_address(ip2, config.ha_listen_port),
             config.broker_permission,
-            *(_claim_of(mastership) if mastership is not None else ()),
+        )
+        if mastership is None:
+            return identity
+        return attrs.evolve(
+            identity,
+            epoch=mastership.epoch,
+            epoch_nonce=mastership.nonce.hex(),
+            in_doubt=mastership.standing is not Standing.MASTER,
         )
 
     def ext_fields(self) -> dict[str, ExtValue]:
@@ -96,9 +111,9 @@ class BrokerIdentity:
 class NamesrvRegistration:
     """All name servers of one broker.
 
-    `identity` may be replaced (a role changes); say `topics_changed()` then. `on_master` is called
-    with masterAddr and haServerAddr when the first name server in the list that knows a master
-    for us names another one than before; `on_refuted` when one of them refuses our claim to be it.
+    `on_master` is called with masterAddr and haServerAddr when the first name server in the list
+    that knows a master for us names another one than before; `on_refuted` when one of
+    them refuses our claim to be it.
 
     Errors: TriohaError when the list holds what is no address.
     """
@@ -114,12 +129,17 @@ class NamesrvRegistration:
         on_master: Callable[[str, str], None] | None = None,
         on_refuted: Callable[[Refutation], None] | None = None,
         connect: Connect = connect,
+        sign: Sign = unsigned,
+        keyring: Keyring | None = None,
     ) -> None:
         self.identity = identity
+        self.keyring = keyring
+        """Proves registrations to name servers that ask for it."""
         self.on_refuted = on_refuted
         self.clock = clock
         self.events = events
         self.connect = connect
+        self.sign = sign
         self.period_s = min(
             max(config.register_name_server_period / 1000, PERIOD_MIN_S), PERIOD_MAX_S
         )
@@ -150,6 +170,11 @@ class NamesrvRegistration:
         """Only what name servers answer from now on tells whether they know our claim."""
         for link in self._links:
             link.claimed_s = None
+
+    def register_as(self, identity: BrokerIdentity) -> None:
+        """Tell every name server at once what this node has become."""
+        self.identity = identity
+        self.topics_changed()
 
     def topics_changed(self, topic: TopicConfig | None = None) -> None:
         """Register at once: one topic was created or changed, or, with None, anything else."""
@@ -201,7 +226,7 @@ class NamesrvRegistration:
         return RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields, body)
 
     def master_learned(self) -> None:
-        """Name the master to whoever follows it, if it is another one."""
+        """Call `on_master` if the name servers name another master than before."""
         master = next((link.master for link in self._links if link.master is not None), None)
         if master is not None and master != self._master:
             self._master = master
@@ -209,7 +234,7 @@ class NamesrvRegistration:
                 self._on_master(*master)
 
     def forget_master(self) -> None:
-        """We are master, or whoever was told is not to be followed any more: the next is news."""
+        """Forget the master that was named, so the next answer counts as news."""
         self._master = None
         for link in self._links:
             link.master = None
@@ -291,7 +316,7 @@ class _NamesrvLink:
                     await trio.sleep(self._next_retry_s())
 
     def _next_retry_s(self) -> float:
-        """How long to wait after a failure: longer each time, until something succeeds."""
+        """Return the pause after a failure in seconds; it grows until an attempt succeeds."""
         retry_s = self._retry_s
         self._retry_s = min(retry_s * 2, self._owner.period_s)
         return retry_s
@@ -317,6 +342,8 @@ class _NamesrvLink:
             owner.clock,
             on_closed=lambda: self._wake.set(),
             transport=transport,
+            sign=owner.sign,
+            keyring=owner.keyring,
         ) as client:
             while not client.closed:
                 self._wake = trio.Event()
@@ -353,13 +380,17 @@ class _NamesrvLink:
         except Unreachable as error:
             self._lost(str(error))
             return False
-        if response.code == ResponseCode.FENCED_MASTER_EPOCH:
-            self._refuted(response)
+        try:
+            if response.code == ResponseCode.FENCED_MASTER_EPOCH:
+                self._refuted(response)
+                return False
+            if response.code != ResponseCode.SUCCESS:
+                self._lost(f"refused with code {response.code}: {response.remark}")
+                return False
+            self._held(response)
+        except RemoteProtocolError as error:
+            self._lost(f"an answer that cannot be understood: {error}")
             return False
-        if response.code != ResponseCode.SUCCESS:
-            self._lost(f"refused with code {response.code}: {response.remark}")
-            return False
-        self._held(response)
         if whole:
             masterless = owner.identity.broker_id != 0 and self.master is None
             self._whole_due_s = now_s + (_MASTERLESS_S if masterless else owner.period_s)
@@ -389,7 +420,7 @@ class _NamesrvLink:
         self._owner.master_learned()
 
     def _refuted(self, response: RemotingCommand) -> None:
-        """Our claim to be master is refused: by whom it is held is as good as an answer."""
+        """Take a rejected claim to be master as an answer: it names the node that holds it."""
         found = Refutation(
             self.address,
             response.ext_int("epoch", 0),
@@ -413,16 +444,12 @@ class _NamesrvLink:
             self._owner.events.event("namesrv_failed", namesrv=self.address, reason=reason)
 
 
-def _claim_of(mastership: Mastership) -> tuple[int, str, bool]:
-    in_doubt = mastership.standing is not Standing.MASTER
-    return mastership.epoch, mastership.nonce.hex(), in_doubt
-
-
 def _nonce(text: str) -> bytes:
     try:
-        return bytes.fromhex(text)
+        nonce = bytes.fromhex(text)
     except ValueError:
         return b""
+    return nonce if len(nonce) == NONCE_BYTES else b""
 
 
 def namesrv_addresses(text: str) -> list[str]:

@@ -18,6 +18,10 @@ end of the client's connection ends ours with a reset, which drops what the kern
 delivered: otherwise a send would be stored whenever a cut heals, long after its sender has sent
 other messages. The same happens when the answer does not come within `ANSWER_S`.
 
+With access control, this node has checked the request. It replaces the client's signature with its
+own, so that the new master neither checks the client's permissions again nor needs its address on a
+white list.
+
 It ends when the time is up: a proxy for ever would hide that a route is wrong. What the stored
 message tells of its sender's address is, for this while, ours.
 """
@@ -33,6 +37,7 @@ import trio
 from trioha.broker.request_gate import reject
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Instant
+from trioha.security.node_signer import Sign, unsigned
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Connect, connect
 from trioha.services.remoting.client import RemotingClient, open_remoting_client, parse_address
@@ -45,6 +50,7 @@ CLIENTS_MAX = 4_096
 WAITING_MAX = 4_096
 """Requests of one client that wait for its connection, or for their answer."""
 _CALL_MS = 10_000
+PATIENCE_S = _CALL_MS / 1000
 LEAVE_S = 3.0
 """A stock producer has given its request up after three seconds."""
 ANSWER_S = 10.0
@@ -62,7 +68,7 @@ _TOLD_BACK = (
 
 @attrs.frozen
 class ForwardingStatistics:
-    """What `ha status` shows of it."""
+    """State of the forwarding, as `ha status` shows it."""
 
     master: str
     """Address that requests are forwarded to; empty when none are."""
@@ -75,16 +81,24 @@ class ForwardingStatistics:
 class RequestForwarding:
     """The clients of one demoted node."""
 
-    def __init__(self, clock: Clock, events: EventSink, *, connect_to: Connect = connect) -> None:
-        self.patience_s = _CALL_MS / 1000
-        """Seconds that retired clients wait for answers in progress; then their connections close.
-        In a group a node that does not lead any more answers soon or never."""
+    def __init__(
+        self,
+        clock: Clock,
+        events: EventSink,
+        *,
+        patience_s: float = PATIENCE_S,
+        connect_to: Connect = connect,
+        sign: Sign = unsigned,
+    ) -> None:
+        """`patience_s`: how long retired clients wait for answers; then their connections close."""
         self.master = ""
         self.forwarded_total = 0
         self.rejected_total = 0
         self._clock = clock
         self._events = events
+        self._patience_s = patience_s
         self._connect_to = connect_to
+        self._sign = sign
         self._until_ms = 0
         self._clients: dict[Channel, _ForwardedClient] = {}
         self._retired: set[_ForwardedClient] = set()
@@ -116,7 +130,7 @@ class RequestForwarding:
         clients, self._clients = self._clients, {}
         self._retired.update(clients.values())
         for client in clients.values():
-            client.retire(self.patience_s)
+            client.retire(self._patience_s)
 
     def forward(self, channel: Channel, request: RemotingCommand) -> None:
         """Send a request to the new master; its answer goes to `channel`."""
@@ -167,7 +181,12 @@ class RequestForwarding:
             if not self.master or self._nursery is None or len(self._clients) >= CLIENTS_MAX:
                 return None
             client = self._clients[channel] = _ForwardedClient(
-                channel, self.master, self._clock, self._on_answered, self._connect_to
+                channel,
+                self.master,
+                self._clock,
+                self._on_answered,
+                self._connect_to,
+                self._sign,
             )
             self._nursery.start_soon(
                 self._serve, client, name=f"forwarding[{channel.peer} → {self.master}]"
@@ -197,12 +216,14 @@ class _ForwardedClient:
         clock: Clock,
         on_answered: Callable[[], None],
         connect_to: Connect,
+        sign: Sign,
     ) -> None:
         self.channel = channel
         self._master = master
         self._clock = clock
         self._on_answered = on_answered
         self._connect_to = connect_to
+        self._sign = sign
         self._waiting: list[RemotingCommand] = []
         self._in_flight: dict[int, float] = {}
         """Serial number of a request -> until when its answer is waited for, the oldest first."""
@@ -251,6 +272,7 @@ class _ForwardedClient:
                     transport=transport,
                     handlers=dict.fromkeys(_TOLD_BACK, self._tell_back),
                     on_closed=closed.set,
+                    sign=self._sign,
                 ) as client:
                     self._client = client
                     waiting, self._waiting = self._waiting, []
@@ -261,12 +283,13 @@ class _ForwardedClient:
         except (OSError, trio.TooSlowError):
             pass
         finally:
-            # What has not left for certain can be refused.
+            # A request that has certainly not left can be rejected.
             waiting, self._waiting = self._waiting, []
             for request in waiting:
                 reject(self.channel, request, f"{self._master} is master and cannot be reached")
 
     def _send(self, client: RemotingClient, request: RemotingCommand) -> None:
+        self._sign(request)
         if request.is_oneway:
             client.link.send_nowait(request)
             return
@@ -291,7 +314,7 @@ class _ForwardedClient:
         client.link.expect_response(request, answer)
 
     def _look(self) -> None:
-        """When must this end, whatever comes?"""
+        """Set the time at which this connection must end, whatever comes."""
         if self._retire_at_s < math.inf and not self.is_busy:
             self.end()
             return

@@ -6,13 +6,14 @@ import attrs
 
 from trioha import __version__
 from trioha.config import BrokerRole
+from trioha.config.exposure import is_exposed
 from trioha.remoting.channel import Instant
 from trioha.services.node.views import ToldBroker
 from trioha.store.cuts import list_cuts
 
 
 def broker_status(node: ToldBroker, instant: Instant) -> dict[str, object]:
-    """What every broker tells. Plain values only: they travel as msgpack. Offsets in bytes, ages in
+    """Status of any broker. Plain values only: they travel as msgpack. Offsets in bytes, ages in
     seconds."""
     config = node.config
     store = node.store.statistics()
@@ -24,6 +25,7 @@ def broker_status(node: ToldBroker, instant: Instant) -> dict[str, object]:
         "address": node.addresses.listen,
         "ha_address": node.addresses.ha_listen,
         "version": __version__,
+        "insecure": is_exposed(config, node.keyring),
         "uptime_s": (instant.wall_ms - node.started_wall_ms) / 1000,
         "min_phy_offset": store.min_phy_offset,
         "max_phy_offset": store.max_phy_offset,

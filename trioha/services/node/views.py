@@ -16,6 +16,7 @@ from trioha.services.node.namesrv_registration import NamesrvRegistration
 from trioha.services.node.request_forwarding import RequestForwarding
 from trioha.services.remoting.server import RemotingServer
 from trioha.store.message_store import FileMessageStore
+from trioha.wire.keyring import Keyring
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -48,6 +49,7 @@ class ServedBroker(Protocol):
 class ToldBroker(ServedBroker, Protocol):
     """For TRIOHA_NODE_STATUS."""
 
+    keyring: Keyring
     addresses: BrokerAddresses
     forwarding: RequestForwarding
     started_wall_ms: int
@@ -59,6 +61,7 @@ class ToldBroker(ServedBroker, Protocol):
 class MeasuredBroker(ServedBroker, Protocol):
     """For /metrics."""
 
+    keyring: Keyring
     clock: Clock
     event_counts: EventCounts
     registration: NamesrvRegistration

@@ -16,7 +16,7 @@ from trioha.dledger.bootstrap import (
     Birth,
     Impaired,
     PeerNote,
-    Wait,
+    WaitForMembers,
     decide,
 )
 from trioha.dledger.message_codec import GroupDoor
@@ -70,28 +70,21 @@ def open_vote_file(root: Path, door: GroupDoor) -> VoteFile:
     return VoteFile(TwoSlotFile(root / "raft"), door)
 
 
+@attrs.define(eq=False)
 class Bootstrap:
     """Decides anew whenever a peer's note changes, until this member has begun."""
 
-    def __init__(
-        self,
-        votes: VoteFile,
-        door: GroupDoor,
-        own_note: Callable[[], PeerNote],
-        notes: Callable[[], Mapping[str, PeerNote]],
-        events: EventSink,
-    ) -> None:
-        self.waits_for = ""
-        """Human-readable reason why this member has not begun; empty once it has."""
-        self.impaired = ""
-        """Human-readable reason why it is a copy without a vote; empty if it may vote."""
-        self._votes = votes
-        self._door = door
-        self._own_note = own_note
-        self._notes = notes
-        self._events = events
-        self._told: set[str] = set()
-        self._heard = trio.Event()
+    _votes: VoteFile
+    _door: GroupDoor
+    _own_note: Callable[[], PeerNote]
+    _notes: Callable[[], Mapping[str, PeerNote]]
+    _events: EventSink
+    waits_for: str = attrs.field(default="", init=False)
+    """Human-readable reason why this member has not begun; empty once it has."""
+    impaired: str = attrs.field(default="", init=False)
+    """Human-readable reason why it is a copy without a vote; empty if it may vote."""
+    _told: set[str] = attrs.field(factory=set, init=False)
+    _heard: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     @property
     def founders(self) -> Sequence[str]:
@@ -121,7 +114,7 @@ class Bootstrap:
                     self._votes.save(HardState(impaired=True))
                     self.impaired = reason
                     self._events.event("raft_impaired", reason=reason)
-                case Wait(reason):
+                case WaitForMembers(reason):
                     if reason not in self._told:
                         self._told.add(reason)
                         self._events.event("raft_waiting", reason=reason)

@@ -26,31 +26,27 @@ import trio
 
 from trioha.broker.raft.log import RaftLog
 from trioha.broker.raft.metadata import RaftMetadata, RaftReplicas
-from trioha.broker.raft.visibility import RaftVisibility
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.config.dledger import broker_id_of
 from trioha.dledger.ready import SoftState
 from trioha.ha.epochs import NONCE_BYTES
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Instant
-from trioha.services.admin.event_counts import EventCounts
 from trioha.services.admin.health import Check
-from trioha.services.admin.introspection import NodeProcess
 from trioha.services.admin.metrics_families import Families
 from trioha.services.loop.alarm import Alarm
-from trioha.services.loop.clock import Clock
-from trioha.services.loop.transport import Connect, connect
-from trioha.services.node.broker_node import BrokerNode
+from trioha.services.node.broker_node import BrokerNode, NodeParts
 from trioha.services.node.health import writable_check
-from trioha.services.node.listeners import BrokerAddresses, BrokerListeners
+from trioha.services.node.listeners import BrokerListeners
 from trioha.services.node.namesrv_registration import BrokerIdentity, Refutation
 from trioha.services.raft.bootstrap import VoteFile
 from trioha.services.raft.flush import RaftFlush
-from trioha.services.raft.interfaces import MemberSetup
+from trioha.services.raft.interfaces import MemberContext, MemberSetup
 from trioha.services.raft.member import RaftMember
 from trioha.services.raft.metrics import raft_families
 from trioha.services.raft.reads import CurrentReads
 from trioha.services.raft.role import GroupRole
+from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
@@ -64,64 +60,47 @@ class RaftBroker(BrokerNode):
     group_role: GroupRole
 
     def __init__(
-        self,
-        config: BrokerConfig,
-        addresses: BrokerAddresses,
-        ledger: RaftLog,
-        clock: Clock,
-        events: EventSink,
-        started_wall_ms: int,
-        setup: MemberSetup,
-        votes: VoteFile,
-        process: NodeProcess | None = None,
-        connect_to: Connect = connect,
+        self, parts: NodeParts, ledger: RaftLog, setup: MemberSetup, votes: VoteFile
     ) -> None:
-        counts = EventCounts(events)
-        store = ledger.store
+        config = parts.config
         self.ledger = ledger
         self.home_id = broker_id_of(config.d_leger_self_id)
         self.replicas = RaftReplicas()
         super().__init__(
-            config,
-            addresses,
-            store,
-            clock,
-            counts,
+            parts,
             self.replicas,
             identity_of(config, self.home_id, 0),
-            started_wall_ms=started_wall_ms,
-            process=process,
-            connect_to=connect_to,
+            # By then a deposed leader has stepped down and answered, unless it cannot be reached.
+            forwarding_patience_s=config.d_leger_election_timeout_min / 1000,
+            readable_offset=votes.hard.committed_offset if votes.hard is not None else 0,
         )
-        # By then a deposed leader has stepped down and answered, unless it cannot be reached.
-        self.forwarding.patience_s = config.d_leger_election_timeout_min / 1000
-        committed_offset = votes.hard.committed_offset if votes.hard is not None else 0
-        self.visibility = RaftVisibility(store, committed_offset, self.core.on_dispatch)
-        store.on_dispatch = self.visibility.on_dispatch
         self.member = RaftMember(
             setup,
             ledger,
             votes,
             self,
             self.flush,
-            self.outboxes,
-            clock,
-            counts,
+            MemberContext(
+                self.outboxes, self.clock, self.events, parts.connect_to, self.access.sign
+            ),
             SystemRandom(),
-            connect_to=connect_to,
         )
         self.reads = CurrentReads(
             self.core.handlers,
             self.member.read,
             lambda: self.raft_metadata.uncommitted_end(),
             lambda channel, request: self.group_role.not_read(channel, request),
-            counts,
+            self.events,
         )
-        self._open_gate(self.member.handlers(), confirm=self._confirm)
+        handlers = dict(self.member.handlers())
+        code = int(RequestCode.TRIOHA_RAFT_ADMIN)
+        operators = {code: handlers.pop(code)}
+        # The other members' messages are proven by the greeting of their connection.
+        self._open_gate({**handlers, **self.guarded(operators)}, confirm=self._confirm)
         self.group_role = GroupRole(self)
         self.core.confirm_pulls(self.reads.confirm)
         self.parked_alarm = Alarm(
-            clock, lambda: self.group_role.next_deadline_ms, self.group_role.on_time
+            self.clock, lambda: self.group_role.next_deadline_ms, self.group_role.on_time
         )
 
     def load_tables(self) -> None:
@@ -129,20 +108,16 @@ class RaftBroker(BrokerNode):
 
         Errors: StoreError, with the cure, if a file cannot be read.
         """
-        core = self.core
         self.metadata_files.load()
-        # Each change is a record of the log, so there is no second log of changes.
-        core.metadata.write = _kept_in_the_log
         self.raft_metadata = RaftMetadata(
             self.config,
-            core.metadata,
+            self.core.metadata,
             self.replicas,
             self.store,
             wall_ms=self.clock.wall_ms,
             on_failed=self.member.resign,
             may_append=lambda: self.member.may_append,
         )
-        core.metadata.on_body = self.on_metadata_body
         self.ledger.retention_floor = self.raft_metadata.retention_floor
         self.ledger.on_trim = self.member.log_trimmed
 
@@ -152,12 +127,21 @@ class RaftBroker(BrokerNode):
 
     # Puts and changes of this broker.
 
+    def write_metadata(self, position: int, body: bytes) -> None:
+        """Do nothing: each change is a record of the log, so no second log keeps it."""
+
+    def delete_queues(self, topic: str) -> None:
+        self.raft_metadata.delete_queues(topic)
+
     def make_flush(self) -> RaftFlush:
         config = self.config
         in_memory = config.d_leger_replicated_in_memory
         return RaftFlush(
-            *(self.store, config.flush_interval_consume_queue, self.clock, self.events),
-            lambda: self.member,
+            self.store,
+            config.flush_interval_consume_queue,
+            self.clock,
+            self.events,
+            listener=lambda: self.member,
             delay_ms=config.flush_interval_commit_log if in_memory else 0,
         )
 
@@ -185,7 +169,7 @@ class RaftBroker(BrokerNode):
 
     def on_commit(self, committed_offset: int) -> None:
         """Release everything below `committed_offset`: a majority has it on disk. HOT."""
-        self.visibility.release(committed_offset)
+        self.visibility.set_limit(committed_offset)
         self.raft_metadata.on_commit(committed_offset)
         self.core.on_acked(self.clock.now_ms())
         self.reads.on_commit(committed_offset)
@@ -238,8 +222,7 @@ class RaftBroker(BrokerNode):
         self.config = attrs.evolve(self.config, broker_role=role)
         self.core.become(role, self.broker_id)
         self.say_role(self.events)
-        self.registration.identity = identity_of(self.config, self.broker_id, self.member.term)
-        self.registration.topics_changed()
+        self.registration.register_as(identity_of(self.config, self.broker_id, self.member.term))
 
     def say_role(self, events: EventSink) -> None:
         """Write the role to the journal."""
@@ -309,7 +292,10 @@ class RaftBroker(BrokerNode):
 
     def replication_families(self, families: Families) -> Iterator[Metric]:
         return raft_families(
-            *(families, self.member.status(), self.core.pipeline, self.event_counts),
+            families,
+            self.member.status(),
+            self.core.pipeline,
+            self.event_counts,
             serving=self.group_role.serving,
         )
 
@@ -322,7 +308,3 @@ def identity_of(config: BrokerConfig, broker_id: int, term: int) -> BrokerIdenti
     # At most one member leads a term, so a nonce made from its name is unique.
     nonce = sha256(f"{identity.broker_name} {config.d_leger_self_id}".encode()).digest()
     return attrs.evolve(identity, epoch=term, epoch_nonce=nonce[:NONCE_BYTES].hex())
-
-
-def _kept_in_the_log(position: int, body: bytes) -> None:
-    """Replaces the write to `metadata.wal` of a master-slave node; does nothing."""

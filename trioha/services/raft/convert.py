@@ -4,7 +4,7 @@ Neither way a byte of the log is rewritten. On the way in, the tables that lie b
 (``config/``) become a snapshot at its end, for in a group everything comes from the log; what is
 there already is declared to be of one term, newer than every epoch of the set. On the way out, the
 tables are folded from the log and written beside it, and an epoch begins that is newer than every
-term: name servers, which know terms as epochs, route to whoever claims the newest.
+term: name servers, which know terms as epochs, route to the node that claims the newest.
 
 The file that decides whose store it is, `raft.base`, is written last on the way in and moved away
 last on the way out: a crash before that leaves what was there before.
@@ -47,12 +47,12 @@ _NOWHERE = "127.0.0.1"
 
 @attrs.frozen(kw_only=True)
 class Conversion:
-    """What was found, and what became of it."""
+    """The store as it was found, and the result of the conversion."""
 
     root: Path
     begin_offset: int
     end_offset: int
-    """Of the log as it was found."""
+    """End of the log as it was found."""
     term: int
     """In: of everything that is in the log. Out: the newest in the log."""
     epoch: int
@@ -157,18 +157,24 @@ def _tables(
 ) -> tuple[BrokerCore, MetadataFiles, RaftMetadata]:
     """A broker's tables without a broker, as their files say; `raft` knows what the log says."""
     replicas = RaftReplicas()
-    # Nobody is listened to: the address is that of records which nobody reads by it.
+    # No port is opened: the address goes into records that no client reads by it.
     host = config.broker_ip1 or _NOWHERE
     core = BrokerCore(
         attrs.evolve(config, broker_role=BrokerRole.SLAVE, broker_ip1=host),
-        *(store, replicas, NullSink(), Random(0), clock.instant(), lambda _: {}),
+        store,
+        replicas,
+        NullSink(),
+        Random(0),
+        clock.instant(),
+        lambda _: {},
+        write_metadata=lambda position, body: files.keep(position, body),
+        on_metadata_body=lambda position, body: raft.append(position, body),
+        delete_queues=lambda topic: raft.delete_queues(topic),
     )
     files = MetadataFiles(config, core, NullSink(), lambda _: None, {})
     files.load()
     raft = RaftMetadata(
-        *(config, core.metadata, replicas, store),
-        wall_ms=clock.wall_ms,
-        on_failed=_fail,
+        config, core.metadata, replicas, store, wall_ms=clock.wall_ms, on_failed=_fail
     )
     return core, files, raft
 

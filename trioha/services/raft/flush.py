@@ -57,8 +57,8 @@ class RaftFlush:
         queue_interval_ms: int,
         clock: Clock,
         events: EventSink,
-        listener: Callable[[], FlushListener],
         *,
+        listener: Callable[[], FlushListener],
         delay_ms: int = 0,
     ) -> None:
         self._store = store

@@ -13,6 +13,23 @@ from trioha.dledger.message_codec import GroupDoor
 from trioha.dledger.ready import Control, LogReset, LogTruncate, LogWrite, SoftState
 from trioha.dledger.settings import RaftSettings
 from trioha.dledger.term_table import TermTable
+from trioha.journal import EventSink
+from trioha.security.node_signer import Sign, unsigned
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.transport import Connect, connect
+from trioha.services.remoting.link import Outboxes
+from trioha.wire.keyring import Keyring, keyring_of
+
+
+@attrs.frozen
+class MemberContext:
+    """Parts of the node that all parts of a member use."""
+
+    outboxes: Outboxes
+    clock: Clock
+    events: EventSink
+    connect_to: Connect = connect
+    sign: Sign = unsigned
 
 
 class MemberLog(Ledger, Protocol):
@@ -82,4 +99,4 @@ class MemberSetup:
     address: str
     """Our own address for peers, host:port."""
     settings: RaftSettings
-    secret: str = attrs.field(default="", repr=False)
+    secret: Keyring = attrs.field(factory=Keyring, converter=keyring_of)

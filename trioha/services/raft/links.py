@@ -19,19 +19,19 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import attrs
 import trio
 
 from trioha.dledger.bootstrap import NONCE_BYTES, PeerNote
 from trioha.dledger.message_codec import GroupDoor, code_of
-from trioha.dledger.messages import Message
+from trioha.dledger.messages import RaftMessage
 from trioha.dledger.peer_hello import NOTE, PROOF, PeerHello, PeerProofs, pack, unpack
 from trioha.errors import RemoteProtocolError, TriohaError, Unreachable
-from trioha.journal import EventSink
-from trioha.services.loop.clock import Clock
-from trioha.services.loop.transport import Connect, Transport, connect, parse_address
+from trioha.services.loop.transport import Transport, parse_address
+from trioha.services.raft.interfaces import MemberContext
 from trioha.services.raft.listener import Refusals
 from trioha.services.remoting.client import RemotingClient
-from trioha.services.remoting.link import LinkLimits, Outboxes, RemotingLink
+from trioha.services.remoting.link import LinkLimits, RemotingLink
 from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode, SerializeType
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -61,6 +61,7 @@ class PeerLink:
         self.dropped = 0
         """Count of messages that were dropped."""
         self._links = links
+        self._events = links.context.events
         self._channel: RemotingLink | None = None
         self._connects = 0
         self._again = trio.Event()
@@ -75,7 +76,7 @@ class PeerLink:
         """Bytes that wait to be sent."""
         return self._channel.outbox_bytes if self._channel is not None else 0
 
-    def send(self, message: Message) -> None:
+    def send(self, message: RaftMessage) -> None:
         """Send a message, or drop it. HOT."""
         channel = self._channel
         if channel is None or channel.outbox_bytes > OUTBOX_BYTES_MAX:
@@ -127,7 +128,7 @@ class PeerLink:
         reason = f"cannot connect to {self.address} within {CONNECT_S:g} s"
         with trio.move_on_after(CONNECT_S):
             try:
-                transport = await links.connect_to(*parse_address(self.address))
+                transport = await links.context.connect_to(*parse_address(self.address))
             except (OSError, TriohaError) as error:
                 reason = f"cannot connect to {self.address}: {error}"
         if transport is None:
@@ -135,9 +136,9 @@ class PeerLink:
             return False
         link = RemotingLink(
             transport,
-            links.clock,
+            links.context.clock,
             limits=LinkLimits(idle_s=float("inf"), write_s=WRITE_S, outbox_bytes_max=1 << 40),
-            outboxes=links.outboxes,
+            outboxes=links.context.outboxes,
         )
         failure: TriohaError | None = None
         async with trio.open_nursery() as nursery:
@@ -168,7 +169,7 @@ class PeerLink:
 
         Errors: RemoteProtocolError if either end rejects the other; Unreachable without an answer.
         """
-        client = RemotingClient(link)
+        client = RemotingClient(link, self._links.context.sign)
         note: PeerNote | None = None
         with trio.move_on_after(GREETING_S):
             note = await self._greet(client)
@@ -177,7 +178,7 @@ class PeerLink:
         self._channel = link
         self._connects += 1
         self.last_error = ""
-        self._links.events.event("raft_connected", peer=self.member_id, address=self.address)
+        self._events.event("raft_connected", peer=self.member_id, address=self.address)
         self._noted(note)
         while True:
             await self._pause(NOTE_INTERVAL_S)
@@ -227,7 +228,7 @@ class PeerLink:
         return unpack(response.body_bytes())
 
     def _noted(self, note: PeerNote) -> None:
-        self.heard_ms = self._links.clock.now_ms()
+        self.heard_ms = self._links.context.clock.now_ms()
         changed, self.note = note != self.note, note
         if changed:
             self._links.on_notes()
@@ -240,42 +241,27 @@ class PeerLink:
 
     def _tell_end(self, reason: str) -> None:
         if reason != self.last_error:  # a peer may be down for hours: one line is enough
-            self._links.events.event("raft_disconnected", peer=self.member_id, reason=reason)
+            self._events.event("raft_disconnected", peer=self.member_id, reason=reason)
         self.last_error = reason
 
 
+@attrs.define(eq=False)
 class PeerLinks:
     """Our connections to all peers."""
 
-    def __init__(
-        self,
-        door: GroupDoor,
-        proofs: PeerProofs,
-        refusals: Refusals,
-        own_address: str,
-        on_notes: Callable[[], None],
-        outboxes: Outboxes,
-        clock: Clock,
-        events: EventSink,
-        *,
-        connect_to: Connect = connect,
-    ) -> None:
-        self.door = door
-        self.proofs = proofs
-        self.refusals = refusals
-        self.own_address = own_address
-        self.on_notes = on_notes
-        """Called when a peer's note has changed, came or is gone."""
-        self.outboxes = outboxes
-        self.clock = clock
-        self.events = events
-        self.connect_to = connect_to
-        self.unknown = 0
-        """Count of messages to members whose address we do not know."""
-        self._links: dict[str, PeerLink] = {}
-        self._nursery: trio.Nursery | None = None
+    door: GroupDoor
+    proofs: PeerProofs
+    refusals: Refusals
+    own_address: str
+    on_notes: Callable[[], None]
+    """Called when a peer's note has changed, came or is gone."""
+    context: MemberContext
+    unknown: int = attrs.field(default=0, init=False)
+    """Count of messages to members whose address we do not know."""
+    _links: dict[str, PeerLink] = attrs.field(factory=dict, init=False)
+    _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
 
-    def send(self, message: Message) -> None:
+    def send(self, message: RaftMessage) -> None:
         """Send or drop a message. Outside a batch of `outboxes` it costs a task switch. HOT."""
         link = self._links.get(message.target)
         if link is None:
@@ -310,7 +296,7 @@ class PeerLinks:
         }
 
     def plain(self) -> list[dict[str, object]]:
-        now_ms = self.clock.now_ms()
+        now_ms = self.context.clock.now_ms()
         return [
             {
                 "peer": member_id,

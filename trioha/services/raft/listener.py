@@ -16,7 +16,7 @@ import attrs
 
 from trioha.dledger.bootstrap import NONCE_BYTES, PeerNote
 from trioha.dledger.message_codec import GroupDoor, code_of
-from trioha.dledger.messages import Message
+from trioha.dledger.messages import RaftMessage
 from trioha.dledger.peer_hello import (
     HELLO,
     NOTE,
@@ -99,28 +99,19 @@ class Visitor:
     """The peer has proved that it knows the secret."""
 
 
+@attrs.define(eq=False)
 class PeerListener:
     """Handlers of members' greetings and Raft messages."""
 
-    def __init__(
-        self,
-        door: GroupDoor,
-        founders: Mapping[str, str],
-        proofs: PeerProofs,
-        refusals: Refusals,
-        own_note: Callable[[], PeerNote],
-        on_visitors: Callable[[], None],
-        step: Callable[[Message], None],
-    ) -> None:
-        self.visitors: dict[Channel, Visitor] = {}
-        self._door = door
-        self._founders = founders
-        self._proofs = proofs
-        self._refusals = refusals
-        self._own_note = own_note
-        self._on_visitors = on_visitors
-        """Called when a peer was admitted or has disconnected."""
-        self._step = step
+    _door: GroupDoor
+    _founders: Mapping[str, str]
+    _proofs: PeerProofs
+    _refusals: Refusals
+    _own_note: Callable[[], PeerNote]
+    _on_visitors: Callable[[], None]
+    """Called when a peer was admitted or has disconnected."""
+    _step: Callable[[RaftMessage], None]
+    visitors: dict[Channel, Visitor] = attrs.field(factory=dict, init=False)
 
     def handlers(self) -> Mapping[int, Handler]:
         return {

@@ -18,22 +18,24 @@ from trioha.broker.raft.admin import RaftAdmin
 from trioha.dledger.bootstrap import PeerNote
 from trioha.dledger.member_state import Recovered
 from trioha.dledger.membership import ChangeKind, ConfigurationTable
-from trioha.dledger.messages import Append, Message
+from trioha.dledger.messages import Append, RaftMessage
 from trioha.dledger.node import DLedgerNode
 from trioha.dledger.ready import Ready, Role, SoftState
 from trioha.errors import StoreError
-from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.services.loop.alarm import Alarm
-from trioha.services.loop.clock import Clock
-from trioha.services.loop.transport import Connect, connect
 from trioha.services.raft.bootstrap import Bootstrap, VoteFile
-from trioha.services.raft.interfaces import Flusher, MemberLog, MemberSetup, StateMachine
+from trioha.services.raft.interfaces import (
+    Flusher,
+    MemberContext,
+    MemberLog,
+    MemberSetup,
+    StateMachine,
+)
 from trioha.services.raft.peers import Peers
 from trioha.services.raft.ready import Action, ReadyLoop
 from trioha.services.raft.status import member_status
 from trioha.services.raft.watch import CommitWatch, RoleWatch
-from trioha.services.remoting.link import Outboxes
 
 _CONTROL_BYTES = 4096
 """Room for a control record and the blank before it."""
@@ -49,42 +51,34 @@ class RaftMember:
         votes: VoteFile,
         state_machine: StateMachine,
         flush: Flusher,
-        outboxes: Outboxes,
-        clock: Clock,
-        events: EventSink,
+        context: MemberContext,
         rng: Random,
-        *,
-        connect_to: Connect = connect,
     ) -> None:
         self.setup = setup
         self.member_id = setup.door.member_id
         self.node: DLedgerNode | None = None
         """The core; None until this member takes part."""
-        self.peers = Peers(
-            *(setup, self.note, self._on_notes, self.step),
-            *(outboxes, clock, events, connect_to),
-        )
-        self.bootstrap = Bootstrap(votes, setup.door, self.note, self.peers.notes, events)
+        self.peers = Peers(setup, self.note, self._on_notes, self.step, context)
+        self.bootstrap = Bootstrap(votes, setup.door, self.note, self.peers.notes, context.events)
         self.admin = RaftAdmin(self)
         self._log = log
         self._found = log.recover(votes.birth.configuration(setup.door.founders))
         self._votes = votes
         self._state_machine = state_machine
         self._flush = flush
-        self._outboxes = outboxes
-        self._clock = clock
-        self._events = events
+        self._context = context
+        self._clock = context.clock
         self._rng = rng
         self._loop: ReadyLoop | None = None
-        self._alarm = Alarm(clock, self._next_deadline_ms, self._on_alarm)
+        self._alarm = Alarm(context.clock, self._next_deadline_ms, self._on_alarm)
         self._reads: dict[int, Callable[[int], None]] = {}
         self._read_token = 0
         self._new_addresses: dict[str, str] = {}
         """Addresses of members that operators are about to add."""
         self._seen_configurations: ConfigurationTable | None = None
         self._told_commit = -1
-        self._commit_watch = CommitWatch(events)
-        self._role_watch = RoleWatch(events)
+        self._commit_watch = CommitWatch(context.events)
+        self._role_watch = RoleWatch(context.events)
         self._changed = trio.Event()
         """Set when the role, the leader or a transfer may have changed."""
         self.peers.set_members(self._other_founders())
@@ -187,7 +181,7 @@ class RaftMember:
             self._begin()
             nursery.start_soon(self._alarm.run, name="raft.alarm")
 
-    def step(self, message: Message) -> None:
+    def step(self, message: RaftMessage) -> None:
         """Handle a peer's message. HOT.
 
         Errors: RemoteProtocolError; StoreError if the disk fails.
@@ -331,12 +325,22 @@ class RaftMember:
             end_offset=end,
         )
         self.node = DLedgerNode(
-            *(self.member_id, setup.settings, recovered, self._log, self._rng),
+            self.member_id,
+            setup.settings,
+            recovered,
+            self._log,
+            self._rng,
             self._clock.now_ms(),
         )
         self._loop = ReadyLoop(
-            *(self.node, self._log, votes, self._flush, self.peers.send, self._state_machine, self),
-            *(self._outboxes, self._clock, self._events),
+            self.node,
+            self._log,
+            votes,
+            self._flush,
+            self.peers.send,
+            self._state_machine,
+            self,
+            self._context,
         )
         self._run(_nothing)
 
@@ -384,7 +388,7 @@ class RaftMember:
         now_ms = instant.now_ms
         self._watch_room(_CONTROL_BYTES)
         self._run(lambda node, _: node.on_time(now_ms))
-        with self._outboxes.batch():
+        with self._context.outboxes.batch():
             self.admin.on_time(now_ms)
         if self.role is Role.LEADER:
             self._commit_watch.on_time(now_ms)

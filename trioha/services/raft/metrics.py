@@ -1,4 +1,4 @@
-"""What a member of a DLEDGER group tells Prometheus: role, term, offsets, followers."""
+"""Metrics of a member of a DLEDGER group: role, term, offsets, followers."""
 
 from __future__ import annotations
 

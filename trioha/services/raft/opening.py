@@ -8,12 +8,15 @@ import trio
 from trioha.broker.raft.store import open_raft_log
 from trioha.config import BrokerConfig, BrokerRole, FlushDiskType
 from trioha.config.dledger import broker_id_of, parse_peers, preferred_ids
+from trioha.config.secret_files import raft_keyring
 from trioha.dledger.message_codec import GroupDoor
 from trioha.dledger.settings import RaftSettings
 from trioha.journal import EventSink
+from trioha.services.admin.event_counts import EventCounts
 from trioha.services.admin.introspection import NodeProcess
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Connect, connect
+from trioha.services.node.broker_node import NodeParts
 from trioha.services.node.listeners import BrokerAddresses
 from trioha.services.raft.bootstrap import open_vote_file
 from trioha.services.raft.broker import RaftBroker
@@ -46,10 +49,17 @@ async def open_raft_broker(
     )
     try:
         votes = open_vote_file(store_config.root, setup.door)
-        node = RaftBroker(
-            *(config, addresses, ledger, clock, events, wall_ms, setup, votes, process),
+        parts = NodeParts(
+            config=config,
+            addresses=addresses,
+            store=ledger.store,
+            clock=clock,
+            events=EventCounts(events),
+            started_wall_ms=wall_ms,
+            process=process or NodeProcess(),
             connect_to=connect_to,
         )
+        node = RaftBroker(parts, ledger, setup, votes)
         node.load_tables()
         await node.persist.save_all()
     except BaseException:
@@ -92,5 +102,5 @@ def setup_of(config: BrokerConfig, addresses: BrokerAddresses) -> MemberSetup:
             replicated_in_memory=config.d_leger_replicated_in_memory,
             preferred_leader_ids=preferred_ids(config),
         ),
-        secret=config.d_leger_secret or config.ha_secret,
+        secret=raft_keyring(config),
     )

@@ -10,16 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from trioha.dledger.bootstrap import PeerNote
-from trioha.dledger.messages import Message
+from trioha.dledger.messages import RaftMessage
 from trioha.dledger.peer_hello import PeerProofs
 from trioha.dledger.settings import MEMBERS_MAX
-from trioha.journal import EventSink
-from trioha.services.loop.clock import Clock
-from trioha.services.loop.transport import Connect
-from trioha.services.raft.interfaces import MemberSetup
+from trioha.services.raft.interfaces import MemberContext, MemberSetup
 from trioha.services.raft.links import PeerLinks
 from trioha.services.raft.listener import PeerListener, Refusals
-from trioha.services.remoting.link import Outboxes
 
 
 class Peers:
@@ -30,22 +26,14 @@ class Peers:
         setup: MemberSetup,
         own_note: Callable[[], PeerNote],
         on_notes: Callable[[], None],
-        step: Callable[[Message], None],
-        outboxes: Outboxes,
-        clock: Clock,
-        events: EventSink,
-        connect_to: Connect,
+        step: Callable[[RaftMessage], None],
+        context: MemberContext,
     ) -> None:
-        self.refusals = Refusals(clock, events)
+        self.refusals = Refusals(context.clock, context.events)
         proofs = PeerProofs(setup.secret)
-        self.links = PeerLinks(
-            *(setup.door, proofs, self.refusals, setup.address, on_notes),
-            *(outboxes, clock, events),
-            connect_to=connect_to,
-        )
+        self.links = PeerLinks(setup.door, proofs, self.refusals, setup.address, on_notes, context)
         self.listener = PeerListener(
-            *(setup.door, setup.founders, proofs, self.refusals, own_note),
-            *(self._on_visitors, step),
+            setup.door, setup.founders, proofs, self.refusals, own_note, self._on_visitors, step
         )
         self.send = self.links.send
         self._address = setup.address

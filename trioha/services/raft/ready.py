@@ -17,15 +17,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from trioha.dledger.messages import Message
+import attrs
+
+from trioha.dledger.messages import RaftMessage
 from trioha.dledger.node import DLedgerNode
 from trioha.dledger.ready import Control, LogReset, LogTruncate, LogWrite, Ready, SoftState
 from trioha.errors import DiskFull, RemoteProtocolError, StoreError
-from trioha.journal import EventSink
-from trioha.services.loop.clock import Clock
 from trioha.services.raft.bootstrap import VoteFile
-from trioha.services.raft.interfaces import Flusher, MemberLog, StateMachine
-from trioha.services.remoting.link import Outboxes
+from trioha.services.raft.interfaces import Flusher, MemberContext, MemberLog, StateMachine
 
 Action = Callable[[DLedgerNode, int], object]
 """One input of the core, at the given millisecond."""
@@ -45,36 +44,22 @@ class PassListener(Protocol):
     def on_settled(self, node: DLedgerNode, now_ms: int) -> None: ...
 
 
+@attrs.define(eq=False)
 class ReadyLoop:
     """The passes of one member, from the start of its core to the end of its process."""
 
-    def __init__(
-        self,
-        node: DLedgerNode,
-        log: MemberLog,
-        votes: VoteFile,
-        flush: Flusher,
-        send: Callable[[Message], None],
-        state_machine: StateMachine,
-        listener: PassListener,
-        outboxes: Outboxes,
-        clock: Clock,
-        events: EventSink,
-    ) -> None:
-        self.failure: StoreError | None = None
-        self.is_busy = False
-        """A pass is in progress: inputs wait until it ends."""
-        self._node = node
-        self._log = log
-        self._votes = votes
-        self._flush = flush
-        self._send = send
-        self._state_machine = state_machine
-        self._listener = listener
-        self._outboxes = outboxes
-        self._clock = clock
-        self._events = events
-        self._postponed: deque[Action] = deque()
+    _node: DLedgerNode
+    _log: MemberLog
+    _votes: VoteFile
+    _flush: Flusher
+    _send: Callable[[RaftMessage], None]
+    _state_machine: StateMachine
+    _listener: PassListener
+    _context: MemberContext
+    failure: StoreError | None = attrs.field(default=None, init=False)
+    is_busy: bool = attrs.field(default=False, init=False)
+    """A pass is in progress: inputs wait until it ends."""
+    _postponed: deque[Action] = attrs.field(factory=deque, init=False)
 
     def run(self, action: Action) -> None:
         """Give the core an input, then do all the work that it asks for. HOT.
@@ -87,10 +72,10 @@ class ReadyLoop:
             self._postponed.append(action)
             return
         self.is_busy = True
-        now_ms = self._clock.now_ms()
+        now_ms = self._context.clock.now_ms()
         refusal: RemoteProtocolError | None = None
         try:
-            with self._outboxes.batch():
+            with self._context.outboxes.batch():
                 self._take_growth(now_ms)
                 try:
                     action(self._node, now_ms)
@@ -120,10 +105,10 @@ class ReadyLoop:
         if self.failure is not None:
             return
         self.failure = error
-        self._events.event("raft_failed", reason=str(error))
-        self._node.storage_failed(str(error), self._clock.now_ms())
+        self._context.events.event("raft_failed", reason=str(error))
+        self._node.storage_failed(str(error), self._context.clock.now_ms())
         ready = self._node.ready()
-        with self._outboxes.batch():
+        with self._context.outboxes.batch():
             self._listener.on_failed(ready.soft_states if ready is not None else ())
 
     def _take_growth(self, now_ms: int) -> None:
@@ -182,7 +167,7 @@ class ReadyLoop:
         for control in ready.controls:
             addresses = self._listener.addresses()
             try:
-                end = log.append_control(control, addresses, self._clock.wall_ms())
+                end = log.append_control(control, addresses, self._context.clock.wall_ms())
             except DiskFull:
                 break
             controls.append((control, end))

@@ -29,6 +29,7 @@ from trioha.dledger.ready import Role, SoftState
 from trioha.errors import DiskFull
 from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.mode import Modes
+from trioha.services.loop.signal import Signal
 from trioha.services.node.request_forwarding import FORWARD_MS
 from trioha.services.raft.views import GroupBroker
 from trioha.wire.remoting_command import RemotingCommand
@@ -54,7 +55,7 @@ class GroupRole:
         self._paused = False
         self._was_leader = False
         """It stepped down, and the new leader does not know its clients yet."""
-        self._elected = trio.Event()
+        self._elected = Signal()
         self._moved = trio.Event()
         """Set after each pass: the waits before the shutdown look again."""
         node.gate.reject(self._modes, _NO_LEADER)
@@ -111,7 +112,6 @@ class GroupRole:
             self._park()
         while True:
             await self._elected.wait()
-            self._elected = trio.Event()
             if self.serving:
                 continue
             if self._node.stopping:
@@ -254,7 +254,7 @@ class GroupRole:
         if self.state is ServingState.SERVING:
             reject(channel, request, "this node cannot tell whether it leads its group still")
             return
-        response = self._node.gate.handle(channel, request, self._node.clock.instant())
+        response = self._node.gate.handle_admitted(channel, request, self._node.clock.instant())
         if response is not None and not request.is_oneway:
             channel.send_nowait(response)
 

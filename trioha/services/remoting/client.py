@@ -10,7 +10,9 @@ import trio
 from trioha.errors import Unreachable
 from trioha.journal import EventSink, NullSink
 from trioha.remoting.channel import Handler
+from trioha.remoting.node_proofs import is_challenge, proven
 from trioha.remoting.requests import RequestTable
+from trioha.security.node_signer import Sign, unsigned
 from trioha.services.loop.background import open_background_nursery
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import (
@@ -22,6 +24,7 @@ from trioha.services.loop.transport import (
 )
 from trioha.services.remoting.link import LinkLimits, RemotingLink
 from trioha.wire.codes import ONEWAY_FLAG
+from trioha.wire.keyring import Keyring
 from trioha.wire.remoting_command import RemotingCommand
 
 __all__ = ["RemotingClient", "open_remoting_client", "parse_address"]
@@ -30,21 +33,35 @@ __all__ = ["RemotingClient", "open_remoting_client", "parse_address"]
 class RemotingClient:
     """One connection to a node."""
 
-    def __init__(self, link: RemotingLink) -> None:
+    def __init__(
+        self, link: RemotingLink, sign: Sign = unsigned, keyring: Keyring | None = None
+    ) -> None:
+        """`keyring`: proves requests to nodes that ask for it (`trioha.remoting.node_proofs`)."""
         self.link = link
+        self.sign = sign
+        """Signs what `request` and `oneway_nowait` send; callers of `link` call it themselves."""
+        self._keyring = keyring or Keyring()
 
     @property
     def closed(self) -> bool:
         return self.link.closed
 
     async def request(self, command: RemotingCommand) -> RemotingCommand:
-        """Send and await the response. The caller owns patience.
+        """Send and await the response; prove the request if the node asks for that and we can.
 
+        The caller owns patience.
         Cancellation: the request may have been carried out.
         Errors: Unreachable when the connection is or goes down.
         """
+        response = await self._request(command)
+        if self._keyring and is_challenge(response):
+            response = await self._request(proven(self._keyring, response, command))
+        return response
+
+    async def _request(self, command: RemotingCommand) -> RemotingCommand:
         if self.link.closed:
             raise Unreachable(f"{self.link.peer}: {self.link.close_reason or 'connection closed'}")
+        self.sign(command)
         answered = trio.Event()
         answer: RemotingCommand | None = None
 
@@ -66,6 +83,7 @@ class RemotingClient:
     def oneway_nowait(self, command: RemotingCommand) -> None:
         """Send and expect no response."""
         command.flag |= ONEWAY_FLAG
+        self.sign(command)
         self.link.send_nowait(command)
 
 
@@ -81,12 +99,16 @@ async def open_remoting_client(
     limits: LinkLimits | None = None,
     transport: Transport | None = None,
     connect_to: Connect = connect,
+    sign: Sign = unsigned,
+    keyring: Keyring | None = None,
 ) -> AsyncIterator[RemotingClient]:
     """Connect and serve the connection while the block runs.
 
+    `keyring`: as `RemotingClient`.
+
     `handlers` answer what the server asks or tells us (codes 40, 220, 307…). An idle connection of
-    ours never closes by itself unless `limits` say so.
-    Errors: Unreachable when nobody listens. What the block raises comes out as it is.
+    ours never closes by itself unless `limits` say so. `sign` signs our requests.
+    Errors: Unreachable when no server listens there. What the block raises comes out as it is.
     """
     if transport is None:
         try:
@@ -108,6 +130,6 @@ async def open_remoting_client(
     async with open_background_nursery() as nursery:
         nursery.start_soon(serve, name=f"remoting.client[{link.peer}]")
         try:
-            yield RemotingClient(link)
+            yield RemotingClient(link, sign, keyring)
         finally:
             nursery.cancel_scope.cancel()

@@ -3,9 +3,9 @@
 The read task handles all the requests of one read in one go; the answers of that batch leave in one
 `try_send` at its end, in the same scheduler pass, and only then comes what else the batch set off
 (`on_batch`: the push to slaves, parked pulls, timers). The write task sleeps until the kernel
-refused bytes or somebody outside a batch has queued some. `Outboxes` is what the links of a node
-share: it knows which of them have something queued, so that an ack that frees fifty puts of one
-client makes one write, not fifty.
+rejected bytes, or until a frame is queued outside a batch. The links of a node share `Outboxes`: it
+knows which of them have frames queued, so that an ack that frees fifty puts of one client makes one
+write, not fifty.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _LEASE_STEP_MS = 1000  # moving a deadline costs a heap operation: once a second
 
 @attrs.frozen
 class LinkLimits:
-    """What one connection may cost us."""
+    """Limits of one connection."""
 
     idle_s: float = 120.0
     """Silence in both directions until it closes (serverChannelMaxIdleTimeSeconds)."""
     frame_s: float = 10.0
-    """How long a frame that has begun may take, beside its size at 64 KiB/s."""
+    """Seconds that a frame may take once begun, beside its size at 64 KiB/s."""
     write_s: float = 30.0
-    """How long the peer may read nothing while we have something for it."""
+    """Seconds that the peer may read nothing while bytes wait for it."""
     outbox_bytes_max: int = 33_554_432
 
 
@@ -65,7 +65,7 @@ class Outboxes:
         self._depth = 0
 
     def batch(self) -> Outboxes:
-        """What is queued inside `with` leaves at the end of the outermost one, a write per link."""
+        """Send the frames queued inside `with` when the outermost one ends, a write per link."""
         return self
 
     def __enter__(self) -> None:
@@ -138,7 +138,7 @@ class RemotingLink:
 
     @property
     def outbox_bytes(self) -> int:
-        """What waits to be sent."""
+        """Bytes that wait to be sent."""
         return self._outbox.size
 
     async def serve(self) -> None:
@@ -187,16 +187,24 @@ class RemotingLink:
             on_response(None)
             return
         self.expect_response(command, on_response)
-        self._nursery.start_soon(
-            self._expire, command.opaque, deadline_ms, name=f"remoting.request[{command.opaque}]"
-        )
+        try:
+            self._nursery.start_soon(
+                self._expire,
+                command.opaque,
+                deadline_ms,
+                name=f"remoting.request[{command.opaque}]",
+            )
+        except RuntimeError:
+            # Our last task has ended in this very pass, and `serve` has not run since.
+            if (unanswered := self._machine.forget(command.opaque)) is not None:
+                unanswered(None)
 
     def expect_response(self, command: RemotingCommand, on_response: OnResponse) -> None:
         """Send a request; the response, or None when the connection ends, goes to `on_response`."""
         is_alone = not self._machine.requests_pending
         self._machine.expect_response(command, on_response)
         if is_alone:
-            # Nobody to share a write with: now, rather than after a switch to the write task.
+            # No other frame shares this write, so send now, without a switch to the write task.
             with self._outboxes.batch():
                 self.send_nowait(command)
         else:
@@ -215,7 +223,7 @@ class RemotingLink:
 
     def drop_unsent(self) -> None:
         """Drop what has not left this machine if this connection ends before all requests of ours
-        are answered: nobody waits for what they would bring about."""
+        are answered: then no client waits for their effect."""
         self._drops_unsent = True
 
     def flush_nowait(self) -> None:

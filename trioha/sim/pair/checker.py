@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from trioha.ha.epochs import EpochHistory, EpochRecord
-from trioha.sim.pair.records import Entry, RecordLog
+from trioha.sim.pair.records import RecordLog, StoredMessage
 
 
 @attrs.frozen
@@ -30,7 +30,7 @@ class Broken(AssertionError):
 
 
 @attrs.define(eq=False)
-class Term:
+class JudgedTerm:
     """A term of mastership as it really was."""
 
     record: EpochRecord
@@ -53,8 +53,8 @@ class Counts:
     forced: int = 0
     cuts: int = 0
     given_up: int = 0
-    commits: int = 0
     crashes: int = 0
+    shown: int = 0
 
     def add(self, other: Counts) -> None:
         for field in attrs.fields(Counts):
@@ -66,18 +66,21 @@ class Checker:
 
     def __init__(self) -> None:
         self.counts = Counts()
-        self.terms: list[Term] = []
-        self.acknowledged: dict[int, Entry] = {}
+        self.terms: list[JudgedTerm] = []
+        self.acknowledged: dict[int, StoredMessage] = {}
         """Messages answered with SEND_OK, by id, where the answer said; less what was given up."""
         self._places: dict[tuple[int, int], int] = {}
-        self._offsets: dict[tuple[str, int], int] = {}
+        self._unshown: set[int] = set()
+        """Messages that were given up; a node that was written off may still hold them."""
+        self._shown: dict[tuple[int, int], dict[int, StoredMessage]] = {}
+        """Messages that readers of any node were shown, by place and id; less what was given up."""
 
     @property
-    def newest(self) -> Term | None:
+    def newest(self) -> JudgedTerm | None:
         return self.terms[-1] if self.terms else None
 
     def put_acknowledged(
-        self, host: str, epoch: int, entry: Entry, logs: Logs, lost_ends: Mapping[str, int]
+        self, host: str, epoch: int, entry: StoredMessage, logs: Logs, lost_ends: Mapping[str, int]
     ) -> None:
         """SEND_OK leaves a node. `lost_ends`: how far logs went that lost power since.
 
@@ -108,13 +111,14 @@ class Checker:
                 f"queue {entry.queue_id} offset {entry.queue_offset} was given to message {known} "
                 f"and to {entry.message_id}, both acknowledged"
             )
+        self._check_place(host, entry)
         self.acknowledged[entry.message_id] = entry
 
     def term_begun(
         self,
         host: str,
         record: EpochRecord,
-        log: RecordLog,
+        logs: Logs,
         *,
         forced: bool,
         gives_up: bool,
@@ -127,6 +131,7 @@ class Checker:
         `written_off`: they gave up these members, and so what those acknowledge to each other.
         """
         self.counts.terms += 1
+        log = logs[host]
         for term in self.terms:
             if term.record.epoch == record.epoch and not (forced or term.forced):
                 raise Broken(f"{host} and {term.host} are both masters of epoch {record.epoch}")
@@ -135,6 +140,18 @@ class Checker:
                 f"{host}'s epoch {record.epoch} begins at {record.start_offset}, whole records end "
                 f"at {log.parsed_end}, the log at {log.max_phy_offset}"
             )
+        unheld = [one for one in self._all_shown() if log.by_message.get(one.message_id) != one]
+        if unheld and not gives_up:
+            raise Broken(
+                f"{host} begins epoch {record.epoch} without {len(unheld)} messages that readers "
+                f"were shown, the first {unheld[0]}"
+            )
+        self._forget_shown(unheld)
+        if gives_up:
+            # A member that was silent may show what nobody has been shown yet.
+            self._unshown.update(
+                *(other.by_message.keys() - log.by_message for other in logs.values())
+            )
         lost = self._missing(log)
         if lost and not gives_up:
             raise Broken(
@@ -142,20 +159,29 @@ class Checker:
                 f"the first {lost[0]}"
             )
         self._give_up(lost)
-        self.terms.append(Term(record, host, forced, written_off))
+        self.terms.append(JudgedTerm(record, host, forced, written_off))
         self.terms.sort(key=lambda term: term.record.epoch)
 
-    def offset_acknowledged(self, group: str, queue_id: int, offset: int) -> None:
-        """A consumer's commit was answered."""
-        self.counts.commits += 1
-        key = (group, queue_id)
-        self._offsets[key] = max(offset, self._offsets.get(key, 0))
+    def shown(self, host: str, entry: StoredMessage) -> None:
+        """Readers of a node were shown a message, and will not look at its place again."""
+        if entry.message_id in self._unshown:
+            return
+        self.counts.shown += 1
+        at_place = self._shown.setdefault((entry.queue_id, entry.queue_offset), {})
+        at_place[entry.message_id] = entry
+        known = self._places.get((entry.queue_id, entry.queue_offset), entry.message_id)
+        if known != entry.message_id:
+            raise Broken(f"{host} shows {entry} where message {known} was acknowledged")
 
-    def check_offsets(self, host: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """A master serves consumers from what it knows."""
-        for key, committed in self._offsets.items():
-            if offsets.get(key, 0) < committed:
-                raise Broken(f"{host} has {key} at {offsets.get(key, 0)}, acknowledged {committed}")
+    def power_lost(self, logs: Logs) -> None:
+        """A machine has lost the end of its log, and with it what nobody else holds."""
+        self._forget_shown(
+            [
+                one
+                for one in self._all_shown()
+                if all(log.by_message.get(one.message_id) != one for log in logs.values())
+            ]
+        )
 
     def check_converged(self, logs: Logs, histories: Mapping[str, EpochHistory]) -> None:
         """After everything has healed: one log, one history, nothing missing."""
@@ -182,7 +208,7 @@ class Checker:
                 raise Broken(f"queue {entry.queue_id} is not dense at {entry}")
             ends[entry.queue_id] = entry.queue_offset + 1
 
-    def _missing(self, log: RecordLog) -> list[Entry]:
+    def _missing(self, log: RecordLog) -> list[StoredMessage]:
         held = log.by_message
         return [
             entry
@@ -190,7 +216,23 @@ class Checker:
             if held.get(message_id) != entry
         ]
 
-    def _give_up(self, lost: Iterable[Entry]) -> None:
+    def _check_place(self, host: str, entry: StoredMessage) -> None:
+        for other in self._shown.get((entry.queue_id, entry.queue_offset), {}).values():
+            if other != entry:
+                raise Broken(
+                    f"{host} acknowledged {entry}, which readers skip: at its place they were "
+                    f"shown {other}"
+                )
+
+    def _all_shown(self) -> list[StoredMessage]:
+        return [one for at_place in self._shown.values() for one in at_place.values()]
+
+    def _forget_shown(self, lost: Iterable[StoredMessage]) -> None:
+        for entry in lost:
+            del self._shown[entry.queue_id, entry.queue_offset][entry.message_id]
+            self._unshown.add(entry.message_id)
+
+    def _give_up(self, lost: Iterable[StoredMessage]) -> None:
         for entry in lost:
             self.counts.given_up += 1
             del self.acknowledged[entry.message_id]
@@ -200,7 +242,7 @@ class Checker:
 Logs = Mapping[str, RecordLog]
 
 
-def _first_difference(one: list[Entry], other: list[Entry]) -> str:
+def _first_difference(one: list[StoredMessage], other: list[StoredMessage]) -> str:
     for mine, theirs in zip(one, other, strict=False):
         if mine != theirs:
             return f"first at {mine} and {theirs}"

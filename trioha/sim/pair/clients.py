@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from trioha.sim.pair.messages import AskRoute, Put, PutStatus, Route
+from trioha.sim.pair.messages import AskRoute, Put, PutAnswer, Route
 
 if TYPE_CHECKING:
     from trioha.sim.pair.world import World
@@ -70,11 +70,11 @@ class Sender:
 
     def _hear(self, answer: object) -> None:
         counts = self._world.checker.counts
-        if answer is PutStatus.OK:
+        if answer is PutAnswer.OK:
             self._ok_ms = self._world.scheduler.now_ms
         else:
             self._master = ""
-            if answer is PutStatus.REFUSED:
+            if answer is PutAnswer.REFUSED:
                 counts.refused += 1
             else:
                 counts.unknown += 1

@@ -65,7 +65,7 @@ class Draw:
         )
 
 
-class Faults:
+class PairFaults:
     """Breaks things until it is told to stop; every fault ends by itself, or with `heal`."""
 
     def __init__(self, world: World, draw: Draw) -> None:

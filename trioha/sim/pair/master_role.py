@@ -7,22 +7,22 @@ from collections.abc import Callable
 import attrs
 
 from trioha.errors import RemoteProtocolError
-from trioha.ha.events import NEED_DATA
 from trioha.ha.group_commit import GroupCommit
 from trioha.ha.master_connection import MasterConnection
-from trioha.ha.replicas import Replica, Replicas
+from trioha.ha.replicas import Replicas, SlaveReplica
 from trioha.journal import NullSink
 from trioha.sim.network import End, Item
-from trioha.sim.pair.messages import Put, PutStatus
-from trioha.sim.pair.records import SEGMENT_BYTES, Entry
+from trioha.sim.pair.messages import Put, PutAnswer
+from trioha.sim.pair.records import SEGMENT_BYTES, StoredMessage
 from trioha.sim.pair.views import SimProcess
+from trioha.wire.need_data import NEED_DATA
 
 HEARTBEAT_MS = 300
 HOUSEKEEPING_MS = 1000
 SLAVE_TIMEOUT_MS = 600
 TRANSFER_BATCH_BYTES = 512
 """Small, so that a record is often cut in two by frames."""
-Answer = Callable[[object], None]
+Reply = Callable[[object], None]
 
 
 @attrs.define(eq=False)
@@ -31,7 +31,7 @@ class _Link:
 
     end: End
     connection: MasterConnection
-    replica: Replica
+    replica: SlaveReplica
     heard_ms: int
 
 
@@ -39,8 +39,8 @@ class _Link:
 class _Waiter:
     """A put that is in our log and not yet known to be in another."""
 
-    entry: Entry
-    answer: Answer
+    entry: StoredMessage
+    answer: Reply
 
 
 class MasterRole:
@@ -59,14 +59,15 @@ class MasterRole:
         self._waiting: GroupCommit[_Waiter] = GroupCommit()
         self._links: dict[End, _Link] = {}
 
-    def put(self, put: Put, answer: Answer) -> None:
+    def put(self, put: Put, answer: Reply) -> None:
         """Append, and answer once a slave has it."""
         node = self._node
         entry = node.log.put(put.queue_id, put.message_id, node.world.rng)
+        node.show_readers()
         for link in list(self._links.values()):
             self._ship(link)
         if not self.replicas.slave_available(entry.end):
-            answer(PutStatus.NO_SLAVE)
+            answer(PutAnswer.NO_SLAVE)
         else:
             self._waiting.add(entry.end, node.now_ms + SLAVE_TIMEOUT_MS, _Waiter(entry, answer))
 
@@ -87,7 +88,7 @@ class MasterRole:
         """What is due: timeouts, heartbeats, silent slaves."""
         node = self._node
         for waiter in self._waiting.expire(node.now_ms):
-            waiter.answer(PutStatus.TIMEOUT)
+            waiter.answer(PutAnswer.TIMEOUT)
         self.replicas.on_time(node.log.max_phy_offset, node.now_ms)
         for link in list(self._links.values()):
             due_ms = link.connection.next_deadline_ms
@@ -100,12 +101,12 @@ class MasterRole:
     def end(self) -> None:
         """The term is over: whoever waits learns what he would learn at his deadline."""
         for waiter in self._waiting.drain():
-            waiter.answer(PutStatus.TIMEOUT)
+            waiter.answer(PutAnswer.TIMEOUT)
         for link in list(self._links.values()):
             link.end.close()
         self._links.clear()
 
-    def follows(self, host: str) -> Replica | None:
+    def follows(self, host: str) -> SlaveReplica | None:
         """The link of a slave, if it has one."""
         for link in self._links.values():
             if link.end.peer == host:
@@ -143,7 +144,8 @@ class MasterRole:
             world.checker.put_acknowledged(
                 node.host, self.epoch, waiter.entry, world.logs(), world.lost_ends()
             )
-            waiter.answer(PutStatus.OK)
+            waiter.answer(PutAnswer.OK)
+        node.show_readers()
 
     def _ship(self, link: _Link) -> None:
         node, connection = self._node, link.connection

@@ -9,7 +9,7 @@ import attrs
 BROKER = "broker-a"
 
 
-class PutStatus(enum.Enum):
+class PutAnswer(enum.Enum):
     """What a sender is told."""
 
     OK = "SEND_OK"
@@ -27,16 +27,7 @@ class Put:
 
 
 @attrs.frozen
-class Commit:
-    """A consumer's progress."""
-
-    group: str
-    queue_id: int
-    offset: int
-
-
-@attrs.frozen
-class Register:
+class RegisterNode:
     """A node to a name server."""
 
     host: str
@@ -48,7 +39,7 @@ class Register:
 
 
 @attrs.frozen
-class Registered:
+class RegisterAnswer:
     """The name server's answer: who stands against the claim, and who is master."""
 
     stands: str = ""

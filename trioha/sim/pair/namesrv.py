@@ -6,7 +6,7 @@ import attrs
 
 from trioha.namesrv.masterships import Claim, Masterships
 from trioha.sim.network import End, Item, Network
-from trioha.sim.pair.messages import BROKER, AskRoute, Register, Registered, Route
+from trioha.sim.pair.messages import BROKER, AskRoute, RegisterAnswer, RegisterNode, Route
 from trioha.sim.scheduler import Scheduler
 from trioha.wire.remoting_command import RemotingCommand
 from trioha.wire.route import BrokerData, ClusterInfo
@@ -37,7 +37,7 @@ class SimNamesrv:
 
     def _accept(self, end: End) -> None:
         def hear(item: Item) -> None:
-            if isinstance(item, Register):
+            if isinstance(item, RegisterNode):
                 end.send(self._register(item))
             elif isinstance(item, AskRoute):
                 end.send(self.route())
@@ -46,14 +46,14 @@ class SimNamesrv:
 
         end.on_item = hear
 
-    def _register(self, claim: Register) -> Registered:
+    def _register(self, claim: RegisterNode) -> RegisterAnswer:
         now_ms = self._scheduler.now_ms
         if claim.broker_id == 0:
             before = self._masterships.newest(BROKER)
             ours = Claim(claim.host, claim.host, claim.epoch, claim.nonce, claim.in_doubt)
             stands = self._masterships.judge(BROKER, ours)
             if stands is not None:
-                return Registered(stands.address, stands.epoch, stands.nonce)
+                return RegisterAnswer(stands.address, stands.epoch, stands.nonce)
             remembers = before == attrs.evolve(ours, in_doubt=False)
         else:
             remembers = False
@@ -61,7 +61,7 @@ class SimNamesrv:
             if host == claim.host and broker_id != claim.broker_id:
                 del self._brokers[broker_id]
         self._brokers[claim.broker_id] = (claim.host, now_ms)
-        return Registered(remembers=remembers, master=self.route().master)
+        return RegisterAnswer(remembers=remembers, master=self.route().master)
 
     def _cluster_info(self) -> ClusterInfo:
         broker = BrokerData("cluster", BROKER, dict(self.route().brokers))

@@ -9,15 +9,17 @@ import attrs
 import msgpack
 
 from trioha.broker.failover import FailoverProcessor
+from trioha.broker.failover_audit import AuditTrail
 from trioha.errors import CommandError, RemoteProtocolError
 from trioha.ha.greeting import Greeting
 from trioha.ha.hello import Hello
+from trioha.ha.readers import OTHERS_MIN, ReadersLimit
 from trioha.journal import NullSink
 from trioha.remoting.channel import Instant
 from trioha.sim.disk import Crashed, CrashPoint, LogFile, SavedBytes
 from trioha.sim.network import End, Item
-from trioha.sim.pair.master_role import Answer
-from trioha.sim.pair.messages import BROKER, Put, Register, Registered
+from trioha.sim.pair.master_role import Reply
+from trioha.sim.pair.messages import BROKER, Put, RegisterAnswer, RegisterNode
 from trioha.sim.pair.records import RecordLog
 from trioha.sim.pair.roles import Roles
 from trioha.sim.pair.views import SimWorld
@@ -76,13 +78,23 @@ class SimNode:
         self.stopped = False
         """SIGSTOP: nothing happens until it goes on, then all of it."""
         self.roles = Roles(self)
-        self.failover = FailoverProcessor(BROKER, self.roles, NullSink())
-        self.greeting = Greeting(BROKER, self.host, self.roles.mastership, self.log, self.roles)
+        self.failover = FailoverProcessor(BROKER, self.roles, self, AuditTrail(), NullSink())
+        self.greeting = Greeting(
+            BROKER,
+            self.host,
+            self.roles.mastership,
+            self.log,
+            self.roles,
+            ticket_holder=self.failover.desk.holder,
+        )
         self._handlers = self.failover.handlers()
         self._on_crash = on_crash
         self._backlog: list[Callable[[], None]] = []
         self._register_at_ms = 0
         self._flush_at_ms = 0
+        self._readers = ReadersLimit(self.roles.mastership)
+        self._shown = 0
+        """Count of the log's records that readers have seen."""
 
     @property
     def status_name(self) -> str:
@@ -112,6 +124,13 @@ class SimNode:
     @property
     def log_end(self) -> int:
         return self.machine.log.max_phy_offset
+
+    @property
+    def metadata_position(self) -> int:
+        return 0  # nothing but the log is simulated
+
+    def target_holds(self, log_offset: int, metadata_position: int) -> None:
+        """Count nothing: parked puts were not appended, and nothing else waits here."""
 
     def start(self) -> None:
         """Recover, find out who we are, serve."""
@@ -167,17 +186,32 @@ class SimNode:
     def register_soon(self) -> None:
         self._register_at_ms = 0
 
+    def show_readers(self) -> None:
+        """Show readers of this node all that they may see: they read everywhere, at all times."""
+        entries, master = self.log.entries, self.roles.master
+        limit = self._readers.offset(master.replicas.push2slave_max_offset if master else 0)
+        # A set of two shows more than is safe: see `trioha.ha.readers`.
+        if len(self.members) < OTHERS_MIN:
+            return
+        while self._shown < len(entries):
+            entry = entries[self._shown]
+            if limit is not None and entry.end > limit:
+                return
+            self._shown += 1
+            self.world.checker.shown(self.host, entry)
+
     def cut(self, phy_offset: int) -> None:
         self.log.truncate(phy_offset)
+        self._shown = min(self._shown, len(self.log.entries))
         self.world.checker.counts.cuts += 1
 
     def hello(self) -> Hello:
         """What this node says of itself to another one."""
         return Hello.of(BROKER, self.host, self.roles.mastership, self.log)
 
-    def status(self) -> Mapping[str, object]:
+    def facts(self) -> Mapping[str, object]:
         """NODE_STATUS, as far as a failover reads it."""
-        roles, mastership = self.roles, self.roles.mastership
+        roles = self.roles
         slave: dict[str, object] = {}
         if roles.slave is not None:
             slave = {
@@ -193,17 +227,10 @@ class SimNode:
         ticket = self.failover.desk.ticket
         return {
             "name": BROKER,
-            "home_id": mastership.home_id,
-            "standing": mastership.standing.value,
-            "epoch": mastership.known_epoch,
-            "promised_epoch": mastership.promise_given[0],
-            "level_since_start": not mastership.may_have_lost,
-            "log_epoch": mastership.history.epoch_at(self.log_end),
+            **roles.mastership.facts(self.log_end),
             "max_phy_offset": self.log_end,
-            "sync": True,
             "ha_address": self.host,
             "follows": roles.slave.follows if roles.slave is not None else "",
-            "members": {str(home_id): host for home_id, host in self.members.items()},
             "ticket": None if ticket is None else ticket.as_dict(self.now_ms),
             "slave": slave,
             "connections": connections,
@@ -211,6 +238,7 @@ class SimNode:
 
     def _tick(self) -> None:
         self.roles.tick()
+        self.show_readers()
         deadline_ms = self.failover.next_deadline_ms
         if deadline_ms is not None and self.now_ms >= deadline_ms:
             self.failover.on_time(self.instant)
@@ -226,18 +254,22 @@ class SimNode:
     def _register(self) -> None:
         mastership = self.roles.mastership
         in_doubt = mastership.unconfirmed
-        claim = Register(
-            *(self.host, mastership.broker_id, mastership.epoch, mastership.nonce.hex(), in_doubt)
+        claim = RegisterNode(
+            self.host,
+            mastership.broker_id,
+            mastership.epoch,
+            mastership.nonce.hex(),
+            in_doubt=in_doubt,
         )
 
         def hear(answer: object) -> None:
-            if not isinstance(answer, Registered):
+            if not isinstance(answer, RegisterAnswer):
                 return
             if answer.stands:
                 nonce = bytes.fromhex(answer.nonce)
                 self.roles.hear(answer.epoch, nonce, answer.stands, decided=True)
             elif in_doubt:
-                self.roles.remembered = answer.remembers
+                self.roles.questions.remembered = answer.remembers
 
         if mastership.broker_id or in_doubt or self.roles.master is not None:
             self.ask(self.world.namesrv.host, claim, hear)
@@ -275,7 +307,7 @@ class SimNode:
 
     def _command(self, channel: _Channel, request: RemotingCommand) -> RemotingCommand | None:
         if request.code == RequestCode.TRIOHA_NODE_STATUS:
-            return request.response(body=msgpack.packb(self.status()))
+            return request.response(body=msgpack.packb(self.facts()))
         try:
             return self._handlers[request.code](channel, request, self.instant)
         except CommandError as error:
@@ -283,7 +315,7 @@ class SimNode:
         except RemoteProtocolError as error:
             return request.response(ResponseCode.SYSTEM_ERROR, str(error))
 
-    def _handle(self, request: Item, answer: Answer) -> None:
+    def _handle(self, request: Item, answer: Reply) -> None:
         if isinstance(request, Put):
             self.roles.put(request, answer)
         elif isinstance(request, Hello):

@@ -24,7 +24,7 @@ SEGMENT_BYTES = 1 << 30
 
 
 @attrs.frozen
-class Entry:
+class StoredMessage:
     """One message where a log has it."""
 
     phy_offset: int
@@ -42,8 +42,8 @@ class RecordLog:
     """The log of one node while its process lives. The file is the machine's and outlives it."""
 
     def __init__(self, file: LogFile) -> None:
-        self.entries: list[Entry] = []
-        self.by_message: dict[int, Entry] = {}
+        self.entries: list[StoredMessage] = []
+        self.by_message: dict[int, StoredMessage] = {}
         self.queue_ends: dict[int, int] = {}
         self.parsed_end = 0
         """Whole records up to here; a link may have brought half of one beyond."""
@@ -65,7 +65,7 @@ class RecordLog:
             self._file.truncate(self.parsed_end)
         return torn
 
-    def put(self, queue_id: int, message_id: int, rng: Random) -> Entry:
+    def put(self, queue_id: int, message_id: int, rng: Random) -> StoredMessage:
         """A master's own append, at the end of its queue."""
         assert self.parsed_end == self.max_phy_offset, "a master's log ends in half a record"
         queue_offset = self.queue_ends.get(queue_id, 0)
@@ -106,7 +106,7 @@ class RecordLog:
             size, _, queue_id, queue_offset, message_id, crc = fields
             if len(data) - position < size or crc != _crc(*fields[:1], *fields[2:5]):
                 break
-            entry = Entry(position, size, queue_id, queue_offset, message_id)
+            entry = StoredMessage(position, size, queue_id, queue_offset, message_id)
             self.entries.append(entry)
             self.by_message[message_id] = entry
             self.queue_ends[queue_id] = queue_offset + 1

@@ -8,7 +8,7 @@ import attrs
 
 from trioha.sim.pair.checker import Broken, Counts
 from trioha.sim.pair.clients import make_senders
-from trioha.sim.pair.faults import Draw, Faults
+from trioha.sim.pair.faults import Draw, PairFaults
 from trioha.sim.pair.operators import ByTheBook, Operator, Rescuer
 from trioha.sim.pair.world import World
 
@@ -53,7 +53,7 @@ def run_seed(seed: int) -> Counts:
 
 
 def _live(world: World, draw: Draw) -> None:
-    faults = Faults(world, draw)
+    faults = PairFaults(world, draw)
     senders = make_senders(world, 2)
     operators = [
         Operator(world, f"operator-{number}", bold=number > 0 or draw.bold)

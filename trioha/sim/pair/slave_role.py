@@ -5,14 +5,15 @@ from __future__ import annotations
 import attrs
 
 from trioha.errors import RemoteProtocolError
-from trioha.ha.events import NEED_DATA, LogTransferred
+from trioha.ha.events import LogTransferred
 from trioha.ha.greeting import checksum
-from trioha.ha.hello import Hello, HelloAnswer, Meeting, agree, meetings
+from trioha.ha.hello import Hello, HelloAnswer, MeetingPlace, agree, meetings
 from trioha.ha.slave_connection import SlaveConnection
 from trioha.sim.network import End, Item
 from trioha.sim.pair.master_role import HEARTBEAT_MS, HOUSEKEEPING_MS
 from trioha.sim.pair.messages import AskRoute, Route
 from trioha.sim.pair.views import SimProcess
+from trioha.wire.need_data import NEED_DATA
 
 RECONNECT_MS = 200
 
@@ -119,7 +120,7 @@ class SlaveRole:
         self._rest()
 
     def _agree(
-        self, master: str, ours: Hello, answer: HelloAnswer, found: tuple[Meeting, ...]
+        self, master: str, ours: Hello, answer: HelloAnswer, found: tuple[MeetingPlace, ...]
     ) -> None:
         node = self._node
         mastership = node.roles.mastership

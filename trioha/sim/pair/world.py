@@ -83,6 +83,7 @@ class World:
             self.network.machine_died(machine.host)
             lost = machine.file.lose_power(self.rng)
             machine.log = RecordLog(machine.file)
+            self.checker.power_lost(self.logs())
             machine.boot += 1
             machine.lost_end = max(machine.lost_end, machine.log.max_phy_offset + lost)
             self.scheduler.tell(machine.host, f"lost power, and {lost} bytes")

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 
 from trioha.sim.raft.options import GENERATOR
-from trioha.sim.raft.simulation import Verdict, run_seed
+from trioha.sim.raft.simulation import SeedVerdict, run_seed
 
 REPORT_EVERY = 500
 TRACE_LINES = 200
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
         return _report(seeds, pool.map(run_seed, seeds, chunksize=20))
 
 
-def describe(verdict: Verdict) -> str:
+def describe(verdict: SeedVerdict) -> str:
     """A seed for people: what it had to live through, what happened, how it ended."""
     trace = "\n".join(verdict.trace[-TRACE_LINES:])
     return (
@@ -60,7 +60,7 @@ def describe(verdict: Verdict) -> str:
     )
 
 
-def _report(seeds: range, verdicts: Iterable[Verdict]) -> int:
+def _report(seeds: range, verdicts: Iterable[SeedVerdict]) -> int:
     counts: Counter[str] = Counter()
     failures = 0
     for verdict in verdicts:

@@ -23,7 +23,7 @@ READ_GAP_MS = 60
 BURST_MAX = 6
 
 
-class History:
+class SentHistory:
     """What was sent, and what was said of it."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Client:
         members: Mapping[str, SimMember],
         scheduler: Scheduler,
         invariants: Invariants,
-        history: History,
+        history: SentHistory,
         rng: Random,
         pause_ms_max: int,
         timeout_ms: int,

@@ -19,6 +19,7 @@ from trioha.dledger.member_state import Recovered
 from trioha.dledger.membership import Configuration, ConfigurationTable
 from trioha.dledger.ready import Control, HardState, LogReset
 from trioha.dledger.term_table import Row, TermTable
+from trioha.wire.remoting_command import Buffer
 
 _HEADER = struct.Struct(">IBI")
 _NOOP_HEAD = struct.Struct(">QQ")
@@ -77,6 +78,27 @@ class RaftDisk:
         while last < len(self.ends) and self.ends[last] - phy_offset <= size_max:
             last += 1
         return b"".join(self.records[first:last])
+
+    def is_boundary(self, phy_offset: int) -> bool:
+        """`trioha.dledger.ledger.Ledger`."""
+        index = bisect_left(self.ends, phy_offset)
+        is_end = index < len(self.ends) and self.ends[index] == phy_offset
+        return phy_offset == self.begin_offset or is_end
+
+    def objection_to(self, phy_offset: int, term: int, body: Buffer) -> str:
+        """`trioha.dledger.ledger.Ledger`."""
+        data, position = bytes(body), 0
+        while position + _HEADER.size <= len(data):
+            size, kind, crc = _HEADER.unpack_from(data, position)
+            payload = data[position + _HEADER.size : position + size]
+            if kind not in (DATA, NOOP, CONFIGURATION) or crc != crc32(payload):
+                return f"no record begins at {phy_offset + position}"
+            position += size
+        return "" if position == len(data) else f"the record at {phy_offset + position} is cut off"
+
+    def objection_to_begin(self, phy_offset: int) -> str:
+        """`trioha.dledger.ledger.Ledger`: these logs have no segments."""
+        return ""
 
     def index_after(self, phy_offset: int) -> int:
         """Which record begins here. A record's middle is nowhere anybody should be."""

@@ -16,7 +16,7 @@ from trioha.sim.scheduler import Scheduler
 JOINERS_MAX = 3
 
 
-class Faults:
+class RaftFaults:
     """The enemy, and the operator who does not know when to stop."""
 
     def __init__(

@@ -9,7 +9,7 @@ from random import Random
 import attrs
 
 from trioha.dledger.membership import Configuration
-from trioha.dledger.messages import Message
+from trioha.dledger.messages import RaftMessage
 from trioha.dledger.node import DLedgerNode
 from trioha.dledger.ready import (
     Control,
@@ -99,7 +99,7 @@ class SimMember:
         self._life = 0
         self._waiting: deque[Waiting] = deque()
         self._paused_until_ms = 0
-        self._inbox: list[Message] = []
+        self._inbox: list[RaftMessage] = []
         self._questions: list[Callable[[DLedgerNode, int], object]] = []
 
     @property
@@ -170,7 +170,7 @@ class SimMember:
         self._clock_ahead_ms += jump_ms
         self._tell(f"clock jumps by {jump_ms} ms")
 
-    def deliver(self, message: Message) -> None:
+    def deliver(self, message: RaftMessage) -> None:
         if not self.is_up:
             return
         if self.is_paused:

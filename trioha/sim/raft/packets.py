@@ -11,7 +11,7 @@ from random import Random
 
 import attrs
 
-from trioha.dledger.messages import Message
+from trioha.dledger.messages import RaftMessage
 from trioha.sim.scheduler import Scheduler
 
 
@@ -38,7 +38,7 @@ class PacketNetwork:
         scheduler: Scheduler,
         weather: PacketWeather,
         rng: Random,
-        deliver: Callable[[Message], None],
+        deliver: Callable[[RaftMessage], None],
     ) -> None:
         self.weather = weather
         self.sent = 0
@@ -47,7 +47,7 @@ class PacketNetwork:
         self._deliver = deliver
         self._cuts: set[tuple[str, str]] = set()
 
-    def send(self, message: Message) -> None:
+    def send(self, message: RaftMessage) -> None:
         rng, weather = self._rng, self.weather
         self.sent += 1
         if self._cuts and (message.source, message.target) in self._cuts:
@@ -69,7 +69,7 @@ class PacketNetwork:
         self._cuts = set()
         self.weather = PacketWeather()
 
-    def _later(self, message: Message, delay_ms: int) -> None:
+    def _later(self, message: RaftMessage, delay_ms: int) -> None:
         self._scheduler.after(delay_ms, lambda: self._deliver(message))
 
     def _latency_ms(self) -> int:

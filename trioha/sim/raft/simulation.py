@@ -14,10 +14,10 @@ from zlib import crc32
 import attrs
 
 from trioha.dledger.membership import Configuration
-from trioha.dledger.messages import Message
+from trioha.dledger.messages import RaftMessage
 from trioha.errors import TriohaError
-from trioha.sim.raft.clients import Client, History
-from trioha.sim.raft.faults import Faults
+from trioha.sim.raft.clients import Client, SentHistory
+from trioha.sim.raft.faults import RaftFaults
 from trioha.sim.raft.invariants import Invariants, Violation
 from trioha.sim.raft.member import SimMember
 from trioha.sim.raft.options import Options, draw_options
@@ -29,7 +29,7 @@ LIVENESS_MS = 20_000
 
 
 @attrs.frozen
-class Verdict:
+class SeedVerdict:
     """How a seed ended."""
 
     seed: int
@@ -49,7 +49,7 @@ class Simulation:
         self.options = options
         self.scheduler = Scheduler()
         self.members: dict[str, SimMember] = {}
-        self.history = History()
+        self.history = SentHistory()
         seed = options.seed
         self._rng = Random(f"members {seed}")
         self._disk_weather = attrs.evolve(options.disk)
@@ -61,7 +61,7 @@ class Simulation:
         for member_id in self._configuration.voters:
             self._make_member(member_id)
         self.clients = [self._make_client(number) for number in range(options.client_count)]
-        self._faults = Faults(
+        self._faults = RaftFaults(
             options,
             self.members,
             self._make_member,
@@ -162,7 +162,7 @@ class Simulation:
                 raise Violation(f"{name} and {leader.member_id} have other logs up to {end}")
         return ""
 
-    def _deliver(self, message: Message) -> None:
+    def _deliver(self, message: RaftMessage) -> None:
         member = self.members.get(message.target)
         if member is not None:
             member.deliver(message)
@@ -198,19 +198,19 @@ class Simulation:
         )
 
 
-def run_seed(seed: int) -> Verdict:
+def run_seed(seed: int) -> SeedVerdict:
     """Live through one seed and judge it."""
     return run_options(draw_options(seed))
 
 
-def run_options(options: Options) -> Verdict:
+def run_options(options: Options) -> SeedVerdict:
     simulation = Simulation(options)
     failure = ""
     try:
         simulation.run()
     except (Violation, AssertionError, TriohaError) as error:
         failure = f"{type(error).__name__}: {error}"
-    return Verdict(
+    return SeedVerdict(
         options.seed,
         failure,
         options,

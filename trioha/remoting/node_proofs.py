@@ -1,0 +1,168 @@
+"""Proofs that a request comes from a node of this cluster, or from its operator.
+
+    caller                                       node
+    request                                ──►   has a secret: does nothing
+                                           ◄──   NO_PERMISSION, `nodeChallenge`: 32 random bytes
+    the same request, `nodeChallenge`,
+    `nodeProof`                            ──►   checks the proof, does what is asked
+                                           ◄──   answer
+
+Theory of operation. The proof is an HMAC-SHA256 over the challenge, the request's code, all of its
+fields and its body, under the cluster's secret (`trioha.wire.keyring`). A challenge is given for
+one connection and serves once, so what somebody overheard can be said again to nobody, and no field
+can be changed. There is no clock in it: clocks of nodes and operators may differ.
+
+Nothing is encrypted. Somebody between caller and node can read a request, hold it back, and let it
+pass later on the same connection; not change it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping
+
+import msgpack
+
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.remoting.refusal_notes import RefusalNotes
+from trioha.wire.codes import ResponseCode
+from trioha.wire.keyring import Keyring
+from trioha.wire.packed_fields import ext_text
+from trioha.wire.remoting_command import RemotingCommand
+
+CHALLENGE_FIELD, PROOF_FIELD = "nodeChallenge", "nodeProof"
+CHALLENGE_BYTES = 32
+CONNECTIONS_MAX = 4096
+"""Connections with open challenges; the oldest makes room, and its caller asks again."""
+CHALLENGES_MAX = 16
+"""Open challenges of one connection, which may carry several requests at once."""
+_PURPOSE = b"trioha-node-request"
+_OUTSIDE = frozenset({PROOF_FIELD, "AccessKey", "Signature"})
+"""Fields that the proof does not cover: itself, and an account's signature, which comes last."""
+_ASK = (
+    "this node asks for proof of the cluster's secret: set clusterSecretFile or "
+    "TRIOHA_CLUSTER_SECRET, or use --secret-file"
+)
+
+
+class NodeProofs:
+    """The challenges of one node. Without a secret it asks nobody for anything."""
+
+    def __init__(
+        self,
+        keyring: Keyring,
+        notes: RefusalNotes,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._keyring = keyring
+        self._notes = notes
+        self._random_bytes = random_bytes
+        self._given: dict[Channel, list[bytes]] = {}
+
+    def guarded(
+        self, handlers: Mapping[int, Handler], codes: Collection[int] | None = None
+    ) -> dict[int, Handler]:
+        """Return the handlers; those of `codes`, or all, get proven requests only."""
+        wanted = handlers.keys() if codes is None else codes
+        return {
+            code: self._guarded(handler) if code in wanted else handler
+            for code, handler in handlers.items()
+        }
+
+    def _guarded(self, handler: Handler) -> Handler:
+        def answer(
+            channel: Channel, request: RemotingCommand, instant: Instant
+        ) -> RemotingCommand | None:
+            if self._keyring:
+                if not request.ext_str(PROOF_FIELD, ""):
+                    return self._challenged(channel, request, _ASK)
+                if not (self._takes(channel, request) and is_proven(self._keyring, request)):
+                    reason = "a request whose proof does not fit: another secret, or not its words"
+                    self._notes.note(channel, request, reason, instant.now_ms)
+                    return self._challenged(channel, request, f"{reason}; {_ASK}")
+            return handler(channel, request, instant)
+
+        return answer
+
+    def _challenged(
+        self, channel: Channel, request: RemotingCommand, reason: str
+    ) -> RemotingCommand:
+        if channel not in self._given and len(self._given) >= CONNECTIONS_MAX:
+            self._given = {one: kept for one, kept in self._given.items() if not one.closed}
+            if len(self._given) >= CONNECTIONS_MAX:
+                del self._given[next(iter(self._given))]
+        challenge = self._random_bytes(CHALLENGE_BYTES)
+        given = self._given.setdefault(channel, [])
+        given.append(challenge)
+        del given[:-CHALLENGES_MAX]
+        return request.response(
+            ResponseCode.NO_PERMISSION, reason, {CHALLENGE_FIELD: challenge.hex()}
+        )
+
+    def _takes(self, channel: Channel, request: RemotingCommand) -> bool:
+        """Was this connection given the request's challenge? It serves once."""
+        given = self._given.get(channel, [])
+        challenge = _challenge_of(request)
+        if challenge not in given:
+            return False
+        given.remove(challenge)
+        if not given:
+            del self._given[channel]
+        return True
+
+
+def is_challenge(response: RemotingCommand) -> bool:
+    """Return whether a node wants proof before it does what was asked."""
+    return response.code == ResponseCode.NO_PERMISSION and bool(
+        response.ext_str(CHALLENGE_FIELD, "")
+    )
+
+
+def proven(
+    keyring: Keyring, response: RemotingCommand, request: RemotingCommand
+) -> RemotingCommand:
+    """Return the request anew, with the proof that the challenge in `response` asks for."""
+    challenge = response.ext_str(CHALLENGE_FIELD, "")
+    signed = RemotingCommand(
+        request.code,
+        {**request.ext_fields, CHALLENGE_FIELD: challenge},
+        request.body,
+        flag=request.flag,
+        remark=request.remark,
+        version=request.version,
+        language=request.language,
+        serialize_type=request.serialize_type,
+    )
+    signed.ext_fields[PROOF_FIELD] = keyring.mac(_signed(signed)).hex()
+    return signed
+
+
+def is_proven(keyring: Keyring, request: RemotingCommand) -> bool:
+    """Return whether the request's proof answers the challenge."""
+    try:
+        proof = bytes.fromhex(request.ext_str(PROOF_FIELD, ""))
+    except ValueError:
+        return False
+    return keyring.is_mac(_signed(request), proof)
+
+
+def _challenge_of(request: RemotingCommand) -> bytes:
+    try:
+        return bytes.fromhex(request.ext_str(CHALLENGE_FIELD, ""))
+    except ValueError:
+        return b""
+
+
+def _signed(request: RemotingCommand) -> bytes:
+    # A field without a value does not go over the network. An account's signature covers the proof.
+    fields = sorted(
+        [name, ext_text(value)]
+        for name, value in request.ext_fields.items()
+        if name not in _OUTSIDE and value is not None
+    )
+    # msgpack keeps the length of each part, so no two requests have the same bytes.
+    signed: bytes = msgpack.packb(
+        [_PURPOSE, int(request.code), fields, request.body_bytes()],
+        unicode_errors="surrogatepass",
+    )
+    return signed

@@ -1,0 +1,132 @@
+"""The check before each handler of a node with access control."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from trioha.errors import CommandError
+from trioha.journal import EventSink, NullSink
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.security.accounts import Account, AclRules
+from trioha.security.denials import Denials
+from trioha.security.requirement import Requirement, Right, TopicAt
+from trioha.security.requirements import Port, requirement_of
+from trioha.security.signature import ACCESS_KEY
+from trioha.wire.codes import ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+
+_JAVA_EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException"
+"""Java's broker answers SYSTEM_ERROR with the exception as text, and its clients show that."""
+
+IsNode = Callable[[Channel, RemotingCommand], bool]
+"""Whether the handler of this request makes its sender prove that it is a node of the cluster."""
+
+
+class RulesSource(Protocol):
+    """Holds the rules; a reload replaces them."""
+
+    rules: AclRules
+
+
+def no_topic(phy_offset: int) -> str:
+    """A node without messages, as `TopicAt`."""
+    return ""
+
+
+def no_node(channel: Channel, request: RemotingCommand) -> bool:
+    """No other proof than an admin account, as `IsNode`."""
+    return False
+
+
+class Guard:
+    """Checks requests against the newest rules."""
+
+    def __init__(
+        self,
+        port: Port,
+        source: RulesSource,
+        topic_at: TopicAt = no_topic,
+        is_node: IsNode = no_node,
+        events: EventSink | None = None,
+    ) -> None:
+        """`events` hears of rejected requests, now and then."""
+        self._denials = Denials(events or NullSink())
+        self._port = port
+        self._source = source
+        self._topic_at = topic_at
+        self._is_node = is_node
+
+    def guarded(self, code: int, handler: Handler) -> Handler:
+        """Return the handler behind its check, or the handler itself if every peer may ask."""
+        requirement = requirement_of(self._port, code)
+        if requirement.right is Right.ANONYMOUS or requirement.by_connection:
+            return handler
+        check, denials = self.check, self._denials
+
+        def check_and_handle(
+            channel: Channel, request: RemotingCommand, instant: Instant
+        ) -> RemotingCommand | None:
+            try:
+                check(channel, request, requirement)
+            except CommandError as error:
+                denials.add(channel.peer, request.code, error.remark, instant.now_ms)
+                raise
+            return handler(channel, request, instant)
+
+        return check_and_handle
+
+    def check(self, channel: Channel, request: RemotingCommand, requirement: Requirement) -> None:
+        """Accept a request. HOT. Errors: CommandError with Java's words; RemoteProtocolError."""
+        rules = self._source.rules
+        if rules.has_white and rules.admits(channel.peer):
+            return
+        right = requirement.right
+        if right is Right.NODE and self._is_node(channel, request):
+            return
+        account = _account_of(rules, request)
+        if account.has_white and account.admits(channel.peer):
+            return
+        if not account.key.has_signed(request):
+            raise denied(f"Check signature failed for accessKey={account.access_key}")
+        if right is Right.ADMIN or right is Right.NODE:
+            if not account.admin:
+                raise denied(
+                    f"Need admin permission for request code={request.code}, "
+                    f"but accessKey={account.access_key} is not"
+                )
+            return
+        topic: object = None
+        if right is Right.PRODUCE:
+            # Nearly all requests are sends to a few topics: one look-up in place of the rules.
+            topic = request.ext_fields.get(requirement.topic)
+            if topic in account.topics_sent_to:
+                return
+        missing = account.missing(requirement.needs(request, self._topic_at))
+        if missing is not None:
+            raise denied(f"No default permission for {missing.words}")
+        if isinstance(topic, str):
+            account.remember_topic(topic)
+
+    def caller(self, channel: Channel, request: RemotingCommand) -> str:
+        """Return the access key that a request is signed with; empty without a right signature."""
+        try:
+            account = _account_of(self._source.rules, request)
+        except CommandError:
+            return ""
+        return account.access_key if account.key.has_signed(request) else ""
+
+
+def denied(words: str) -> CommandError:
+    """Return the error that Java's broker answers with."""
+    return CommandError(ResponseCode.SYSTEM_ERROR, f"{_JAVA_EXCEPTION}: {words}")
+
+
+def _account_of(rules: AclRules, request: RemotingCommand) -> Account:
+    access_key = request.ext_fields.get(ACCESS_KEY)
+    if not isinstance(access_key, str) or not access_key:
+        raise denied("No accessKey is configured")
+    account = rules.accounts.get(access_key)
+    if account is None:
+        raise denied(f"No acl config for {access_key:.255}")
+    return account

@@ -1,0 +1,83 @@
+"""The service that clients get from a node in its role: puts, and the modes of the gate.
+
+While a planned switch is in progress changes are parked. They are answered here if the switch is
+given up, forwarded to the new master if it is not, and rejected with a code that sends clients back
+to the route if no node says that it is master (`trioha.broker.request_gate`). For a while a demoted
+node goes on forwarding: clients still have the old route.
+"""
+
+from __future__ import annotations
+
+from trioha.broker.request_gate import DEMOTED, PAUSED, SERVING
+from trioha.remoting.channel import Instant
+from trioha.services.ha.open_mastership import config_of_role
+from trioha.services.ha.role_journal import tell_role
+from trioha.services.ha.views import ServingNode
+from trioha.store.accept_loss import forget_loss
+
+
+class ClientService:
+    """Changes over in one scheduler pass. `next_deadline_ms` says when to call `on_time`."""
+
+    def __init__(self, node: ServingNode) -> None:
+        self._node = node
+        self._configured = node.config
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        return self._node.forwarding.next_deadline_ms
+
+    def on_time(self, instant: Instant) -> None:
+        """End the forwarding when clients have the new route by now."""
+        if (until_ms := self.next_deadline_ms) is not None and instant.now_ms >= until_ms:
+            self._node.gate.serve(SERVING, instant)
+
+    def take_writes(self) -> None:
+        node = self._node
+        self._take_role()
+        node.replicas.begin_term()
+        node.core.become(node.role, node.broker_id)
+        tell_role(node, node.events)
+        node.persist.check()
+        forget_loss(node.store.config.root)
+
+    def stop_writes(self) -> None:
+        """Take no writes; every waiting send is answered as if its timeout had expired."""
+        node = self._node
+        self._take_role()
+        node.core.become(node.role, node.broker_id)
+        node.give_up_waiting()
+        node.failover_alarm.check()
+        tell_role(node, node.events)
+
+    def park(self) -> None:
+        """Park changes from now on."""
+        self._node.core.pause()
+        self._node.gate.park(PAUSED)
+        self._node.failover_alarm.check()
+
+    def release(self) -> None:
+        """Answer requests here, parked ones first."""
+        node = self._node
+        node.core.become(node.role, node.broker_id)
+        with node.outboxes.batch():
+            node.gate.serve(SERVING, node.clock.instant())
+            node.after_batch()
+        node.schedule_message.check()
+
+    def reject(self, reason: str) -> None:
+        """Reject parked requests, and park nothing more."""
+        with self._node.outboxes.batch():
+            self._node.gate.reject(SERVING, reason)
+
+    def forward(self, address: str) -> None:
+        """Forward requests to the new master, parked ones first."""
+        node, now_ms = self._node, self._node.clock.now_ms()
+        with node.outboxes.batch():
+            node.gate.forward(DEMOTED, address, now_ms, node.core.client_registrations(now_ms))
+            node.reader_service.send_on()
+        node.failover_alarm.check()
+
+    def _take_role(self) -> None:
+        self._node.config = config_of_role(self._configured, self._node.mastership)
+        self._node.role = self._node.config.broker_role

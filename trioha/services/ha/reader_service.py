@@ -1,0 +1,98 @@
+"""Limits the readers of a node, and lets its answers about the present leave when they may.
+
+`trioha.ha.readers` has the rules. Here they meet the node's store, its gate and its links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trioha.broker.present_reads import PresentReads
+from trioha.ha.readers import ReadersLimit
+from trioha.remoting.channel import Channel, Instant
+from trioha.services.ha.views import ServingNode
+from trioha.store.lookup import UNBOUNDED
+from trioha.wire.remoting_command import RemotingCommand
+
+PATIENCE_MS = 2_500
+"""A stock client waits 3 s for an answer; before that it is told that there is none."""
+
+
+class ReaderService:
+    """Acts in the pass in which a slave reports; `next_deadline_ms` says when to call `on_time`."""
+
+    def __init__(self, node: ServingNode) -> None:
+        self._node = node
+        self._limit = ReadersLimit(node.mastership)
+        self._visibility = node.visibility
+        self._reads = PresentReads(
+            node.core.handlers,
+            node.core.metadata,
+            node.replicas,
+            node.events,
+            needs_proof=lambda: self._limit.applies,
+            term=lambda: node.mastership.nonce,
+            now_ms=node.clock.now_ms,
+            timeout_ms=min(node.config.slave_timeout, PATIENCE_MS),
+        )
+
+    @property
+    def has_questions(self) -> bool:
+        """Does somebody wait for a slave's proof? Then it is asked at once."""
+        return self._reads.waiting_count > 0
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        return self._reads.next_deadline_ms
+
+    @property
+    def held_back_bytes(self) -> int:
+        """Size of the log's end that readers do not see."""
+        return max(0, self._node.store.max_phy_offset - self._visibility.limit)
+
+    def on_time(self, instant: Instant) -> None:
+        """Reject the questions that no slave has answered in time."""
+        self._reads.expire(instant.now_ms)
+
+    def limit(self) -> None:
+        """Show readers what they may see by now."""
+        node = self._node
+        limit = self._limit.offset(node.replicas.push2slave_max_offset)
+        self._visibility.set_limit(UNBOUNDED if limit is None else limit)
+        # A node that may have been replaced sends no reader back to what it knows itself.
+        node.core.confirm_pulls(None if limit is None else self._confirm_pull)
+        if node.core.hold.has_due:
+            with node.outboxes.batch():
+                node.core.after_batch(node.clock.instant())
+
+    def on_acked(self) -> None:
+        """Show what a slave's report allows, and send the answers that it proves. HOT."""
+        if self._limit.applies:
+            self.limit()
+            self._reads.release_acknowledged(self._ask_again)
+
+    def on_cut(self) -> None:
+        """Note that the log was cut to its end of now."""
+        self._visibility.cut(self._node.store.max_phy_offset)
+
+    def confirm(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand | None:
+        """Answer a question about the present, or keep it until a slave has proved the answer."""
+        response = self._reads.handle(channel, request, instant)
+        if response is None:
+            self._node.failover_alarm.check()
+        return response
+
+    def send_on(self) -> None:
+        """Have every question handled again: another master is known."""
+        self._reads.give_back(self._ask_again)
+
+    def _confirm_pull(self, then: Callable[[bool], None]) -> None:
+        self._reads.confirm(then)
+        self._node.failover_alarm.check()
+
+    def _ask_again(self, channel: Channel, request: RemotingCommand) -> None:
+        response = self._node.gate.handle_admitted(channel, request, self._node.clock.instant())
+        if response is not None:
+            channel.send_nowait(response)

@@ -116,6 +116,8 @@ class EntryDispatcher:
             self._turn(PushType.COMPARE)
         elif self.phase is PushType.APPEND:
             self._progress(response.matched_offset)
+        elif self._is_lost(response.sent_ms):
+            self._turn(PushType.COMPARE)
         self.held_offset = max(self.held_offset, response.held_offset)
         self.dispatch()
 
@@ -164,6 +166,17 @@ class EntryDispatcher:
         while self._inflight and self._inflight[0] <= matched_offset:
             self._inflight.popleft()
         self._waiting_since_ms = self._state.now_ms if self._inflight else None
+
+    def _is_lost(self, sent_ms: int) -> bool:
+        """Return whether the COMPARE was lost: the follower has answered a heartbeat sent later.
+
+        A connection keeps its order, and a follower answers a COMPARE at once. So the COMPARE went
+        down with an earlier connection, for example when the follower was restarted. Waiting for
+        `retry_ms` would keep a healthy follower out of the majority, and a transfer to it would
+        fail. If a network reorders the two, the price is one question more.
+        """
+        since = self._waiting_since_ms
+        return self.phase is PushType.COMPARE and since is not None and since < sent_ms
 
     def _turn(self, phase: PushType) -> None:
         self.phase = phase

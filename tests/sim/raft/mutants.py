@@ -22,7 +22,7 @@ from typing import Any
 
 import attrs
 
-SEEDS_MAX = 500
+SEEDS_MAX = 2000
 
 
 @attrs.frozen
@@ -267,7 +267,7 @@ MUTANTS = (
         "self.echoed_ms = max(self.echoed_ms, response.sent_ms)",
         "self.echoed_ms = self._state.now_ms",
         "fault S11: a lease that counts from when the answer came",
-        428,
+        1696,
     ),
     Mutant(
         "lease-longer-than-the-timeout",
@@ -321,6 +321,7 @@ MUTANTS = (
         "RequestKind.PRESENT: _modes(Mode.CONFIRM, Mode.FORWARD, Mode.PARK, Mode.REJECT),",
         "RequestKind.PRESENT: _modes(Mode.SERVE, Mode.FORWARD, Mode.PARK, Mode.REJECT),",
         "fault S11: a leader that was cut off believes itself",
+        751,
     ),
     Mutant(
         "installs-on-any-conflict",

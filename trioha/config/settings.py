@@ -207,6 +207,9 @@ class BrokerConfig:
     trace_on: bool = setting(True, "TRACE_ON in send answers")
     region_id: str = setting("DefaultRegion", "MSG_REGION in send answers")
     reject_transaction_message: bool = setting(False, "refuse half messages")
+    transaction_time_out: int = setting(6000, "ms until an open transaction is checked first")
+    transaction_check_interval: int = setting(60000, "ms between its checks")
+    transaction_check_max: int = setting(15, "checks until it is discarded")
     long_polling_enable: bool = setting(True, "park pulls that find nothing")
     short_polling_time_mills: int = setting(1000, "ms a pull is parked when long polling is off")
     notify_consumer_ids_changed_enable: bool = setting(

@@ -58,6 +58,7 @@ _OF_BROKER: Final = _OF_ANY_NODE | {
     Code.SEND_BATCH_MESSAGE: _SEND_V2,
     Code.SEND_REPLY_MESSAGE: _SEND,
     Code.SEND_REPLY_MESSAGE_V2: _SEND_V2,
+    Code.END_TRANSACTION: Requirement(right=Right.PRODUCE, message="commitLogOffset"),
     # Consumers.
     Code.PULL_MESSAGE: _GROUP_AND_TOPIC,
     Code.LITE_PULL_MESSAGE: _GROUP_AND_TOPIC,

@@ -127,6 +127,7 @@ SENDS = frozenset(
         RequestCode.SEND_REPLY_MESSAGE,
         RequestCode.SEND_REPLY_MESSAGE_V2,
         RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.END_TRANSACTION,
     }
 )
 """Requests that store a message once more each time that they are handled."""

@@ -43,7 +43,7 @@ def quick(config: BrokerConfig = QUICK) -> ProduceSide:
 
 
 def asked_for(request: RemotingCommand) -> PutResult:
-    """Where the copy is that a producer is asked about."""
+    """Return the offsets of the copy that a producer is asked about."""
     fields = request.ext_fields
     return PutResult(
         PutStatus.PUT_OK,
@@ -166,7 +166,7 @@ def test_a_long_queue_behind_the_oldest_transaction_moves_it(
 ) -> None:
     monkeypatch.setattr(checks, "SPAN_MAX", 10)
     side = quick(BrokerConfig())
-    oldest = prepare(side, half("old", CHECK_IMMUNITY_TIME_IN_SECONDS="3600"))
+    oldest = prepare(side, half("old", more={"CHECK_IMMUNITY_TIME_IN_SECONDS": "3600"}))
     for number in range(12):
         end(side, prepare(side, half(f"K{number}")))
     run_checks(side, 10)
@@ -204,7 +204,7 @@ def test_progress_is_committed_once_all_that_it_rests_on_is_safe() -> None:
 def test_progress_stops_at_the_oldest_open_transaction() -> None:
     side = quick(BrokerConfig())
     places = [
-        prepare(side, half(f"K{number}", CHECK_IMMUNITY_TIME_IN_SECONDS="99"))
+        prepare(side, half(f"K{number}", more={"CHECK_IMMUNITY_TIME_IN_SECONDS": "99"}))
         for number in range(4)
     ]
     end(side, places[0])

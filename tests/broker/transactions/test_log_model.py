@@ -40,7 +40,7 @@ class LogMachine(RuleBasedStateMachine):
     def send(self, immune: bool) -> None:
         key = f"K{len(self.places)}"
         more = {"CHECK_IMMUNITY_TIME_IN_SECONDS": "60"} if immune else {}
-        self.places[key] = prepare(self.side, half(key, **more))
+        self.places[key] = prepare(self.side, half(key, more=more))
 
     @precondition(lambda self: self.places)
     @rule(data=st.data(), outcome=st.sampled_from([COMMIT, ROLL_BACK]))

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from trioha.broker.transactions.pending import (
+    CheckAction,
     HalfCopy,
     PendingTransactions,
-    Verdict,
-    verdict,
+    action_of,
 )
 
 HOUR_MS = 3_600_000
@@ -28,15 +28,15 @@ def copy(origin: int = 0, queue_offset: int = 0, *, due_ms: int = 0, checks: int
     )
 
 
-def test_verdicts() -> None:
+def test_actions() -> None:
     new, asked, last = copy(), copy(checks=1), copy(checks=15)
-    assert verdict(new, 0, 99, 15, HOUR_MS) is Verdict.WAIT
-    assert verdict(new, 0, 100, 15, HOUR_MS) is Verdict.CHECK
+    assert action_of(new, 0, 99, 15, HOUR_MS) is CheckAction.WAIT
+    assert action_of(new, 0, 100, 15, HOUR_MS) is CheckAction.CHECK
     # However old it is, its producer is asked once.
-    assert verdict(new, 2 * HOUR_MS, 100, 15, HOUR_MS) is Verdict.CHECK
-    assert verdict(asked, HOUR_MS, 100, 15, HOUR_MS) is Verdict.CHECK
-    assert verdict(asked, HOUR_MS + 1, 100, 15, HOUR_MS) is Verdict.DISCARD
-    assert verdict(last, 0, 100, 15, HOUR_MS) is Verdict.DISCARD
+    assert action_of(new, 2 * HOUR_MS, 100, 15, HOUR_MS) is CheckAction.CHECK
+    assert action_of(asked, HOUR_MS, 100, 15, HOUR_MS) is CheckAction.CHECK
+    assert action_of(asked, HOUR_MS + 1, 100, 15, HOUR_MS) is CheckAction.DISCARD
+    assert action_of(last, 0, 100, 15, HOUR_MS) is CheckAction.DISCARD
 
 
 class PendingMachine(RuleBasedStateMachine):

@@ -25,7 +25,7 @@ HOUR_MS = 3_600_000
 
 
 def half_record(side: ProduceSide, **properties: str) -> Record:
-    where = prepare(side, half(**properties))
+    where = prepare(side, half(more=properties))
     view = side.store.look_message(where.phy_offset)
     assert view is not None
     return decode_record(view)
@@ -129,7 +129,7 @@ def test_a_check_shows_the_producer_its_message_and_where_the_copy_is() -> None:
     ("more", "code"),
     [
         ({"DELAY": "3"}, ResponseCode.MESSAGE_ILLEGAL),
-        ({"group": ""}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"PGROUP": ""}, ResponseCode.MESSAGE_ILLEGAL),
         ({"long": "x" * (PROPERTIES_BYTES_MAX - 200)}, ResponseCode.MESSAGE_ILLEGAL),
     ],
 )
@@ -137,7 +137,7 @@ def test_a_half_message_that_could_not_be_ended_is_refused(
     more: dict[str, str], code: ResponseCode
 ) -> None:
     side = ProduceSide()
-    assert side.send(half(**more)).code == code
+    assert side.send(half(more=more)).code == code
     assert stored(side, TRANS_HALF_TOPIC) == []
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from support.handlers.sending import ProduceSide, at
+from support.handlers.sending import WALL_MS, ProduceSide, at
 from support.handlers.transactions import (
     COMMIT,
     ROLL_BACK,
@@ -15,11 +15,12 @@ from support.handlers.transactions import (
 )
 
 from trioha.broker.transactions import service
-from trioha.broker.transactions.records import committed_message, op_message
+from trioha.broker.transactions.records import committed_message, next_copy, op_message
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.store.interface import PutResult, PutStatus
 from trioha.wire.codes import RequestCode, ResponseCode, SysFlag
 from trioha.wire.names import TRANS_GROUP, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from trioha.wire.properties import decode_properties, encode_properties
 from trioha.wire.record import decode_record
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -172,6 +173,23 @@ def test_op_messages_of_rocketmq_5_finish_several() -> None:
     side.store.put_message(message, 1)
     take_over(side)
     assert [copy.origin for copy in side.transactions.pending] == [2]
+
+
+def test_copies_of_javas_broker_do_not_count_twice() -> None:
+    """It was killed before it wrote that it was done with the half message."""
+    side = ProduceSide()
+    where = prepare(side)
+    view = side.store.look_message(where.phy_offset)
+    assert view is not None
+    copied = next_copy(decode_record(view), 1)
+    properties = decode_properties(copied.properties)
+    del properties["TRAN_PREPARED_QUEUE_OFFSET"]
+    copied.properties = encode_properties(properties)
+    side.store.put_message(copied, WALL_MS)
+    # Another one with the same id: its producer has tried again.
+    prepare(side, half(born_ms=WALL_MS + 1))
+    take_over(side)
+    assert [copy.queue_offset for copy in side.transactions.pending] == [1, 2]
 
 
 def test_too_many_open_transactions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 /**
  * A transactional producer. Each send says what the local transaction came to ("local"), and what
  * checks are answered ("checked"): "commit", "rollback" or "unknown". "answer" changes the latter
- * for every message of this process.
+ * for every message of this process, and an empty one gives each message its own again.
  */
 final class Transactions {
     private final Map<String, String> local = new ConcurrentHashMap<>();
@@ -34,7 +34,8 @@ final class Transactions {
             @Override
             public LocalTransactionState checkLocalTransaction(MessageExt message) {
                 String body = bodyOf(message);
-                String state = answer == null ? checked.get(body) : answer;
+                String fixed = answer;
+                String state = fixed == null || fixed.isEmpty() ? checked.get(body) : fixed;
                 Events.emit("checked", event -> {
                     event.put("body", body);
                     event.put("state", state);

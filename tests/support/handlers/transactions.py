@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from support.handlers.sending import WALL_MS, FakeChannel, ProduceSide, at, send_v2
 from trioha.broker.clients import ClientInfo
 from trioha.errors import CommandError
@@ -14,10 +16,18 @@ from trioha.wire.remoting_command import RemotingCommand
 COMMIT, ROLL_BACK, UNKNOWN = 8, 12, 0
 
 
-def half(key: str = "K1", *, group: str = "pg", topic: str = "T", **more: str) -> RemotingCommand:
-    """A producer's half message for queue 1 of a topic."""
-    properties = {"UNIQ_KEY": key, "TRAN_MSG": "true", "PGROUP": group, "WAIT": "true", **more}
-    return send_v2(topic, properties=encode_properties(properties).decode(), f="4", g=str(WALL_MS))
+def half(
+    key: str = "K1",
+    *,
+    group: str = "pg",
+    topic: str = "T",
+    born_ms: int = WALL_MS,
+    more: Mapping[str, str] | None = None,
+) -> RemotingCommand:
+    """A producer's half message for queue 1 of a topic; `more`: further properties."""
+    properties = {"UNIQ_KEY": key, "TRAN_MSG": "true", "PGROUP": group, "WAIT": "true"}
+    properties |= more or {}
+    return send_v2(topic, properties=encode_properties(properties).decode(), f="4", g=str(born_ms))
 
 
 def prepare(

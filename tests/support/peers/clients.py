@@ -194,7 +194,7 @@ class TransactionalProducer(StockProducer):
         return [event for event in list(self.events) if event["event"] == "checked"]
 
     def answer(self, state: str) -> None:
-        """Answer all checks so from now on."""
+        """Answer all checks so from now on; "": each as its send said."""
         self.process.write_line(json.dumps({"op": "answer", "state": state}))
 
     def wait_for_checks(self, count: int, within_s: float = RECEIVE_S) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from typing import Final
 from trioha.broker.clients import ProducerManager
 from trioha.broker.put_message import PutOutcome, PutPipeline
 from trioha.broker.topics import TopicTable
-from trioha.broker.transactions.pending import HalfCopy, Verdict, verdict
+from trioha.broker.transactions.pending import CheckAction, HalfCopy, action_of
 from trioha.broker.transactions.queues import TransactionQueues
 from trioha.broker.transactions.records import (
     check_request,
@@ -133,17 +133,17 @@ class TransactionChecks:
             self._give_up(copy, "its record is gone from the log")
             return True
         config = self._table.config
-        decision = verdict(
+        decision = action_of(
             copy,
             wall_ms,
             self._store.readable_offset,
             config.transaction_check_max,
             self._table.reserved_ms,
         )
-        if decision is Verdict.WAIT:
+        if decision is CheckAction.WAIT:
             self._table.pending.postpone(copy, wall_ms + WAIT_MS)
             return True
-        if decision is Verdict.DISCARD:
+        if decision is CheckAction.DISCARD:
             return self._discard(copy, record, instant)
         outcome = self._put(next_copy(record, copy.check_times + 1), instant)
         if outcome.result is not None:

@@ -33,8 +33,8 @@ class HalfCopy:
     """Time of the next check, on the wall clock."""
 
 
-class Verdict(Enum):
-    """What is to be done with a half message whose check is due."""
+class CheckAction(Enum):
+    """Step for a half message whose check is due."""
 
     WAIT = "wait"
     """Readers may not see it yet: it may vanish with this master."""
@@ -42,16 +42,16 @@ class Verdict(Enum):
     DISCARD = "discard"
 
 
-def verdict(
+def action_of(
     copy: HalfCopy, wall_ms: int, readable_offset: int, check_max: int, reserved_ms: int
-) -> Verdict:
+) -> CheckAction:
     """Decide about a half message that is due. Each is checked once at least."""
     if copy.end_offset > readable_offset:
-        return Verdict.WAIT
+        return CheckAction.WAIT
     is_old = wall_ms - copy.born_ms > reserved_ms
     if copy.check_times and (copy.check_times >= check_max or is_old):
-        return Verdict.DISCARD
-    return Verdict.CHECK
+        return CheckAction.DISCARD
+    return CheckAction.CHECK
 
 
 class PendingTransactions:

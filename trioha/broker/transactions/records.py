@@ -102,6 +102,15 @@ def origin_of(record: Record) -> int:
     return origin if origin < record.queue_offset else record.queue_offset
 
 
+def is_anonymous_copy(record: Record) -> bool:
+    """Return whether this is a copy by Java's broker, which does not say of what."""
+    properties = record.properties
+    return (
+        Property.TRANSACTION_CHECK_TIMES in properties
+        and Property.TRAN_PREPARED_QUEUE_OFFSET not in properties
+    )
+
+
 def next_copy(record: Record, check_times: int) -> PutMessage:
     """Return the copy to append to the half queue."""
     properties = dict(record.properties)

@@ -30,6 +30,7 @@ from trioha.broker.transactions.records import (
     copy_of,
     destination_of,
     finished_offsets,
+    is_anonymous_copy,
     op_message,
     origin_of,
     producer_group,
@@ -43,6 +44,7 @@ from trioha.wire.names import (
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
+from trioha.wire.properties import UNIQ_KEY
 from trioha.wire.record import Record
 from trioha.wire.refusals import system_error
 
@@ -103,12 +105,21 @@ class Transactions:
         for record in self._queues.records(TRANS_OP_HALF_TOPIC, *op_span):
             done = finished_offsets(record)
             (copied if done.is_copied else finished).update(done.offsets)
+        seen: dict[tuple[str | None, str, int], int] = {}
         for record in self._queues.records(TRANS_HALF_TOPIC, begin, end, finished | copied):
-            if origin_of(record) not in finished:
-                self.take_in(record)
-            else:
+            if origin_of(record) in finished:
                 # Java's broker finishes a copy by the offset of the half message.
                 self._owed.append((record.queue_offset, False))
+                continue
+            # Its copies do not say of what: after a crash both the copy and what was copied are
+            # behind the progress.
+            key = record.properties.get(UNIQ_KEY), producer_group(record), record.born_timestamp
+            if is_anonymous_copy(record) and key in seen:
+                older = self.pending.get(seen[key])
+                assert older is not None
+                self.pending.finish(older.origin)
+                self._owed.append((older.queue_offset, True))
+            seen[key] = self.take_in(record).origin
         self.pending.end = end
         for copy in self._committed_already():
             self.pending.finish(copy.origin)

@@ -87,6 +87,9 @@ class BrokerConfig:
 
     # Store.
     store_path_root_dir: str = setting("~/store", "directory of the store")
+    adopt_store: bool = setting(
+        False, "open a store that was the store of a broker with another name", ours=True
+    )
     store_path_commit_log: str = setting("", "directory of the log; empty: <root>/commitlog")
     mapped_file_size_commit_log: int = setting(1073741824, "bytes of one log segment")
     mapped_file_size_consume_queue: int = setting(6000000, "bytes of one consume queue file")

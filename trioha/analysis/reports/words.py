@@ -57,4 +57,5 @@ def say_share(part: float, whole: float) -> str:
 def count_of(number: int, noun: str) -> str:
     """``2, "entry"`` -> ``2 entries``."""
     plural = noun[:-1] + "ies" if noun.endswith("y") and noun[-2] not in "aeo" else noun + "s"
+    plural = noun + "es" if noun.endswith("ch") else plural
     return f"{number:,} {noun if number == 1 else plural}"

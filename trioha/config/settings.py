@@ -233,6 +233,14 @@ class BrokerConfig:
     outbox_bytes_max: int = setting(
         33554432, "unread response bytes until a client is closed", ours=True
     )
+    traffic_bytes_max: int = setting(
+        536870912,
+        "bytes of frames being read, waiting requests and unread answers, over all connections",
+        ours=True,
+    )
+    first_frame_timeout: int = setting(
+        30000, "ms until a connection on which nothing was asked closes", ours=True
+    )
     shutdown_grace: int = setting(
         10000, "ms for slaves and clients to finish at shutdown", ours=True
     )
@@ -270,6 +278,14 @@ class NamesrvConfig:
     connections_max: int = setting(10000, "connections at a time", ours=True)
     outbox_bytes_max: int = setting(
         33554432, "unread response bytes until a client is closed", ours=True
+    )
+    traffic_bytes_max: int = setting(
+        134217728,
+        "bytes of frames being read, waiting requests and unread answers, over all connections",
+        ours=True,
+    )
+    first_frame_timeout: int = setting(
+        30000, "ms until a connection on which nothing was asked closes", ours=True
     )
     acl_enable: bool = setting(
         False, "check every request but routes against the accounts of aclFile", ours=True

@@ -106,7 +106,7 @@ def command(
 
     \b
     trioha bundle --out incident.tar.gz -n 127.0.0.1:9876
-    trioha bundle --out incident.tar.gz -c prod --recording night.trioha --since '2h ago'
+    trioha bundle --out incident.tar.gz --context prod --recording night.trioha --since '2h ago'
     trioha bundle --out dead.tar.gz --offline --journal /var/lib/trioha/a
     """
     if out.exists() and not overwrite:

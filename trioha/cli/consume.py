@@ -19,11 +19,14 @@ from trioha.cli.output import output_option
 from trioha.client import (
     ConsumeFrom,
     MessageModel,
+    NoRoute,
     PushConsumer,
     PushConsumerConfig,
     ReceivedMessage,
+    open_admin,
     open_push_consumer,
 )
+from trioha.errors import TriohaError, Unreachable
 from trioha.shown import shown_bytes
 
 
@@ -33,6 +36,8 @@ class ConsumeProgress:
 
     printed: int = 0
     interrupted: bool = False
+    obstacle: TriohaError | None = None
+    """Why nothing can have come."""
 
 
 @click.command("consume")
@@ -79,7 +84,11 @@ def command(
     trioha consume -n 127.0.0.1:9876 -t T -g G --from 2026-11-20T09:00 -o json
 
     A message counts as consumed once it is printed. Ctrl-C commits the progress (exit code 130).
-    With --idle and --count, exit code 1 when fewer came.
+    A topic that does not exist is waited for; a note on stderr says so.
+
+    \b
+    Exit codes with --idle: 1 when fewer than --count messages came, or when nothing came and there
+    is no such topic; 4 when nothing came and no name server answers.
     """
     if raw and output == "json":
         raise click.UsageError("--raw prints bodies alone; leave it out, or leave out -o json")
@@ -95,17 +104,33 @@ def command(
     async def consume() -> None:
         async with trio.open_nursery() as nursery:
             await nursery.start(_watch_signals, progress, nursery.cancel_scope)
+            if obstacle := await _obstacle(namesrv, topic):
+                click.echo(f"trioha: note: {obstacle}; waiting", err=True)
             async with open_push_consumer(
                 namesrv, group, {topic: expression}, config=config
             ) as consumer:
                 await print_messages(consumer, progress, count, idle, line_of)
+            if not progress.printed:
+                progress.obstacle = await _obstacle(namesrv, topic)
             nursery.cancel_scope.cancel()
 
     trio.run(consume, strict_exception_groups=True)
     if progress.interrupted:
         ctx.exit(ExitCode.INTERRUPTED)
+    if progress.obstacle is not None:
+        raise progress.obstacle
     if count is not None and progress.printed < count:
         raise click.ClickException(f"only {progress.printed} of {count} messages came")
+
+
+async def _obstacle(namesrv: str, topic: str) -> TriohaError | None:
+    """Return what keeps every message away: no such topic, or no name server. None for nothing."""
+    async with open_admin(namesrv) as admin:
+        try:
+            await admin.route(topic)
+        except (NoRoute, Unreachable) as error:
+            return error
+    return None
 
 
 async def print_messages(

@@ -152,6 +152,7 @@ class NamesrvProcessor:
     def _put_kv(self, channel: Channel, request: RemotingCommand, _: Instant) -> None:
         self._check_room()
         self._kv.put(request.ext_str("namespace"), request.ext_str("key"), request.ext_str("value"))
+        request.detach(frozenset())
         self._waiting.append((channel, request))
 
     def _delete_kv(
@@ -160,6 +161,7 @@ class NamesrvProcessor:
         self._check_room()
         if not self._kv.delete(request.ext_str("namespace"), request.ext_str("key")):
             return request.response()
+        request.detach(frozenset())
         self._waiting.append((channel, request))
         return None
 

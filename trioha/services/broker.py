@@ -49,6 +49,8 @@ from trioha.services.node.listeners import (
     open_broker_listeners,
 )
 from trioha.services.raft.opening import open_raft_broker
+from trioha.store.store_config import StoreConfig
+from trioha.store.store_owner import claim_store
 
 _FINAL_FLUSH_S = 30.0
 
@@ -74,6 +76,7 @@ async def serve_broker(
     if is_exposed(config, keyring):
         events.event("node_insecure", address=config.bind_address)
     with open_broker_listeners(config, events) as listeners:
+        claim_store(StoreConfig.of(config).root, config.broker_name, adopt=config.adopt_store)
         config = listeners.config
         open_node = open_raft_broker if config.enable_d_leger_commit_log else open_master_slave_node
         node: BrokerNode = await open_node(config, listeners.addresses, clock, events, process)

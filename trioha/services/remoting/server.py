@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import trio
 
+from trioha.config import BrokerConfig, NamesrvConfig
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler
+from trioha.remoting.traffic_budget import FrameLimits, TrafficBudget
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Listener, Transport
 from trioha.services.remoting.link import LinkLimits, Outboxes, RemotingLink
+
+
+def server_limits(
+    config: BrokerConfig | NamesrvConfig, body_bytes: Mapping[int, int], budget: TrafficBudget
+) -> LinkLimits:
+    """Return the limits of the connections that a node accepts."""
+    return LinkLimits(
+        idle_s=config.server_channel_max_idle_time_seconds,
+        first_frame_s=config.first_frame_timeout / 1000,
+        frame_s=config.frame_timeout / 1000,
+        outbox_bytes_max=config.outbox_bytes_max,
+        frames=FrameLimits(body_bytes, budget),
+    )
 
 
 class RemotingServer:

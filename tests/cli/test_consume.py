@@ -71,7 +71,7 @@ def printed(
                 config=PushConsumerConfig(consume_from=ConsumeFrom.FIRST),
                 cluster_config=cluster.config,
             ) as consumer:
-                await print_messages(consumer, progress, count, idle_s, False)
+                await print_messages(consumer, progress, count, idle_s, text_line)
             nursery.cancel_scope.cancel()
         offsets.update(broker.offsets)
 

@@ -6,6 +6,7 @@ import base64
 import signal
 import sys
 import time
+from collections.abc import Callable
 from datetime import datetime
 
 import attrs
@@ -26,6 +27,7 @@ from trioha.client import (
     open_push_consumer,
 )
 from trioha.errors import TriohaError, Unreachable
+from trioha.shown import shown_bytes
 
 
 @attrs.define
@@ -56,6 +58,7 @@ class ConsumeProgress:
     "--idle", type=click.FloatRange(0), help="Stop when nothing came for so many seconds."
 )
 @click.option("--broadcast", is_flag=True, help="Every message, whatever other members consume.")
+@click.option("--raw", is_flag=True, help="Bodies byte for byte, control characters too.")
 @output_option
 @click.pass_context
 def command(
@@ -68,9 +71,13 @@ def command(
     expression: str,
     idle: float | None,
     broadcast: bool,
+    raw: bool,
     output: str,
 ) -> None:
     """Print messages as they come: bodies, or one JSON object per line.
+
+    Control characters are shown as \\u001b, bytes that are not UTF-8 as \\xff; --raw prints bodies
+    as they are.
 
     \b
     trioha consume -n 127.0.0.1:9876 -t T -g G --count 1
@@ -83,6 +90,9 @@ def command(
     Exit codes with --idle: 1 when fewer than --count messages came, or when nothing came and there
     is no such topic; 4 when nothing came and no name server answers.
     """
+    if raw and output == "json":
+        raise click.UsageError("--raw prints bodies alone; leave it out, or leave out -o json")
+    line_of = raw_line if raw else json_line if output == "json" else text_line
     where, timestamp_ms = parse_begin(begin)
     config = PushConsumerConfig(
         consume_from=where,
@@ -99,7 +109,7 @@ def command(
             async with open_push_consumer(
                 namesrv, group, {topic: expression}, config=config
             ) as consumer:
-                await print_messages(consumer, progress, count, idle, output == "json")
+                await print_messages(consumer, progress, count, idle, line_of)
             if not progress.printed:
                 progress.obstacle = await _obstacle(namesrv, topic)
             nursery.cancel_scope.cancel()
@@ -128,10 +138,9 @@ async def print_messages(
     progress: ConsumeProgress,
     count: int | None,
     idle_s: float | None,
-    as_json: bool,
+    line_of: Callable[[ReceivedMessage], bytes],
 ) -> None:
     """Print until `count` is reached, nothing came for `idle_s`, or cancelled."""
-    line_of = json_line if as_json else text_line
     patience_s = float("inf") if idle_s is None else idle_s
     with trio.move_on_after(patience_s) as patience:
         async for message in consumer:
@@ -163,9 +172,14 @@ def parse_begin(text: str) -> tuple[ConsumeFrom, int]:
     return ConsumeFrom.TIMESTAMP, int(moment.timestamp() * 1000)
 
 
-def text_line(message: ReceivedMessage) -> bytes:
-    """The body alone."""
+def raw_line(message: ReceivedMessage) -> bytes:
+    """The bytes of the body, whatever they do to a terminal."""
     return message.body + b"\n"
+
+
+def text_line(message: ReceivedMessage) -> bytes:
+    """The body as text that is safe to show."""
+    return shown_bytes(message.body).encode() + b"\n"
 
 
 def json_line(message: ReceivedMessage) -> bytes:
@@ -177,24 +191,26 @@ def json_line(message: ReceivedMessage) -> bytes:
     except UnicodeDecodeError:
         body = {"body_base64": base64.b64encode(message.body).decode()}
     return (
-        msgspec.json.encode(
-            {
-                "topic": message.topic,
-                "broker": message.queue.broker_name,
-                "queue_id": message.queue.queue_id,
-                "queue_offset": message.queue_offset,
-                "msg_id": message.msg_id,
-                "offset_msg_id": message.offset_msg_id,
-                "tags": message.tags,
-                "keys": message.keys,
-                "properties": message.properties,
-                **body,
-                "born_timestamp": message.born_timestamp,
-                "store_timestamp": message.store_timestamp,
-                "received_timestamp": int(time.time() * 1000),
-                "reconsume_times": message.reconsume_times,
-            }
-        )
+        shown_bytes(
+            msgspec.json.encode(
+                {
+                    "topic": message.topic,
+                    "broker": message.queue.broker_name,
+                    "queue_id": message.queue.queue_id,
+                    "queue_offset": message.queue_offset,
+                    "msg_id": message.msg_id,
+                    "offset_msg_id": message.offset_msg_id,
+                    "tags": message.tags,
+                    "keys": message.keys,
+                    "properties": message.properties,
+                    **body,
+                    "born_timestamp": message.born_timestamp,
+                    "store_timestamp": message.store_timestamp,
+                    "received_timestamp": int(time.time() * 1000),
+                    "reconsume_times": message.reconsume_times,
+                }
+            )
+        ).encode()
         + b"\n"
     )
 

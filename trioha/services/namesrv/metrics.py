@@ -7,10 +7,18 @@ from typing import TYPE_CHECKING
 
 from trioha.namesrv.processor import NamesrvProcessor
 from trioha.namesrv.route_info import MASTER_ID
+from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.services.admin.event_counts import EventCounts
 from trioha.services.admin.http import OnGet
-from trioha.services.admin.metrics import build_info, events_family, insecure_family, page
+from trioha.services.admin.metrics import (
+    build_info,
+    events_family,
+    insecure_family,
+    page,
+    traffic_families,
+)
 from trioha.services.admin.metrics_families import Families, Sample, one
+from trioha.services.remoting.server import RemotingServer
 from trioha.wire.route import BrokerData
 
 if TYPE_CHECKING:
@@ -18,14 +26,25 @@ if TYPE_CHECKING:
 
 
 def namesrv_metrics(
-    processor: NamesrvProcessor, counts: EventCounts, *, insecure: bool = False
+    processor: NamesrvProcessor,
+    counts: EventCounts,
+    budget: TrafficBudget,
+    server: RemotingServer,
+    *,
+    insecure: bool = False,
 ) -> OnGet:
     """The /metrics page of a name server."""
-    return lambda accept: page(_namesrv_families(processor, counts, insecure), accept)
+    return lambda accept: page(
+        _namesrv_families(processor, counts, budget, server, insecure), accept
+    )
 
 
 def _namesrv_families(
-    processor: NamesrvProcessor, counts: EventCounts, insecure: bool
+    processor: NamesrvProcessor,
+    counts: EventCounts,
+    budget: TrafficBudget,
+    server: RemotingServer,
+    insecure: bool,
 ) -> Iterator[Metric]:
     families = Families(node_type="namesrv")
     yield build_info(families)
@@ -52,6 +71,7 @@ def _namesrv_families(
         "Registrations as master of an epoch that is over.",
         one(counts["master_refused"]),
     )
+    yield from traffic_families(families, budget, server.connection_count, server.refused_count)
     yield events_family(families, counts)
 
 

@@ -105,7 +105,7 @@ async def serve_namesrv(
     listener = open_listener(config.bind_address, config.listen_port)
     admin = open_admin_listener(config, listener, events)
     pages = {
-        "/metrics": namesrv_metrics(processor, counts, insecure=insecure),
+        "/metrics": namesrv_metrics(processor, counts, traffic, server, insecure=insecure),
         "/livez": alive,
         "/readyz": ready(namesrv_checks),
     }

@@ -5,6 +5,7 @@ A machine keeps its store while its process comes and goes.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -56,7 +57,8 @@ class MemoryBroker:
     journal: Callable[[], EventSink] = RecordedEvents
     """Makes the sink of one life of the process."""
     failure: StoreError | None = None
-    """What ended its last life, if it ended by itself."""
+    """Error that ended the process, if it ended by itself."""
+    _events: EventSink = attrs.Factory(RecordedEvents)
     _node: BrokerNode | None = None
     _is_ready: bool = False
     _scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
@@ -142,7 +144,9 @@ class MemoryBroker:
         except* Killed:
             pass
         except* StoreError as errors:
-            self._failed(first_error(errors))
+            error = first_error(errors)
+            self._events.event("node_stopped", reason=str(error))
+            self._failed(error)
         finally:
             self.world.network.end_process(self.host)
             if self._node is not None:
@@ -155,7 +159,7 @@ class MemoryBroker:
         is_raft = config.enable_d_leger_commit_log
         ha_listen = "" if is_raft else f"{self.host}:{HA_PORT}"
         addresses = BrokerAddresses(self.address, ha_listen, vip_listen="")
-        events = self.journal()
+        events = self._events = self.journal()
         if is_raft:
             node: BrokerNode = await open_raft_broker(
                 *(config, addresses, world.clock, events), connect_to=self.connect
@@ -199,9 +203,8 @@ class MemoryBroker:
         for path in (self.root / "commitlog").glob("[0-9]" * _LOG_NAME_DIGITS):
             begin = max(flushed_offset - int(path.name), 0)
             if begin < size:
-                with path.open("r+b") as file:
-                    file.seek(begin)
-                    file.write(bytes(size - begin))
+                os.truncate(path, begin)
+                os.truncate(path, size)
 
 
 class MemoryNamesrv:

@@ -55,6 +55,7 @@ class Pipe:
         await self._changed.wait()
 
     async def get(self) -> bytes:
+        has_waited = False
         while True:
             if not self._network.is_cut(*self._way):
                 if self._chunks:
@@ -63,13 +64,16 @@ class Pipe:
                         self._chunks.popleft()
                         self._size -= len(data)
                         self.wake()
-                        await trio.lowlevel.checkpoint()
+                        if not has_waited:
+                            await trio.lowlevel.checkpoint()
                         return data
                     await trio.sleep_until(due_s)
+                    has_waited = True
                     continue
                 if self._closed:
                     return b""
             await self._changed.wait()
+            has_waited = True
 
 
 class PipeTransport:
@@ -159,7 +163,7 @@ class MemoryNetwork:
         lost; at once if it is not told."""
         self._rng = rng
         self.latencies_s: dict[tuple[str, str], float] = {}
-        """What a way takes longer than the others, by source and target."""
+        """Additional delay from a source to a target, in seconds."""
         self._cuts: set[tuple[str, str]] = set()
         self._pipes: list[Pipe] = []
         self._ends: list[tuple[str, PipeTransport]] = []

@@ -24,6 +24,11 @@ def simulate_host(rng: Random) -> None:
     _simulated.set(rng)
 
 
+def is_simulated() -> bool:
+    """Return whether this Trio run simulates its machines: no process on them stands still."""
+    return _simulated.get() is not None
+
+
 def random_source() -> Random:
     """Return the system's randomness, or that of the simulated machine."""
     try:
@@ -39,7 +44,7 @@ async def run_blocking(
 
     Cancellation: waits until the function has returned.
     """
-    if _simulated.get() is None:
+    if not is_simulated():
         return await trio.to_thread.run_sync(function, limiter=limiter)
     await trio.lowlevel.checkpoint()
     return function()
@@ -49,7 +54,7 @@ def start_blocking(
     function: Callable[[], T], deliver: Callable[[outcome.Outcome[T]], object], name: str
 ) -> None:
     """Start a function that blocks; `deliver` gets its outcome, in the thread that ran it."""
-    if _simulated.get() is None:
+    if not is_simulated():
         trio.lowlevel.start_thread_soon(function, deliver, name)
     else:
         deliver(outcome.capture(function))

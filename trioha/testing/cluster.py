@@ -36,6 +36,8 @@ from trioha.client.failover import new_order, run_failover
 from trioha.client.raft import ask_leader
 from trioha.errors import CommandError, RemoteProtocolError, TriohaError, Unreachable
 from trioha.failover.outcome import Result
+from trioha.journal import EventLevel
+from trioha.services.admin.task_tree import tree_lines
 from trioha.testing.load import Load, serve_load
 from trioha.testing.machines import MachineSpec
 from trioha.testing.reading import handed_back, lags, read_topic
@@ -416,6 +418,18 @@ class TriohaCluster(ABC):
         for broker in self.brokers:
             lines += status_lines(broker.label, broker.is_up, places.get(broker.label))
         return "\n".join([*lines, "Events:", *self.timeline.story()])
+
+    async def report(self) -> str:
+        """Tell the story with all events, samples too, and the tasks of the nodes."""
+        lines = [await self.story(), "Journals:"]
+        lines += self.timeline.story(last=1000, least=EventLevel.DEBUG)
+        for label, tree in (await self.task_trees()).items():
+            lines += [f"Tasks of {label}:", *tree_lines(tree["root"], indent="  ")]
+        return "\n".join(lines)
+
+    @abstractmethod
+    async def task_trees(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the tree of tasks of each process."""
 
     def story_soon(self) -> str:
         """Tell the last events; for places that cannot wait."""

@@ -11,10 +11,12 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from trioha.client import ClusterConfig
 from trioha.client.cluster import open_cluster as open_client
 from trioha.errors import TriohaError
+from trioha.services.admin.task_tree import task_tree
 from trioha.services.loop.background import open_background_nursery
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.host import simulate_host
@@ -162,6 +164,9 @@ class MemoryCluster(TriohaCluster):
         async for event in self.events():
             if event.node in labels and event.is_one(PROMOTED, {}):
                 return
+
+    async def task_trees(self) -> Mapping[str, Mapping[str, Any]]:
+        return {"this process": task_tree()}
 
     def cut(self, a: object, b: object = None, *, one_way: bool = False) -> None:
         self.note("cut", a=_label(a), b=_label(b), one_way=one_way)

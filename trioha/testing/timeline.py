@@ -85,9 +85,9 @@ class Timeline:
             for event in self.events
         )
 
-    def story(self, last: int = 40) -> Iterator[str]:
-        """Yield the last events that are more than samples, one line for each."""
-        told = [event for event in self.events if event.level > EventLevel.DEBUG]
+    def story(self, last: int = 40, least: EventLevel = EventLevel.INFO) -> Iterator[str]:
+        """Yield the last events of this level and above, one line for each."""
+        told = [event for event in self.events if event.level >= least]
         if len(told) > last:
             yield f"  … {len(told) - last} events before"
         since_ms = self.events[0].wall_ms if self.events else 0

@@ -12,11 +12,11 @@ import attrs
 import msgpack
 import trio
 
-from support.memory.events import RecordedEvents
 from trioha.config import BrokerConfig, NamesrvConfig
 from trioha.services.loop.clock import Clock
 from trioha.services.namesrv.server import serve_namesrv
 from trioha.services.remoting.client import open_remoting_client, parse_address
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 

@@ -62,6 +62,16 @@ def insecure_family(families: Families, insecure: bool) -> Metric:
     )
 
 
+def certificate_families(families: Families, end_s: float | None) -> Iterable[Metric]:
+    """Return when the node's certificate expires; nothing for a node without TLS."""
+    if end_s is not None:
+        yield families.gauge(
+            "trioha_tls_certificate_expiry_timestamp_seconds",
+            "When the first certificate of this node expires.",
+            one(end_s),
+        )
+
+
 def events_family(families: Families, counts: EventCounts) -> Metric:
     """Return the counts of the node's events."""
     return families.counter(

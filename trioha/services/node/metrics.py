@@ -13,7 +13,13 @@ from trioha.broker.put_message import PutPipeline
 from trioha.config import BrokerRole
 from trioha.config.exposure import is_exposed
 from trioha.services.admin.http import OnGet
-from trioha.services.admin.metrics import build_info, events_family, insecure_family, page
+from trioha.services.admin.metrics import (
+    build_info,
+    certificate_families,
+    events_family,
+    insecure_family,
+    page,
+)
 from trioha.services.admin.metrics_families import Families, HistogramSample, Sample, one
 from trioha.services.node.views import MeasuredBroker
 from trioha.wire.names import RETRY_PREFIX
@@ -37,6 +43,7 @@ def _broker_families(node: MeasuredBroker) -> Iterator[Metric]:
     )
     yield build_info(families)
     yield insecure_family(families, is_exposed(config, node.keyring))
+    yield from certificate_families(families, node.process.certificate_end_s())
     yield from _store_families(node, families)
     yield from _traffic_families(node, families)
     yield from _client_families(node, families)

@@ -140,7 +140,7 @@ def set_entry(text: str) -> FileEntry:
 
 def keys_of(kind: type[BrokerConfig] | type[NamesrvConfig]) -> dict[str, attrs.Attribute[Any]]:
     """Every key of a node's settings with its field, in the order of `trioha.config.settings`."""
-    # What brokers and name servers share is listed last.
+    # Settings that brokers and name servers share are listed last.
     fields = sorted(attrs.fields(kind), key=lambda field: field.inherited)
     return {key_of(field): field for field in fields}
 

@@ -47,7 +47,7 @@ class TlsFiles:
 
 @attrs.frozen(kw_only=True)
 class ClientTls(TlsFiles):
-    """How a client or node connects over TLS, and what it checks."""
+    """TLS of connections to nodes: the files, and the checks of the other end."""
 
     check_peer: bool = True
     check_host: bool = True

@@ -79,7 +79,6 @@ class TlsSession:
         except ssl.SSLZeroReturnError:
             self.ended = True
         except ssl.SSLError as error:
-            # What came before it is lost with the connection.
             raise RemoteProtocolError(tls_reason(error)) from error
         return parts[0] if len(parts) == 1 else b"".join(parts)
 

@@ -53,6 +53,16 @@ class Certificates:
             "tls_server_trust_cert_path": self.cert("ca"),
         } | more
 
+    def keys(self, mode: str, **more: str) -> dict[str, object]:
+        """The same settings by their keys, for a node in a process of its own."""
+        return {
+            "tls.server.mode": mode,
+            "tls.server.certPath": self.cert("node"),
+            "tls.server.keyPath": self.key("node"),
+            "tls.server.trustCertPath": self.cert("ca"),
+            **more,
+        }
+
     def client(self, name: str = "", ca: str = "ca") -> ClientTls:
         """A client that trusts a CA, with a certificate of its own if it has a name."""
         if not name:

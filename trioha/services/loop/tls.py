@@ -75,7 +75,7 @@ class TlsTransport:
         if session is None:
             return await self._inner.receive_some()
         while True:
-            # What came with the end of the handshake may hold whole records.
+            # The read that completed the handshake may have brought whole records too.
             try:
                 data = session.open_fed()
             except RemoteProtocolError as error:

@@ -54,7 +54,7 @@ class NodeTls:
         return self._on_top(self._ports, transport)
 
     def accepted_http(self, transport: Transport) -> Transport:
-        """As `accepted`; a scraper needs no certificate, as it needs no account."""
+        """Return a connection to the HTTP port, with TLS on top; it needs no certificate."""
         return self._on_top(self._http, transport)
 
     def connect_to(self, *, ha: bool = False, read_bytes_max: int = READ_BYTES_MAX) -> Connect:

@@ -57,7 +57,7 @@ def _credentials() -> Credentials | None:
 
 
 def _tls(ctx: click.Context | None) -> ClientTls | None:
-    # The command's own Context is given: a benchmark connects in a thread, which has no current one.
+    # A benchmark connects in a thread, which has no current click.Context.
     context = _context(ctx)
     return tls_of_environment(os.environ, None if context is None else context.tls)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,22 @@ def test_tools_find_tls_in_the_environment_and_else_where_they_are_told() -> Non
     assert found == CERTIFICATES.client("operator")
     with pytest.raises(ConfigError, match='TRIOHA_TLS_ENABLE must be true or false, not "yes"'):
         tls_of_environment({"TRIOHA_TLS_ENABLE": "yes"})
+
+
+def test_a_client_reads_its_files_again_and_keeps_the_old_ones_while_they_are_broken(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "ca.pem"
+    shutil.copy(CERTIFICATES.cert("ca"), file)
+    context = client_context(ClientTls(trust=str(file)))
+    first = context.fresh()
+    assert context.fresh() is first
+    file.write_text("half")
+    assert context.fresh() is first
+    file.unlink()
+    assert context.fresh() is first
+    shutil.copy(CERTIFICATES.cert("foreign-ca"), file)
+    assert context.fresh() is not first
 
 
 def test_a_password_is_in_no_representation() -> None:

@@ -23,6 +23,7 @@ from trioha.config.tls_files import client_context
 from trioha.errors import ConfigError, Unreachable
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.tls import tls_connect
+from trioha.services.loop.transport import SocketTransport, open_listener
 from trioha.services.namesrv.server import serve_namesrv
 from trioha.services.node.tls import NodeTls
 from trioha.services.remoting.client import parse_address
@@ -133,6 +134,16 @@ def test_a_node_without_its_key_names_the_file_and_the_command(tmp_path: Path) -
     settings = CERTIFICATES.settings(tls_server_key_path=str(tmp_path / "none.key"))
     with pytest.raises(ConfigError, match=r"cannot read .*none.key: No such file.*security init"):
         NodeTls(BrokerConfig(**settings), RecordedEvents(), Clock())
+
+
+async def test_a_slave_of_a_rocketmq_master_connects_plainly_to_its_ha_port_alone() -> None:
+    config = BrokerConfig(**CERTIFICATES.settings(tls_ha_enable=False))
+    tls = NodeTls(config, RecordedEvents(), Clock())
+    listener = open_listener("127.0.0.1", 0)
+    transport = await tls.connect_to(ha=True)(listener.host, listener.port)
+    assert isinstance(transport, SocketTransport)
+    transport.close()
+    listener.close()
 
 
 def copy(name: str, directory: Path) -> None:

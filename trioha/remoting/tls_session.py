@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from trioha.errors import RemoteProtocolError
 from trioha.wire.remoting_command import Buffer
-from trioha.wire.tls_errors import TLS_ALERT, tls_reason
+from trioha.wire.tls_errors import SPEAKS_NO_TLS, TLS_ALERT, tls_reason
 
 PLAIN_PEER_ALERT = bytes([TLS_ALERT, 3, 3, 0, 2, 2, 70])
 """A TLS alert, fatal, protocol_version: the answer to a peer that does not speak TLS."""
@@ -51,7 +51,10 @@ class TlsSession:
         except ssl.SSLWantReadError:
             return False
         except ssl.SSLError as error:
-            raise RemoteProtocolError(tls_reason(error)) from error
+            reason = tls_reason(error)
+            if self.accepting and reason == SPEAKS_NO_TLS:
+                reason = "its bytes are no TLS"
+            raise RemoteProtocolError(reason) from error
         except ValueError as error:  # a host name that cannot be in a certificate
             raise RemoteProtocolError(str(error)) from error
         return True

@@ -172,14 +172,14 @@ def test_flags_then_variables_then_the_current_context(
     prod = "10.0.0.1:9876;10.0.0.2:9876 in 0.5 s"
     assert asked(monkeypatch, file, "--timeout", "7") == prod.replace("0.5", "7")
     assert asked(monkeypatch, file) == prod
-    assert asked(monkeypatch, file, "-c", "lab") == "127.0.0.1:9876"
+    assert asked(monkeypatch, file, "--context", "lab") == "127.0.0.1:9876"
     assert asked(monkeypatch, file, "-n", "h:1") == "h:1"
     assert asked(monkeypatch, file, NAMESRV_ADDR="h:2") == "h:2"
     assert asked(monkeypatch, file, NAMESRV_ADDR="h:2", TRIOHA_CONTEXT="prod") == prod
-    assert asked(monkeypatch, file, "-c", "lab", NAMESRV_ADDR="h:2") == "127.0.0.1:9876"
-    assert "give one" in asked(monkeypatch, file, "-c", "lab", "-n", "h:1")
-    assert "give one" in asked(monkeypatch, file, "-n", "h:1", "-c", "lab")
-    assert "did you mean prod" in asked(monkeypatch, file, "-c", "prood")
+    assert asked(monkeypatch, file, "--context", "lab", NAMESRV_ADDR="h:2") == "127.0.0.1:9876"
+    assert "give one" in asked(monkeypatch, file, "--context", "lab", "-n", "h:1")
+    assert "give one" in asked(monkeypatch, file, "-n", "h:1", "--context", "lab")
+    assert "did you mean prod" in asked(monkeypatch, file, "--context", "prood")
     file.write_text("")
     assert asked(monkeypatch, file) == "127.0.0.1:9876"
 

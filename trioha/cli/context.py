@@ -29,8 +29,8 @@ def command() -> None:
     """Name clusters, and choose which one commands speak to.
 
     Contexts are in ~/.config/trioha/config.toml ($XDG_CONFIG_HOME, TRIOHA_CONFIG), shared with the
-    console. A command takes -n first, then -c NAME, TRIOHA_CONTEXT, NAMESRV_ADDR, and the current
-    context last.
+    console. A command takes -n first, then --context NAME, TRIOHA_CONTEXT, NAMESRV_ADDR, and the
+    current context last.
     """
 
 

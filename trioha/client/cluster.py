@@ -34,6 +34,7 @@ from trioha.wire.address import parse_namesrvs
 from trioha.wire.codes import ResponseCode
 from trioha.wire.keyring import Keyring
 from trioha.wire.remoting_command import RemotingCommand
+from trioha.wire.route import NOT_A_NAME_SERVER
 
 log = logging.getLogger("trioha.client")
 
@@ -112,10 +113,14 @@ class Cluster:
         for _ in self.namesrvs:
             address = self.namesrvs[self._namesrv_index]
             try:
-                return await self.request(address, command)
+                response = await self.request(address, command)
             except Unreachable as error:
                 reasons.append(str(error))
-                self._namesrv_index = (self._namesrv_index + 1) % len(self.namesrvs)
+            else:
+                if response.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    return response
+                reasons.append(f"{address} {NOT_A_NAME_SERVER}")
+            self._namesrv_index = (self._namesrv_index + 1) % len(self.namesrvs)
         raise Unreachable("no name server answers: " + "; ".join(reasons))
 
     async def connection(self, address: str) -> RemotingClient:

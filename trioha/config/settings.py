@@ -89,6 +89,9 @@ class BrokerConfig(TlsSettings):
 
     # Store.
     store_path_root_dir: str = setting("~/store", "directory of the store")
+    adopt_store: bool = setting(
+        False, "open a store that was the store of a broker with another name", ours=True
+    )
     store_path_commit_log: str = setting("", "directory of the log; empty: <root>/commitlog")
     mapped_file_size_commit_log: int = setting(1073741824, "bytes of one log segment")
     mapped_file_size_consume_queue: int = setting(6000000, "bytes of one consume queue file")
@@ -232,6 +235,14 @@ class BrokerConfig(TlsSettings):
     outbox_bytes_max: int = setting(
         33554432, "unread response bytes until a client is closed", ours=True
     )
+    traffic_bytes_max: int = setting(
+        536870912,
+        "bytes of frames being read, waiting requests and unread answers, over all connections",
+        ours=True,
+    )
+    first_frame_timeout: int = setting(
+        30000, "ms until a connection on which nothing was asked closes", ours=True
+    )
     shutdown_grace: int = setting(
         10000, "ms for slaves and clients to finish at shutdown", ours=True
     )
@@ -269,6 +280,14 @@ class NamesrvConfig(TlsSettings):
     connections_max: int = setting(10000, "connections at a time", ours=True)
     outbox_bytes_max: int = setting(
         33554432, "unread response bytes until a client is closed", ours=True
+    )
+    traffic_bytes_max: int = setting(
+        134217728,
+        "bytes of frames being read, waiting requests and unread answers, over all connections",
+        ours=True,
+    )
+    first_frame_timeout: int = setting(
+        30000, "ms until a connection on which nothing was asked closes", ours=True
     )
     acl_enable: bool = setting(
         False, "check every request but routes against the accounts of aclFile", ours=True

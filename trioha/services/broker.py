@@ -52,6 +52,8 @@ from trioha.services.node.listeners import (
 )
 from trioha.services.node.tls import NodeTls
 from trioha.services.raft.opening import open_raft_broker
+from trioha.store.store_config import StoreConfig
+from trioha.store.store_owner import claim_store
 
 _FINAL_FLUSH_S = 30.0
 
@@ -78,6 +80,7 @@ async def serve_broker(
         events.event("node_insecure", address=config.bind_address)
     tls = await trio.to_thread.run_sync(NodeTls, config, events, clock)
     with open_broker_listeners(config, events, tls) as listeners:
+        claim_store(StoreConfig.of(config).root, config.broker_name, adopt=config.adopt_store)
         config = listeners.config
         process = attrs.evolve(process or NodeProcess(), certificate_end_s=tls.end_s)
         shared = (config, listeners.addresses, clock, events, process)

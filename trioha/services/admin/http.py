@@ -18,6 +18,7 @@ from trioha import __version__
 from trioha.config import BrokerConfig, NamesrvConfig
 from trioha.errors import TriohaError
 from trioha.journal import EventSink
+from trioha.services.loop.descriptors import are_scarce
 from trioha.services.loop.transport import (
     Listener,
     OnTop,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 _DISTANCE = 3  # from the remoting port: behind a broker's HA port, before the next name server's
 CONNECTIONS_MAX = 64
+CONNECTIONS_SCARCE_MAX = 4
+"""Limit while clients have taken nearly all descriptors."""
 REQUEST_BYTES_MAX = 16_384
 PATIENCE_S = 15.0
 """For the next request to come whole, and for the peer to take an answer."""
@@ -87,7 +90,8 @@ async def serve_http(listener: HttpListener, pages: Mapping[str, OnGet]) -> None
     async with trio.open_nursery() as nursery:
         while True:
             transport = await listener.accept()
-            while len(open_connections) >= CONNECTIONS_MAX:
+            room = CONNECTIONS_SCARCE_MAX if are_scarce() else CONNECTIONS_MAX
+            while len(open_connections) >= room:
                 open_connections.pop(next(iter(open_connections))).cancel()
             scope = open_connections[transport] = trio.CancelScope()
             nursery.start_soon(

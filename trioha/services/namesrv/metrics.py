@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from trioha.namesrv.processor import NamesrvProcessor
 from trioha.namesrv.route_info import MASTER_ID
+from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.services.admin.event_counts import EventCounts
 from trioha.services.admin.http import OnGet
 from trioha.services.admin.metrics import (
@@ -15,8 +16,10 @@ from trioha.services.admin.metrics import (
     events_family,
     insecure_family,
     page,
+    traffic_families,
 )
 from trioha.services.admin.metrics_families import Families, Sample, one
+from trioha.services.remoting.server import RemotingServer
 from trioha.wire.route import BrokerData
 
 if TYPE_CHECKING:
@@ -26,18 +29,25 @@ if TYPE_CHECKING:
 def namesrv_metrics(
     processor: NamesrvProcessor,
     counts: EventCounts,
+    budget: TrafficBudget,
+    server: RemotingServer,
     *,
     insecure: bool = False,
     certificate_end_s: Callable[[], float | None] = lambda: None,
 ) -> OnGet:
     """The /metrics page of a name server."""
     return lambda accept: page(
-        _namesrv_families(processor, counts, insecure, certificate_end_s()), accept
+        _namesrv_families(processor, counts, budget, server, insecure, certificate_end_s()), accept
     )
 
 
 def _namesrv_families(
-    processor: NamesrvProcessor, counts: EventCounts, insecure: bool, end_s: float | None
+    processor: NamesrvProcessor,
+    counts: EventCounts,
+    budget: TrafficBudget,
+    server: RemotingServer,
+    insecure: bool,
+    end_s: float | None,
 ) -> Iterator[Metric]:
     families = Families(node_type="namesrv")
     yield build_info(families)
@@ -65,6 +75,7 @@ def _namesrv_families(
         "Registrations as master of an epoch that is over.",
         one(counts["master_refused"]),
     )
+    yield from traffic_families(families, budget, server.connection_count, server.refused_count)
     yield events_family(families, counts)
 
 

@@ -19,6 +19,7 @@ from trioha.services.admin.metrics import (
     events_family,
     insecure_family,
     page,
+    traffic_families,
 )
 from trioha.services.admin.metrics_families import Families, HistogramSample, Sample, one
 from trioha.services.node.views import MeasuredBroker
@@ -143,10 +144,9 @@ def _client_families(node: MeasuredBroker, families: Families) -> Iterator[Metri
         [((group,), len(core.consumers.members(group))) for group in core.consumers.groups],
         "consumer_group",
     )
-    yield gauge(
-        "trioha_connections",
-        "Open connections of all kinds.",
-        one(node.server.connection_count),
+    server = node.server
+    yield from traffic_families(
+        families, node.traffic, server.connection_count, server.refused_count
     )
     yield gauge("rocketmq_topic_number", "Topics this broker knows.", one(len(core.topics.topics)))
     yield gauge(

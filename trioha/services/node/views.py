@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from trioha.broker.core import BrokerCore
 from trioha.config import BrokerConfig, BrokerRole
+from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.services.admin.event_counts import EventCounts
 from trioha.services.admin.health import Check
 from trioha.services.admin.introspection import NodeProcess
@@ -65,6 +66,7 @@ class MeasuredBroker(ServedBroker, Protocol):
 
     keyring: Keyring
     clock: Clock
+    traffic: TrafficBudget
     event_counts: EventCounts
     registration: NamesrvRegistration
     process: NodeProcess

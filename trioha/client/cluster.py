@@ -19,13 +19,15 @@ import attrs
 import trio
 
 from trioha.config.secret_files import operator_keyring
-from trioha.credentials import current_credentials
+from trioha.config.tls_files import ClientTls, client_context
+from trioha.credentials import current_credentials, current_tls
 from trioha.errors import CommandError, Unreachable
 from trioha.remoting.channel import Handler
 from trioha.security.node_signer import unsigned
 from trioha.security.signature import Credentials
 from trioha.services.loop.background import open_background_nursery
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.tls import tls_connect
 from trioha.services.loop.transport import Transport, connect
 from trioha.services.remoting.client import RemotingClient, open_remoting_client, parse_address
 from trioha.wire.address import parse_namesrvs
@@ -54,7 +56,9 @@ class ClusterConfig:
     """Brokers forget a client after 120 s without one."""
     credentials: Credentials | None = attrs.field(factory=current_credentials)
     """The account that signs every request; None: no request is signed."""
-    connector: Connector = connect
+    tls: ClientTls | None = attrs.field(factory=current_tls)
+    """Certificates of connections over TLS, as the environment says; None: plain connections."""
+    connector: Connector = attrs.Factory(lambda self: _connector(self.tls), takes_self=True)
     keyring: Keyring = attrs.field(factory=operator_keyring)
     """Proves what only operators may ask; as the environment says."""
     clock: Clock = attrs.field(factory=Clock)
@@ -65,6 +69,10 @@ class ClusterConfig:
     """Part of client ids and message ids."""
     serials: Iterator[int] = _serials
     """Numbers that tell the clients of this process apart."""
+
+
+def _connector(tls: ClientTls | None) -> Connector:
+    return connect if tls is None else tls_connect(client_context(tls).fresh)
 
 
 class Cluster:

@@ -35,6 +35,7 @@ from trioha.services.loop.signal import Signal
 from trioha.services.loop.transport import Listener, format_address, open_listener
 from trioha.services.namesrv.metrics import namesrv_metrics
 from trioha.services.node.access_control import namesrv_access
+from trioha.services.node.tls import NodeTls
 from trioha.services.remoting.own_address import own_address
 from trioha.services.remoting.server import RemotingServer, server_limits
 from trioha.store import config_files
@@ -106,10 +107,15 @@ async def serve_namesrv(
         on_closed=on_closed,
         on_batch=on_batch,
     )
-    listener = listener or open_listener(config.bind_address, config.listen_port)
-    admin = open_admin_listener(config, listener, events)
+    tls = await run_blocking(lambda: NodeTls(config, events, clock))
+    listener = listener or open_listener(config.bind_address, config.listen_port, tls.accepted)
+    admin = open_admin_listener(config, listener, events, tls.accepted_http)
     pages = {
-        "/metrics": namesrv_metrics(processor, counts, traffic, server, insecure=insecure),
+        "/metrics": namesrv_metrics(
+            *(processor, counts, traffic, server),
+            insecure=insecure,
+            certificate_end_s=tls.end_s,
+        ),
         "/livez": alive,
         "/readyz": ready(namesrv_checks),
     }
@@ -121,6 +127,7 @@ async def serve_namesrv(
             nursery.start_soon(introspection.run, name="namesrv.journal_stream")
             if access.files is not None:
                 nursery.start_soon(access.files.run, name="namesrv.acl_files")
+            nursery.start_soon(tls.run, name="namesrv.tls_files")
             nursery.start_soon(server.accept, listener, nursery, name="namesrv.accept")
             own_ip = own_address(listener.host)
             address = NamesrvAddresses(format_address(own_ip, listener.port))

@@ -117,6 +117,7 @@ class BrokerNode(ABC):
         self.events = self.event_counts = events
         self.role = config.broker_role
         self.started_wall_ms = parts.started_wall_ms
+        self.process = parts.process
         self.stopping = False
         """Shutdown has begun; no new client is accepted."""
         self.access = broker_access(config, self._topic_at, events)

@@ -33,6 +33,8 @@ from trioha.ha.mastership import Standing, kept_history
 from trioha.namesrv.kv_config import KvConfig
 from trioha.namesrv.processor import NamesrvProcessor
 from trioha.remoting.requests import RequestTable
+from trioha.remoting.traffic_budget import TrafficBudget
+from trioha.security.requirements import Port, body_limits
 from trioha.services.broker import serve_node
 from trioha.services.ha.client import SlaveState
 from trioha.services.ha.master_slave_node import MasterSlaveNode, open_master_slave_node
@@ -41,7 +43,7 @@ from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Listener, Transport
 from trioha.services.node.listeners import BrokerAddresses, BrokerListeners
 from trioha.services.remoting.client import open_remoting_client
-from trioha.services.remoting.server import RemotingServer
+from trioha.services.remoting.server import RemotingServer, server_limits
 from trioha.store.inspect import diff_logs, iter_records
 from trioha.wire.message_id import decode_message_id
 from trioha.wire.record import Record
@@ -267,6 +269,7 @@ class VirtualNamesrv:
         self._clock = clock
         self._scope = trio.CancelScope()
         self.events = RecordedEvents()
+        self.traffic = TrafficBudget(1 << 27)
 
     async def start(self) -> None:
         await self._nursery.start(self._live)
@@ -276,12 +279,14 @@ class VirtualNamesrv:
         self._scope.cancel()
 
     async def _live(self, *, task_status: trio.TaskStatus[None]) -> None:
-        processor = NamesrvProcessor(NamesrvConfig(), KvConfig(), self.events)
+        config = NamesrvConfig()
+        processor = NamesrvProcessor(config, KvConfig(), self.events)
         alarm = Alarm(self._clock, lambda: processor.next_deadline_ms, processor.on_time)
         server = RemotingServer(
             RequestTable(processor.handlers(), self.events).handle,
             self._clock,
             self.events,
+            limits=server_limits(config, body_limits(Port.NAMESRV, 1 << 24), self.traffic),
             on_closed=processor.channel_closed,
             on_batch=alarm.check,
         )

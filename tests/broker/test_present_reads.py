@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 from support.handlers.sending import FakeChannel, FakeReplicas, at
-from support.memory.events import RecordedEvents
 from support.memory.store import MemoryStore
 
 from trioha.broker.core import BrokerCore
@@ -14,6 +13,7 @@ from trioha.broker.present_reads import PresentReads
 from trioha.broker.request_gate import PRESENT
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.remoting.channel import Channel
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.bodies import TopicConfig
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
@@ -197,3 +197,14 @@ def test_questions_are_bounded() -> None:
     told: list[bool] = []
     bench.reads.confirm(told.append)
     assert told == [False]
+
+
+def test_questions_that_wait_keep_only_the_fields_that_they_are_asked_again_with() -> None:
+    bench = Bench()
+    asked = RemotingCommand(RequestCode.GET_MAX_OFFSET, {**KEY, "junk": "x" * 250_000})
+    assert bench.reads.handle(bench.channel, asked, at(0)) is None
+    assert asked.ext_fields == KEY
+    large = RemotingCommand(RequestCode.GET_MAX_OFFSET, {**KEY, "consumerGroup": "g" * 250_000})
+    assert bench.reads.handle(bench.channel, large, at(0)) is None
+    assert bench.reads.waiting_count == 1
+    assert [answer.code for answer in bench.channel.sent] == [ResponseCode.SERVICE_NOT_AVAILABLE]

@@ -13,7 +13,6 @@ from random import Random
 import attrs
 
 from support.handlers.sending import FakeChannel
-from support.memory.events import RecordedEvents
 from support.stores.small import small_config
 from trioha.broker.core import BrokerCore
 from trioha.compiled import this_build
@@ -24,6 +23,7 @@ from trioha.remoting.connection import RemotingConnection
 from trioha.remoting.outbox import Outbox
 from trioha.remoting.requests import Requests, RequestTable
 from trioha.store.message_store import FileMessageStore
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.batch import BatchElement, encode_batch
 from trioha.wire.remoting_command import ExtValue, RemotingCommand, encode
 
@@ -112,12 +112,13 @@ def main(directory: Path) -> None:
         config, store, _NoReplicas(), RecordedEvents(), Random(1), Instant(0, 1000), lambda _: {}
     )
     store.on_dispatch = core.on_dispatch
+    table = RequestTable(core.handlers, RecordedEvents())
     rng = Random(2)
     channel = FakeChannel()
     for opaque in range(_REQUESTS):
         machine = RemotingConnection()
         outbox = Outbox(1 << 30)
-        requests = Requests(machine, outbox, RequestTable(core.handlers, RecordedEvents()).handle)
+        requests = Requests(machine, outbox, table.handle, lambda: 0)
         frame = _odd_request(rng, opaque)
         cut = rng.randrange(len(frame))
         end = ""

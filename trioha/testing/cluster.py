@@ -1,6 +1,7 @@
 """A cluster under test: its brokers, clients for it, hands and eyes.
 
-`MemoryCluster` runs the brokers in this process.
+`MemoryCluster` runs the brokers in this process, `ProcessCluster` as processes of their own. A test
+that uses what both have runs on either.
 """
 
 from __future__ import annotations
@@ -218,7 +219,8 @@ class TriohaCluster(ABC):
         async def keep(message: ReceivedMessage) -> None:
             received.append(message)
 
-        async with self.consumer(topic, keep, group=group):
+        config = PushConsumerConfig(consume_from=ConsumeFrom.FIRST, commit_interval_s=0.2)
+        async with self.consumer(topic, keep, group=group, config=config):
             await self.wait_level(group, topic, within_s=within_s)
         return received
 
@@ -293,6 +295,8 @@ class TriohaCluster(ABC):
     ) -> ClusterBroker:
         """Let the leader of a DLEDGER group hand over, and return the new leader."""
         leader = await self.master_of(name)
+        if leader.machine.number == to:
+            return leader
         others = [one for one in self.members(name) if one.is_up and one is not leader]
         wanted = [one for one in others if to in (None, one.machine.number)]
         if not wanted:

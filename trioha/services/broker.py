@@ -104,8 +104,8 @@ async def serve_node(
         store.start_soon(node.watch_disk, name="watch_disk")
         store.start_soon(node.samples.run, name="journal_samples")
         node.start_storing(store)
-        if node.access.files is not None:
-            store.start_soon(node.access.files.run, name="acl_files")
+        if node.access.run is not None:
+            store.start_soon(node.access.run, name="acl_files")
         async with trio.open_nursery() as replication:
             replication.start_soon(node.group_transfer.run, name="group_transfer")
             replication.start_soon(node.forwarding.run, name="forwarding")

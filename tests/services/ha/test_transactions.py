@@ -13,6 +13,7 @@ import trio
 import trio.testing
 from support.nodes.transactions import QUICK_CHECKS, TransactionLoad, is_finished
 from support.nodes.virtual_set import CLIENT, VirtualBroker, VirtualSet, virtual_set, without_waits
+from support.suite.sizes import TRANSACTION_SWITCHES
 
 from trioha.failover.outcome import Result
 from trioha.store.inspect import iter_records
@@ -93,7 +94,7 @@ async def test_transactions_survive_switches(
     async with virtual_set(tmp_path, size, **QUICK_CHECKS) as set_:
         load = TransactionLoad(set_.clock, partial(set_.network.connect, CLIENT), Random(size))
         async with loaded(set_, load):
-            for _ in range(3):
+            for _ in range(TRANSACTION_SWITCHES):
                 await trio.sleep(3)
                 (old,) = set_.masters
                 await switch(set_, old, (old + 1) % size)

@@ -29,7 +29,7 @@ class OpenTransaction:
     checks: int
     next_check_ms: int
     queue_offset: int
-    """Of its newest copy in the half queue."""
+    """Place of its newest copy in the half queue."""
     phy_offset: int
 
     @classmethod
@@ -55,7 +55,7 @@ class OpenTransactions:
     """The open transactions of one master."""
 
     count: int
-    """Of all producer groups; `shown` may be fewer."""
+    """Number over all producer groups; `shown` may be fewer."""
     shown: tuple[OpenTransaction, ...]
 
 

@@ -34,6 +34,7 @@ from trioha.broker.slave_tables import SlaveTables
 from trioha.broker.topics import TopicTable
 from trioha.broker.transactions.checks import TransactionChecks
 from trioha.broker.transactions.end import EndTransactionProcessor
+from trioha.broker.transactions.listing import OpenTransactionsProcessor
 from trioha.broker.transactions.progress import TransactionProgress
 from trioha.broker.transactions.queues import TransactionQueues
 from trioha.broker.transactions.service import Transactions
@@ -178,6 +179,7 @@ class BrokerCore:
             self._send,
             self._send_back,
             EndTransactionProcessor(self.transactions, self.pipeline),
+            OpenTransactionsProcessor(self.transactions, queues, self.pipeline, self.producers),
             ReplyProcessor(self._send, self.pipeline, self.producers, store_host),
             self._pull,
             HeartbeatProcessor(self.consumers, self.producers, self.topics, self.groups),

@@ -21,13 +21,20 @@ def half(
     *,
     group: str = "pg",
     topic: str = "T",
+    queue_id: int = 1,
     born_ms: int = WALL_MS,
     more: Mapping[str, str] | None = None,
 ) -> RemotingCommand:
-    """A producer's half message for queue 1 of a topic; `more`: further properties."""
+    """A producer's half message; `more`: further properties."""
     properties = {"UNIQ_KEY": key, "TRAN_MSG": "true", "PGROUP": group, "WAIT": "true"}
     properties |= more or {}
-    return send_v2(topic, properties=encode_properties(properties).decode(), f="4", g=str(born_ms))
+    return send_v2(
+        topic,
+        properties=encode_properties(properties).decode(),
+        e=str(queue_id),
+        f="4",
+        g=str(born_ms),
+    )
 
 
 def prepare(

@@ -183,7 +183,7 @@ async def test_a_broker_that_is_not_there_is_refused_with_those_that_are() -> No
         assert isinstance(cluster, MemoryCluster)
         with pytest.raises(TriohaError, match=r"\(broker-a, 0\), \(broker-a, 1\)"):
             cluster.broker("broker-b", 0)
-        with pytest.raises(TriohaError, match="broker-a-0, broker-a-1, namesrv, clients"):
+        with pytest.raises(TriohaError, match="broker-a-0, broker-a-1, namesrv, clients, operator"):
             cluster.cut("broker-b-0")
 
 

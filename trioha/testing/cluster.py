@@ -154,7 +154,9 @@ class TriohaCluster(ABC):
         self.timeline = Timeline()
         self.rng = Random(seed)
         self.operator: Cluster
-        """The connections that hands and eyes use; no cut reaches them."""
+        """The connections of `fail_over` and `transfer_leadership`."""
+        self.observer: Cluster
+        """The connections of the eyes; no cut reaches them."""
         self._serials = count(1)
         self._topics_of: dict[str, set[str]] = {}
 
@@ -252,7 +254,8 @@ class TriohaCluster(ABC):
     def cut(self, a: object, b: object = None, *, one_way: bool = False) -> None:
         """Let nothing pass between `a` and `b`, or all others; `one_way`: nothing from `a`.
 
-        Each is a broker, its label, ``namesrv`` or ``clients``. Connections stay open.
+        Each is a broker, its label, ``namesrv``, ``clients``, or ``operator``, who fails over.
+        Connections stay open.
         """
         raise HandFailed("cut needs a cluster in this process: open it without processes=True")
 
@@ -441,14 +444,14 @@ class TriohaCluster(ABC):
 
     def note(self, name: str, **fields: object) -> None:
         """Add what the test did to the events."""
-        wall_ms = self.operator.clock.wall_ms()
+        wall_ms = self.observer.clock.wall_ms()
         self.timeline.add(TimelineEvent(wall_ms, "test", name, fields))
 
     # Parts.
 
     async def _status(self, broker: ClusterBroker) -> Mapping[str, Any] | None:
         try:
-            return await Admin(self.operator).node_status(broker.address)
+            return await Admin(self.observer).node_status(broker.address)
         except _FAILURES:
             return None
 

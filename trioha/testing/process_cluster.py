@@ -208,12 +208,12 @@ class ProcessCluster(TriohaCluster):
         for broker in self.brokers:
             with suppress(TriohaError):
                 if broker.is_up:
-                    trees[broker.label] = await NodeAdmin(self.operator, broker.address).tasks()
+                    trees[broker.label] = await NodeAdmin(self.observer, broker.address).tasks()
         return trees
 
     async def follow(self, label: str, address: str) -> None:
         """Take over the events of a node as it journals them, until cancelled."""
-        node = NodeAdmin(self.operator, address)
+        node = NodeAdmin(self.observer, address)
         sequence = 0
         while True:
             try:
@@ -244,7 +244,7 @@ async def open_process_cluster(
         cluster = ProcessCluster(layout, seed, root, settings)
         cluster.supervisor = await stack.enter_async_context(open_supervisor())
         stack.callback(cluster.supervisor.kill_all)
-        cluster.operator = await stack.enter_async_context(
+        cluster.operator = cluster.observer = await stack.enter_async_context(
             open_client(cluster.namesrv, cluster.client_config())
         )
         nursery = await stack.enter_async_context(open_background_nursery())

@@ -63,11 +63,13 @@ class Timeline:
 
     def __init__(self) -> None:
         self.events: list[TimelineEvent] = []
+        self.on_event: Callable[[TimelineEvent], None] = lambda event: None
         self._grown = trio.Event()
 
     def add(self, event: TimelineEvent) -> None:
         """Take the next event."""
         self.events.append(event)
+        self.on_event(event)
         self._grown.set()
         self._grown = trio.Event()
 

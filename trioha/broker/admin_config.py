@@ -34,7 +34,7 @@ REMOTE_KEYS = frozenset(
     }
 )
 _TOLD = {"filterServerNums": "0", "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC", "useTLS": "false"}
-"""Settings that only Java has, and that its `exportConfigs` cannot be without."""
+"""Settings that only Java has, and that mqadmin's exportConfigs cannot be without."""
 BODY_BYTES_MAX = 65_536
 
 _FIELDS = {key_of(field): field for field in attrs.fields(BrokerConfig)}

@@ -11,7 +11,6 @@ from typing import Any
 import msgpack
 import pytest
 import trio
-from support.memory.events import RecordedEvents
 from support.nodes.live_node import NAME, send_request
 from support.nodes.live_set import Broker, LiveSet, follows, level, live_set
 
@@ -26,6 +25,7 @@ from trioha.security.signature import Credentials
 from trioha.services.loop.clock import Clock
 from trioha.services.node.acl_files import AuthFiles
 from trioha.services.remoting.client import open_remoting_client, parse_address
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import RequestCode as C
 from trioha.wire.codes import ResponseCode
 from trioha.wire.remoting_command import RemotingCommand

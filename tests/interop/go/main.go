@@ -1,7 +1,7 @@
 // The Go client v2 driven over JSON lines, like the C++, Node.js and Java ones;
 // support/peers/clients.py is the other end.
 //
-//	go-driver produce NAMESRV GROUP OPTIONS-JSON
+//	go-driver produce NAMESRV GROUP OPTIONS-JSON   (see transactions.go with "transactional")
 //	go-driver consume NAMESRV GROUP OPTIONS-JSON   (push consumer)
 package main
 
@@ -40,6 +40,8 @@ type options struct {
 	FailBelow  int32  `json:"fail_below"`
 	Orderly    bool   `json:"orderly"`
 	TimeoutMs  int    `json:"timeout_ms"`
+
+	Transactional bool `json:"transactional"`
 }
 
 type command struct {
@@ -55,6 +57,8 @@ type command struct {
 	Shard       *int              `json:"shard"`
 	DelayLevel  int               `json:"delay_level"`
 	Properties  map[string]string `json:"properties"`
+	Local       string            `json:"local"`
+	Checked     string            `json:"checked"`
 }
 
 type event map[string]any
@@ -93,12 +97,16 @@ func produce(namesrv, group string, chosen options) error {
 	if chosen.TimeoutMs == 0 {
 		chosen.TimeoutMs = 10000
 	}
-	client, err := rocketmq.NewProducer(
+	options := []producer.Option{
 		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{namesrv})),
 		producer.WithGroupName(group),
-		producer.WithSendMsgTimeout(time.Duration(chosen.TimeoutMs)*time.Millisecond),
+		producer.WithSendMsgTimeout(time.Duration(chosen.TimeoutMs) * time.Millisecond),
 		producer.WithQueueSelector(byShard{producer.NewRoundRobinQueueSelector()}),
-	)
+	}
+	if chosen.Transactional {
+		return transact(options...)
+	}
+	client, err := rocketmq.NewProducer(options...)
 	if err != nil {
 		return err
 	}

@@ -195,14 +195,14 @@ def test_requests_that_end_nothing(
     assert ended(producerGroup="another") == error
     assert ended(commitOrRollback="5") == error
     assert ended() == ResponseCode.SUCCESS
-    # Java's broker delivers the message as often as it is asked to.
+    # Fault A15: Java's broker delivers the message as often as it is asked to.
     assert ended() == {"java": ResponseCode.SUCCESS, "trioha": error}[make]
     consumer = clients.consumer("java", namesrv.address, f"{topic}-c", topic, **QUICK_CONSUMER)
     consumer.wait_for_count({"java": 2, "trioha": 1}[make])
     consumer.stop()
 
 
-@pytest.mark.parametrize("end", ["stopped", "killed"])
+@pytest.mark.parametrize("end", [pytest.param("stopped", marks=pytest.mark.release), "killed"])
 @pytest.mark.parametrize(("writer_make", "taker_make"), [("trioha", "java"), ("java", "trioha")])
 def test_a_broker_of_the_other_make_finishes_open_transactions(
     writer_make: Make,

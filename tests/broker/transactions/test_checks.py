@@ -88,7 +88,7 @@ def test_each_check_leaves_one_copy_that_counts() -> None:
 
 
 def test_the_offsets_of_the_half_message_end_its_copy_too() -> None:
-    """Java's broker commits the half message and goes on to ask for the copy."""
+    """Fault A15: Java's broker commits the half message and goes on to ask for the copy."""
     side = quick()
     where = prepare(side)
     run_checks(side, 2_000)

@@ -136,6 +136,7 @@ def test_a_check_shows_the_producer_its_message_and_where_the_copy_is() -> None:
 def test_a_half_message_that_could_not_be_ended_is_refused(
     more: dict[str, str], code: ResponseCode
 ) -> None:
+    """Fault A16."""
     side = ProduceSide()
     assert side.send(half(more=more)).code == code
     assert stored(side, TRANS_HALF_TOPIC) == []

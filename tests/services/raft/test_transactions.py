@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 import trio
@@ -16,7 +17,7 @@ from support.nodes.virtual_group import (
     virtual_group,
     without_threads,
 )
-from support.suite.sizes import TRANSACTION_SWITCHES
+from support.suite.sizes import TRANSACTION_RUNS
 
 from trioha.services.loop.transport import Transport
 from trioha.store.inspect import iter_records
@@ -73,18 +74,19 @@ async def loaded(group: VirtualGroup, load: TransactionLoad) -> AsyncIterator[No
         producers.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("seed", range(TRANSACTION_RUNS))
 @pytest.mark.parametrize("hurt", [killed, isolated, handed_over])
 async def test_transactions_survive_elections(
-    hurt: Hurt, tmp_path: Path, autojump_clock: trio.testing.MockClock
+    hurt: Hurt, seed: int, tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with virtual_group(tmp_path, **QUICK_CHECKS) as group:
 
         async def connect(host: str, port: int) -> Transport:
             return await group.network.connect(CLIENT, host)
 
-        load = TransactionLoad(group.clock, connect)
+        load = TransactionLoad(group.clock, connect, Random(seed))
         async with loaded(group, load):
-            for _ in range(TRANSACTION_SWITCHES):
+            for _ in range(2):
                 await trio.sleep(2)
                 await hurt(group, await group.leader())
                 await group.leader()

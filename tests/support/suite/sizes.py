@@ -54,8 +54,8 @@ RAFT_ROUNDS = sized(gate=24, release=100)
 """Faults in groups of real brokers, over all plans."""
 SWITCHES = sized(gate=3, release=10)
 """Switches of each kind, planned and forced, under load."""
-TRANSACTION_SWITCHES = sized(gate=2, release=50)
-"""Switches of each kind, ten in all, of whole nodes on virtual time with open transactions."""
+TRANSACTION_RUNS = sized(gate=1, release=25)
+"""Runs of two switches of each of the ten kinds, of whole nodes with open transactions."""
 SWITCHES_OF_THREE = sized(gate=1, release=3)
 """The same in a set of three."""
 ROUNDS_OF_THREE = sized(gate=24, release=300)

@@ -275,3 +275,31 @@ def test_one_channel_is_not_counted_for_another() -> None:
     side = ConsumeSide()
     consumer = ConsumerData("g", subscriptions=[T5])
     side.consumers.check_room(side.channel, [consumer] * 2_000)
+
+
+def test_all_connections_together_register_a_bounded_number_of_groups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clients_module, "REGISTRATIONS_MAX", 2)
+    side = ConsumeSide()
+    for channel in (FakeChannel(), FakeChannel()):
+        side.beat(channel=channel)
+    assert side.beat(channel=FakeChannel()).code == ResponseCode.SYSTEM_BUSY
+    assert side.beat(channel=channel).code == 0
+
+
+def test_subscriptions_take_a_bounded_amount_of_memory_which_leaving_groups_give_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    large = SubscriptionData("T", "||".join(f"tag{number}" for number in range(5_000)))
+    monkeypatch.setattr(clients_module, "SUBSCRIPTION_BYTES_MAX", 150_000)
+    side = ConsumeSide()
+    channels = [FakeChannel() for _ in range(4)]
+    codes = [
+        side.beat(group=f"g{number}", channel=channel, subscriptions=[large]).code
+        for number, channel in enumerate(channels)
+    ]
+    assert codes == [0, 0, 0, ResponseCode.SYSTEM_BUSY]
+    assert side.beat(group="g0", channel=channels[0], subscriptions=[large]).code == 0
+    side.consumers.channel_closed(channels[1])
+    assert side.beat(group="g3", channel=channels[3], subscriptions=[large]).code == 0

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from support.handlers.consuming import ConsumeSide, request
 
-from trioha.broker.locks import LOCK_EXPIRE_MS, QUEUES_PER_REQUEST_MAX, QueueLocks
-from trioha.wire.bodies import LockBatchBody, MessageQueue, decode_locked_queues
+from trioha.broker.locks import LOCK_EXPIRE_MS, QueueLocks
+from trioha.wire.bodies import LOCK_QUEUES_MAX, LockBatchBody, MessageQueue, decode_locked_queues
 from trioha.wire.codes import RequestCode, ResponseCode
 
 Q0, Q1, Q2 = (MessageQueue("T", "broker-a", queue_id) for queue_id in range(3))
@@ -76,7 +76,7 @@ def test_bad_lock_requests_are_refused() -> None:
         LockBatchBody("../g", "a", [Q0]).encode(),
         LockBatchBody("g", "a", [MessageQueue("a/b", "broker-a", 0)]).encode(),
         LockBatchBody("g", "a", [MessageQueue("T", "b" * 300, 0)]).encode(),
-        LockBatchBody("g", "a", [Q0] * (QUEUES_PER_REQUEST_MAX + 1)).encode(),
+        LockBatchBody("g", "a", [Q0] * (LOCK_QUEUES_MAX + 1)).encode(),
     ]
     for body in bodies:
         response = side.ask(request(RequestCode.LOCK_BATCH_MQ, body))

@@ -14,6 +14,9 @@ def request(body: bytes = b"", opaque: int = 0) -> RemotingCommand:
     return RemotingCommand(RequestCode.SEND_MESSAGE_V2, body=body, opaque=opaque)
 
 
+SIZE = request().detach()
+
+
 def test_they_come_out_in_the_order_they_went_in_without_those_whose_client_has_gone() -> None:
     parked, gone, here = ParkedRequests(), FakeChannel(), FakeChannel()
     for opaque, channel in enumerate([here, gone, here]):
@@ -25,13 +28,15 @@ def test_they_come_out_in_the_order_they_went_in_without_those_whose_client_has_
     assert len(parked) == 0
 
 
-@pytest.mark.parametrize("parked", [ParkedRequests(count_max=2), ParkedRequests(bytes_max=2100)])
+@pytest.mark.parametrize(
+    "parked", [ParkedRequests(count_max=2), ParkedRequests(bytes_max=SIZE * 5 // 2)]
+)
 def test_beyond_the_limit_clients_are_told_to_try_again(parked: ParkedRequests) -> None:
     channel = FakeChannel()
     parked.add(channel, request())
-    parked.add(channel, request(b"x" * 50))
+    parked.add(channel, request())
     with pytest.raises(CommandError) as refused:
-        parked.add(channel, request(b"x" * 60))
+        parked.add(channel, request())
     assert refused.value.code == ResponseCode.SYSTEM_BUSY
     parked.take(lambda channel, command: None)
     parked.add(channel, request())

@@ -197,3 +197,14 @@ def test_questions_are_bounded() -> None:
     told: list[bool] = []
     bench.reads.confirm(told.append)
     assert told == [False]
+
+
+def test_questions_that_wait_keep_only_the_fields_that_they_are_asked_again_with() -> None:
+    bench = Bench()
+    asked = RemotingCommand(RequestCode.GET_MAX_OFFSET, {**KEY, "junk": "x" * 250_000})
+    assert bench.reads.handle(bench.channel, asked, at(0)) is None
+    assert asked.ext_fields == KEY
+    large = RemotingCommand(RequestCode.GET_MAX_OFFSET, {**KEY, "consumerGroup": "g" * 250_000})
+    assert bench.reads.handle(bench.channel, large, at(0)) is None
+    assert bench.reads.waiting_count == 1
+    assert [answer.code for answer in bench.channel.sent] == [ResponseCode.SERVICE_NOT_AVAILABLE]

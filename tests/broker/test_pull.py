@@ -634,3 +634,29 @@ def test_a_cpp_client_that_has_everything_waits_for_a_message() -> None:
     finding(side, GetStatus.OFFSET_OVERFLOW_ONE)
     assert side.handle(cpp_pull(5000, 1)) is None
     assert side.hold.next_deadline_ms == 15_000
+
+
+def test_parked_pulls_keep_what_they_need_and_not_what_came_along() -> None:
+    side = parked_side()
+    side.put()
+    side.pulls.answer_due(at(1))
+    for _ in range(300):
+        junk = pull(1, flags=SUBSCRIPTION | SUSPEND, subscription="*", junk="x" * 250_000)
+        junk.remark = "y" * 250_000
+        assert side.handle(junk) is None
+    parked = [one for queue in side.hold.by_queue.values() for one in queue]
+    assert len(parked) == 300
+    assert not any("junk" in one.request.ext_fields or one.request.remark for one in parked)
+    assert sum(one.request.detach() for one in parked) < 1 << 20
+
+
+def test_pulls_with_large_subscriptions_are_parked_as_long_as_there_is_room() -> None:
+    side = ConsumeSide()
+    subscription = "||".join(f"tag{number}" for number in range(6_000))
+    answers = [
+        side.handle(pull(0, flags=SUBSCRIPTION | SUSPEND, subscription=subscription))
+        for _ in range(300)
+    ]
+    assert answers[0] is None
+    assert answers[-1] is not None
+    assert answers[-1].code == ResponseCode.PULL_NOT_FOUND

@@ -30,6 +30,29 @@ def test_both_kinds_of_nodes_tell_tasks_settings_and_journal(processes: Processe
         assert "node_ready" in events
 
 
+def test_a_topic_that_is_not_there_and_a_broker_in_place_of_a_name_server_are_named(
+    processes: Processes,
+) -> None:
+    cluster = Cluster(processes).start()
+    asked = ("consume", "-t", "nosuch", "-g", "g", "--idle", "0.1")
+    told = run_trioha(*asked, "-n", cluster.namesrv)
+    assert (told.code, told.out) == (1, "")
+    note, error = told.err.splitlines()
+    assert note == "trioha: note: topic nosuch does not exist; waiting"
+    assert error == "trioha: topic nosuch does not exist"
+    broker = cluster.master.address
+    for command in (
+        asked,
+        ("ha", "status"),
+        ("failover", "broker-a", "--dry-run"),
+        ("acl", "list"),
+    ):
+        told = run_trioha(*command, "-n", broker)
+        assert f"{broker}" in told.out + told.err
+        assert "is no name server" in told.out + told.err
+        assert told.code in (1, 4)
+
+
 def test_a_follower_sees_events_as_they_happen_and_survives_the_nodes_restart(
     processes: Processes, tmp_path: Path
 ) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from trioha.errors import LocalProtocolError, StoreError
-from trioha.ha.epochs import EpochHistory
+from trioha.ha.epochs import NONCE_BYTES, EpochHistory, EpochRecord
 from trioha.ha.mastership import MEMBERS_MAX, Mastership, Standing
 
 MASTER, SLAVE, FENCED = Standing.MASTER, Standing.SLAVE, Standing.FENCED
@@ -293,7 +293,16 @@ def test_members_are_remembered_and_bounded() -> None:
     node.start(master=True)
     assert dict(node.it.members) == {1: "10.0.0.2:10911"}
     node.it.meet_members({home: "x:1" for home in range(2, MEMBERS_MAX + 5)})
-    assert dict(node.it.members) == {1: "10.0.0.2:10911"}
+    assert len(node.it.members) == MEMBERS_MAX
+    assert node.it.members[1] == "10.0.0.2:10911"
+    # Those that are known, and those of the history, are not kept out by others.
+    assert node.it.meet_members({1: "10.0.0.9:10911", 500: "x:1"})
+    assert node.it.members[1] == "10.0.0.9:10911"
+    assert 500 not in node.it.members
+    node.it.adopt(EpochHistory((EpochRecord(1, 0, 600, b"n" * NONCE_BYTES, False),)))
+    assert node.it.meet_members({600: "d:1"})
+    assert len(node.it.members) == MEMBERS_MAX
+    assert node.it.members[600] == "d:1"
 
 
 @pytest.mark.parametrize("data", [b"", b"\x80", b"\x81\xa7version\x02", b"\xc1", b"nonsense"])

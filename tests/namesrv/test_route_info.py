@@ -321,6 +321,15 @@ def test_what_peers_can_grow_is_limited() -> None:
     assert sorted(registry.routes.topics()) == ["A", "B"]
 
 
+def test_all_brokers_together_have_a_bounded_number_of_topics() -> None:
+    registry = Registry(RouteInfoManager(queue_entries_max=3))
+    registry.register(MASTER, topics("A", "B"))
+    with pytest.raises(CommandError, match="together have more than 3 topics"):
+        registry.register(OTHER, topics("A", "C"))
+    registry.register(OTHER, topics("A"))
+    registry.register(MASTER, topics("A", "B"), V2)
+
+
 NAMES = st.sampled_from(["a", "b"])
 
 

@@ -34,10 +34,9 @@ TO_CLIENTS = {
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
     RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
-    RequestCode.VIEW_BROKER_STATS_DATA,
     RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
 }
-"""Requests that only clients answer, and two that no node answers."""
+"""Requests that only clients answer, and one that no node answers."""
 
 
 def serve(channel: Channel, request: RemotingCommand, instant: Instant) -> RemotingCommand:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.stores.records import split_batch
 
 from trioha.errors import RemoteProtocolError
-from trioha.wire.batch import BatchElement, encode_batch, split_fields
+from trioha.wire.batch import ELEMENTS_MAX, BatchElement, encode_batch, split_fields
 
 ELEMENTS = st.lists(
     st.builds(
@@ -65,3 +65,10 @@ def test_any_bytes_split_or_are_refused(data: bytes) -> None:
 def test_properties_too_long_for_their_field_are_our_mistake() -> None:
     with pytest.raises(ValueError, match="too long"):
         encode_batch([BatchElement(0, b"", b"x" * 32768)])
+
+
+def test_a_batch_has_a_bounded_number_of_messages() -> None:
+    element = encode_batch([BatchElement(0, b"", b"")])
+    assert len(split_fields(element * ELEMENTS_MAX)) == ELEMENTS_MAX
+    with pytest.raises(RemoteProtocolError, match="more than"):
+        split_fields(element * (ELEMENTS_MAX + 1))

@@ -125,3 +125,27 @@ def test_enums_of_later_versions_do_no_harm() -> None:
 def test_heartbeats_of_the_wrong_shape_are_refused(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         HeartbeatData.decode(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"clientID":"a","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[%s]}]}',
+        '{"clientID":"a","consumerDataSet":[%s]}',
+        '{"clientID":"a","producerDataSet":[%s]}',
+    ],
+)
+def test_a_heartbeat_is_counted_before_anything_is_made_of_it(
+    body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind in (SubscriptionData, ConsumerData, ProducerData):
+        monkeypatch.setattr(kind, "from_dict", None)
+    with pytest.raises(RemoteProtocolError, match="at most"):
+        HeartbeatData.decode((body % ",".join(["{}"] * 80_000)).encode())
+
+
+def test_what_is_no_strict_json_may_not_be_large() -> None:
+    body = b"{'clientID':'a','producerDataSet':[%b]}"
+    assert HeartbeatData.decode(body % b"").client_id == "a"
+    with pytest.raises(RemoteProtocolError, match="no strict JSON"):
+        HeartbeatData.decode(body % b"{},".join([b""] * 30_000))

@@ -11,23 +11,28 @@ its members subscribe alike. When a group's members or topics change, every memb
 and asks for the member list (code 38) to share the queues out anew. The tables change first and the
 notice goes out afterwards, so the list already holds the newcomer when the notice arrives.
 
-Limits: `GROUPS_PER_CHANNEL_MAX` registrations per connection and `SUBSCRIPTIONS_PER_GROUP_MAX`
-topics per group; the server limits connections when it accepts them.
+Limits: `GROUPS_PER_CHANNEL_MAX` registrations per connection, `REGISTRATIONS_MAX` on all of them,
+`SUBSCRIPTIONS_PER_GROUP_MAX` topics per group, and `SUBSCRIPTION_BYTES_MAX` of memory for all
+subscriptions. A heartbeat is renewed whatever the others hold: only what it adds can be refused.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from sys import getsizeof
 from typing import ClassVar
 
 import attrs
 
 from trioha.broker.groups import GroupTable
 from trioha.config import BrokerConfig
+from trioha.errors import CommandError
 from trioha.remoting.channel import Channel
-from trioha.wire.codes import ONEWAY_FLAG, LanguageCode, RequestCode
+from trioha.wire.codes import ONEWAY_FLAG, LanguageCode, RequestCode, ResponseCode
 from trioha.wire.heartbeat import (
+    GROUPS_MAX,
+    SUBSCRIPTIONS_MAX,
     ConsumeFromWhere,
     ConsumerData,
     ConsumeType,
@@ -37,8 +42,14 @@ from trioha.wire.heartbeat import (
 from trioha.wire.refusals import system_error
 from trioha.wire.remoting_command import RemotingCommand
 
-GROUPS_PER_CHANNEL_MAX = 1_024
-SUBSCRIPTIONS_PER_GROUP_MAX = 4_096
+GROUPS_PER_CHANNEL_MAX = GROUPS_MAX
+SUBSCRIPTIONS_PER_GROUP_MAX = SUBSCRIPTIONS_MAX
+_BYTES_WITHOUT_CONTENT = 300
+_BYTES_OF_CODE = 32
+REGISTRATIONS_MAX = 131_072
+"""Connections times their groups, of producers and consumers each."""
+SUBSCRIPTION_BYTES_MAX = 33_554_432
+"""Memory of the subscriptions of all groups, about."""
 
 
 @attrs.frozen
@@ -105,7 +116,13 @@ class _Registrations(ABC):
         return self._by_age[group, channel].renewed_ms
 
     def _check_groups(self, channel: Channel, groups: Iterable[str]) -> None:
-        wanted = len({*self._groups_of.get(channel, ()), *groups})
+        held = self._groups_of.get(channel, {})
+        wanted = len({*held, *groups})
+        if len(self._by_age) + wanted - len(held) > REGISTRATIONS_MAX:
+            raise CommandError(
+                ResponseCode.SYSTEM_BUSY,
+                f"{len(self._by_age)} {self.KIND} groups are registered on all connections",
+            )
         if wanted > GROUPS_PER_CHANNEL_MAX:
             raise system_error(
                 f"one connection registers {wanted} groups, at most {GROUPS_PER_CHANNEL_MAX} do"
@@ -175,6 +192,7 @@ class ConsumerManager(_Registrations):
         super().__init__(config)
         self._group_table = group_table
         self._groups: dict[str, ConsumerGroup] = {}
+        self._subscription_bytes = 0
 
     def find(self, group: str) -> ConsumerGroup | None:
         """The group, if any of its consumers is connected. HOT: once per pull."""
@@ -183,13 +201,26 @@ class ConsumerManager(_Registrations):
     def check_room(self, channel: Channel, consumers: Iterable[ConsumerData]) -> None:
         """Errors: CommandError(SYSTEM_ERROR) when a heartbeat asks for more than we keep."""
         groups = []
+        added_bytes = 0
         for consumer in consumers:
             groups.append(consumer.group_name)
+            known = self._groups.get(consumer.group_name)
+            added_bytes += sum(
+                _bytes_of(subscription)
+                for subscription in consumer.subscriptions
+                if known is None or _is_news(known.subscriptions, subscription)
+            )
             if len(consumer.subscriptions) > SUBSCRIPTIONS_PER_GROUP_MAX:
                 raise system_error(
                     f"group {consumer.group_name} subscribes to {len(consumer.subscriptions)} "
                     f"topics, at most {SUBSCRIPTIONS_PER_GROUP_MAX} are kept"
                 )
+        if added_bytes and self._subscription_bytes + added_bytes > SUBSCRIPTION_BYTES_MAX:
+            raise CommandError(
+                ResponseCode.SYSTEM_BUSY,
+                f"subscriptions of {self._subscription_bytes} bytes are kept, "
+                f"{added_bytes} more exceed {SUBSCRIPTION_BYTES_MAX}",
+            )
         self._check_groups(channel, groups)
 
     def register(
@@ -203,7 +234,9 @@ class ConsumerManager(_Registrations):
         group.message_model = consumer.message_model
         group.consume_from_where = consumer.consume_from_where
         is_new = self._renew(group.name, channel, client, now_ms)
-        if _replace_subscriptions(group.subscriptions, consumer.subscriptions) or is_new:
+        changed, more_bytes = _replace_subscriptions(group.subscriptions, consumer.subscriptions)
+        self._subscription_bytes += more_bytes
+        if changed or is_new:
             self._notify(group.name)
 
     def unregister(self, group: str, channel: Channel) -> None:
@@ -230,7 +263,8 @@ class ConsumerManager(_Registrations):
         if group in self._members:
             self._notify(group)
         else:
-            del self._groups[group]
+            gone = self._groups.pop(group)
+            self._subscription_bytes -= sum(map(_bytes_of, gone.subscriptions.values()))
 
     def _notify(self, group: str) -> None:
         settings = self._group_table.get(group)
@@ -250,22 +284,41 @@ class ConsumerManager(_Registrations):
 
 def _replace_subscriptions(
     ours: dict[str, SubscriptionData], theirs: Iterable[SubscriptionData]
-) -> bool:
-    """Make `ours` the topics of `theirs`; True if the set of topics changed.
+) -> tuple[bool, int]:
+    """Make `ours` the topics of `theirs`; return whether the set of topics changed, and the bytes
+    that were added.
 
     A subscription to a topic we know replaces ours only if its version is greater: members that
     restart one after another may still carry older ones.
     """
     listed = {subscription.topic: subscription for subscription in theirs}
     dropped = [topic for topic in ours if topic not in listed]
+    added_bytes = 0
     for topic in dropped:
-        del ours[topic]
+        added_bytes -= _bytes_of(ours.pop(topic))
     changed = bool(dropped)
     for topic, subscription in listed.items():
+        if not _is_news(ours, subscription):
+            continue
         known = ours.get(topic)
         if known is None:
             changed = True
-        elif subscription.sub_version <= known.sub_version:
-            continue
+        else:
+            added_bytes -= _bytes_of(known)
         ours[topic] = subscription
-    return changed
+        added_bytes += _bytes_of(subscription)
+    return changed, added_bytes
+
+
+def _is_news(ours: dict[str, SubscriptionData], subscription: SubscriptionData) -> bool:
+    known = ours.get(subscription.topic)
+    return known is None or subscription.sub_version > known.sub_version
+
+
+def _bytes_of(subscription: SubscriptionData) -> int:
+    """Memory of a subscription, about."""
+    size = _BYTES_WITHOUT_CONTENT + getsizeof(subscription.tags_set)
+    size += getsizeof(subscription.code_set) + _BYTES_OF_CODE * len(subscription.code_set)
+    for text in (subscription.topic, subscription.sub_string, subscription.expression_type):
+        size += getsizeof(text)
+    return size + sum(map(getsizeof, subscription.tags_set))

@@ -35,6 +35,7 @@ from trioha.broker.topics import TopicTable
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.store.interface import MessageStore
 from trioha.wire.bodies import TopicConfig
 from trioha.wire.codes import RequestCode
@@ -81,11 +82,13 @@ class BrokerCore:
         on_metadata_body: Callable[[int, bytes], None] = ignore_body,
         delete_queues: Callable[[str], None] | None = None,
         on_topics_changed: Callable[[TopicConfig | None], None] | None = None,
+        traffic: TrafficBudget | None = None,
     ) -> None:
         """`write_metadata` and `on_metadata_body` are `Metadata`'s `write` and `on_body`.
 
         `delete_queues` removes the queues of a topic that was deleted here: at once by default, but
         a group's log has to carry the deletion first. `on_topics_changed` is `TopicTable`'s.
+        `traffic` is the node's budget, which parked pulls count in.
         """
         wall_ms = instant.wall_ms
         self.role = config.broker_role
@@ -110,7 +113,7 @@ class BrokerCore:
         )
         self.metadata_waits = MetadataWaits(self.metadata, self.pipeline, replicas, config, events)
         self.locks = QueueLocks()
-        self.hold = PullHold()
+        self.hold = PullHold(traffic)
         self._parked = self.hold.by_queue
         self.slave_tables = SlaveTables(self.topics, self.groups, self.offsets, self.schedule)
         self.unknown_topic_seen = False
@@ -239,8 +242,9 @@ class BrokerCore:
         return min(deadlines, default=None)
 
     def sample(self, instant: Instant) -> None:
-        """Remember the counters of this moment: runtime info shows rates."""
+        """Remember the counters of this moment: tools are shown rates."""
         self._admin.runtime_info.sample(instant)
+        self._admin.traffic.sample(instant)
 
     def deliver_delayed(self, instant: Instant) -> None:
         self.schedule.run_due(instant, _DELIVERIES_PER_TURN)

@@ -23,6 +23,8 @@ from trioha.wire.refusals import system_error
 SUBSCRIPTION_ALL = "*"
 EXPRESSION_CHARS_MAX = 65_536
 """An expression is kept as a cache key and parsed on the loop; real ones have some dozen tags."""
+_SHORT_EXPRESSION_CHARS = 512
+"""Thousands of filters are kept of shorter expressions; of longer ones, each up to 1 MB, a few."""
 
 _SQL92_REMARK = "The broker does not support consumer to filter message by SQL92"
 
@@ -32,12 +34,17 @@ def is_tag_expression(expression_type: str | None) -> bool:
     return not expression_type or expression_type == "TAG"
 
 
-@lru_cache(maxsize=4096)
 def tag_filter(expression: str | None) -> TagFilter | None:
     """The filter of a tag expression, or None when it takes everything.
 
     Errors: CommandError(SUBSCRIPTION_PARSE_FAILED) when the expression has no tag in it.
     """
+    if expression and len(expression) > _SHORT_EXPRESSION_CHARS:
+        return _long_filter(expression)
+    return _short_filter(expression)
+
+
+def _parse(expression: str | None) -> TagFilter | None:
     text = (expression or "").strip()
     if not text or text == SUBSCRIPTION_ALL:
         return None
@@ -54,6 +61,10 @@ def tag_filter(expression: str | None) -> TagFilter | None:
     # RocketMQ compares the low 32 bits only. That differs from comparing all 64 in the delay topic
     # alone, whose entries carry delivery times; there a tag filter has no meaning anyway.
     return frozenset(codes).__contains__
+
+
+_short_filter = lru_cache(maxsize=4096)(_parse)
+_long_filter = lru_cache(maxsize=16)(_parse)
 
 
 def header_filter(expression: str, expression_type: str) -> TagFilter | None:

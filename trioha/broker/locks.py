@@ -4,8 +4,8 @@ A lock belongs to one client of a group and covers one queue. Its client renews 
 trusts it for 30 s; it ends 60 s after the last renewal, or when its client gives it back. A closed
 connection ends no lock: the client may be about to reconnect, still at work on the queue.
 
-Limits: `QUEUES_PER_REQUEST_MAX` queues in one request and `locks_max` locks in all; when the table
-is full, expired locks go first.
+Limits: `LOCK_QUEUES_MAX` queues in one request (`trioha.wire.bodies`) and `locks_max` locks in all;
+when the table is full, expired locks go first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trioha.wire.remoting_command import RemotingCommand
 
 LOCK_EXPIRE_MS = 60_000
 LOCKS_MAX = 262_144  # about 80 MiB
-QUEUES_PER_REQUEST_MAX = 16_384
+CLIENT_ID_CHARS_MAX = 1_024
 BROKER_NAME_CHARS_MAX = 255
 
 
@@ -110,12 +110,8 @@ class QueueLocks:
 def _decode(request: RemotingCommand) -> LockBatchBody:
     body = LockBatchBody.decode(request.body_bytes())
     check_group(body.consumer_group)
-    if not body.client_id:
-        raise system_error("clientId is missing")
-    if len(body.queues) > QUEUES_PER_REQUEST_MAX:
-        raise system_error(
-            f"{len(body.queues)} queues in one request, at most {QUEUES_PER_REQUEST_MAX} are taken"
-        )
+    if not 0 < len(body.client_id) <= CLIENT_ID_CHARS_MAX:
+        raise system_error(f"clientId is missing, or longer than {CLIENT_ID_CHARS_MAX} characters")
     for queue in body.queues:
         check_topic(queue.topic)
         if len(queue.broker_name) > BROKER_NAME_CHARS_MAX:

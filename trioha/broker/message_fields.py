@@ -9,12 +9,16 @@ from trioha.wire.java_hash import string_hash
 from trioha.wire.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
 
 _hash_of = lru_cache(maxsize=4096)(string_hash)
+_KEPT_TAGS_CHARS = 256
+"""Longer tags are hashed each time: thousands of them would take a lot of memory."""
 
 
 def tags_code(properties: Mapping[str, str]) -> int:
     """Java's hash of the whole TAGS string, 0 without one: what consumers filter by."""
     tags = properties.get(TAGS)
-    return 0 if tags is None else _hash_of(tags)
+    if tags is None:
+        return 0
+    return _hash_of(tags) if len(tags) <= _KEPT_TAGS_CHARS else string_hash(tags)
 
 
 def index_keys(properties: Mapping[str, str]) -> Sequence[bytes]:

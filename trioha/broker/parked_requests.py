@@ -11,19 +11,27 @@ from collections.abc import Callable
 
 from trioha.errors import CommandError
 from trioha.remoting.channel import Channel
+from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.wire.codes import ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
 COUNT_MAX = 65_536
 BYTES_MAX = 64 << 20
 """Five seconds of 12 MiB/s; beyond it clients are told to try again."""
-_OVERHEAD_BYTES = 1_000
 
 
 class ParkedRequests:
     """In the order they came."""
 
-    def __init__(self, *, count_max: int = COUNT_MAX, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(
+        self,
+        budget: TrafficBudget | None = None,
+        *,
+        count_max: int = COUNT_MAX,
+        bytes_max: int = BYTES_MAX,
+    ) -> None:
+        """`budget` is the node's; without one, the limits of this queue are all there are."""
+        self._budget = budget or TrafficBudget(bytes_max)
         self._requests: list[tuple[Channel, RemotingCommand]] = []
         self._bytes = 0
         self._count_max = count_max
@@ -37,19 +45,24 @@ class ParkedRequests:
 
         Errors: CommandError when there is no room.
         """
-        body = request.body
-        size = len(body) if isinstance(body, (bytes, bytearray, memoryview)) else 0
-        if len(self._requests) >= self._count_max or self._bytes + size > self._bytes_max:
+        size = request.detach()
+        if (
+            len(self._requests) >= self._count_max
+            or self._bytes + size > self._bytes_max
+            or not self._budget.has_room(size)
+        ):
             raise CommandError(
                 ResponseCode.SYSTEM_BUSY,
                 f"[REJECTREQUEST] {len(self._requests)} writes wait for a switch of masters",
             )
-        self._bytes += size + _OVERHEAD_BYTES
+        self._bytes += size
+        self._budget.waiting_bytes += size
         self._requests.append((channel, request))
 
     def take(self, use: Callable[[Channel, RemotingCommand], None]) -> int:
         """Give out all of them in order, without those of closed connections; return the count."""
         requests, self._requests = self._requests, []
+        self._budget.waiting_bytes -= self._bytes
         self._bytes = 0
         count = 0
         for channel, request in requests:

@@ -28,7 +28,12 @@ from trioha.remoting.requests import RequestTable
 from trioha.wire.remoting_command import RemotingCommand
 
 WAITING_MAX = 10_000
-"""Questions that wait at a time, some 10 MB of memory."""
+"""Questions that wait at a time, some 20 MB of memory."""
+QUESTION_FIELDS = frozenset(
+    {"consumerGroup", "topic", "queueId", "timestamp", "committed", "setZeroIfNotFound"}
+)
+"""Fields with which a question that waits is asked again, here or at another node."""
+QUESTION_BYTES_MAX = 4_096
 NO_PROOF = "no slave has confirmed that this node is still master"
 
 
@@ -89,7 +94,9 @@ class PresentReads:
         if self.waiting_count >= WAITING_MAX:
             reject(channel, request, NO_PROOF)
             return None
-        request.body = b""
+        if request.detach(QUESTION_FIELDS) > QUESTION_BYTES_MAX:
+            reject(channel, request, "the question is too large to wait")
+            return None
         question = _Question(self._term(), channel, request, response)
         deadline_ms = instant.now_ms + self._timeout_ms
         self._questions.add(self._metadata.mark(), deadline_ms, question)

@@ -69,7 +69,18 @@ SUSPEND_MS_MAX = 120_000
 BODY_BYTES_MAX = FRAME_BYTES_MAX - 65_536
 """Bytes that fit a frame beside its header, if the transfer limits are set that high."""
 
+_KEPT_FIELDS = frozenset(
+    {
+        *("consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag"),
+        *("commitOffset", "suspendTimeoutMillis", "subVersion"),
+    }
+)
+"""Fields with which a parked pull is run again."""
+_KEPT_WITH_SUBSCRIPTION = _KEPT_FIELDS | {"subscription", "expressionType"}
+
 _RECORD_HEAD = struct.Struct(">i16xq")  # total size, then the queue offset at byte 20
+_FILTER_FACTOR = 12
+"""A filter takes up to so many times the memory of its expression: tags of one letter."""
 _READ = Perm.READ
 _COMMIT_OFFSET = PullSysFlag.COMMIT_OFFSET
 _SUSPEND = PullSysFlag.SUSPEND
@@ -225,7 +236,7 @@ class PullProcessor:
         if self.confirm is not None:
             if status in _CORRECTIONS and next_offset != offset and not is_slave:
                 if may_correct is None:
-                    request.body = b""
+                    _detach(request, sys_flag)
                     self.confirm(lambda sure: self._pull_again(channel, request, instant, sure))
                     return None
                 is_slave = not may_correct
@@ -268,11 +279,11 @@ class PullProcessor:
         """Park a pull for which there are messages, if there are, and its client has plenty."""
         if request.is_oneway or offset >= self._store.max_offset_in_queue(topic, queue_id):
             return False
-        request.body = b""
+        size = _detach(request, request.ext_int("sysFlag"))
         deadline_ms = instant.now_ms + pace_ms
         # No message makes it due sooner: there are some already.
         return self.hold.hold(
-            ParkedPull(channel, request, topic, queue_id, _NEVER, None, deadline_ms)
+            ParkedPull(channel, request, topic, queue_id, _NEVER, None, deadline_ms, size)
         )
 
     def _check(
@@ -364,8 +375,7 @@ class PullProcessor:
         patience_ms = self.config.short_polling_time_mills
         if self.config.long_polling_enable:
             patience_ms = min(max(request.ext_int("suspendTimeoutMillis", 0), 0), SUSPEND_MS_MAX)
-        # The body, empty as it is, is a view of the whole read it came with.
-        request.body = b""
+        size = _detach(request, request.ext_int("sysFlag"))
         return self.hold.hold(
             ParkedPull(
                 channel,
@@ -375,8 +385,16 @@ class PullProcessor:
                 offset,
                 tag_filter,
                 instant.now_ms + patience_ms,
+                size,
             )
         )
+
+
+def _detach(request: RemotingCommand, sys_flag: int) -> int:
+    """Make a pull ready to wait; return the bytes that it takes, with a filter of its own."""
+    if sys_flag & _SUBSCRIPTION:
+        return _FILTER_FACTOR * request.detach(_KEPT_WITH_SUBSCRIPTION)
+    return request.detach(_KEPT_FIELDS)
 
 
 def _pace_ms(cached: int) -> int:

@@ -10,9 +10,10 @@ does one dictionary look-up when no pull waits for that queue. A pull that becam
 tables at once, so it is answered once whatever comes after: another message, its deadline, its
 connection's end.
 
-Limits: `parked_max` pulls in all and `parked_per_channel_max` of one connection; beyond them `hold`
-refuses and the pull is answered at once. Deadlines lie in a heap; a pull answered early leaves its
-place behind, and the heap is rebuilt when more than half of it is such places.
+Limits: `parked_max` pulls in all, `parked_per_channel_max` of one connection, `bytes_max` of memory
+and the node's budget; beyond them `hold` refuses and the pull is answered at once. Deadlines lie in
+a heap; a pull answered early leaves its place behind, and the heap is rebuilt when more than half
+of it is such places.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ import heapq
 from collections.abc import Sequence
 
 from trioha.remoting.channel import Channel
+from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.store.interface import TagFilter
 from trioha.wire.remoting_command import RemotingCommand
 
-PARKED_MAX = 65_536  # about 2 KiB each, 128 MiB in all
+PARKED_MAX = 65_536
+BYTES_MAX = 128 << 20
+"""65,536 pulls of 2 KiB; one that brings a subscription of its own may take more."""
 PARKED_PER_CHANNEL_MAX = 8_192  # a client parks one pull per queue it owns
 _HEAP_SLACK = 64
 
@@ -41,7 +45,10 @@ class ParkedPull:
         offset: int,
         tag_filter: TagFilter | None,
         deadline_ms: int,
+        size: int = 0,
     ) -> None:
+        self.size = size
+        """Bytes of memory."""
         self.channel = channel
         self.request = request
         self.topic = topic
@@ -59,10 +66,16 @@ class PullHold:
 
     def __init__(
         self,
+        budget: TrafficBudget | None = None,
         *,
         parked_max: int = PARKED_MAX,
         parked_per_channel_max: int = PARKED_PER_CHANNEL_MAX,
+        bytes_max: int = BYTES_MAX,
     ) -> None:
+        """`budget` is the node's; without one, the limits of this table are all there are."""
+        self._budget = budget or TrafficBudget(bytes_max)
+        self._bytes_max = bytes_max
+        self._bytes = 0
         self._parked_max = parked_max
         self._parked_per_channel_max = parked_per_channel_max
         # Dictionaries as ordered sets: first parked, first answered.
@@ -92,7 +105,12 @@ class PullHold:
 
     def hold(self, pull: ParkedPull) -> bool:
         """Park a pull; False when there is no room and it must be answered at once."""
-        if self._parked_count >= self._parked_max:
+        size = pull.size
+        if (
+            self._parked_count >= self._parked_max
+            or self._bytes + size > self._bytes_max
+            or not self._budget.has_room(size)
+        ):
             return False
         channel_pulls = self._by_channel.get(pull.channel)
         if channel_pulls is None:
@@ -108,6 +126,8 @@ class PullHold:
         else:
             queue_pulls[pull] = None
         pull.is_parked = True
+        self._bytes += size
+        self._budget.waiting_bytes += size
         self._parked_count += 1
         self._serial += 1
         heapq.heappush(self._heap, (pull.deadline_ms, self._serial, pull))
@@ -169,4 +189,6 @@ class PullHold:
         if not queue_pulls:
             del self.by_queue[queue]
         pull.is_parked = False
+        self._bytes -= pull.size
+        self._budget.waiting_bytes -= pull.size
         self._parked_count -= 1

@@ -41,6 +41,7 @@ from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.mode import Mode, Modes
 from trioha.remoting.requests import answer_to_error, not_supported
+from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.security.requirements import Port, check_declared
 from trioha.wire.codes import ONEWAY_FLAG, SENDS, RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
@@ -127,11 +128,12 @@ class RequestGate:
         events: EventSink,
         confirm: Handler,
         checks: Checks | None = None,
+        traffic: TrafficBudget | None = None,
     ) -> None:
         """`declared`: tables of handlers by request code, which have no code in common.
 
         `confirm` handles requests in `Mode.CONFIRM`. `checks` is None without access control: then
-        no request is checked.
+        no request is checked. Parked requests count in the node's budget, `traffic`.
 
         Errors: LocalProtocolError for a code without a declared requirement.
         """
@@ -142,7 +144,7 @@ class RequestGate:
         """This node's own handlers, by request code."""
         self._forwarding = forwarding
         self._events = events
-        self._parked = ParkedRequests()
+        self._parked = ParkedRequests(traffic)
         self._modes: Modes = SERVING
         self._reject_reason = ""
         self._stop_reason = ""

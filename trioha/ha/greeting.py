@@ -79,6 +79,12 @@ class Greeting:
             objection = self._hear(hello)
         return self._answer_to(hello, objection)
 
+    def leaves_out(self, hello: Hello) -> bool:
+        """Return whether the sender of a hello is not remembered as a member of this set."""
+        home_id = hello.home_id
+        is_other = hello.broker_name == self._broker_name and home_id != self._mastership.home_id
+        return is_other and home_id not in self._mastership.members
+
     def _check_numbers(self, hello: Hello) -> None:
         for epoch in (
             *(hello.known_epoch, hello.promised_epoch, hello.wants_epoch),

@@ -506,10 +506,22 @@ class Mastership:
         )
 
     def meet_members(self, members: Mapping[int, str]) -> bool:
-        """Remember other nodes of the set. True if one of them is new, or has moved."""
-        merged = {**self._kept.members, **members}
-        merged.pop(self.home_id, None)
-        if merged == self._kept.members or len(merged) > MEMBERS_MAX:
+        """Remember other nodes of the set. True if one of them is new, or has moved.
+
+        A full table takes no node more, but those that were master of a term in our history.
+        """
+        recorded = {record.home_id for record in self.history}
+        merged = dict(self._kept.members)
+        for home_id, address in members.items():
+            if home_id == self.home_id:
+                continue
+            if home_id not in merged and len(merged) >= MEMBERS_MAX:
+                others = [one for one in merged if one not in recorded]
+                if home_id not in recorded or not others:
+                    continue
+                del merged[others[-1]]
+            merged[home_id] = address
+        if merged == self._kept.members:
             return False
         self._keep(members=merged)
         return True

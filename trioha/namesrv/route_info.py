@@ -29,9 +29,11 @@ from trioha.wire.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 MASTER_ID = 0
 
 ADDRESSES_MAX = 10_000
-"""Limit of broker addresses; with the next limit it bounds the memory of hostile registrations."""
+"""Limit of broker addresses."""
 TOPICS_PER_BROKER_MAX = 65_536
 """Limit of topics of one broker name; trioha's brokers keep at most 50,000."""
+QUEUE_ENTRIES_MAX = 524_288
+"""Limit of topics of all broker names together, each of some 500 bytes."""
 NAME_LENGTH_MAX = 255
 """Limit of the name of a broker, cluster, address or topic, in characters."""
 
@@ -102,10 +104,12 @@ class RouteInfoManager:
         *,
         addresses_max: int = ADDRESSES_MAX,
         topics_per_broker_max: int = TOPICS_PER_BROKER_MAX,
+        queue_entries_max: int = QUEUE_ENTRIES_MAX,
     ) -> None:
         self._expired_time_ms = expired_time_ms
         self._addresses_max = addresses_max
         self._topics_per_broker_max = topics_per_broker_max
+        self._queue_entries_max = queue_entries_max
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._brokers: dict[str, _Broker] = {}
         # Sorted by `last_seen_ms`: renewing moves an entry to the end.
@@ -275,6 +279,13 @@ class RouteInfoManager:
             count = len(entry.topics.union(topic.topic_name for topic in topics.values()))
         if count > self._topics_per_broker_max:
             raise _refusal(f"a broker has more than {self._topics_per_broker_max} topics")
+        if broker.broker_id != MASTER_ID:
+            return
+        known = entry.topics if entry is not None else ()
+        others = sum(len(one.topics) for one in self._brokers.values())
+        count = others + sum(topic.topic_name not in known for topic in topics.values())
+        if count > self._queue_entries_max:
+            raise _refusal(f"all brokers together have more than {self._queue_entries_max} topics")
 
     def _broker_of(self, broker: BrokerAddress) -> _Broker:
         entry = self._brokers.get(broker.broker_name)

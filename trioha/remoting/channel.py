@@ -53,6 +53,10 @@ class Channel(Protocol, Hashable):
         passed or the connection closed.
         """
 
+    def keep_reserve(self) -> None:
+        """Exempt this connection from the node's budget: its peer is a proven node that sends log
+        bytes, and replication never waits for clients."""
+
     def close_nowait(self, reason: str) -> None:
         """Close the connection; `reason` goes to the journal."""
 

@@ -6,6 +6,10 @@ the flag's lowest bit tells them apart, so the two opaque spaces never meet. Byt
 checked before anything is kept for it, so a lying peer costs at most one frame of memory. What is
 left of a read is kept as the chunks it came in and joined once, when the frame is whole.
 
+A node judges a frame of more than 64 KiB as soon as its header is there: by the limit of its
+request code, and by the budget of the node (`trioha.remoting.traffic_budget`). The body of a frame
+that is rejected is not kept; its bytes are dropped as they arrive, and the next frame is read.
+
 What is kept per connection: the unfinished frame (at most 16 MiB) and the table of our own
 requests that wait for a response (`pending_max`).
 """
@@ -17,34 +21,61 @@ from collections.abc import Callable
 import attrs
 
 from trioha.errors import LocalProtocolError, RemoteProtocolError
-from trioha.wire.codes import FRAME_BYTES_MAX
+from trioha.remoting.traffic_budget import FrameLimits
+from trioha.wire.codes import FRAME_BYTES_MAX, SENDS, ResponseCode
 from trioha.wire.need_data import NEED_DATA, NeedData
 from trioha.wire.remoting_command import RemotingCommand, decode_at
+from trioha.wire.tls_errors import NEEDS_TLS, TLS_ALERT, TLS_HANDSHAKE
 
 OnResponse = Callable[[RemotingCommand | None], None]
 
-_TLS_CLIENT_HELLO = 0x16
 _OPAQUE_MASK = 0x7FFFFFFF
+SMALL_FRAME_BYTES = 65_536
+"""A smaller frame is not judged: no limit is below it, and it is one read at most."""
+HEADER_BYTES_MAX = 262_144
+"""Properties of 32 KiB, each byte of them as \\u0001, and the other fields of a send."""
+_SMALL_CHUNK_BYTES = 4_096
+_JOINED_CHUNK_BYTES = 65_536
+
+
+class FrameRejected(Exception):
+    """A frame whose body is not read; `command` is its header."""
+
+    def __init__(self, command: RemotingCommand, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.command = command
+        self.code = code
+        self.remark = remark
 
 
 class RemotingConnection:
     """Frames in, commands out; and who waits for which response."""
 
-    def __init__(self, *, pending_max: int = 65_536) -> None:
+    def __init__(self, *, pending_max: int = 65_536, limits: FrameLimits | None = None) -> None:
+        """Without `limits`, every frame of up to 16 MiB is read: at the end that asked for it."""
         self._data = b""
         self._position = 0
-        self._chunks: list[bytes] = []
+        self._chunks: list[bytes | bytearray] = []
         self._chunks_size = 0
         self._needed = 0
+        self._frame_bytes = 0
         self._opaque = 0
         self._pending: dict[int, OnResponse] = {}
         self._pending_max = pending_max
+        self._limits = limits
+        self._is_admitted = False
+        """The large frame that begins at `_position` has been judged."""
+        self._budgeted_bytes = 0
+        self._dropped_bytes = 0
+        """Bytes yet to arrive of a frame that was rejected."""
         self.frames_received = 0
+        self.is_replication = False
+        """The peer is a proven node that sends log bytes: they never wait for the budget."""
 
     @property
     def mid_frame(self) -> bool:
         """A frame has begun and is not whole: the peer owes us bytes."""
-        return self._chunks_size > 0
+        return self._chunks_size > 0 or self._dropped_bytes > 0
 
     @property
     def is_full(self) -> bool:
@@ -59,18 +90,25 @@ class RemotingConnection:
     @property
     def missing_bytes(self) -> int:
         """How many bytes the unfinished frame still lacks, as far as known."""
-        return self._needed - self._chunks_size if self._chunks_size else 0
+        if self._dropped_bytes:
+            return self._dropped_bytes
+        return self._frame_bytes - self._chunks_size if self._chunks_size else 0
 
     def receive_data(self, data: bytes) -> None:
         """Take what one read brought. Call `next_command` until NEED_DATA before the next."""
         if self._chunks_size:
-            self._chunks.append(data)
-            self._chunks_size += len(data)
+            self._add_chunk(data)
             if self._chunks_size < self._needed:
                 return
             data = b"".join(self._chunks)
             self._chunks.clear()
             self._chunks_size = 0
+        elif self._dropped_bytes:
+            size = min(self._dropped_bytes, len(data))
+            data = data[size:]
+            self._dropped_bytes -= size
+            if not self._dropped_bytes:
+                self.frames_received += 1
         self._data = data
         self._position = 0
 
@@ -84,7 +122,10 @@ class RemotingConnection:
         return NEED_DATA if command is None else command
 
     def next_frame(self) -> RemotingCommand | None:
-        """`next_command` with None for NEED_DATA. HOT. Errors: the same."""
+        """`next_command` with None for NEED_DATA. HOT.
+
+        Errors: the same; FrameRejected for a frame that is not read, after which the next one is.
+        """
         position = self._position
         available = len(self._data) - position
         if available < 4:
@@ -100,9 +141,18 @@ class RemotingConnection:
         if total < 4 or total > FRAME_BYTES_MAX - 4:
             raise RemoteProtocolError(self._describe_length(total, position))
         size = total + 4
+        if (
+            size > SMALL_FRAME_BYTES
+            and self._limits is not None
+            and not self._is_admitted
+            and not self._judge(self._limits, position, available, size)
+        ):
+            return None
         if available < size:
             self._keep_rest(position, available, size)
             return None
+        if self._is_admitted:
+            self._release()
         end = position + size
         self._position = end
         self.frames_received += 1
@@ -130,6 +180,7 @@ class RemotingConnection:
 
     def fail_pending(self) -> None:
         """The connection is gone: everybody who waits gets None."""
+        self._release()
         waiters = list(self._pending.values())
         self._pending.clear()
         for on_response in waiters:
@@ -138,17 +189,99 @@ class RemotingConnection:
     def statistics(self) -> RemotingStatistics:
         return RemotingStatistics(self.frames_received, len(self._pending), self._chunks_size)
 
+    def _judge(self, limits: FrameLimits, position: int, available: int, size: int) -> bool:
+        """Admit a large frame; return False while its header is not there.
+
+        Errors: FrameRejected; RemoteProtocolError for a broken header.
+        """
+        data = self._data
+        header_end = 8
+        if available >= 8:
+            header_end += data[position + 5] << 16 | data[position + 6] << 8 | data[position + 7]
+            if header_end > min(size, HEADER_BYTES_MAX):
+                raise RemoteProtocolError(
+                    f"lengths lie, or a header exceeds {HEADER_BYTES_MAX} bytes: "
+                    f"frame {size}, header {header_end - 8}"
+                )
+        if available < header_end:
+            self._keep_rest(position, available, header_end)
+            self._frame_bytes = size
+            return False
+        command = decode_at(data, position, position + header_end)
+        code = command.code
+        if command.flag & 1:
+            is_asked = command.opaque in self._pending
+            limit = FRAME_BYTES_MAX if is_asked else SMALL_FRAME_BYTES
+        else:
+            limit = limits.body_bytes.get(code, SMALL_FRAME_BYTES)
+        body_size = size - header_end
+        budget = limits.budget
+        if body_size > limit:
+            budget.too_large_count += 1
+            self._drop(position, available, size)
+            raise FrameRejected(
+                command,
+                ResponseCode.MESSAGE_ILLEGAL if code in SENDS else ResponseCode.SYSTEM_ERROR,
+                f"the body of a request {code} has at most {limit} bytes here, not {body_size}",
+            )
+        if available < size:
+            if not self.is_replication and not budget.has_room(size):
+                self._drop(position, available, size)
+                raise FrameRejected(
+                    command,
+                    ResponseCode.SYSTEM_BUSY,
+                    f"[REJECTREQUEST] no room for a frame of {size} bytes; "
+                    f"{budget.used_bytes} of {budget.bytes_max} are taken (trafficBytesMax)",
+                )
+            self._budgeted_bytes = size
+            budget.frames_bytes += size
+        self._is_admitted = True
+        return True
+
+    def _release(self) -> None:
+        """The large frame is whole, or the connection is gone."""
+        self._is_admitted = False
+        if self._limits is not None:
+            self._limits.budget.frames_bytes -= self._budgeted_bytes
+        self._budgeted_bytes = 0
+
+    def _drop(self, position: int, available: int, size: int) -> None:
+        """Go on behind a frame, of which so many bytes are there."""
+        if available >= size:
+            self._position = position + size
+            self.frames_received += 1
+        else:
+            self._data = b""
+            self._position = 0
+            self._dropped_bytes = size - available
+
     def _keep_rest(self, position: int, available: int, needed: int) -> None:
         if available > 0:
-            self._chunks.append(self._data[position:])
-            self._chunks_size = available
-            self._needed = needed
+            self._chunks_size = 0
+            self._add_chunk(self._data[position:])
+            self._needed = self._frame_bytes = needed
         self._data = b""
         self._position = 0
 
+    def _add_chunk(self, data: bytes) -> None:
+        """Keep what one read brought. A peer that sends single bytes costs little more for them."""
+        self._chunks_size += len(data)
+        if len(data) < _SMALL_CHUNK_BYTES:
+            last = self._chunks[-1] if self._chunks else b""
+            if isinstance(last, bytearray) and len(last) < _JOINED_CHUNK_BYTES:
+                last += data
+                return
+            self._chunks.append(bytearray(data))
+        else:
+            self._chunks.append(data)
+
     def _describe_length(self, total: int, position: int) -> str:
-        if self.frames_received == 0 and self._data[position] == _TLS_CLIENT_HELLO:
-            return "peer speaks TLS, this port does not"
+        if self.frames_received == 0:
+            first = self._data[position]
+            if first == TLS_HANDSHAKE:
+                return "it speaks TLS and this port does not (tls.server.mode); name a certificate"
+            if first == TLS_ALERT:
+                return NEEDS_TLS
         return f"frame length {total} is not within 4..{FRAME_BYTES_MAX - 4}"
 
 

@@ -8,7 +8,8 @@ invariant or disk ends the node.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from trioha.errors import (
     CommandError,
@@ -19,23 +20,36 @@ from trioha.errors import (
 )
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
-from trioha.remoting.connection import RemotingConnection
+from trioha.remoting.connection import FrameRejected, RemotingConnection
 from trioha.remoting.outbox import Outbox
 from trioha.wire.codes import SENDS, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
+
+TURN_REQUESTS: Final = 256
+"""Requests of one connection until the others have their turn: 10 to 20 ms of sends."""
+TURN_MS: Final = 20
+TURN_UNSENT_BYTES: Final = 1_048_576
+"""Bytes of answers after which a connection's other requests wait until its peer has read."""
 
 
 class Requests:
     """Takes commands out of the machine, has them handled and puts the answers in the outbox."""
 
-    def __init__(self, machine: RemotingConnection, outbox: Outbox, handle: Handler) -> None:
+    def __init__(
+        self,
+        machine: RemotingConnection,
+        outbox: Outbox,
+        handle: Handler,
+        now_ms: Callable[[], int],
+    ) -> None:
         """`handle` gets the requests of every code; it raises only what ends the node."""
+        self._now_ms = now_ms
         self._machine = machine
         self._outbox = outbox
         self._handle = handle
 
-    def handle_all(self, channel: Channel, instant: Instant, *, is_over: bool = False) -> None:
-        """Handle every whole frame that is there. HOT.
+    def handle_all(self, channel: Channel, instant: Instant, *, is_over: bool = False) -> bool:
+        """Handle the whole frames that are there; True if the turn ends before the last. HOT.
 
         `is_over`: the peer has closed the connection behind them. Sends that want an answer are
         dropped then: their sender counts their outcome as unknown, and may have gone on since. Last
@@ -46,21 +60,35 @@ class Requests:
         machine = self._machine
         outbox = self._outbox
         handle = self._handle
-        while True:
-            command = machine.next_frame()
+        turn_ends_ms = instant.now_ms + TURN_MS
+        for _ in range(TURN_REQUESTS):
+            try:
+                command = machine.next_frame()
+            except FrameRejected as rejected:
+                command = rejected.command
+                if not command.flag & 3:
+                    outbox.add(command.response(rejected.code, rejected.remark))
+                continue
             if command is None:
-                return
+                return False
             if command.flag & 1:
                 machine.response_received(command)
                 continue
-            if is_over and command.code in SENDS and not command.flag & 2:
+            is_send = command.code in SENDS
+            if is_over and is_send and not command.flag & 2:
                 continue
             response = handle(channel, command, instant)
             if response is not None and not command.flag & 2:
                 outbox.add(response)
-                if outbox.is_over:
-                    channel.close_nowait(f"it does not read: {outbox.size} bytes wait for it")
-                    return
+                if outbox.size > TURN_UNSENT_BYTES:
+                    if outbox.is_over:
+                        channel.close_nowait(f"it does not read: {outbox.size} bytes wait for it")
+                        return False
+                    return True
+            # Sends of one turn cost a few milliseconds together: they need no look at the clock.
+            if not is_send and self._now_ms() >= turn_ends_ms:
+                return True
+        return True
 
 
 class RequestTable:

@@ -11,7 +11,7 @@ import attrs
 from trioha.errors import CommandError
 from trioha.wire import fastjson
 from trioha.wire.bodies import LockBatchBody
-from trioha.wire.codes import ResponseCode
+from trioha.wire.codes import FRAME_BYTES_MAX, ResponseCode
 from trioha.wire.heartbeat import HeartbeatData, SubscriptionData
 from trioha.wire.json_fields import object_of, text
 from trioha.wire.names import RETRY_PREFIX, is_retry_topic, retry_topic
@@ -39,6 +39,14 @@ class AccountPerm:
     DENY = 1
     PUB = 4
     SUB = 8
+
+
+CONTROL_BYTES = 65_536
+"""Limit of the body of a request of clients and operators. Most of them have none."""
+LIST_BYTES = 262_144
+"""Limit of a body that is a list: subscriptions, queues to lock, epochs of a log."""
+MESSAGE_BYTES = -1
+"""The body is a message or a batch: `maxMessageSize` is its limit."""
 
 
 class Need(NamedTuple):
@@ -70,6 +78,8 @@ class Requirement:
     """
 
     right: Right
+    body_bytes: int
+    """Limit of the body in bytes, checked before the body is read; or `MESSAGE_BYTES`."""
     topic: str = ""
     """Name of the field that holds a topic."""
     group: str = ""
@@ -94,6 +104,15 @@ class Requirement:
             *([self.note] if self.note else []),
         ]
         return f"{self.right.value} ({', '.join(fields)})" if fields else self.right.value
+
+    @property
+    def body_words(self) -> str:
+        """The limit of the body as docs/security.md shows it."""
+        if self.body_bytes == MESSAGE_BYTES:
+            return "`maxMessageSize`"
+        if self.body_bytes == FRAME_BYTES_MAX:
+            return "16 MiB, as any frame"
+        return f"{self.body_bytes >> 10} KiB"
 
     def needs(self, request: RemotingCommand, topic_at: TopicAt) -> Iterator[Need]:
         """Yield the permissions that a request needs.

@@ -1,4 +1,4 @@
-"""The table of requirements: every request code of every port.
+"""The table of requirements and of limits of bodies: every request code of every port.
 
 `check_declared` is asked by each node when it is made, so that a handler without a declaration does
 not start. `requirements_table` makes the table of docs/security.md; a test keeps it current.
@@ -11,14 +11,20 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
+import attrs
+
 from trioha.errors import LocalProtocolError
 from trioha.security.requirement import (
+    CONTROL_BYTES,
+    LIST_BYTES,
+    MESSAGE_BYTES,
     Requirement,
     Right,
     client_config_needs,
     heartbeat_needs,
     lock_needs,
 )
+from trioha.wire.codes import FRAME_BYTES_MAX
 from trioha.wire.codes import RequestCode as Code
 
 
@@ -30,19 +36,25 @@ class Port(Enum):
     NAMESRV = "name server"
 
 
-_ADMIN: Final = Requirement(right=Right.ADMIN)
-_NODE: Final = Requirement(right=Right.NODE)
-_ANONYMOUS: Final = Requirement(right=Right.ANONYMOUS)
-_SEND: Final = Requirement(right=Right.PRODUCE, topic="topic")
-_SEND_V2: Final = Requirement(right=Right.PRODUCE, topic="b")
-_TOPIC: Final = Requirement(right=Right.CONSUME, topic="topic")
-_GROUP: Final = Requirement(right=Right.CONSUME, group="consumerGroup")
-_GROUP_AND_TOPIC: Final = Requirement(right=Right.CONSUME, topic="topic", group="consumerGroup")
+_ADMIN: Final = Requirement(right=Right.ADMIN, body_bytes=CONTROL_BYTES)
+_NODE: Final = Requirement(right=Right.NODE, body_bytes=LIST_BYTES)
+_ANONYMOUS: Final = Requirement(right=Right.ANONYMOUS, body_bytes=CONTROL_BYTES)
+_SEND: Final = Requirement(right=Right.PRODUCE, body_bytes=MESSAGE_BYTES, topic="topic")
+_SEND_V2: Final = Requirement(right=Right.PRODUCE, body_bytes=MESSAGE_BYTES, topic="b")
+_TOPIC: Final = Requirement(right=Right.CONSUME, body_bytes=CONTROL_BYTES, topic="topic")
+_GROUP: Final = Requirement(right=Right.CONSUME, body_bytes=CONTROL_BYTES, group="consumerGroup")
+_GROUP_AND_TOPIC: Final = attrs.evolve(_GROUP, topic="topic")
 _LOCK: Final = Requirement(
-    right=Right.CONSUME, body=lock_needs, note="consumerGroup and the topics of mqSet in the body"
+    right=Right.CONSUME,
+    body_bytes=LIST_BYTES,
+    body=lock_needs,
+    note="consumerGroup and the topics of mqSet in the body",
 )
 _RAFT_MESSAGE: Final = Requirement(
-    right=Right.NODE, by_connection=True, note="on a connection that 30046 has admitted"
+    right=Right.NODE,
+    body_bytes=FRAME_BYTES_MAX,
+    by_connection=True,
+    note="on a connection that 30046 has admitted",
 )
 
 _OF_ANY_NODE: Final = {
@@ -61,7 +73,9 @@ _OF_BROKER: Final = _OF_ANY_NODE | {
     # Consumers.
     Code.PULL_MESSAGE: _GROUP_AND_TOPIC,
     Code.LITE_PULL_MESSAGE: _GROUP_AND_TOPIC,
-    Code.CONSUMER_SEND_MSG_BACK: Requirement(right=Right.CONSUME, group="group", message="offset"),
+    Code.CONSUMER_SEND_MSG_BACK: Requirement(
+        right=Right.CONSUME, body_bytes=CONTROL_BYTES, group="group", message="offset"
+    ),
     Code.QUERY_CONSUMER_OFFSET: _GROUP_AND_TOPIC,
     Code.UPDATE_CONSUMER_OFFSET: _GROUP_AND_TOPIC,
     Code.GET_CONSUMER_LIST_BY_GROUP: _GROUP,
@@ -72,16 +86,20 @@ _OF_BROKER: Final = _OF_ANY_NODE | {
     Code.GET_MAX_OFFSET: _TOPIC,
     Code.GET_MIN_OFFSET: _TOPIC,
     Code.GET_EARLIEST_MSG_STORETIME: _TOPIC,
-    Code.VIEW_MESSAGE_BY_ID: Requirement(right=Right.CONSUME, message="offset"),
+    Code.VIEW_MESSAGE_BY_ID: Requirement(
+        right=Right.CONSUME, body_bytes=CONTROL_BYTES, message="offset"
+    ),
     # Both. A producer names no group that it consumes as, and needs its key alone.
     Code.HEART_BEAT: Requirement(
         right=Right.CONSUME,
+        body_bytes=LIST_BYTES,
         body=heartbeat_needs,
         note="groups and subscriptions of consumerDataSet in the body",
     ),
     Code.UNREGISTER_CLIENT: _GROUP,
     Code.CHECK_CLIENT_CONFIG: Requirement(
         right=Right.CONSUME,
+        body_bytes=CONTROL_BYTES,
         body=client_config_needs,
         note="group and the topic of subscriptionData in the body",
     ),
@@ -93,6 +111,7 @@ _OF_BROKER: Final = _OF_ANY_NODE | {
     Code.UPDATE_BROKER_CONFIG: _ADMIN,
     Code.GET_BROKER_CONFIG: _ADMIN,
     Code.GET_BROKER_RUNTIME_INFO: _ADMIN,
+    Code.VIEW_BROKER_STATS_DATA: _ADMIN,
     Code.GET_TOPIC_STATS_INFO: _ADMIN,
     Code.GET_TOPIC_CONFIG: _ADMIN,
     Code.GET_SUBSCRIPTIONGROUP_CONFIG: _ADMIN,
@@ -165,7 +184,7 @@ _OF_NAMESRV: Final = _OF_ANY_NODE | {
     Code.UPDATE_NAMESRV_CONFIG: _ADMIN,
     Code.GET_NAMESRV_CONFIG: _ADMIN,
     # Brokers.
-    Code.REGISTER_BROKER: _NODE,
+    Code.REGISTER_BROKER: attrs.evolve(_NODE, body_bytes=FRAME_BYTES_MAX),
     Code.UNREGISTER_BROKER: _NODE,
     Code.QUERY_DATA_VERSION: _NODE,
 }
@@ -210,13 +229,24 @@ def check_pages_declared(paths: Iterable[str]) -> None:
         raise _undeclared([f"page {path}" for path in missing])
 
 
+def body_limits(port: Port, message_bytes: int) -> dict[int, int]:
+    """Return the limit of the body of each request code; `message_bytes` of a message."""
+    return {
+        int(code): message_bytes
+        if requirement.body_bytes == MESSAGE_BYTES
+        else requirement.body_bytes
+        for code, requirement in REQUIREMENTS[port].items()
+    }
+
+
 def requirements_table() -> str:
     """Return the declaration as a Markdown table, by code."""
-    rows = ["| code | request | broker | name server |", "|---|---|---|---|"]
+    rows = ["| code | request | broker | name server | body |", "|---|---|---|---|---|"]
     broker, namesrv = REQUIREMENTS[Port.BROKER], REQUIREMENTS[Port.NAMESRV]
     for code in sorted(broker.keys() | namesrv.keys()):
         words = [table[code].words if code in table else "" for table in (broker, namesrv)]
-        rows.append(f"| {int(code)} | {code.name} | {' | '.join(words)} |")
+        either = broker.get(code) or namesrv[code]
+        rows.append(f"| {int(code)} | {code.name} | {' | '.join(words)} | {either.body_words} |")
     rows += ["", "| port | request | broker | name server |", "|---|---|---|---|"]
     for path, requirement in PAGES.items():
         rows.append(f"| HTTP | GET {path} | {requirement.words} | {requirement.words} |")

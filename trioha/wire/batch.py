@@ -2,7 +2,7 @@
 
 An element is ``total i32 | magic i32 | crc i32 | flag i32 | body i32+n | properties i16+n``; total
 counts the whole element, magic and crc travel as 0. The broker stores each as a record of its own.
-How many there are is bounded by the limit on the request's body.
+How many there are is bounded by the limit on the request's body, and by `ELEMENTS_MAX`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ _HEAD = struct.Struct(">iIIii")
 _U16 = struct.Struct(">H")
 _HEAD_SIZE: Final = 20
 _ELEMENT_SIZE_MIN: Final = 22
+ELEMENTS_MAX: Final = 32_768
+"""Messages of one batch. A batch of 4 MiB has so many if each takes 128 bytes."""
 
 
 class BatchElement(NamedTuple):
@@ -55,6 +57,8 @@ def split_fields(body: Buffer) -> list[tuple[int, bytes, bytes]]:
         element_end = properties_at + (data[body_end] << 8 | data[body_end + 1])
         if element_end > end or total != element_end - position:
             raise RemoteProtocolError(f"batch element at {position}: lengths lie, total {total}")
+        if len(elements) >= ELEMENTS_MAX:
+            raise RemoteProtocolError(f"a batch has more than {ELEMENTS_MAX} messages")
         elements.append((flag, data[body_at:body_end], data[properties_at:element_end]))
         position = element_end
     return elements

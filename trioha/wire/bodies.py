@@ -11,6 +11,7 @@ from typing import Self
 
 import attrs
 
+from trioha.errors import RemoteProtocolError
 from trioha.wire import fastjson
 from trioha.wire.json_fields import (
     Json,
@@ -212,6 +213,9 @@ class MessageQueue:
         return cls(text(fields, "topic"), text(fields, "brokerName"), integer(fields, "queueId"))
 
 
+LOCK_QUEUES_MAX = 16_384
+
+
 @attrs.frozen
 class LockBatchBody:
     """What 41 and 42 ask: these queues, for this client."""
@@ -231,7 +235,13 @@ class LockBatchBody:
 
     @classmethod
     def decode(cls, data: Buffer) -> Self:
-        fields = object_of(fastjson.loads(data), "lock request")
+        loaded = fastjson.loads(data, dialect_bytes_max=fastjson.REQUEST_DIALECT_BYTES)
+        fields = object_of(loaded, "lock request")
+        count = len(list_of(fields.get("mqSet"), "mqSet"))
+        if count > LOCK_QUEUES_MAX:
+            raise RemoteProtocolError(
+                f"{count} queues in one request, at most {LOCK_QUEUES_MAX} are taken"
+            )
         return cls(
             text(fields, "consumerGroup"), text(fields, "clientId"), _queues(fields, "mqSet")
         )

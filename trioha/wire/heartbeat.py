@@ -8,6 +8,7 @@ from typing import Self
 
 import attrs
 
+from trioha.errors import RemoteProtocolError
 from trioha.wire import fastjson
 from trioha.wire.json_fields import (
     boolean,
@@ -20,6 +21,11 @@ from trioha.wire.json_fields import (
     texts,
 )
 from trioha.wire.remoting_command import Buffer
+
+GROUPS_MAX = 1_024
+"""Producer groups, and as many consumer groups, of one connection."""
+SUBSCRIPTIONS_MAX = 4_096
+"""Subscriptions of one heartbeat."""
 
 
 class ConsumeType(StrEnum):
@@ -161,7 +167,26 @@ class HeartbeatData:
     @classmethod
     def decode(cls, data: Buffer) -> Self:
         """Read a heartbeat. Errors: RemoteProtocolError."""
-        return cls.from_dict(fastjson.loads(data))
+        value = fastjson.loads(data, dialect_bytes_max=fastjson.REQUEST_DIALECT_BYTES)
+        _check_sizes(value)
+        return cls.from_dict(value)
+
+
+def _check_sizes(value: object) -> None:
+    """Count before anything is made of it: small objects cost the most for a byte."""
+    fields = object_of(value, "heartbeat")
+    consumers = list_of(fields.get("consumerDataSet"), "consumerDataSet")
+    groups = len(consumers) + len(list_of(fields.get("producerDataSet"), "producerDataSet"))
+    if groups > 2 * GROUPS_MAX:
+        raise RemoteProtocolError(f"a heartbeat names {groups} groups, at most {2 * GROUPS_MAX}")
+    count = sum(
+        len(list_of(object_of(one, "consumer").get("subscriptionDataSet"), "subscriptionDataSet"))
+        for one in consumers
+    )
+    if count > SUBSCRIPTIONS_MAX:
+        raise RemoteProtocolError(
+            f"a heartbeat has {count} subscriptions, at most {SUBSCRIPTIONS_MAX} are read"
+        )
 
 
 def _dicts(

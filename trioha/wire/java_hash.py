@@ -21,6 +21,7 @@ _WEIGHTS = [tuple(reversed(_POWERS[:size])) for size in range(_CHUNK + 1)]
 # Of a client's unique id, by what its host's address is (see `message_id`).
 UNIQUE_ID_CHARS_V4: Final = 32
 UNIQUE_ID_CHARS_V6: Final = 56
+_KEPT_TOPIC_CHARS = 255  # a stored topic is shorter
 _UNIQUE_ID_TAIL_CHARS = 12  # time and counter
 
 
@@ -32,7 +33,9 @@ def string_hash(text: str) -> int:
 
 def index_key_hash(topic: str, key: str) -> int:
     """The hash by which an index file finds `topic#key` (IndexFile.indexKeyHashMethod)."""
-    if len(key) in (UNIQUE_ID_CHARS_V4, UNIQUE_ID_CHARS_V6):
+    if len(topic) > _KEPT_TOPIC_CHARS:
+        value = _extend(0, f"{topic}#{key}")
+    elif len(key) in (UNIQUE_ID_CHARS_V4, UNIQUE_ID_CHARS_V6):
         # A client's unique ids share address, pid and class loader: hash those once, not each time.
         head = key[:-_UNIQUE_ID_TAIL_CHARS]
         value = _extend(_head_state(topic, head), key[-_UNIQUE_ID_TAIL_CHARS:])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from sys import getsizeof
 from typing import Final
 
 import msgspec
@@ -69,6 +70,8 @@ _OTHER: Final = LanguageCode.OTHER
 _PYTHON: Final = LanguageCode.PYTHON
 _COPIED_BODY_BYTES_MAX: Final = 4096
 """A smaller body is cheaper to copy than to view, and does not hold the whole read in memory."""
+_BYTES_WITHOUT_CONTENT: Final = 400
+"""Memory of a request without fields and body."""
 
 assert int(SerializeType.JSON) == _JSON
 assert int(SerializeType.ROCKETMQ) == _ROCKETMQ
@@ -207,6 +210,26 @@ class RemotingCommand:
         if isinstance(body, (bytearray, memoryview)):
             return bytes(body)
         return b"".join(body)
+
+    def detach(self, names: frozenset[str] | None = None) -> int:
+        """Make the request ready to wait: return the bytes of memory that it takes from now on.
+
+        Its body no longer keeps the read in memory that it came with. With `names` it loses its
+        body, its remark and all other fields.
+        """
+        if names is not None:
+            self.body = b""
+            self.remark = None
+            fields = self.ext_fields
+            self._ext_fields = {name: fields[name] for name in fields if name in names}
+        self.body = self.body_bytes()
+        size = getsizeof(self.body) + getsizeof(self.remark) + _BYTES_WITHOUT_CONTENT
+        kept = self._ext_fields
+        if kept is None:
+            return size + getsizeof(self.encoded_fields)
+        for name, value in kept.items():
+            size += getsizeof(name) + getsizeof(value)
+        return size + getsizeof(kept)
 
     def response(
         self,

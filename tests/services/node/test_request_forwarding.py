@@ -71,6 +71,9 @@ class Client(FakeChannel):
         self.changed.set()
         self.changed = trio.Event()
 
+    def keep_reserve(self) -> None:
+        pass
+
     def close_nowait(self, reason: str) -> None:
         super().close_nowait(reason)
         self.changed.set()

@@ -106,6 +106,7 @@ async def told(root: Path) -> AsyncIterator[Told]:
         node.raft_metadata.uncommitted_end,
         node.group_role.not_read,
         node.events,
+        node.traffic,
     )
     node.core.confirm_pulls(node.reads.confirm)
     async with trio.open_nursery() as nursery:

@@ -11,7 +11,7 @@ from trio.testing import MockClock, memory_stream_pair
 from trioha.errors import CommandError, RemoteProtocolError, Unreachable
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.connection import RemotingConnection
-from trioha.remoting.requests import RequestTable
+from trioha.remoting.requests import TURN_REQUESTS, RequestTable
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import connect, open_listener
 from trioha.services.remoting.client import open_remoting_client
@@ -367,3 +367,37 @@ async def test_sends_whose_sender_has_gone_by_the_time_they_are_read_are_not_car
 def test_a_missing_field_is_a_remote_protocol_error() -> None:
     with pytest.raises(RemoteProtocolError, match="queueId"):
         RemotingCommand(11).ext_int("queueId")
+
+
+async def test_a_connection_with_many_requests_in_one_read_lets_others_have_their_turn(
+    autojump_clock: MockClock,
+) -> None:
+    node = Node(LinkLimits())
+    order: list[str] = []
+    streams = [memory_stream_pair() for _ in range(2)]
+    node.server = RemotingServer(
+        lambda channel, request, _: order.append(channel.peer), Clock.virtual(), node.events
+    )
+    for count, (_, theirs) in zip((3 * TURN_REQUESTS, 1), streams, strict=True):
+        await theirs.send_all(encode(RemotingCommand(ECHO)) * count)
+    async with trio.open_nursery() as nursery:
+        for name, (ours, _) in zip(("greedy:1", "other:1"), streams, strict=True):
+            nursery.start_soon(node.server.serve_connection, StreamTransport(ours, name))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert len(order) == 3 * TURN_REQUESTS + 1
+    assert order.index("other:1") <= TURN_REQUESTS
+
+
+async def test_a_connection_on_which_nothing_is_asked_is_closed(autojump_clock: MockClock) -> None:
+    async with open_node(LinkLimits(first_frame_s=30)) as (node, peer):
+        with pytest.raises(EOFError):
+            await peer.receive()
+        assert 29 <= trio.current_time() <= 31
+        assert node.events.of("connection_closed")[0]["reason"] == "no request for 30 s"
+    async with open_node(LinkLimits(first_frame_s=30)) as (_, peer):
+        await peer.send(RemotingCommand(ECHO))
+        await peer.receive()
+        await trio.sleep(100)
+        await peer.send(RemotingCommand(ECHO))
+        await peer.receive()

@@ -59,6 +59,9 @@ class FakeChannel:
     ) -> None:
         self.asked.append((command, deadline_ms, on_response))
 
+    def keep_reserve(self) -> None:
+        pass
+
     def close_nowait(self, reason: str) -> None:
         self.closed = True
 

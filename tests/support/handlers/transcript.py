@@ -112,12 +112,13 @@ def main(directory: Path) -> None:
         config, store, _NoReplicas(), RecordedEvents(), Random(1), Instant(0, 1000), lambda _: {}
     )
     store.on_dispatch = core.on_dispatch
+    table = RequestTable(core.handlers, RecordedEvents())
     rng = Random(2)
     channel = FakeChannel()
     for opaque in range(_REQUESTS):
         machine = RemotingConnection()
         outbox = Outbox(1 << 30)
-        requests = Requests(machine, outbox, RequestTable(core.handlers, RecordedEvents()).handle)
+        requests = Requests(machine, outbox, table.handle, lambda: 0)
         frame = _odd_request(rng, opaque)
         cut = rng.randrange(len(frame))
         end = ""

@@ -25,6 +25,7 @@ from trioha.ha.events import Term
 from trioha.ha.greeting import Greeting
 from trioha.ha.mastership import Mastership, Standing
 from trioha.remoting.channel import Handler
+from trioha.remoting.refusal_notes import RefusalNotes
 from trioha.remoting.requests import RequestTable
 from trioha.services.ha.greeting import HaGreeting
 from trioha.services.ha.handshake import Handshake
@@ -111,7 +112,7 @@ class Member:
             GreetedNode(self),
             ticket_holder=lambda: "",
         )
-        self.greeting = HaGreeting(greeting, self.config)
+        self.greeting = HaGreeting(greeting, self.config, RefusalNotes(self.events))
         self.handshake = Handshake(
             self.mastership,
             self.store,

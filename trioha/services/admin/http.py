@@ -18,13 +18,22 @@ from trioha import __version__
 from trioha.config import BrokerConfig, NamesrvConfig
 from trioha.errors import TriohaError
 from trioha.journal import EventSink
-from trioha.services.loop.transport import Listener, Transport, open_listener
+from trioha.services.loop.descriptors import are_scarce
+from trioha.services.loop.transport import (
+    Listener,
+    OnTop,
+    Transport,
+    nothing_on_top,
+    open_listener,
+)
 
 if TYPE_CHECKING:
     import h11
 
 _DISTANCE = 3  # from the remoting port: behind a broker's HA port, before the next name server's
 CONNECTIONS_MAX = 64
+CONNECTIONS_SCARCE_MAX = 4
+"""Limit while clients have taken nearly all descriptors."""
 REQUEST_BYTES_MAX = 16_384
 PATIENCE_S = 15.0
 """For the next request to come whole, and for the peer to take an answer."""
@@ -50,7 +59,10 @@ class HttpListener(Protocol):
 
 
 def open_admin_listener(
-    config: BrokerConfig | NamesrvConfig, remoting: Listener, events: EventSink
+    config: BrokerConfig | NamesrvConfig,
+    remoting: Listener,
+    events: EventSink,
+    on_top: OnTop = nothing_on_top,
 ) -> Listener | None:
     """Listen for HTTP as the configuration says; None when it says no, or the port is taken.
 
@@ -63,7 +75,7 @@ def open_admin_listener(
         # Beside a port that was picked freely there is no telling what is free.
         port = remoting.port + _DISTANCE if config.listen_port else 0
     try:
-        return open_listener(config.bind_address, port)
+        return open_listener(config.bind_address, port, on_top)
     except TriohaError as error:
         events.event("admin_port_unavailable", reason=str(error))
         return None
@@ -78,7 +90,8 @@ async def serve_http(listener: HttpListener, pages: Mapping[str, OnGet]) -> None
     async with trio.open_nursery() as nursery:
         while True:
             transport = await listener.accept()
-            while len(open_connections) >= CONNECTIONS_MAX:
+            room = CONNECTIONS_SCARCE_MAX if are_scarce() else CONNECTIONS_MAX
+            while len(open_connections) >= room:
                 open_connections.pop(next(iter(open_connections))).cancel()
             scope = open_connections[transport] = trio.CancelScope()
             nursery.start_soon(

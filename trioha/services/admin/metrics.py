@@ -11,10 +11,11 @@ prometheus_client is imported with the first scrape: it costs 60 ms.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from trioha import __version__
+from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.services.admin.event_counts import EventCounts
 from trioha.services.admin.http import Page
 from trioha.services.admin.metrics_families import Families, one
@@ -59,6 +60,51 @@ def insecure_family(families: Families, insecure: bool) -> Metric:
         "trioha_node_insecure",
         "1 if other machines reach this node and it has no cluster secret.",
         one(int(insecure)),
+    )
+
+
+def certificate_families(families: Families, end_s: float | None) -> Iterable[Metric]:
+    """Return when the node's certificate expires; nothing for a node without TLS."""
+    if end_s is not None:
+        yield families.gauge(
+            "trioha_tls_certificate_expiry_timestamp_seconds",
+            "When the first certificate of this node expires.",
+            one(end_s),
+        )
+
+
+def traffic_families(
+    families: Families, budget: TrafficBudget, connections: int, refused: int
+) -> Iterator[Metric]:
+    """Yield the state of the node's budget, and its connections."""
+    yield families.gauge("trioha_connections", "Open connections of all kinds.", one(connections))
+    yield families.counter(
+        "trioha_connections_refused",
+        "Connections closed because there were too many, or too few file descriptors.",
+        one(refused),
+    )
+    yield families.gauge(
+        "trioha_traffic_bytes",
+        "Bytes kept for peers, by kind: frames of which a part has arrived, requests that wait, "
+        "answers that are not read.",
+        [
+            (("frames",), budget.frames_bytes),
+            (("waiting",), budget.waiting_bytes),
+            (("unsent",), budget.unsent_bytes),
+        ],
+        "kind",
+    )
+    yield families.gauge(
+        "trioha_traffic_bytes_max", "Limit of these together.", one(budget.bytes_max)
+    )
+    yield families.counter(
+        "trioha_traffic_rejected",
+        "Requests rejected before their body was read, or not kept waiting.",
+        [
+            (("no room",), budget.rejected_count),
+            (("body too large",), budget.too_large_count),
+        ],
+        "reason",
     )
 
 

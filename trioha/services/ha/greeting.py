@@ -8,7 +8,9 @@ from trioha.errors import CommandError
 from trioha.ha.auth import AccessPolicy, Admission
 from trioha.ha.greeting import Greeting
 from trioha.ha.hello import CHALLENGE_BYTES, Hello, Proofs
+from trioha.ha.mastership import MEMBERS_MAX
 from trioha.remoting.channel import Channel, Instant
+from trioha.remoting.refusal_notes import RefusalNotes
 from trioha.services.loop.host import random_source
 from trioha.wire.codes import ResponseCode
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
@@ -19,7 +21,8 @@ CHALLENGE_FIELD, PROOF_FIELD = "challenge", "proof"
 class HaGreeting:
     """Asks for proofs of the shared secret, and gives its own."""
 
-    def __init__(self, greeting: Greeting, config: BrokerConfig) -> None:
+    def __init__(self, greeting: Greeting, config: BrokerConfig, refusals: RefusalNotes) -> None:
+        self._refusals = refusals
         self._greeting = greeting
         keyring = ha_keyring(config)
         self._access = AccessPolicy.of(keyring, config.ha_allowed_peers)
@@ -43,6 +46,12 @@ class HaGreeting:
             )
         hello = Hello.decode(body)
         answer = self._greeting.greet(hello).encode()
+        if self._greeting.leaves_out(hello):
+            reason = (
+                f"brokerId {hello.home_id} is not remembered as a member: {MEMBERS_MAX} are known; "
+                "without a cluster secret, everybody can say hello"
+            )
+            self._refusals.note(channel, request, reason, instant.now_ms)
         ext_fields: dict[str, ExtValue] = {}
         if self._access.secret:
             ext_fields[PROOF_FIELD] = self._proofs.of_master(hello.nonce, answer).hex()

@@ -33,12 +33,14 @@ from trioha.journal import EventSink
 from trioha.services.ha.master_link import HaMasterLink, LinkOwner, ShippedLog
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.descriptors import are_scarce
 from trioha.services.loop.host import random_source
 from trioha.services.loop.transport import Transport
 from trioha.wire import record
 
 SLAVES_MAX = 64  # RocketMQ layouts have one or two slaves to a master
 UNREPORTED_MAX = 64
+UNREPORTED_SCARCE_MAX = 4  # while clients have taken nearly all descriptors
 GATHER_S = 0.002
 GATHER_BYTES_MAX = 65_536  # so much goes out at once: at high rates nothing is won by more
 _HEAD_BYTES = 128  # a record's numbers, whatever its hosts
@@ -222,7 +224,8 @@ class HaMaster:
         )
         replica = self.replicas.connect(transport.peer, self._clock.now_ms())
         link = HaMasterLink(self._owner, transport, connection, replica)
-        if len(self._unreported) >= UNREPORTED_MAX:
+        few = len(self._unreported) >= UNREPORTED_SCARCE_MAX and are_scarce()
+        if few or len(self._unreported) >= UNREPORTED_MAX:
             self._unreported[0].end_nowait("made room for a newer peer before it reported")
             del self._unreported[0]
         self._unreported.append(link)

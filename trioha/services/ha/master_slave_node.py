@@ -109,7 +109,7 @@ class MasterSlaveNode(BrokerNode):
             self.roles,
             ticket_holder=self.failover.desk.holder,
         )
-        self.greeting = HaGreeting(greeting, config)
+        self.greeting = HaGreeting(greeting, config, self._refusals)
         self.handshake = Handshake(
             mastership,
             store,

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from trioha.namesrv.processor import NamesrvProcessor
 from trioha.namesrv.route_info import MASTER_ID
+from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.services.admin.event_counts import EventCounts
 from trioha.services.admin.http import OnGet
-from trioha.services.admin.metrics import build_info, events_family, insecure_family, page
+from trioha.services.admin.metrics import (
+    build_info,
+    certificate_families,
+    events_family,
+    insecure_family,
+    page,
+    traffic_families,
+)
 from trioha.services.admin.metrics_families import Families, Sample, one
+from trioha.services.remoting.server import RemotingServer
 from trioha.wire.route import BrokerData
 
 if TYPE_CHECKING:
@@ -18,18 +27,32 @@ if TYPE_CHECKING:
 
 
 def namesrv_metrics(
-    processor: NamesrvProcessor, counts: EventCounts, *, insecure: bool = False
+    processor: NamesrvProcessor,
+    counts: EventCounts,
+    budget: TrafficBudget,
+    server: RemotingServer,
+    *,
+    insecure: bool = False,
+    certificate_end_s: Callable[[], float | None] = lambda: None,
 ) -> OnGet:
     """The /metrics page of a name server."""
-    return lambda accept: page(_namesrv_families(processor, counts, insecure), accept)
+    return lambda accept: page(
+        _namesrv_families(processor, counts, budget, server, insecure, certificate_end_s()), accept
+    )
 
 
 def _namesrv_families(
-    processor: NamesrvProcessor, counts: EventCounts, insecure: bool
+    processor: NamesrvProcessor,
+    counts: EventCounts,
+    budget: TrafficBudget,
+    server: RemotingServer,
+    insecure: bool,
+    end_s: float | None,
 ) -> Iterator[Metric]:
     families = Families(node_type="namesrv")
     yield build_info(families)
     yield insecure_family(families, insecure)
+    yield from certificate_families(families, end_s)
     brokers = processor.routes.cluster_info().broker_addr_table
     yield families.gauge(
         "trioha_namesrv_brokers",
@@ -52,6 +75,7 @@ def _namesrv_families(
         "Registrations as master of an epoch that is over.",
         one(counts["master_refused"]),
     )
+    yield from traffic_families(families, budget, server.connection_count, server.refused_count)
     yield events_family(families, counts)
 
 

@@ -17,7 +17,13 @@ from trioha.namesrv.kv_config import KvConfig
 from trioha.namesrv.processor import NamesrvProcessor
 from trioha.remoting.channel import Channel
 from trioha.remoting.requests import RequestTable
-from trioha.security.requirements import Port, check_declared, check_pages_declared
+from trioha.remoting.traffic_budget import TrafficBudget
+from trioha.security.requirements import (
+    Port,
+    body_limits,
+    check_declared,
+    check_pages_declared,
+)
 from trioha.services.admin.event_counts import EventCounts
 from trioha.services.admin.health import alive, namesrv_checks, ready
 from trioha.services.admin.http import open_admin_listener, serve_http
@@ -29,10 +35,11 @@ from trioha.services.loop.signal import Signal
 from trioha.services.loop.transport import Listener, format_address, open_listener
 from trioha.services.namesrv.metrics import namesrv_metrics
 from trioha.services.node.access_control import namesrv_access
-from trioha.services.remoting.link import LinkLimits
+from trioha.services.node.tls import NodeTls
 from trioha.services.remoting.own_address import own_address
-from trioha.services.remoting.server import RemotingServer
+from trioha.services.remoting.server import RemotingServer, server_limits
 from trioha.store import config_files
+from trioha.wire.codes import FRAME_BYTES_MAX
 
 _LAST_WRITE_S = 5.0
 
@@ -90,23 +97,25 @@ async def serve_namesrv(
         if not shutdown.is_set():
             processor.channel_closed(channel)
 
+    traffic = TrafficBudget(config.traffic_bytes_max)
     server = RemotingServer(
         RequestTable(handlers, events).handle,
         clock,
         events,
-        limits=LinkLimits(
-            idle_s=config.server_channel_max_idle_time_seconds,
-            frame_s=config.frame_timeout / 1000,
-            outbox_bytes_max=config.outbox_bytes_max,
-        ),
+        limits=server_limits(config, body_limits(Port.NAMESRV, FRAME_BYTES_MAX), traffic),
         connections_max=config.connections_max,
         on_closed=on_closed,
         on_batch=on_batch,
     )
-    listener = listener or open_listener(config.bind_address, config.listen_port)
-    admin = open_admin_listener(config, listener, events)
+    tls = await run_blocking(lambda: NodeTls(config, events, clock))
+    listener = listener or open_listener(config.bind_address, config.listen_port, tls.accepted)
+    admin = open_admin_listener(config, listener, events, tls.accepted_http)
     pages = {
-        "/metrics": namesrv_metrics(processor, counts, insecure=insecure),
+        "/metrics": namesrv_metrics(
+            *(processor, counts, traffic, server),
+            insecure=insecure,
+            certificate_end_s=tls.end_s,
+        ),
         "/livez": alive,
         "/readyz": ready(namesrv_checks),
     }
@@ -118,6 +127,7 @@ async def serve_namesrv(
             nursery.start_soon(introspection.run, name="namesrv.journal_stream")
             if access.files is not None:
                 nursery.start_soon(access.files.run, name="namesrv.acl_files")
+            nursery.start_soon(tls.run, name="namesrv.tls_files")
             nursery.start_soon(server.accept, listener, nursery, name="namesrv.accept")
             own_ip = own_address(listener.host)
             address = NamesrvAddresses(format_address(own_ip, listener.port))

@@ -31,7 +31,8 @@ from trioha.config.secret_files import cluster_keyring
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.node_proofs import NodeProofs
 from trioha.remoting.refusal_notes import RefusalNotes
-from trioha.security.requirements import check_pages_declared
+from trioha.remoting.traffic_budget import TrafficBudget
+from trioha.security.requirements import Port, body_limits, check_pages_declared
 from trioha.services.admin.event_counts import EventCounts
 from trioha.services.admin.health import Check, alive, ready
 from trioha.services.admin.http import OnGet
@@ -57,8 +58,8 @@ from trioha.services.node.namesrv_registration import (
 from trioha.services.node.reput import Reput
 from trioha.services.node.request_forwarding import PATIENCE_S, RequestForwarding
 from trioha.services.node.status import broker_status
-from trioha.services.remoting.link import LinkLimits, Outboxes
-from trioha.services.remoting.server import RemotingServer
+from trioha.services.remoting.link import Outboxes
+from trioha.services.remoting.server import RemotingServer, server_limits
 from trioha.store.lookup import UNBOUNDED
 from trioha.store.message_store import FileMessageStore
 from trioha.wire.bodies import TopicConfig
@@ -116,6 +117,7 @@ class BrokerNode(ABC):
         self.events = self.event_counts = events
         self.role = config.broker_role
         self.started_wall_ms = parts.started_wall_ms
+        self.process = parts.process
         self.stopping = False
         """Shutdown has begun; no new client is accepted."""
         self.access = broker_access(config, self._topic_at, events)
@@ -126,6 +128,7 @@ class BrokerNode(ABC):
             "/readyz": ready(partial(broker_checks, self)),
         }
         check_pages_declared(self.pages)
+        self.traffic = TrafficBudget(config.traffic_bytes_max)
         self.core = BrokerCore(
             config,
             store,
@@ -138,6 +141,7 @@ class BrokerNode(ABC):
             on_metadata_body=self.on_metadata_body,
             delete_queues=self.delete_queues,
             on_topics_changed=self._topics_changed,
+            traffic=self.traffic,
         )
         core = self.core
         self.keyring = cluster_keyring(config)
@@ -184,6 +188,7 @@ class BrokerNode(ABC):
             patience_s=forwarding_patience_s,
             connect_to=parts.connect_to,
             sign=self.access.sign,
+            traffic=self.traffic,
         )
         self.metadata_files = MetadataFiles(
             config, core, events, self._on_metadata_synced, tables or {}
@@ -219,15 +224,15 @@ class BrokerNode(ABC):
         declared = [self.core.handlers, self.introspection.handlers(), handlers]
         if access.files is not None:
             declared.append(AclAdminProcessor(config, access.files).handlers())
-        self.gate = RequestGate(declared, self.forwarding, self.events, confirm, access.guard)
+        self.gate = RequestGate(
+            declared, self.forwarding, self.events, confirm, access.guard, self.traffic
+        )
         self.server = RemotingServer(
             self.gate.handle,
             self.clock,
             self.events,
-            limits=LinkLimits(
-                idle_s=config.server_channel_max_idle_time_seconds,
-                frame_s=config.frame_timeout / 1000,
-                outbox_bytes_max=config.outbox_bytes_max,
+            limits=server_limits(
+                config, body_limits(Port.BROKER, config.max_message_size), self.traffic
             ),
             connections_max=config.connections_max,
             on_closed=self.channel_closed,

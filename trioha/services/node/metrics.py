@@ -13,7 +13,14 @@ from trioha.broker.put_message import PutPipeline
 from trioha.config import BrokerRole
 from trioha.config.exposure import is_exposed
 from trioha.services.admin.http import OnGet
-from trioha.services.admin.metrics import build_info, events_family, insecure_family, page
+from trioha.services.admin.metrics import (
+    build_info,
+    certificate_families,
+    events_family,
+    insecure_family,
+    page,
+    traffic_families,
+)
 from trioha.services.admin.metrics_families import Families, HistogramSample, Sample, one
 from trioha.services.node.views import MeasuredBroker
 from trioha.wire.names import RETRY_PREFIX
@@ -37,6 +44,7 @@ def _broker_families(node: MeasuredBroker) -> Iterator[Metric]:
     )
     yield build_info(families)
     yield insecure_family(families, is_exposed(config, node.keyring))
+    yield from certificate_families(families, node.process.certificate_end_s())
     yield from _store_families(node, families)
     yield from _traffic_families(node, families)
     yield from _client_families(node, families)
@@ -136,10 +144,9 @@ def _client_families(node: MeasuredBroker, families: Families) -> Iterator[Metri
         [((group,), len(core.consumers.members(group))) for group in core.consumers.groups],
         "consumer_group",
     )
-    yield gauge(
-        "trioha_connections",
-        "Open connections of all kinds.",
-        one(node.server.connection_count),
+    server = node.server
+    yield from traffic_families(
+        families, node.traffic, server.connection_count, server.refused_count
     )
     yield gauge("rocketmq_topic_number", "Topics this broker knows.", one(len(core.topics.topics)))
     yield gauge(

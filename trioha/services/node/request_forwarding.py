@@ -37,6 +37,7 @@ import trio
 from trioha.broker.request_gate import reject
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Instant
+from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.security.node_signer import Sign, unsigned
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Connect, connect
@@ -49,6 +50,7 @@ FORWARD_MS = 120_000
 CLIENTS_MAX = 4_096
 WAITING_MAX = 4_096
 """Requests of one client that wait for its connection, or for their answer."""
+_WAITING_BYTES_MAX = 64 << 20
 _CALL_MS = 10_000
 PATIENCE_S = _CALL_MS / 1000
 LEAVE_S = 3.0
@@ -89,8 +91,13 @@ class RequestForwarding:
         patience_s: float = PATIENCE_S,
         connect_to: Connect = connect,
         sign: Sign = unsigned,
+        traffic: TrafficBudget | None = None,
     ) -> None:
-        """`patience_s`: how long retired clients wait for answers; then their connections close."""
+        """`patience_s`: how long retired clients wait for answers; then their connections close.
+
+        Requests that wait for their connection count in the node's budget, `traffic`.
+        """
+        self._traffic = traffic or TrafficBudget(_WAITING_BYTES_MAX)
         self.master = ""
         self.forwarded_total = 0
         self.rejected_total = 0
@@ -187,6 +194,7 @@ class RequestForwarding:
                 self._on_answered,
                 self._connect_to,
                 self._sign,
+                self._traffic,
             )
             self._nursery.start_soon(
                 self._serve, client, name=f"forwarding[{channel.peer} → {self.master}]"
@@ -217,7 +225,10 @@ class _ForwardedClient:
         on_answered: Callable[[], None],
         connect_to: Connect,
         sign: Sign,
+        traffic: TrafficBudget,
     ) -> None:
+        self._traffic = traffic
+        self._waiting_bytes = 0
         self.channel = channel
         self._master = master
         self._clock = clock
@@ -242,6 +253,11 @@ class _ForwardedClient:
             return False
         client = self._client
         if client is None:
+            size = request.detach()
+            if not self._traffic.has_room(size):
+                return False
+            self._waiting_bytes += size
+            self._traffic.waiting_bytes += size
             self._waiting.append(request)
         elif client.closed:
             return False
@@ -275,8 +291,7 @@ class _ForwardedClient:
                     sign=self._sign,
                 ) as client:
                     self._client = client
-                    waiting, self._waiting = self._waiting, []
-                    for request in waiting:
+                    for request in self._take_waiting():
                         if not self.channel.closed:
                             self._send(client, request)
                     await closed.wait()
@@ -284,9 +299,14 @@ class _ForwardedClient:
             pass
         finally:
             # A request that has certainly not left can be rejected.
-            waiting, self._waiting = self._waiting, []
-            for request in waiting:
+            for request in self._take_waiting():
                 reject(self.channel, request, f"{self._master} is master and cannot be reached")
+
+    def _take_waiting(self) -> list[RemotingCommand]:
+        waiting, self._waiting = self._waiting, []
+        self._traffic.waiting_bytes -= self._waiting_bytes
+        self._waiting_bytes = 0
+        return waiting
 
     def _send(self, client: RemotingClient, request: RemotingCommand) -> None:
         self._sign(request)

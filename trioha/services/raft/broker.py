@@ -91,6 +91,7 @@ class RaftBroker(BrokerNode):
             lambda: self.raft_metadata.uncommitted_end(),
             lambda channel, request: self.group_role.not_read(channel, request),
             self.events,
+            self.traffic,
         )
         handlers = dict(self.member.handlers())
         code = int(RequestCode.TRIOHA_RAFT_ADMIN)

@@ -19,9 +19,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from trioha.broker.raft.answers import PRESENT
+from trioha.broker.request_gate import reject
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.requests import RequestTable
+from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.wire.remoting_command import RemotingCommand
 
 HELD_MAX = 10_000
@@ -38,24 +40,31 @@ class CurrentReads:
         uncommitted_end: Callable[[], int],
         otherwise: Callable[[Channel, RemotingCommand], None],
         events: EventSink,
+        traffic: TrafficBudget,
     ) -> None:
         """Take the parts of the node.
 
         `read` calls back with the offset that must be applied first, or -1 without leave; possibly
         before it returns. `uncommitted_end` returns up to where the log must be committed before
         the tables may be shown; -1 if that is not known yet. `otherwise` gets the questions
-        without leave.
+        without leave. Questions that wait count in the node's budget, `traffic`.
         """
+        self._traffic = traffic
         self._read = read
         self._uncommitted_end = uncommitted_end
         self._otherwise = otherwise
         self._own = RequestTable({code: handlers[code] for code in PRESENT}, events)
-        self._held: deque[tuple[int, Channel, RemotingCommand, RemotingCommand]] = deque()
-        """Offset that must be committed first, channel, request and answer, in order."""
+        self._held: deque[tuple[int, Channel, RemotingCommand, RemotingCommand, int]] = deque()
+        """Offset that must be committed first, channel, request, answer and size, in order."""
 
     def handle(self, channel: Channel, request: RemotingCommand, instant: Instant) -> None:
         """Answer once it is certain that no other member leads: `Mode.CONFIRM`."""
-        self._read(partial(self._answer, channel, request, instant))
+        size = request.detach()
+        if not self._traffic.has_room(size):
+            reject(channel, request, "too many questions wait")
+            return
+        self._traffic.waiting_bytes += size
+        self._read(partial(self._answer, channel, request, instant, size))
 
     def confirm(self, then: Callable[[bool], None]) -> None:
         """Call `then` with True once it is certain that no other member leads; or with False."""
@@ -65,19 +74,27 @@ class CurrentReads:
         """Send the answers that have waited for this commit. HOT."""
         held = self._held
         while held and held[0][0] <= committed_offset:
-            _, channel, _, response = held.popleft()
+            _, channel, _, response, size = held.popleft()
+            self._traffic.waiting_bytes -= size
             channel.send_nowait(response)
 
     def give_up(self) -> None:
         """Park or forward the held questions: this member stepped down or is handing over."""
         held, self._held = self._held, deque()
-        for _, channel, request, _ in held:
+        for _, channel, request, _, size in held:
+            self._traffic.waiting_bytes -= size
             if not channel.closed:
                 self._otherwise(channel, request)
 
     def _answer(
-        self, channel: Channel, request: RemotingCommand, instant: Instant, committed_offset: int
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        instant: Instant,
+        size: int,
+        committed_offset: int,
     ) -> None:
+        self._traffic.waiting_bytes -= size
         if channel.closed:
             return
         if committed_offset < 0 or len(self._held) >= HELD_MAX:
@@ -91,6 +108,7 @@ class CurrentReads:
         if end < 0:
             self._otherwise(channel, request)
         elif end:
-            self._held.append((end, channel, request, response))
+            self._traffic.waiting_bytes += size
+            self._held.append((end, channel, request, response, size))
         else:
             channel.send_nowait(response)

@@ -1,6 +1,7 @@
 """One remoting connection on Trio: a read task, a write task and a lease around both.
 
-The read task handles all the requests of one read in one go; the answers of that batch leave in one
+The read task handles all the requests of one read in one go, or 256 of them at a time
+(`trioha.remoting.requests`). The answers of that batch leave in one
 `try_send` at its end, in the same scheduler pass, and only then comes what else the batch set off
 (`on_batch`: the push to slaves, parked pulls, timers). The write task sleeps until the kernel
 rejected bytes, or until a frame is queued outside a batch. The links of a node share `Outboxes`: it
@@ -22,14 +23,15 @@ from trioha.errors import RemoteProtocolError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.connection import OnResponse, RemotingConnection
 from trioha.remoting.outbox import Outbox
-from trioha.remoting.requests import Requests, not_supported
+from trioha.remoting.requests import TURN_UNSENT_BYTES, Requests, not_supported
+from trioha.remoting.traffic_budget import FrameLimits
 from trioha.services.loop.clock import Clock, sleep_until_ms
 from trioha.services.loop.transport import Transport, parse_address
 from trioha.wire.message_id import pack_host
 from trioha.wire.remoting_command import RemotingCommand
 
 _SLOW_LINK_BYTES_PER_S = 65_536  # a large frame gets its time at this rate beside the frame timeout
-_OUTBOX_HIGH_BYTES = 1_048_576  # above this we stop reading from the client until it has read
+_SLOW_PEER_BYTES = 262_144  # answers of one full pull
 _LATE_MS = 1000  # what is read after so long a pause may have lain in the kernel for a while
 _LEASE_STEP_MS = 1000  # moving a deadline costs a heap operation: once a second is enough
 
@@ -40,11 +42,15 @@ class LinkLimits:
 
     idle_s: float = 120.0
     """Silence in both directions until it closes (serverChannelMaxIdleTimeSeconds)."""
+    first_frame_s: float = math.inf
+    """Seconds until the first frame; a peer that sends none is closed (firstFrameTimeout)."""
     frame_s: float = 10.0
     """Seconds that a frame may take once begun, beside its size at 64 KiB/s."""
     write_s: float = 30.0
     """Seconds that the peer may read nothing while bytes wait for it."""
     outbox_bytes_max: int = 33_554_432
+    frames: FrameLimits | None = None
+    """Limits of large frames, and the node's budget; None at the end that opened the connection."""
 
 
 def _nothing() -> None:
@@ -113,9 +119,9 @@ class RemotingLink:
         self._outboxes = outboxes or Outboxes()
         self._on_batch = on_batch
         self._on_late = on_late
-        self._machine = RemotingConnection()
+        self._machine = RemotingConnection(limits=self._limits.frames)
         self._outbox = Outbox(self._limits.outbox_bytes_max)
-        self._requests = Requests(self._machine, self._outbox, handle)
+        self._requests = Requests(self._machine, self._outbox, handle, clock.now_ms)
         self._queued = False
         self._writing = False
         self._wake = trio.Event()
@@ -125,6 +131,8 @@ class RemotingLink:
         self._frame_serial = -1
         self._closed = False
         self._drops_unsent = False
+        self._counted_bytes = 0
+        """Unsent bytes of this connection in the node's budget."""
         self.close_reason = ""
         """Why it ended; empty when the peer just went."""
 
@@ -141,6 +149,14 @@ class RemotingLink:
         """Bytes that wait to be sent."""
         return self._outbox.size
 
+    @property
+    def is_silent(self) -> bool:
+        """The peer has not sent a whole frame."""
+        return not self._machine.frames_received
+
+    def keep_reserve(self) -> None:
+        self._machine.is_replication = True
+
     async def serve(self) -> None:
         """Serve until either side ends the connection. Expected failures do not raise.
 
@@ -152,7 +168,9 @@ class RemotingLink:
                 self._nursery = nursery
                 if self._closed:
                     nursery.cancel_scope.cancel()
-                self._renew_lease(self._clock.now_ms())
+                self._set_deadline(
+                    trio.current_time() + min(self._limits.idle_s, self._limits.first_frame_s)
+                )
                 nursery.start_soon(self._write, name=f"remoting.write[{self.peer}]")
                 await self._read()
                 read_ended = True
@@ -166,6 +184,7 @@ class RemotingLink:
             else:
                 self._transport.close()
             self._outbox.clear()
+            self._count_unsent()
             with self._outboxes.batch():
                 self._machine.fail_pending()
 
@@ -176,6 +195,8 @@ class RemotingLink:
         if self._outbox.is_over:
             self.close_nowait(f"it does not read: {self._outbox.size} bytes wait for it")
             return
+        if self._writing:
+            self._count_unsent()
         if not self._queued:
             self._queued = True
             self._outboxes.add(self)
@@ -241,6 +262,7 @@ class RemotingLink:
         outbox.sent(rest)
         if rest:
             self._wake.set()
+            self._count_unsent()
 
     def wake_writer(self) -> None:
         self._queued = False
@@ -267,27 +289,36 @@ class RemotingLink:
             is_late = instant.now_ms >= late_from_ms
             is_over = is_late and self._transport.peer_has_gone()
             late_from_ms = instant.now_ms + _LATE_MS
-            try:
-                with outboxes:
-                    if is_late and self._on_late is not None:
-                        self._on_late(instant.now_ms)
-                    try:
-                        handle_all(self, instant, is_over=is_over)
-                    finally:
-                        if outbox.size and not self._queued:
-                            self._queued = True
-                            outboxes.add(self)
-            except RemoteProtocolError as error:
-                self.close_reason = str(error)
-                return
-            finally:
-                if self._on_batch is not None:
+            has_more = True
+            while has_more:
+                try:
                     with outboxes:
-                        self._on_batch()
-            if machine.mid_frame or instant.now_ms >= self._lease_due_ms:
-                self._renew_lease(instant.now_ms)
-            if outbox.size > _OUTBOX_HIGH_BYTES:
-                await self._wait_drained()
+                        if is_late and self._on_late is not None:
+                            self._on_late(instant.now_ms)
+                        is_late = False
+                        try:
+                            has_more = handle_all(self, instant, is_over=is_over)
+                        finally:
+                            if outbox.size and not self._queued:
+                                self._queued = True
+                                outboxes.add(self)
+                except RemoteProtocolError as error:
+                    self.close_reason = str(error)
+                    return
+                finally:
+                    if self._on_batch is not None:
+                        with outboxes:
+                            self._on_batch()
+                if machine.mid_frame or instant.now_ms >= self._lease_due_ms:
+                    self._renew_lease(instant.now_ms)
+                if outbox.size > TURN_UNSENT_BYTES:
+                    await self._wait_drained()
+                elif has_more:
+                    # The other connections have their turn.
+                    await trio.lowlevel.checkpoint()
+                if has_more:
+                    instant = instant_of()
+                    late_from_ms = instant.now_ms + _LATE_MS
 
     async def _wait_drained(self) -> None:
         """Read on only when the peer has read.
@@ -296,7 +327,7 @@ class RemotingLink:
         the write task's patience counts.
         """
         self._set_deadline(math.inf)
-        while self._outbox.size > _OUTBOX_HIGH_BYTES and not self._closed:
+        while self._outbox.size > TURN_UNSENT_BYTES and not self._closed:
             self._drained = trio.Event()
             await self._drained.wait()
         self._frame_serial = -1
@@ -321,10 +352,30 @@ class RemotingLink:
                     self.close_nowait(f"it has read nothing for {self._limits.write_s:g} s")
                     return
                 outbox.sent(rest)
-                if outbox.size <= _OUTBOX_HIGH_BYTES:
+                self._count_unsent()
+                if outbox.size <= TURN_UNSENT_BYTES:
                     self._drained.set()
                 self._renew_lease(self._clock.now_ms())
             self._writing = False
+
+    def _count_unsent(self) -> None:
+        """Tell the node's budget what the peer has not taken; close a slow peer if it is used up.
+
+        A peer that reads what it asks for never has much to take.
+        """
+        frames = self._limits.frames
+        if frames is None:
+            return
+        size, budget = self._outbox.size, frames.budget
+        grows = size > self._counted_bytes
+        budget.unsent_bytes += size - self._counted_bytes
+        self._counted_bytes = size
+        if size > _SLOW_PEER_BYTES and not (
+            not grows or self._machine.is_replication or budget.has_room(0)
+        ):
+            self.close_nowait(
+                f"{size} bytes wait for it, and the node's budget is used up (trafficBytesMax)"
+            )
 
     async def _expire(self, opaque: int, deadline_ms: int) -> None:
         await sleep_until_ms(deadline_ms)
@@ -356,4 +407,6 @@ class RemotingLink:
     def _silence(self) -> str:
         if self._machine.mid_frame:
             return f"half a frame, then silence for {self._limits.frame_s:g} s"
+        if self.is_silent and self._limits.first_frame_s < self._limits.idle_s:
+            return f"no request for {self._limits.first_frame_s:g} s"
         return f"idle for {self._limits.idle_s:g} s"

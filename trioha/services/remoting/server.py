@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 
 import trio
 
+from trioha.config import BrokerConfig, NamesrvConfig
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler
+from trioha.remoting.traffic_budget import FrameLimits, TrafficBudget
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.descriptors import are_scarce, descriptor_limit
 from trioha.services.loop.transport import Listener, Transport
 from trioha.services.remoting.link import LinkLimits, Outboxes, RemotingLink
+
+_NOTE_INTERVAL_S = 60.0
+_SILENT_CLOSED = 8
+"""Silent connections that make room for one."""
+
+
+def server_limits(
+    config: BrokerConfig | NamesrvConfig, body_bytes: Mapping[int, int], budget: TrafficBudget
+) -> LinkLimits:
+    """Return the limits of the connections that a node accepts."""
+    return LinkLimits(
+        idle_s=config.server_channel_max_idle_time_seconds,
+        first_frame_s=config.first_frame_timeout / 1000,
+        frame_s=config.frame_timeout / 1000,
+        outbox_bytes_max=config.outbox_bytes_max,
+        frames=FrameLimits(body_bytes, budget),
+    )
 
 
 class RemotingServer:
@@ -40,6 +61,11 @@ class RemotingServer:
         self._on_batch = on_batch
         self._on_late = on_late
         self._links: set[RemotingLink] = set()
+        self._silent: dict[RemotingLink, None] = {}
+        """Connections without a request so far, oldest first; others among them are passed over."""
+        self._noted_s = -math.inf
+        self.refused_count = 0
+        """Connections that were closed because there were too many."""
 
     @property
     def connection_count(self) -> int:
@@ -49,17 +75,45 @@ class RemotingServer:
         """Accept until cancelled; each connection becomes a task of `connections`."""
         while True:
             transport = await listener.accept()
-            if len(self._links) >= self._connections_max:
+            if not self._admits(transport.peer):
                 transport.close()
-                self._events.event(
-                    "connection_refused",
-                    peer=transport.peer,
-                    reason=f"{self._connections_max} connections are open (connectionsMax)",
-                )
                 continue
             connections.start_soon(
                 self.serve_connection, transport, name=f"remoting.conn[{transport.peer}]"
             )
+
+    def _admits(self, peer: str) -> bool:
+        """Return whether there is room for a connection; the oldest silent ones make room."""
+        if len(self._links) >= self._connections_max:
+            reason = f"{self._connections_max} connections are open (connectionsMax)"
+        elif are_scarce():
+            reason = (
+                f"{descriptor_limit()} file descriptors are nearly used up by "
+                f"{len(self._links)} connections; raise the limit (ulimit -n)"
+            )
+        else:
+            return True
+        self.refused_count += 1
+        silent = self._oldest_silent()
+        for link in silent:
+            link.close_nowait("")
+        if trio.current_time() >= self._noted_s + _NOTE_INTERVAL_S:
+            self._noted_s = trio.current_time()
+            whom = f"{silent[0].peer}, silent, made room" if silent else "it was closed"
+            self._events.event("connection_refused", peer=peer, reason=f"{reason}: {whom}")
+        # Those that were closed have their descriptors until the next pass: the reserve has room.
+        return bool(silent) and not are_scarce(share=0.25)
+
+    def _oldest_silent(self) -> list[RemotingLink]:
+        """Return a few: the files of the store need room, too."""
+        found: list[RemotingLink] = []
+        for link in list(self._silent):
+            del self._silent[link]
+            if link.is_silent and not link.closed:
+                found.append(link)
+                if len(found) == _SILENT_CLOSED:
+                    break
+        return found
 
     async def serve_connection(self, transport: Transport) -> None:
         """Serve one connection until it ends; an abnormal end is one journal line."""
@@ -73,10 +127,12 @@ class RemotingServer:
             on_late=self._on_late,
         )
         self._links.add(link)
+        self._silent[link] = None
         try:
             await link.serve()
         finally:
             self._links.discard(link)
+            self._silent.pop(link, None)
             if self._on_closed is not None:
                 with self.outboxes.batch():
                     self._on_closed(link)

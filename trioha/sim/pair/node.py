@@ -349,5 +349,8 @@ class _Channel:
     ) -> None:
         raise AssertionError("a simulated node asks no client")
 
+    def keep_reserve(self) -> None:
+        pass
+
     def close_nowait(self, reason: str) -> None:
         self._end.close()

@@ -1,0 +1,121 @@
+"""Too many connections: silent ones make room, and files keep their descriptors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
+
+import pytest
+import trio
+from support.memory.links import MemoryListener
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trioha.remoting.connection import RemotingConnection
+from trioha.remoting.requests import RequestTable
+from trioha.services.loop import descriptors
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.transport import Listener, Transport
+from trioha.services.remoting import server as server_module
+from trioha.services.remoting.server import RemotingServer
+from trioha.testing.recorded_events import RecordedEvents
+from trioha.wire.remoting_command import RemotingCommand, encode
+
+ASK = encode(RemotingCommand(901))
+
+
+class Door:
+    """A server that accepts connections from memory."""
+
+    def __init__(self, connections_max: int) -> None:
+        self.events = RecordedEvents()
+        self.listener = MemoryListener()
+        self.server = RemotingServer(
+            RequestTable({}, self.events).handle,
+            Clock.virtual(),
+            self.events,
+            connections_max=connections_max,
+        )
+
+    async def connect(self, *, asks: bool) -> Transport:
+        transport = await self.listener.connect("127.0.0.1", 1)
+        if asks:
+            await transport.send_all([ASK])
+        await wait_all_tasks_blocked()
+        return transport
+
+
+@asynccontextmanager
+async def open_door(connections_max: int = 1000) -> AsyncIterator[Door]:
+    door = Door(connections_max)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(door.server.accept, cast("Listener", door.listener), nursery)
+        yield door
+        nursery.cancel_scope.cancel()
+
+
+async def is_served(transport: Transport) -> bool:
+    """Whether a request on it is answered."""
+    machine = RemotingConnection()
+    try:
+        await transport.send_all([ASK])
+        while data := await transport.receive_some():
+            machine.receive_data(data)
+            if machine.next_frame() is not None:
+                return True
+    except trio.BrokenResourceError:
+        pass
+    return False
+
+
+async def test_silent_connections_make_room_and_those_that_ask_stay(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_door(connections_max=4) as door:
+        asking = await door.connect(asks=True)
+        silent = [await door.connect(asks=False) for _ in range(3)]
+        newest = await door.connect(asks=True)
+        assert [await is_served(one) for one in (asking, newest)] == [True, True]
+        assert [await is_served(one) for one in silent] == [False] * 3
+        assert door.server.refused_count == 1
+        (noted,) = door.events.of("connection_refused")
+        assert "silent, made room" in str(noted["reason"])
+
+
+async def test_without_silent_ones_the_newest_is_closed_with_one_line_a_minute(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_door(connections_max=2) as door:
+        old = [await door.connect(asks=True) for _ in range(2)]
+        new = [await door.connect(asks=False) for _ in range(50)]
+        assert all([await is_served(one) for one in old])
+        assert not any([await is_served(one) for one in new])
+        assert door.server.refused_count == 50
+        assert len(door.events.of("connection_refused")) == 1
+
+
+async def test_connections_leave_descriptors_to_the_files_of_the_store(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_door() as door:
+        old = await door.connect(asks=True)
+        monkeypatch.setattr(server_module, "are_scarce", lambda share=1.0: True)
+        assert not await is_served(await door.connect(asks=False))
+        assert await is_served(old)
+        assert "ulimit -n" in str(door.events.of("connection_refused")[0]["reason"])
+
+
+@pytest.mark.parametrize(
+    ("limit", "reserve"), [(100, 50), (300, 64), (1024, 128), (65_536, 1024), (1 << 30, 1024)]
+)
+def test_the_reserve_grows_with_the_limit(limit: int, reserve: int) -> None:
+    assert descriptors.reserve_of(limit) == reserve
+
+
+def test_descriptors_are_scarce_when_the_next_number_is_in_the_reserve(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(descriptors, "descriptor_limit", lambda: 1 << 20)
+    assert not descriptors.are_scarce()
+    monkeypatch.setattr(descriptors, "descriptor_limit", lambda: 3)
+    assert descriptors.are_scarce()

@@ -45,6 +45,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not config.pluginmanager.has_plugin("trio"):
             continue
         options = _options_of(item)
+        if any(item.get_closest_marker(other) for other in ("asyncio", "anyio")):
+            continue
         if any("run" in marker.kwargs for marker in item.iter_markers("trio")):
             continue
         if options.get("processes"):
@@ -132,9 +134,10 @@ def _trioha_thread_cluster(request: pytest.FixtureRequest) -> Iterator[ThreadClu
 
     options = _options_of(request.node)
     if not options.pop("processes", False):
-        raise pytest.UsageError(
+        pytest.fail(
             f"{request.node.nodeid} does not run on Trio, so its cluster has to be of processes:"
-            " @pytest.mark.trioha(processes=True). Tests on Trio need pytest-trio"
+            " @pytest.mark.trioha(processes=True). Tests on Trio need pytest-trio",
+            pytrace=False,
         )
     with start_cluster(**options) as cluster:
         request.node.stash[_threads] = [cluster]

@@ -39,7 +39,7 @@ _V2 = (
     RequestCode.SEND_REPLY_MESSAGE_V2,
 )
 
-_CLOSING = [code for code, it in REQUIREMENTS[Port.BROKER].items() if it.by_connection]
+CLOSING = [code for code, it in REQUIREMENTS[Port.BROKER].items() if it.by_connection]
 """Drawn seldom: what lies behind such a request on its connection is not read."""
 
 
@@ -48,7 +48,7 @@ class HostileFrames:
 
     def __init__(self, rng: Random, port: Port) -> None:
         self._rng = rng
-        self._codes = [int(code) for code in REQUIREMENTS[port] if code not in _CLOSING]
+        self._codes = [int(code) for code in REQUIREMENTS[port] if code not in CLOSING]
         self._codes += 4 * [int(code) for code in (*SENDS, *_PULLS) if code in REQUIREMENTS[port]]
         self._fields: dict[int, dict[str, ExtValue]] = {
             int(code): {} for code in REQUIREMENTS[port]
@@ -83,7 +83,7 @@ class HostileFrames:
             chance = rng.random()
             code = rng.choice(self._codes) if chance > 0.02 else rng.randrange(-9, 40_000)
             if chance < 0.01:
-                code = rng.choice(_CLOSING)
+                code = rng.choice(CLOSING)
         self.codes_sent.add(code)
         oddness = rng.choice((0.0, 0.05, 0.3))
         fields = {

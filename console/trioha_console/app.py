@@ -13,12 +13,15 @@ from typing import Any, ClassVar
 from textual import on, work
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.filter import LineFilter
 from textual.message import Message
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Static
 
 from trioha.contexts import Contexts
+from trioha.shown import shown, shown_lines
 from trioha.watch.alerts import AlertChange, AlertLevel, Alerts
 from trioha.watch.collector import Raw
 from trioha.watch.history import History
@@ -30,6 +33,7 @@ from trioha_console.frame import Frame
 from trioha_console.layout import Layout, load_layout, save_layout
 from trioha_console.program import Program
 from trioha_console.replay_source import ReplaySource
+from trioha_console.roles import ControlFilter
 from trioha_console.screens.detail import DetailScreen
 from trioha_console.screens.failover import FailoverScreen
 from trioha_console.screens.group import GroupScreen
@@ -164,6 +168,27 @@ class ConsoleApp(CommandActions, App[None]):
 
     def _console(self) -> Program:
         return self
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        return [*super().get_line_filters(), ControlFilter()]
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = False,
+    ) -> None:
+        """Show a toast; what peers say is in it, so nothing of it is markup."""
+        super().notify(
+            shown_lines(message),
+            title=shown(title),
+            severity=severity,
+            timeout=timeout,
+            markup=markup,
+        )
 
     # What is in front.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 import json
 
+from trioha.shown import shown_bytes, shown_lines
+
 SHOWN_BYTES_MAX = 65_536
 """More than anybody reads in a terminal; the rest is counted."""
 _HEX_ROW = 16
@@ -29,20 +31,14 @@ def body_text(body: bytes, look: Look) -> str:
             told = json.loads(body)
         except (ValueError, RecursionError):
             return f"This body is not JSON.\n\n{_text(body[:SHOWN_BYTES_MAX])}{more}"
-        return json.dumps(told, indent=2, ensure_ascii=False)[:SHOWN_BYTES_MAX] + more
+        text = shown_lines(json.dumps(told, indent=2, ensure_ascii=False))
+        return text[:SHOWN_BYTES_MAX] + more
     shown = body[:SHOWN_BYTES_MAX]
     return (_hex(shown) if look is Look.HEX else _text(shown)) + more
 
 
 def _text(body: bytes) -> str:
-    """Control characters are shown as their pictures: they must not reach the terminal."""
-    text = body.decode(errors="replace")
-    return "".join(one if one in "\n\t" or one.isprintable() else _picture(one) for one in text)
-
-
-def _picture(character: str) -> str:
-    code = ord(character)
-    return chr(0x2400 + code) if code < 32 else "�"
+    return shown_bytes(body)
 
 
 def _hex(body: bytes) -> str:

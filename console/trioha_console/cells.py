@@ -8,6 +8,8 @@ from typing import Generic, TypeVar
 import attrs
 from rich.cells import cell_len, set_cell_size
 
+from trioha.shown import shown
+
 Row = TypeVar("Row")
 
 Span = tuple[str, str]
@@ -21,6 +23,11 @@ NOTHING: Cell = (("-", "dim"),)
 def cell(text: object, role: str = "") -> Cell:
     """One span; None is `NOTHING`."""
     return NOTHING if text is None else ((str(text), role),)
+
+
+def safe_cell(spans: Cell) -> Cell:
+    """The spans as they may be drawn: their texts come from peers."""
+    return tuple((shown(text), role) for text, role in spans)
 
 
 def text_of(spans: Cell) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color
 from textual.content import Content
+from textual.filter import LineFilter
 
+from trioha.shown import shown, shown_lines
 from trioha.watch.condition import Condition, Level
-from trioha_console.cells import Cell
+from trioha_console.cells import Cell, safe_cell
 
 STYLES = {
     "": "",
@@ -32,7 +35,29 @@ MARKS = {Level.GOOD: "●", Level.UNKNOWN: "○", Level.WARN: "▲", Level.BAD: 
 
 
 def content_of(spans: Cell) -> Content:
-    return Content.assemble(*((text, STYLES[role]) for text, role in spans))
+    return Content.assemble(*((text, STYLES[role]) for text, role in safe_cell(spans)))
+
+
+def lines_of(text: str) -> Content:
+    """Text from a peer with its line breaks, none of it taken for markup."""
+    return Content(shown_lines(text))
+
+
+class ControlFilter(LineFilter):
+    """Drops control characters from what is about to be drawn: the last of two nets.
+
+    Texts are made safe where their width is measured; this holds for a widget that forgot.
+    """
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [
+            segment if segment.text.isprintable() else _without_controls(segment)
+            for segment in segments
+        ]
+
+
+def _without_controls(segment: Segment) -> Segment:
+    return Segment("".join(one for one in segment.text if shown(one) == one), segment.style)
 
 
 def condition_cell(condition: Condition) -> Cell:

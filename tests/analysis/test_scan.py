@@ -24,6 +24,7 @@ from trioha.analysis.store_files import CorruptRow, LogSplit, Segment, open_stor
 from trioha.wire.properties import decode_properties
 
 SEGMENT_BYTES = 1 << 14
+FULL_NAMES = [name for name in COMMITLOG_FULL.names if name != "digest"]
 
 messages = st.builds(
     lambda is_v6, **fields: attrs.evolve(
@@ -67,7 +68,6 @@ def scan_all(
     places = sorted({0, len(data), *[cut % len(data) for cut in cuts]})
     rows: list[tuple[Any, ...]] = []
     corrupt: list[CorruptRow] = []
-    table = COMMITLOG_FULL if detail == "full" else COMMITLOG
     with patch.object(scan, "_WINDOW_BYTES", window):
         for begin, end in itertools.pairwise(places):
             split = LogSplit("store", segment, begin, end, is_closed)
@@ -75,7 +75,7 @@ def scan_all(
             for batch in scan_source(
                 MemorySource(bytes(data)), split, columns=detail, filters=filters
             ):
-                rows += batch.rows(table.names)
+                rows += batch.rows(FULL_NAMES if detail == "full" else COMMITLOG.names)
                 corrupt += batch.corrupt
                 done += batch.bytes_done
             assert done == end - begin, "progress adds up"
@@ -163,6 +163,31 @@ def test_flips_cost_no_whole_record_and_cuts_change_nothing(
             assert any(
                 row.phy_offset <= record.begin < row.phy_offset + row.length for row in corrupt
             ), "damage is told"
+
+
+def digests(data: bytes | bytearray, *, is_dledger: bool) -> dict[int, int]:
+    """By offset."""
+    split = LogSplit("store", segment_of(data, is_dledger=is_dledger), 0, len(data), True)
+    found: dict[int, int] = {}
+    for batch in scan_source(MemorySource(bytes(data)), split, columns="full"):
+        found |= {offset: digest for offset, digest in batch.rows(["phy_offset", "digest"])}
+    return found
+
+
+@settings(max_examples=200, deadline=None)
+@given(logs, st.integers(0, SEGMENT_BYTES), st.integers(1, 255))
+def test_a_digest_is_of_every_byte_of_its_record(
+    what: tuple[list[LogMessage], bool], place: int, mask: int
+) -> None:
+    log, is_dledger = made(what)
+    data = log.segments.get(0, bytearray(SEGMENT_BYTES))
+    before = digests(data, is_dledger=is_dledger)
+    place %= max(1, log.end)
+    data[place] ^= mask
+    after = digests(data, is_dledger=is_dledger)
+    for record in log.records:
+        is_same = after.get(record.phy_offset) == before[record.phy_offset]
+        assert is_same is (not record.begin <= place < record.end)
 
 
 @settings(max_examples=100, deadline=None)

@@ -9,11 +9,12 @@ import pytest
 import trio
 from support.fakes.client_messages import received
 from support.fakes.cluster import FakeCluster
-from support.memory.clock import run_on_virtual_time
 
 from trioha.cli import run
 from trioha.cli.consume import ConsumeProgress, json_line, parse_begin, print_messages, text_line
+from trioha.cli.failures import ExitCode
 from trioha.client import ConsumeFrom, PushConsumerConfig, open_push_consumer
+from trioha.testing.virtual_time import run_on_virtual_time
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def printed(
                 config=PushConsumerConfig(consume_from=ConsumeFrom.FIRST),
                 cluster_config=cluster.config,
             ) as consumer:
-                await print_messages(consumer, progress, count, idle_s, False)
+                await print_messages(consumer, progress, count, idle_s, text_line)
             nursery.cancel_scope.cancel()
         offsets.update(broker.offsets)
 
@@ -90,7 +91,10 @@ def test_it_stops_when_nothing_came_for_a_while() -> None:
     assert printed(stored=2, count=5, idle_s=10.0)[0] == 2
 
 
-def test_nobody_there_ends_when_idle_with_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nobody_there_ends_when_idle_with_exit_code_4(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["consume", "-n", "127.0.0.1:1", "-t", "T", "-g", "G", "--count", "1"]
-    assert run([*arguments, "--idle", "0.01"]) == 1
-    assert "only 0 of 1 messages came" in capsys.readouterr().err
+    assert run([*arguments, "--idle", "0.01"]) == ExitCode.UNREACHABLE
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert all("no name server answers: 127.0.0.1:1: Connection refused" in line for line in said)
+    assert said[0].endswith("; waiting")

@@ -289,6 +289,22 @@ async def test_a_node_that_never_answers_delays_nothing_beyond_its_deadline() ->
     assert "did not answer within 0.2 s" in brokers[0]["error"]
 
 
+def test_a_name_server_without_brokers_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nobody(namesrv: str, timeout_s: float) -> tuple[list[dict[str, Any]], bool]:
+        return [], True
+
+    monkeypatch.setattr(ha, "cluster_status", nobody)
+    result = CliRunner().invoke(cli, ["ha", "status", "-n", "h:1"])
+    assert (result.exit_code, "No broker is registered" in result.output) == (1, True)
+
+
+def test_an_address_that_is_none_is_a_mistake_in_the_command_line() -> None:
+    for namesrv in ("host", "h:1;two"):
+        result = CliRunner().invoke(cli, ["ha", "status", "-n", namesrv])
+        assert result.exit_code == 2
+        assert "is not an address; write HOST:PORT" in result.output
+
+
 @pytest.mark.parametrize(("all_answered", "code"), [(True, 0), (False, 4)])
 def test_the_exit_code_tells_whether_all_answered(
     monkeypatch: pytest.MonkeyPatch, all_answered: bool, code: int

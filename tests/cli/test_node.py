@@ -11,7 +11,7 @@ from support.clusters.pair import Cluster
 from support.processes.rig import REPO, Process, Processes
 from support.processes.status import run_trioha
 
-from trioha.cli.node import tree_lines
+from trioha.services.admin.task_tree import tree_lines
 
 
 def test_both_kinds_of_nodes_tell_tasks_settings_and_journal(processes: Processes) -> None:
@@ -28,6 +28,29 @@ def test_both_kinds_of_nodes_tell_tasks_settings_and_journal(processes: Processe
         events = [json.loads(line)["event"] for line in lines.out.splitlines()]
         assert events[0] == "node_started"
         assert "node_ready" in events
+
+
+def test_a_topic_that_is_not_there_and_a_broker_in_place_of_a_name_server_are_named(
+    processes: Processes,
+) -> None:
+    cluster = Cluster(processes).start()
+    asked = ("consume", "-t", "nosuch", "-g", "g", "--idle", "0.1")
+    told = run_trioha(*asked, "-n", cluster.namesrv)
+    assert (told.code, told.out) == (1, "")
+    note, error = told.err.splitlines()
+    assert note == "trioha: note: topic nosuch does not exist; waiting"
+    assert error == "trioha: topic nosuch does not exist"
+    broker = cluster.master.address
+    for command in (
+        asked,
+        ("ha", "status"),
+        ("failover", "broker-a", "--dry-run"),
+        ("acl", "list"),
+    ):
+        told = run_trioha(*command, "-n", broker)
+        assert f"{broker}" in told.out + told.err
+        assert "is no name server" in told.out + told.err
+        assert told.code in (1, 4)
 
 
 def test_a_follower_sees_events_as_they_happen_and_survives_the_nodes_restart(

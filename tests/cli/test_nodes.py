@@ -189,6 +189,7 @@ def test_a_port_in_use_is_one_line_with_the_cure(start: Start, tmp_path: Path) -
     (line,) = [line for line in err.splitlines() if line.startswith("trioha: ")]
     assert f"cannot listen on {address}: Address already in use; choose another port" in line
     assert "Traceback" not in err
+    assert "ExceptionGroup" not in err
 
 
 def test_a_store_in_use_is_one_line_and_disturbs_nobody(start: Start, tmp_path: Path) -> None:
@@ -203,6 +204,20 @@ def test_a_store_in_use_is_one_line_and_disturbs_nobody(start: Start, tmp_path: 
     assert sorted(path.name for path in (tmp_path / "journal").iterdir()) == before
     first.terminate()
     assert end(first)[0] == 0
+
+
+def test_the_store_of_a_broker_with_another_name_is_refused_unless_adopted(
+    start: Start, tmp_path: Path
+) -> None:
+    first = broker(start, tmp_path)
+    ready_line(first)
+    first.terminate()
+    assert end(first)[0] == 0
+    code, err = end(broker(start, tmp_path, "--name", "two"))
+    assert code == 1
+    assert "is the store of broker" in err.splitlines()[-1]
+    adopting = broker(start, tmp_path, "--adopt", "--name", "two")
+    assert "trioha broker two" in ready_line(adopting)
 
 
 def test_two_name_servers_may_share_default_paths(start: Start, tmp_path: Path) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import click
-
 from trioha.analysis.results import Column, Finding, Report, Table
-from trioha.cli.report_text import ROWS_SHOWN, report_lines, table_lines
+from trioha.cli.report_text import ROWS_SHOWN, Line, report_lines, table_lines
 
 TABLE = Table(
     "topics",
@@ -15,8 +13,8 @@ TABLE = Table(
 )
 
 
-def plain(lines: list[str]) -> list[str]:
-    return [click.unstyle(line) for line in lines]
+def plain(lines: list[Line]) -> list[str]:
+    return [text for text, _ in lines]
 
 
 def test_numbers_stand_to_the_right_and_sizes_are_words() -> None:

@@ -48,13 +48,16 @@ def test_the_flag_counts_more_than_the_environment_and_that_more_than_the_contex
 ) -> None:
     flag = ("--secret-file", str(home / "flag.secret"))
     assert said("-n", "h:1") == ""
-    assert said("-c", "prod") == CONTEXT
+    assert said("--context", "prod") == CONTEXT
     assert (
-        said("-c", "prod", *flag) == said(*flag, "-c", "prod") == said("-n", "h:1", *flag) == FLAG
+        said("--context", "prod", *flag)
+        == said(*flag, "--context", "prod")
+        == said("-n", "h:1", *flag)
+        == FLAG
     )
     monkeypatch.setenv("TRIOHA_CLUSTER_SECRET", VARIABLE)
-    assert said("-n", "h:1") == said("-c", "prod") == VARIABLE
-    assert said("-c", "prod", *flag) == FLAG
+    assert said("-n", "h:1") == said("--context", "prod") == VARIABLE
+    assert said("--context", "prod", *flag) == FLAG
     # Nothing of one command is left for the next.
     assert "TRIOHA_CLUSTER_SECRET_FILE" not in os.environ
 

@@ -12,22 +12,17 @@ import shutil
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 from support.hostile import peers
 from support.hostile.frames import CLOSING, HostileFrames
-from support.memory.events import RecordedEvents
-from support.memory.network import RaftListener
 from support.nodes.virtual_group import PORT as MEMBER_PORT
 from support.nodes.virtual_group import virtual_group
 from support.nodes.virtual_set import (
     CLIENT,
-    HA_PORT,
     NAMESRV,
-    NAMESRV_PORT,
-    PORT,
     virtual_set,
     without_waits,
 )
@@ -40,6 +35,9 @@ from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.security.requirements import REQUIREMENTS, Port
 from trioha.services.admin.http import serve_http
 from trioha.services.loop.transport import Transport
+from trioha.testing.memory_node import HA_PORT, NAMESRV_PORT, PORT
+from trioha.testing.network import NetworkListener
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.keyring import Keyring
 
 FRAMES = 5_000
@@ -106,7 +104,7 @@ async def besiege_set(root: Path, rng: Random, secret: str) -> None:
     async with virtual_set(root, 2, **settings) as set_:
         nodes = [broker.node for broker in set_.brokers]
         network, clock = set_.network, set_.clock
-        page_listener = RaftListener()
+        page_listener = NetworkListener()
         network.listeners["pages"] = page_listener
         set_.nursery.start_soon(serve_http, page_listener, nodes[0].pages)
         of_broker = HostileFrames(rng, Port.BROKER)
@@ -150,8 +148,11 @@ async def besiege_set(root: Path, rng: Random, secret: str) -> None:
         assert [broker.is_up for broker in set_.brokers] == [True, True]
         await trio.sleep(20)
         check(
-            [set_.namesrv.events, *(broker.events for broker in set_.brokers)],
-            [set_.namesrv.traffic, *(node.traffic for node in nodes)],
+            [
+                cast("RecordedEvents", set_.namesrv.events),
+                *(broker.events for broker in set_.brokers),
+            ],
+            [node.traffic for node in nodes],
         )
 
 

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-from support.memory.events import RecordedEvents
 
 from trioha.broker.request_gate import RequestGate
 from trioha.errors import LocalProtocolError
@@ -23,6 +22,7 @@ from trioha.security.requirements import (
 )
 from trioha.services.loop.clock import Clock
 from trioha.services.node.request_forwarding import RequestForwarding
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import SENDS, RequestCode
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -34,10 +34,9 @@ TO_CLIENTS = {
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
     RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
-    RequestCode.VIEW_BROKER_STATS_DATA,
     RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
 }
-"""Requests that only clients answer, and two that no node answers."""
+"""Requests that only clients answer, and one that no node answers."""
 
 
 def serve(channel: Channel, request: RemotingCommand, instant: Instant) -> RemotingCommand:

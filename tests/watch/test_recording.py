@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import copy
+import struct
+import subprocess
+import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
 import attrs
+import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fakes.raw_answers import RawCluster
 
+from trioha.cli.record import facts_in_words, recording_facts
 from trioha.errors import TriohaError
 from trioha.watch.marks import ROLE, Mark
 from trioha.watch.recording import KEY_FRAMES, MAGIC, Encoder, FrameKind, Recording, open_recording
+from trioha.watch.replay import Replay
+from trioha.watch.snapshot import ClusterSnapshot
 
 FACTS = {"namesrvs": ["10.0.0.9:9876"], "interval_ms": 1000}
 
@@ -176,3 +184,84 @@ def test_a_file_of_another_format_says_which(tmp_path: Path) -> None:
     empty.touch()
     with pytest.raises(TriohaError, match="an empty file"):
         open_recording(empty)
+
+
+def record_of(kind: FrameKind, packed: bytes, wall_ms: int = 1_700_000_000_000) -> bytes:
+    """A record whose checksum is right, whatever it holds."""
+    payload = zlib.compress(packed, 9)
+    stamp = struct.pack(">BQ", kind, wall_ms)
+    crc = zlib.crc32(payload, zlib.crc32(stamp))
+    return b"\xd7TRF" + struct.pack(">II", len(payload), crc) + stamp + payload
+
+
+HEAD = MAGIC + record_of(FrameKind.HEAD, msgpack.packb({"format": 1}))
+BOMBS = {
+    "zeros": (b"", b"\x00", 1 << 27),
+    "one long text": (b"\x81\xa1x\xdb\x08\x00\x00\x00", b"x", 1 << 27),
+    "empty arrays": (b"\xdd\x02\x00\x00\x00", b"\x90", 1 << 25),
+}
+"""Beginning of the record, and what follows it so many times."""
+
+
+@pytest.mark.parametrize("kind", [FrameKind.HEAD, FrameKind.KEY, FrameKind.MARK])
+@pytest.mark.parametrize("bomb", list(BOMBS))
+def test_a_record_that_unpacks_to_gigabytes_is_damage(bomb: str, kind: FrameKind) -> None:
+    """In a process of its own whose memory has a limit."""
+    begin, unit, count = BOMBS[bomb]
+    file = HEAD + record_of(kind, begin + unit * count) + recorded(2)[0][len(MAGIC) :]
+    assert len(file) < 1 << 20
+    script = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29))\n"
+        "from trioha.errors import TriohaError\n"
+        "from trioha.watch.recording import Recording\n"
+        "try:\n"
+        "    recording = Recording(sys.stdin.buffer.read())\n"
+        "    print(len(list(recording.raws(0, len(recording.frames) - 1))), len(recording.marks))\n"
+        "except TriohaError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], input=file, capture_output=True)
+    assert done.stderr == b""
+    said = done.stdout.decode().strip()
+    assert said == "2 0" or "has format None" in said
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+FIELDS = st.sampled_from(
+    ["format", "at_wall_ms", "answers", "gone", "members", "namesrvs", "kind", "text", "level"]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(FrameKind),
+            ANYTHING | st.dictionaries(FIELDS, ANYTHING, max_size=9),
+            st.integers(0, 2**64 - 1) | st.just(1_700_000_000_000),
+        ),
+        max_size=6,
+    ),
+    st.booleans(),
+)
+def test_what_a_recording_of_a_stranger_holds_raises_nothing_but_our_error(
+    records: list[tuple[FrameKind, Any, int]], has_frame: bool
+) -> None:
+    file = HEAD + (recorded(1)[0][len(MAGIC) :] if has_frame else b"")
+    for kind, body, wall_ms in records:
+        file += record_of(kind, msgpack.packb(body), wall_ms)
+    try:
+        recording = Recording(file)
+        facts_in_words(recording_facts(recording, Path("x")))
+    except TriohaError:
+        return
+    replay = Replay(recording)
+    assert all(mark.level in (0, 1, 2) for mark in replay.marks)
+    for raw in recording.raws(0, len(recording.frames) - 1):
+        snapshot = ClusterSnapshot.of(raw)
+        assert len(snapshot.topics) >= 0
+        assert len(snapshot.groups) >= 0

@@ -11,8 +11,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import compress
+from itertools import compress, count
 from typing import Any
+from zlib import crc32
 
 import attrs
 
@@ -103,6 +104,8 @@ class RowBatch:
                 return self.properties
             case "crc_ok":
                 return self.crc_ok
+            case "digest":
+                return self.digests
         key = PROPERTIES[name]
         return [properties.get(key) for properties in self.properties]
 
@@ -165,6 +168,21 @@ class RowBatch:
         return [
             body_crc(body) == crc for body, crc in zip(self.contents.bodies, stored, strict=True)
         ]
+
+    @property
+    def digests(self) -> list[int]:
+        """CRC-32 of every byte of each record of a full scan, its entry's header included."""
+        assert self.contents is not None, "only a full scan keeps bodies"
+        heads, stride = memoryview(self.heads), self.stride
+        topics = [name.encode() for name in self.topic_names]
+        rows = zip(self.topic_codes, self.contents.bodies, self.contents.properties, strict=True)
+        digests = [
+            crc32(properties, crc32(topics[code], crc32(body, crc32(heads[at : at + stride]))))
+            for at, (code, body, properties) in zip(count(0, stride), rows, strict=False)
+        ]
+        for row, hosts in self.odd_hosts.items():
+            digests[row] = crc32(repr(hosts).encode(), digests[row])
+        return digests
 
     @property
     def fixed_sizes(self) -> list[int]:

@@ -140,12 +140,14 @@ COMMITLOG_FULL: Final = _table(
     properties TEXT_MAP
     body BINARY
     crc_ok BOOLEAN
+    digest BIGINT
 """,
     f"{_ENTRY} tags keys unique_key",
     born_time="born_ms",
     store_time="store_ms",
 )
-"""`keys` is the property as it stands, keys separated by blanks; `body` is not decompressed."""
+"""`keys` is the property as it stands, keys separated by blanks; `body` is not decompressed;
+`digest` is a CRC-32 of every byte of the record."""
 
 COMMITLOG_CORRUPT: Final = _table(
     "commitlog_corrupt",

@@ -21,6 +21,7 @@ from trioha.client import MessageQueue, ReceivedMessage, open_push_consumer
 from trioha.client.message import ConsumeFrom
 from trioha.client.queue_task import PushConsumerConfig
 from trioha.errors import TriohaError
+from trioha.shown import own_stream
 from trioha.wire.codes import SerializeType
 
 Targets = list[tuple[MessageQueue, str]]
@@ -237,8 +238,9 @@ class ProgressLine:
 
     def show(self, elapsed_s: float, text: str) -> None:
         if not self._quiet:
-            sys.stderr.write(f"{elapsed_s:6.1f} s  {text:<70}{self._end}")
-            sys.stderr.flush()
+            stream = own_stream(sys.stderr)
+            stream.write(f"{elapsed_s:6.1f} s  {text:<70}{self._end}")
+            stream.flush()
 
     def latencies(self, histogram: Histogram) -> str:
         p50_ms, p99_ms = (histogram.percentile_ns(percent) / 1e6 for percent in (50, 99))

@@ -1,7 +1,7 @@
 """Every administrative request, assembled; and those that need no place of their own.
 
-28 (runtime info), 43 and 45 (tables that slaves copy), and our own 30001, a msgpack map that says
-everything about the node.
+28 (runtime info), 315 (traffic), 43 and 45 (tables that slaves copy), and our own 30001, a msgpack
+map that says everything about the node.
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ from trioha.broker.groups import GroupTable
 from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.runtime_info import RuntimeInfo
 from trioha.broker.topics import TopicTable
+from trioha.broker.traffic_stats import TrafficStats
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import MessageStore
+from trioha.store.store_config import StoreConfig
+from trioha.wire import fastjson
 from trioha.wire.bodies import encode_kv_table
 from trioha.wire.codes import RequestCode
+from trioha.wire.refusals import system_error
 from trioha.wire.remoting_command import RemotingCommand
 
 
@@ -56,7 +60,10 @@ class AdminProcessor:
         apply_config: Callable[[BrokerConfig], None],
         instant: Instant,
     ) -> None:
-        self.runtime_info = RuntimeInfo(store, delay, instant)
+        log_directory = StoreConfig.of(config).commitlog_path
+        self.runtime_info = RuntimeInfo(store, delay, log_directory, instant)
+        self.traffic = TrafficStats(store, topics, offsets)
+        self.traffic.sample(instant)
         self._offsets = offsets
         self._delay = delay
         self._status = status
@@ -87,6 +94,7 @@ class AdminProcessor:
             **self._config_admin.handlers(),
             **self._relay.handlers(),
             RequestCode.GET_BROKER_RUNTIME_INFO: self.get_runtime_info,
+            RequestCode.VIEW_BROKER_STATS_DATA: self.view_stats,
             RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_consumer_offsets,
             RequestCode.GET_ALL_DELAY_OFFSET: self.all_delay_offsets,
             RequestCode.TRIOHA_NODE_STATUS: self.node_status,
@@ -101,6 +109,16 @@ class AdminProcessor:
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
         return request.response(body=encode_kv_table(self.runtime_info.table(instant)))
+
+    def view_stats(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """Answer how much went through a topic or a group. Errors: CommandError, as Java's."""
+        stats, key = request.ext_str("statsName"), request.ext_str("statsKey")
+        figures = self.traffic.figures(stats, key, instant)
+        if figures is None:
+            raise system_error(f"The stats <{stats}> <{key}> not exist")
+        return request.response(body=fastjson.dumps(figures))
 
     def all_consumer_offsets(
         self, channel: Channel, request: RemotingCommand, instant: Instant

@@ -33,6 +33,8 @@ REMOTE_KEYS = frozenset(
         "slaveReadEnable",
     }
 )
+_TOLD = {"filterServerNums": "0", "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC", "useTLS": "false"}
+"""Settings that only Java has, and that mqadmin's exportConfigs cannot be without."""
 BODY_BYTES_MAX = 65_536
 
 _FIELDS = {key_of(field): field for field in attrs.fields(BrokerConfig)}
@@ -88,10 +90,10 @@ class ConfigAdminProcessor:
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
         """Every setting as ``key=value`` lines."""
-        lines = [
-            f"{key}={_shown(key, getattr(self.config, field.name))}\n"
-            for key, field in sorted(_FIELDS.items())
-        ]
+        shown = _TOLD | {
+            key: _shown(key, getattr(self.config, field.name)) for key, field in _FIELDS.items()
+        }
+        lines = [f"{key}={value}\n" for key, value in sorted(shown.items())]
         return request.response(
             ext_fields={"version": self._version.encode().decode()}, body="".join(lines).encode()
         )

@@ -242,8 +242,9 @@ class BrokerCore:
         return min(deadlines, default=None)
 
     def sample(self, instant: Instant) -> None:
-        """Remember the counters of this moment: runtime info shows rates."""
+        """Remember the counters of this moment: tools are shown rates."""
         self._admin.runtime_info.sample(instant)
+        self._admin.traffic.sample(instant)
 
     def deliver_delayed(self, instant: Instant) -> None:
         self.schedule.run_due(instant, _DELIVERIES_PER_TURN)

@@ -7,9 +7,11 @@ nearest sample of the right age. "Yesterday" and "today" turn at midnight, local
 
 from __future__ import annotations
 
+import shutil
 from collections import deque
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import NamedTuple
 
 from trioha.broker.delay import DelaySchedule
@@ -32,8 +34,11 @@ class _Sample(NamedTuple):
 class RuntimeInfo:
     """Counters over time, and the table of everything."""
 
-    def __init__(self, store: MessageStore, delay: DelaySchedule, instant: Instant) -> None:
+    def __init__(
+        self, store: MessageStore, delay: DelaySchedule, log_directory: Path, instant: Instant
+    ) -> None:
         self._store = store
+        self._log_directory = log_directory
         self._delay = delay
         self._boot = instant
         self._samples: deque[_Sample] = deque(maxlen=_SAMPLES_MAX)
@@ -62,14 +67,20 @@ class RuntimeInfo:
         get_tps = self._rates(current, 2)
         table = {
             "bootTimestamp": self._boot.wall_ms,
+            # END_TRANSACTION waits in no pool either.
+            "EndTransactionQueueSize": 0,
+            "EndTransactionThreadPoolQueueCapacity": 0,
             "brokerActive": "true",
             "brokerVersion": VERSION_V4_9_8,
             "brokerVersionDesc": "V4_9_8",
+            "commitLogDirCapacity": _capacity(self._log_directory),
             "commitLogDiskRatio": store.disk_ratio,
+            f"commitLogDiskRatio_{self._log_directory}": store.disk_ratio,
             "commitLogMaxOffset": store.max_phy_offset,
             "commitLogMinOffset": store.min_phy_offset,
             "consumeQueueDiskRatio": store.disk_ratio,
             "dispatchBehindBytes": max(0, store.max_phy_offset - store.dispatched_offset),
+            "dispatchMaxBuffer": 0,
             "earliestMessageTimeStamp": store.earliest_store_timestamp,
             "getFoundTps": get_tps,
             "getMessageEntireTimeMax": 0,
@@ -89,9 +100,23 @@ class RuntimeInfo:
             "pullThreadPoolQueueCapacity": 0,
             "pullThreadPoolQueueHeadWaitTimeMills": 0,
             "pullThreadPoolQueueSize": 0,
+            # How long single puts take is in /metrics and the journal; Java says "null" too
+            # as long as it has no figure.
+            "putLatency99": "0.00",
+            "putLatency999": "0.00",
+            "putMessageAverageSize": store.put_bytes / max(1, store.put_total),
+            "putMessageDistributeTime": "null",
+            "putMessageEntireTimeMax": 0,
+            "putMessageFailedTimes": 0,
             "putMessageSizeTotal": store.put_bytes,
             "putMessageTimesTotal": store.put_total,
             "putTps": put_tps,
+            "queryThreadPoolQueueCapacity": 0,
+            "queryThreadPoolQueueHeadWaitTimeMills": 0,
+            "queryThreadPoolQueueSize": 0,
+            "remainHowManyDataToFlush": _size(store.max_phy_offset - store.flushed_offset),
+            # The most that Java says where it has no pool of buffers.
+            "remainTransientStoreBufferNumbs": 2**31 - 1,
             "runtime": _duration(instant.now_ms - self._boot.now_ms),
             "sendThreadPoolQueueCapacity": 0,
             "sendThreadPoolQueueHeadWaitTimeMills": 0,
@@ -114,6 +139,26 @@ class RuntimeInfo:
                 break
         elapsed_ms = current.now_ms - base.now_ms
         return (current[column] - base[column]) * 1000 / elapsed_ms if elapsed_ms > 0 else 0.0
+
+
+def _capacity(directory: Path) -> str:
+    """The file system's size and room, as Java words them."""
+    try:
+        usage = shutil.disk_usage(directory)
+    except OSError:
+        return "Total : 0 B, Free : 0 B."
+    return f"Total : {_size(usage.total)}, Free : {_size(usage.free)}."
+
+
+def _size(count: float) -> str:
+    """As Java's UtilAll writes sizes: `1.5 KiB`, `17 B`."""
+    if count < 1024:
+        return f"{count:.0f} B"
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        count /= 1024
+        if count < 1024:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1024:.1f} PiB"
 
 
 def _day(wall_ms: int) -> int:

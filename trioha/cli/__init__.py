@@ -13,6 +13,8 @@ from typing import NoReturn
 
 import click
 
+from trioha.shown import safe_output
+
 COMMANDS: Mapping[str, str] = {
     "run": "Start a name server, a broker, or a whole cluster.",
     "demo": "Prove it: a pair or a Raft group, its master killed under load. 10 to 15 s.",
@@ -110,13 +112,14 @@ def cli() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; errors become one line on stderr."""
-    try:
-        result = cli.main(arguments, prog_name="trioha", standalone_mode=False)
-        return result if isinstance(result, int) else 0
-    except BaseException as error:
-        from trioha.cli.failures import report
+    with safe_output():
+        try:
+            result = cli.main(arguments, prog_name="trioha", standalone_mode=False)
+            return result if isinstance(result, int) else 0
+        except BaseException as error:
+            from trioha.cli.failures import report
 
-        return report(error)
+            return report(error)
 
 
 def main() -> NoReturn:

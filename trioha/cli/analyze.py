@@ -26,7 +26,7 @@ from trioha.analysis.schema import AnalysisError
 from trioha.analysis.spark.java import is_submitted
 from trioha.cli.failures import ExitCode
 from trioha.cli.measures import Moment
-from trioha.cli.output import output_option, print_json, table
+from trioha.cli.output import output_option, print_json, print_styled, table
 from trioha.cli.progress import TerminalProgress
 from trioha.cli.report_text import report_lines
 from trioha.errors import ConfigError
@@ -291,8 +291,8 @@ def _print(manifest: Manifest, out: Path) -> None:
     width = get_terminal_size().columns if sys.stdout.isatty() else None
     for record in manifest.records:
         if record.report is not None:
-            for line in report_lines(record.report, width):
-                click.echo(line)
+            for line, style in report_lines(record.report, width):
+                print_styled(line, **style)
             click.echo()
     for note in manifest.inputs.notes:
         click.echo(f"trioha: note: {note}", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -105,7 +106,7 @@ def command(
 
     \b
     trioha bundle --out incident.tar.gz -n 127.0.0.1:9876
-    trioha bundle --out incident.tar.gz -c prod --recording night.trioha --since '2h ago'
+    trioha bundle --out incident.tar.gz --context prod --recording night.trioha --since '2h ago'
     trioha bundle --out dead.tar.gz --offline --journal /var/lib/trioha/a
     """
     if out.exists() and not overwrite:
@@ -178,7 +179,7 @@ def _pack_cluster(
 
 
 def _pack_node(bundle: BundleFile, node: NodeEvidence) -> Iterator[str]:
-    folder = f"nodes/{node.name}@{node.address.replace(':', '_')}"
+    folder = f"nodes/{file_name(f'{node.name}@{node.address}')}"
     for name, answer in node.answers.items():
         bundle.add_json(f"{folder}/{name}.json", answer)
     if node.events:
@@ -188,6 +189,11 @@ def _pack_node(bundle: BundleFile, node: NodeEvidence) -> Iterator[str]:
     # One reason is enough of a node that is not there.
     for what, error in list(node.errors.items())[:1]:
         yield f"{node.name} at {node.address}: no {what}: {error}"
+
+
+def file_name(name: str) -> str:
+    """A name that a node chose, as one component of a path that unpacks anywhere."""
+    return re.sub(r"[^a-zA-Z0-9@._%-]", "_", name)[:200].lstrip(".") or "_"
 
 
 def _pack_journal(bundle: BundleFile, folder: Path, since_wall_ms: int) -> Iterator[str]:

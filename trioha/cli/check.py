@@ -13,7 +13,7 @@ import trio
 from trioha.cli.check_line import UNKNOWN, document, line, status_of
 from trioha.cli.client_options import (
     chosen_context,
-    namesrv_option_long_context,
+    namesrv_option,
     timeout_option,
 )
 from trioha.cli.context import rule_rows
@@ -67,7 +67,7 @@ def _say_unknown(ctx: click.Context, error: Exception) -> NoReturn:
 
 
 _check_options = all_of(
-    namesrv_option_long_context,
+    namesrv_option,
     timeout_option,
     click.option(
         "-w",

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from trioha.cli.output import output_option
 from trioha.config.secret_files import SECRET_FILE_VARIABLE, SECRET_VARIABLE
+from trioha.errors import TriohaError
 
 if TYPE_CHECKING:
     from trioha.contexts import Context, Contexts
@@ -25,16 +26,11 @@ _TWO_PLACES = "-n and a context both say where to; give one"
 
 
 def namesrv_option(function: F) -> F:
-    """``-n HOST:PORT;…`` and ``-c NAME`` as the argument `namesrv`.
+    """``-n HOST:PORT;…`` and ``--context NAME`` as the argument `namesrv`.
 
     In this order: the flags, TRIOHA_CONTEXT, NAMESRV_ADDR, the current context, this machine.
     """
-    return _namesrv_option(_context_option("-c", "--context")(function))
-
-
-def namesrv_option_long_context(function: F) -> F:
-    """As `namesrv_option` where ``-c`` means something else."""
-    return _namesrv_option(_context_option("--context")(function))
+    return _namesrv_option(_context_option(function))
 
 
 def chosen_context(ctx: click.Context) -> Context | None:
@@ -65,16 +61,17 @@ def _namesrv_option(function: F) -> F:
     )(function)
 
 
-def _context_option(*names: str) -> Callable[[F], F]:
+def _context_option(function: F) -> F:
+    # No -c: that is a node's file, as with RocketMQ, and a check's threshold, as with Nagios.
     return click.option(
-        *names,
+        "--context",
         "context_name",
         metavar="NAME",
         is_eager=True,
         expose_value=False,
         callback=_note_context,
         help="A cluster by name: see `trioha context`.  [env var: TRIOHA_CONTEXT]",
-    )
+    )(function)
 
 
 def _note_context(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
@@ -91,12 +88,12 @@ def _choose_namesrv(ctx: click.Context, _: click.Parameter, value: str | None) -
         if _CONTEXT in ctx.meta:
             raise click.UsageError(_TWO_PLACES, ctx)
         ctx.meta[_BY_ADDRESS] = True
-        return value
+        return _checked(ctx, value, "-n")
     context = chosen_context(ctx)
     if context is None and (name := os.environ.get("TRIOHA_CONTEXT")):
         context = _load().of(name)
     if context is None and (address := os.environ.get("NAMESRV_ADDR")):
-        return address
+        return _checked(ctx, address, "NAMESRV_ADDR")
     if context is None:
         known = _load()
         context = known.contexts.get(known.current) if known.current else None
@@ -106,6 +103,16 @@ def _choose_namesrv(ctx: click.Context, _: click.Parameter, value: str | None) -
     if context.secret_file and not {SECRET_VARIABLE, SECRET_FILE_VARIABLE} & os.environ.keys():
         _use_secret_file(ctx, context.secret_file)
     return context.namesrv
+
+
+def _checked(ctx: click.Context, namesrv: str, where: str) -> str:
+    from trioha.wire.address import parse_namesrvs
+
+    try:
+        parse_namesrvs(namesrv)
+    except TriohaError as error:
+        raise click.UsageError(f"{where}: {error}", ctx) from None
+    return namesrv
 
 
 def secret_option(function: F) -> F:
@@ -172,7 +179,7 @@ def timeout_option(function: F) -> F:
 
 
 def cluster_options(function: F) -> F:
-    """``-n``, ``-c``, ``--timeout`` and ``-o`` of a command that asks a cluster."""
+    """``-n``, ``--context``, ``--timeout`` and ``-o`` of a command that asks a cluster."""
     return namesrv_option(timeout_option(output_option(function)))
 
 

@@ -36,7 +36,7 @@ def command(ctx: click.Context, namesrv: str, replay: Path | None, write: bool) 
     \b
     trioha console -n 127.0.0.1:9876
     trioha console -n '10.0.0.1:9876;10.0.0.2:9876' --write
-    trioha console -c production
+    trioha console --context production
     trioha console --replay monday.trioha
     """
     try:

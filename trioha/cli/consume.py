@@ -6,6 +6,7 @@ import base64
 import signal
 import sys
 import time
+from collections.abc import Callable
 from datetime import datetime
 
 import attrs
@@ -18,11 +19,15 @@ from trioha.cli.output import output_option
 from trioha.client import (
     ConsumeFrom,
     MessageModel,
+    NoRoute,
     PushConsumer,
     PushConsumerConfig,
     ReceivedMessage,
+    open_admin,
     open_push_consumer,
 )
+from trioha.errors import TriohaError, Unreachable
+from trioha.shown import shown_bytes
 
 
 @attrs.define
@@ -31,6 +36,8 @@ class ConsumeProgress:
 
     printed: int = 0
     interrupted: bool = False
+    obstacle: TriohaError | None = None
+    """Why nothing can have come."""
 
 
 @click.command("consume")
@@ -51,6 +58,7 @@ class ConsumeProgress:
     "--idle", type=click.FloatRange(0), help="Stop when nothing came for so many seconds."
 )
 @click.option("--broadcast", is_flag=True, help="Every message, whatever other members consume.")
+@click.option("--raw", is_flag=True, help="Bodies byte for byte, control characters too.")
 @output_option
 @click.pass_context
 def command(
@@ -63,17 +71,28 @@ def command(
     expression: str,
     idle: float | None,
     broadcast: bool,
+    raw: bool,
     output: str,
 ) -> None:
     """Print messages as they come: bodies, or one JSON object per line.
+
+    Control characters are shown as \\u001b, bytes that are not UTF-8 as \\xff; --raw prints bodies
+    as they are.
 
     \b
     trioha consume -n 127.0.0.1:9876 -t T -g G --count 1
     trioha consume -n 127.0.0.1:9876 -t T -g G --from 2026-11-20T09:00 -o json
 
     A message counts as consumed once it is printed. Ctrl-C commits the progress (exit code 130).
-    With --idle and --count, exit code 1 when fewer came.
+    A topic that does not exist is waited for; a note on stderr says so.
+
+    \b
+    Exit codes with --idle: 1 when fewer than --count messages came, or when nothing came and there
+    is no such topic; 4 when nothing came and no name server answers.
     """
+    if raw and output == "json":
+        raise click.UsageError("--raw prints bodies alone; leave it out, or leave out -o json")
+    line_of = raw_line if raw else json_line if output == "json" else text_line
     where, timestamp_ms = parse_begin(begin)
     config = PushConsumerConfig(
         consume_from=where,
@@ -85,17 +104,33 @@ def command(
     async def consume() -> None:
         async with trio.open_nursery() as nursery:
             await nursery.start(_watch_signals, progress, nursery.cancel_scope)
+            if obstacle := await _obstacle(namesrv, topic):
+                click.echo(f"trioha: note: {obstacle}; waiting", err=True)
             async with open_push_consumer(
                 namesrv, group, {topic: expression}, config=config
             ) as consumer:
-                await print_messages(consumer, progress, count, idle, output == "json")
+                await print_messages(consumer, progress, count, idle, line_of)
+            if not progress.printed:
+                progress.obstacle = await _obstacle(namesrv, topic)
             nursery.cancel_scope.cancel()
 
     trio.run(consume, strict_exception_groups=True)
     if progress.interrupted:
         ctx.exit(ExitCode.INTERRUPTED)
+    if progress.obstacle is not None:
+        raise progress.obstacle
     if count is not None and progress.printed < count:
         raise click.ClickException(f"only {progress.printed} of {count} messages came")
+
+
+async def _obstacle(namesrv: str, topic: str) -> TriohaError | None:
+    """Return what keeps every message away: no such topic, or no name server. None for nothing."""
+    async with open_admin(namesrv) as admin:
+        try:
+            await admin.route(topic)
+        except (NoRoute, Unreachable) as error:
+            return error
+    return None
 
 
 async def print_messages(
@@ -103,10 +138,9 @@ async def print_messages(
     progress: ConsumeProgress,
     count: int | None,
     idle_s: float | None,
-    as_json: bool,
+    line_of: Callable[[ReceivedMessage], bytes],
 ) -> None:
     """Print until `count` is reached, nothing came for `idle_s`, or cancelled."""
-    line_of = json_line if as_json else text_line
     patience_s = float("inf") if idle_s is None else idle_s
     with trio.move_on_after(patience_s) as patience:
         async for message in consumer:
@@ -138,9 +172,14 @@ def parse_begin(text: str) -> tuple[ConsumeFrom, int]:
     return ConsumeFrom.TIMESTAMP, int(moment.timestamp() * 1000)
 
 
-def text_line(message: ReceivedMessage) -> bytes:
-    """The body alone."""
+def raw_line(message: ReceivedMessage) -> bytes:
+    """The bytes of the body, whatever they do to a terminal."""
     return message.body + b"\n"
+
+
+def text_line(message: ReceivedMessage) -> bytes:
+    """The body as text that is safe to show."""
+    return shown_bytes(message.body).encode() + b"\n"
 
 
 def json_line(message: ReceivedMessage) -> bytes:
@@ -152,24 +191,26 @@ def json_line(message: ReceivedMessage) -> bytes:
     except UnicodeDecodeError:
         body = {"body_base64": base64.b64encode(message.body).decode()}
     return (
-        msgspec.json.encode(
-            {
-                "topic": message.topic,
-                "broker": message.queue.broker_name,
-                "queue_id": message.queue.queue_id,
-                "queue_offset": message.queue_offset,
-                "msg_id": message.msg_id,
-                "offset_msg_id": message.offset_msg_id,
-                "tags": message.tags,
-                "keys": message.keys,
-                "properties": message.properties,
-                **body,
-                "born_timestamp": message.born_timestamp,
-                "store_timestamp": message.store_timestamp,
-                "received_timestamp": int(time.time() * 1000),
-                "reconsume_times": message.reconsume_times,
-            }
-        )
+        shown_bytes(
+            msgspec.json.encode(
+                {
+                    "topic": message.topic,
+                    "broker": message.queue.broker_name,
+                    "queue_id": message.queue.queue_id,
+                    "queue_offset": message.queue_offset,
+                    "msg_id": message.msg_id,
+                    "offset_msg_id": message.offset_msg_id,
+                    "tags": message.tags,
+                    "keys": message.keys,
+                    "properties": message.properties,
+                    **body,
+                    "born_timestamp": message.born_timestamp,
+                    "store_timestamp": message.store_timestamp,
+                    "received_timestamp": int(time.time() * 1000),
+                    "reconsume_times": message.reconsume_times,
+                }
+            )
+        ).encode()
         + b"\n"
     )
 

@@ -20,7 +20,7 @@ import click
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.spark.java import find_java, spark_version
 from trioha.cli.failures import ExitCode
-from trioha.cli.output import output_option, print_json, size_in_words
+from trioha.cli.output import output_option, print_json, print_styled, size_in_words
 from trioha.compiled import this_build
 
 Verdict = Literal["ok", "warn", "fail"]
@@ -69,9 +69,9 @@ def command(start_spark: bool, output: str) -> int:
     else:
         width = max(len(check.name) for check in found)
         for check in found:
-            verdict = click.style(f"{check.verdict:<4}", fg=_COLOURS[check.verdict])
             cure = f"; {check.cure}" if check.cure else ""
-            click.echo(f"{verdict}  {check.name:<{width}}  {check.says}{cure}")
+            print_styled(f"{check.verdict:<4}", nl=False, fg=_COLOURS[check.verdict])
+            click.echo(f"  {check.name:<{width}}  {check.says}{cure}")
     return ExitCode.FAILED if failed else ExitCode.OK
 
 

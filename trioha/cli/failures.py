@@ -53,7 +53,7 @@ def report(error: BaseException) -> int:
 
     A traceback appears for errors nobody foresaw, and for all with ``TRIOHA_DEBUG=1``.
     """
-    leaf = _telling_leaf(error)
+    leaf = telling_leaf(error)
     if isinstance(leaf, (SystemExit, click.exceptions.Exit)):
         code = leaf.code if isinstance(leaf, SystemExit) else leaf.exit_code
         return code if isinstance(code, int) else int(code is not None)
@@ -107,7 +107,7 @@ def in_words(error: BaseException) -> str:
     return f"{where}{what}{cure}"
 
 
-def _telling_leaf(error: BaseException) -> BaseException:
+def telling_leaf(error: BaseException) -> BaseException:
     """Of a group, the member to report: an interrupt, else a bug, else the first."""
     leaves = list(_leaves(error))
     for leaf in leaves:

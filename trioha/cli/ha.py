@@ -71,7 +71,8 @@ def status(ctx: click.Context, namesrv: str, timeout_s: float, output: str) -> N
 
     \b
     Exit codes: 0 every registered broker answered, and all that are of one set believe in the same
-    master; 1 they do not, or a DLEDGER group has no leader; 4 a broker does not answer.
+    master; 1 they do not, a DLEDGER group has no leader, or no broker is registered; 4 a broker
+    does not answer.
     """
     brokers, all_answered = trio.run(cluster_status, namesrv, timeout_s)
     if output == "json":
@@ -80,7 +81,8 @@ def status(ctx: click.Context, namesrv: str, timeout_s: float, output: str) -> N
         click.echo(status_in_words(brokers))
     if not all_answered:
         ctx.exit(ExitCode.UNREACHABLE)
-    is_wrong = disagreements(without_groups(brokers)) or groups_without_leader(brokers)
+    apart = disagreements(without_groups(brokers)) or groups_without_leader(brokers)
+    is_wrong = not brokers or apart
     ctx.exit(ExitCode.FAILED if is_wrong else ExitCode.OK)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -48,6 +49,7 @@ command.add_command(accept_loss_command)
 @click.option("--end", type=click.IntRange(0), default=None, help="Up to this offset.")
 @click.option("--count", type=click.IntRange(1), default=None, help="At most so many records.")
 @click.option("--topic", default=None, help="Only this topic.")
+@click.option("--raw", is_flag=True, help="Bodies alone, byte for byte, a line break after each.")
 @output_option
 def dump(
     directory: Path,
@@ -55,14 +57,20 @@ def dump(
     end: int | None,
     count: int | None,
     topic: str | None,
+    raw: bool,
     output: str,
 ) -> None:
     """Print records: a line each, or a JSON line each.
+
+    A line shows the first bytes of a body, all but printable ASCII escaped; --raw prints whole
+    bodies and nothing else.
 
     \b
     trioha log dump /var/lib/trioha --count 5
     trioha log dump /var/lib/trioha --topic T -o json | jq .keys
     """
+    if raw and output == "json":
+        raise click.UsageError("--raw prints bodies alone; leave it out, or leave out -o json")
     items = (
         item
         for item in iter_records(_commitlog(directory), begin, end)
@@ -71,6 +79,8 @@ def dump(
     for item in islice(items, count):
         if isinstance(item, DamagedStretch):
             click.echo(f"trioha: {_stretch_in_words(item)}", err=True)
+        elif raw:
+            sys.stdout.buffer.write(bytes(item.body) + b"\n")
         elif output == "json":
             print_json_line(record_as_json(item))
         else:

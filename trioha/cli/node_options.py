@@ -65,6 +65,7 @@ broker_options = all_of(
     address_option("--ha-listen", "Address for slaves, on the host of --listen."),
     click.option("-n", "--namesrv", metavar="HOST:PORT;…", help="Name servers, `;` between them."),
     click.option("--store", metavar="DIR", help="Directory of the store."),
+    click.option("--adopt", is_flag=True, help="Open the store of a broker that had another name."),
 )
 """All of a broker's flags."""
 
@@ -81,6 +82,7 @@ def broker_from(
     file: Path | None = None,
     settings: Sequence[str] = (),
     insecure: bool = False,
+    adopt: bool = False,
 ) -> Loaded[BrokerConfig]:
     """The configuration that a broker's flags, the environment and a file make.
 
@@ -94,6 +96,7 @@ def broker_from(
         *_entries("--namesrv", namesrvAddr=namesrv),
         *_entries("--store", storePathRootDir=store),
         *_entries("--insecure", insecure=insecure or None),
+        *_entries("--adopt", adoptStore=adopt or None),
     ]
     if ha_listen is not None:
         flags += _entries("--ha-listen", haListenPort=ha_listen[1])

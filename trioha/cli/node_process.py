@@ -18,6 +18,7 @@ import trio
 
 from trioha import __version__
 from trioha.cli.decorators import all_of
+from trioha.cli.failures import telling_leaf
 from trioha.cli.garbage import tune_garbage_collector
 from trioha.config import BrokerConfig, NamesrvConfig
 from trioha.config.sources import Loaded
@@ -123,7 +124,8 @@ def run_node(
     try:
         trio.run(_main, start, facts, journal, options)
     except BaseException as error:
-        reason = f"{type(error).__name__}: {error}"
+        leaf = telling_leaf(error)
+        reason = f"{type(leaf).__name__}: {leaf}"
         raise
     finally:
         events.event("node_stopped", reason=reason)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
 
+from trioha.shown import own_stream, shown, shown_lines
 from trioha.words import age_in_words as age_in_words
 from trioha.words import size_in_words as size_in_words
 
@@ -24,6 +26,11 @@ def output_option(function: F) -> F:
         show_default=True,
         help="For people or for programs.",
     )(function)
+
+
+def print_styled(text: str, *, nl: bool = True, **style: Any) -> None:
+    """Print `text` in `click.style`'s colours, which stdout itself would escape."""
+    click.echo(click.style(shown_lines(text), **style), file=own_stream(sys.stdout), nl=nl)
 
 
 def print_json(value: object) -> None:
@@ -65,4 +72,4 @@ def _cell(value: object) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
+    return shown(str(value))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from trioha.cli.output import size_in_words
+from trioha.shown import own_stream, shown, shown_lines
 
 _BAR_INTERVAL_S = 0.1
 _LINE_INTERVAL_S = 5.0
@@ -22,7 +23,7 @@ class TerminalProgress:
     def __init__(
         self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._stream = stream or sys.stderr
+        self._stream = stream or own_stream(sys.stderr)
         self._clock = clock
         self._is_terminal = self._stream.isatty()
         self._lock = threading.Lock()
@@ -62,7 +63,7 @@ class TerminalProgress:
         """A line of its own, not through the middle of a bar."""
         with self._lock:
             self._clear()
-            self._stream.write(line + "\n")
+            self._stream.write(shown_lines(line) + "\n")
             self._stream.flush()
 
     def _clear(self) -> None:
@@ -72,7 +73,7 @@ class TerminalProgress:
             self._is_shown = False
 
     def _show(self, elapsed_s: float) -> None:
-        text = self._in_words(elapsed_s)
+        text = shown(self._in_words(elapsed_s))
         if not self._is_terminal:
             self._stream.write(f"trioha: {text}\n")
         else:

@@ -73,7 +73,7 @@ def command(
 
     \b
     trioha record --out incident.trioha -n 127.0.0.1:9876
-    trioha record --out night.trioha -c prod --interval 5s --for 12h
+    trioha record --out night.trioha --context prod --interval 5s --for 12h
     trioha record --out /var/lib/trioha/box.trioha --max-size 256MiB --overwrite
     trioha record --info incident.trioha -o json
     """

@@ -2,57 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-import click
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from trioha.analysis.page.formats import format_value
 from trioha.analysis.results import Column, Report, Table
+from trioha.shown import shown
 
 ROWS_SHOWN = 10
 _WIDTH_MIN = 8
 """A text column is not squeezed below it."""
 _GAP = "  "
+Line = tuple[str, Mapping[str, Any]]
+"""Text, and how `print_styled` prints it."""
 _COLOURS = {"warning": "yellow", "error": "red"}
 
 
-def report_lines(report: Report, width: int | None) -> Iterator[str]:
+def report_lines(report: Report, width: int | None) -> Iterator[Line]:
     """`width` in columns; None for as wide as it comes (a pipe)."""
-    yield click.style(f"== {report.title}", bold=True)
+    yield f"== {shown(report.title)}", {"bold": True}
     for finding in report.findings:
         mark = {"info": "-", "warning": "!", "error": "!!"}[finding.severity]
-        yield click.style(f"{mark} {finding.text}", fg=_COLOURS.get(finding.severity))
+        yield f"{mark} {shown(finding.text)}", {"fg": _COLOURS.get(finding.severity)}
     for table in report.tables:
         if table.rows:
-            yield ""
+            yield "", {}
             yield from table_lines(table, width)
 
 
-def table_lines(table: Table, width: int | None) -> Iterator[str]:
+def table_lines(table: Table, width: int | None) -> Iterator[Line]:
     """Title, head and the first rows; numbers to the right."""
-    yield click.style(table.title, underline=True)
+    yield shown(table.title), {"underline": True}
     head = [_head(column) for column in table.columns]
-    shown = [
-        [format_value(value, column.kind) for value, column in zip(row, table.columns, strict=True)]
+    texts = [
+        [
+            shown(format_value(value, column.kind))
+            for value, column in zip(row, table.columns, strict=True)
+        ]
         for row in table.rows[:ROWS_SHOWN]
     ]
-    widths = [max(len(line[i]) for line in [head, *shown]) for i in range(len(head))]
+    widths = [max(len(line[i]) for line in [head, *texts]) for i in range(len(head))]
     if width is not None:
         widths = _squeezed(widths, [column.kind == "text" for column in table.columns], width)
-    for line in [head, *shown]:
+    for line in [head, *texts]:
         cells = [
             _cut(text, room).ljust(room) if column.kind == "text" else _cut(text, room).rjust(room)
             for text, room, column in zip(line, widths, table.columns, strict=True)
             if room
         ]
-        yield _GAP.join(cells).rstrip()
+        yield _GAP.join(cells).rstrip(), {}
     hidden = sum(1 for room in widths if not room)
-    rest = len(table.rows) - len(shown)
+    rest = len(table.rows) - len(texts)
     more = [f"{rest} more rows"] if rest else []
     if hidden:
         more.append(f"{hidden} more columns")
     if more:
-        yield f"… {' and '.join(more)} in {table.name}.parquet"
+        yield f"… {' and '.join(more)} in {table.name}.parquet", {}
 
 
 def _head(column: Column) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 
 import attrs
 
+from trioha.config.tls import TlsSettings
+
 
 class BrokerRole(Enum):
     ASYNC_MASTER = "ASYNC_MASTER"
@@ -51,7 +53,7 @@ DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
 @attrs.frozen(kw_only=True)
-class BrokerConfig:
+class BrokerConfig(TlsSettings):
     """One broker. Sizes in bytes, times in milliseconds unless the name or text says otherwise."""
 
     # Who we are.
@@ -87,6 +89,9 @@ class BrokerConfig:
 
     # Store.
     store_path_root_dir: str = setting("~/store", "directory of the store")
+    adopt_store: bool = setting(
+        False, "open a store that was the store of a broker with another name", ours=True
+    )
     store_path_commit_log: str = setting("", "directory of the log; empty: <root>/commitlog")
     mapped_file_size_commit_log: int = setting(1073741824, "bytes of one log segment")
     mapped_file_size_consume_queue: int = setting(6000000, "bytes of one consume queue file")
@@ -245,7 +250,7 @@ class BrokerConfig:
 
 
 @attrs.frozen(kw_only=True)
-class NamesrvConfig:
+class NamesrvConfig(TlsSettings):
     """One name server."""
 
     cluster_secret_file: str = setting(

@@ -18,7 +18,7 @@ from trioha.failover.facts import HeldTicket, Make, NamesrvFacts, ReplicaFacts, 
 from trioha.ha.mastership import Standing
 from trioha.wire.bodies import decode_kv_table
 from trioha.wire.codes import RequestCode, ResponseCode
-from trioha.wire.route import ClusterInfo
+from trioha.wire.route import NOT_A_NAME_SERVER, ClusterInfo
 
 _LEVEL_BYTES = 1 << 20
 """Largest gap of a slave in sync, the same as a master's (`trioha.ha.replicas`)."""
@@ -55,7 +55,7 @@ def gather_facts(
                 told.setdefault(address, home_id)
     # A name server lists role ids (0 for the master); members know the configured ids.
     home_ids.update(told)
-    java = [address for address, reply in statuses.items() if _is_java(reply)]
+    java = [address for address, reply in statuses.items() if _knows_not(reply)]
     runtime = yield from ask_each(java, RequestCode.GET_BROKER_RUNTIME_INFO, patience_s)
     java_ends = {address: _java_end(reply) for address, reply in runtime.items()}
     replicas = [
@@ -90,6 +90,8 @@ def brokers_listed(broker_name: str, reply: Reply) -> Mapping[int, str] | str:
     """Return the addresses by registered id that a name server lists, or why it did not."""
     if isinstance(reply, Failed):
         return reply.reason
+    if _knows_not(reply):
+        return NOT_A_NAME_SERVER
     if not reply.is_success:
         return reply.remark or f"rejected with code {reply.code}"
     try:
@@ -127,7 +129,8 @@ def _members_told(status: Status, broker_name: str) -> dict[str, int]:
     return known
 
 
-def _is_java(reply: Reply) -> bool:
+def _knows_not(reply: Reply) -> bool:
+    """Return whether the node does not know the request: a Java node has none of trioha's."""
     return isinstance(reply, Answer) and reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 

@@ -43,6 +43,8 @@ FLUSH_INTERVAL_S = 0.2
 FILES_MAX = 8
 """A journal of n bytes is at most 8 files of n / 8: deleting the oldest frees an eighth."""
 FILE_BYTES_MIN = 4_096
+_WALL_MS_MAX = 253_402_300_799_999
+"""The end of the year 9999, the last that a date can be made of."""
 _ARRAY_OF_4 = 0x94  # first byte of an event's payload
 _SUFFIX = ".journal"
 
@@ -279,11 +281,26 @@ def event_at(data: bytes, position: int) -> tuple[Event, int] | None:
     if payload is None or payload[:1] != b"\x94":
         return None
     try:
-        sequence, wall_ms, name, fields = msgpack.unpackb(payload, strict_map_key=False)
-        event = Event(int(sequence), int(wall_ms), str(name), dict(fields))
-    except (ValueError, TypeError, msgpack.UnpackException):
+        sequence, wall_ms, name, fields = msgpack.unpackb(
+            payload, strict_map_key=False, object_hook=_with_plain_keys
+        )
+        event = Event(int(sequence), int(wall_ms), str(name), _with_text_keys(fields))
+    except (ValueError, TypeError, AttributeError, OverflowError, msgpack.UnpackException):
+        return None
+    if not (0 <= event.sequence < 2**63 and 0 <= event.wall_ms <= _WALL_MS_MAX):
         return None
     return event, position + FRAME.size + len(payload)
+
+
+def _with_plain_keys(table: dict[Any, Any]) -> dict[Any, Any]:
+    """No journal of ours has another key than JSON knows; a hostile one may."""
+    if all(isinstance(key, str | int | float) for key in table):
+        return table
+    return {str(key): value for key, value in table.items()}
+
+
+def _with_text_keys(fields: dict[Any, Any]) -> dict[str, Any]:
+    return {str(key): value for key, value in fields.items()}
 
 
 def payload_at(data: bytes, position: int) -> bytes | None:

@@ -19,6 +19,7 @@ from trioha.errors import CommandError, RemoteProtocolError
 from trioha.journal import EventSink
 from trioha.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
 from trioha.namesrv.masterships import Claim, Masterships
+from trioha.namesrv.registered_names import check_registered_names
 from trioha.namesrv.route_info import MASTER_ID, BrokerAddress, RouteInfoManager
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.node_proofs import NodeProofs
@@ -26,6 +27,7 @@ from trioha.remoting.refusal_notes import RefusalNotes
 from trioha.wire.bodies import DataVersion, encode_kv_table, encode_topic_list
 from trioha.wire.codes import VERSION_V4_9_4, RequestCode, ResponseCode
 from trioha.wire.keyring import Keyring
+from trioha.wire.names import check_topic
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 from trioha.wire.route import RegisterBrokerBody
 
@@ -200,6 +202,12 @@ class NamesrvProcessor:
             body, compressed=request.ext_bool("compressed"), version=request.version
         )
         ha_server_addr = request.ext_str("haServerAddr", "")
+        check_registered_names(
+            broker.cluster,
+            broker.broker_name,
+            (broker.address, ha_server_addr),
+            (topic.topic_name for topic in registration.topics.values()),
+        )
         claim = None
         if broker.broker_id == MASTER_ID:
             claim = Claim(
@@ -289,6 +297,7 @@ class NamesrvProcessor:
         topic = request.ext_str("topic")
         route = self.routes.pick_route(topic)
         if route is None:
+            check_topic(topic)
             raise CommandError(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"No topic route info in name server for the topic: {topic:.255}",

@@ -20,7 +20,7 @@ from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.json_fields import integer, list_of, object_of, text
 from trioha.wire.maps import decode_map
 from trioha.wire.remoting_command import RemotingCommand
-from trioha.wire.route import ClusterInfo
+from trioha.wire.route import NOT_A_NAME_SERVER, ClusterInfo
 
 Plain = object
 """None, bool, int, float, str, bytes, or lists and dicts of them."""
@@ -63,6 +63,8 @@ class Question:
         Errors: CommandError if the node answers with an error code; RemoteProtocolError if the
         answer cannot be read.
         """
+        if self.key == CLUSTER and response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise CommandError(response.code, NOT_A_NAME_SERVER)
         if response.code != ResponseCode.SUCCESS:
             raise CommandError(response.code, response.remark or "rejected without a reason")
         kind = self.key.partition("/")[0]

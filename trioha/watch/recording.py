@@ -27,7 +27,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import msgpack
@@ -36,11 +36,17 @@ from trioha.errors import TriohaError
 from trioha.watch.collector import Raw
 from trioha.watch.marks import Mark
 
+T = TypeVar("T")
+
 MAGIC = b"TRIOHAR1"
 FORMAT_VERSION = 1
 KEY_FRAMES = 60
 RECORD_BYTES_MAX = 1 << 28
 """Limit of a record's length for the reader; ten thousand queues take a few megabytes."""
+_WALL_MS_MAX = 253_402_300_799_999
+"""The end of the year 9999, the last that a date can be made of."""
+_CONTAINERS_MAX = 1 << 20
+"""Limit of arrays and maps in a record: an empty one is a byte of the file and 64 in memory."""
 _SYNC = b"\xd7TRF"
 _FRAME = struct.Struct(">4sII")
 _STAMP = struct.Struct(">BQ")
@@ -54,6 +60,16 @@ class FrameKind(IntEnum):
     KEY = 2
     DELTA = 3
     MARK = 4
+
+
+_UNPACKED_BYTES_MAX = {
+    FrameKind.HEAD: 1 << 16,
+    FrameKind.KEY: 1 << 26,
+    FrameKind.DELTA: 1 << 26,
+    FrameKind.MARK: 1 << 13,
+}
+"""Limit of a record when it is decompressed: a hostile one grows to a thousand times its size. All
+marks are held at once."""
 
 
 class Encoder:
@@ -163,9 +179,9 @@ class Recording:
         if self._cached is not None and self._cached[0] == start:
             raw = self._cached[1]
         else:
-            raw = self._body(self.frames[start])
+            raw = self._checked(self._body(self.frames[start]), self.frames[start])
         for entry in self.frames[start + 1 : number + 1]:
-            raw = _applied(raw, self._body(entry))
+            raw = self._changed(raw, entry)
         self._cached = number, raw
         return raw
 
@@ -181,8 +197,28 @@ class Recording:
         found = _record_at(self._data, entry.position)
         body = None if found is None else _unpacked(found)
         if body is None:
-            raise TriohaError(f"{self._name}: the frame at byte {entry.position} is damaged")
+            raise self._damaged(entry)
         return body
+
+    def _changed(self, raw: Raw, entry: Entry) -> Raw:
+        difference = self._body(entry)
+        try:
+            changed = _applied(raw, difference)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise self._damaged(entry) from None
+        return self._checked(changed, entry)
+
+    def _checked(self, raw: object, entry: Entry) -> Raw:
+        sound = _sound(raw)
+        if sound is None:
+            raise self._damaged(entry)
+        return sound
+
+    def _damaged(self, entry: Entry) -> TriohaError:
+        return TriohaError(
+            f"{self._name}: the frame at byte {entry.position} is damaged, or larger than any"
+            " recorder writes it"
+        )
 
     def _walk(self) -> None:
         data = self._data
@@ -221,7 +257,9 @@ class Recording:
         if isinstance(body, dict):
             known = {field.name for field in attrs.fields(Mark)}
             with contextlib.suppress(TypeError):  # a mark of another version
-                self.marks.append(Mark(**{k: v for k, v in body.items() if k in known}))
+                mark = Mark(**{k: v for k, v in body.items() if k in known})
+                if _is_sound_mark(mark):
+                    self.marks.append(mark)
 
 
 def open_recording(path: Path) -> Recording:
@@ -261,6 +299,8 @@ def _record_at(data: bytes | mmap.mmap, position: int) -> _Found | None:
     if zlib.crc32(payload, zlib.crc32(stamp)) != crc:
         return None
     kind, wall_ms = _STAMP.unpack(stamp)
+    if wall_ms > _WALL_MS_MAX:
+        return None
     try:
         return _Found(FrameKind(kind), wall_ms, payload, start + length)
     except ValueError:
@@ -277,10 +317,58 @@ def _resume(data: bytes | mmap.mmap, position: int) -> int:
 
 
 def _unpacked(found: _Found) -> Any:
+    """Return the body of a record; None if it is damaged, or larger than a recorder writes."""
+    containers_left = _CONTAINERS_MAX
+
+    def counted(container: T) -> T:
+        nonlocal containers_left
+        containers_left -= 1
+        if containers_left < 0:
+            raise ValueError("too many arrays and maps")
+        return container
+
+    inflater = zlib.decompressobj()
     try:
-        return msgpack.unpackb(zlib.decompress(found.payload), strict_map_key=False)
-    except (zlib.error, ValueError, msgpack.exceptions.UnpackException):
+        packed = inflater.decompress(found.payload, _UNPACKED_BYTES_MAX[found.kind])
+        if not inflater.eof:
+            return None
+        return msgpack.unpackb(packed, strict_map_key=False, list_hook=counted, object_hook=counted)
+    except (zlib.error, ValueError, TypeError, msgpack.exceptions.UnpackException):
         return None
+
+
+def _sound(raw: object) -> Raw | None:
+    """Return the answers of a frame if they have the shape that a collector gives them."""
+    if not isinstance(raw, dict) or not isinstance(raw.get("at_wall_ms"), int):
+        return None
+    if not 0 <= raw["at_wall_ms"] <= _WALL_MS_MAX:
+        return None
+    members = raw.get("members")
+    if not isinstance(members, dict) or not all(isinstance(x, str) for x in members):
+        return None
+    namesrvs = raw.get("namesrvs", ())
+    if not isinstance(namesrvs, list | tuple) or not all(isinstance(x, str) for x in namesrvs):
+        return None
+    return raw if _is_table_of_answers(raw.get("answers")) else None
+
+
+def _is_sound_mark(mark: Mark) -> bool:
+    texts = (mark.kind, mark.subject, mark.text)
+    return (
+        all(isinstance(text, str) for text in texts)
+        and mark.level in (0, 1, 2)
+        and isinstance(mark.wall_ms, int)
+        and 0 <= mark.wall_ms <= _WALL_MS_MAX
+    )
+
+
+def _is_table_of_answers(answers: object) -> bool:
+    return isinstance(answers, dict) and all(
+        isinstance(address, str)
+        and isinstance(entries, dict)
+        and all(isinstance(k, str) and isinstance(entry, dict) for k, entry in entries.items())
+        for address, entries in answers.items()
+    )
 
 
 def _difference(last: Raw, raw: Raw) -> dict[str, Any]:

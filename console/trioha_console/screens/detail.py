@@ -13,6 +13,7 @@ from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Static
 
 from trioha_console.frame import Frame
+from trioha_console.roles import lines_of
 from trioha_console.widgets.grid import Grid
 from trioha_console.widgets.keys import KeysLine
 from trioha_console.widgets.prompt import Prompt
@@ -81,7 +82,7 @@ class DetailScreen(Screen[None]):
     def say(self, words: str) -> None:
         """A line of trouble under the tabs; "" takes it away."""
         said = self.query_one("#detail-said", Static)
-        said.update(words)
+        said.update(lines_of(words))
         said.display = bool(words)
 
     def go_to_tab(self, name: str) -> None:

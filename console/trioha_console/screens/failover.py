@@ -26,7 +26,7 @@ from trioha.failover.outcome import Outcome, Result, Step
 from trioha.failover.plan import Kind, Plan, make_plan
 from trioha_console.cells import Cell
 from trioha_console.failing_over import drive, run_failover
-from trioha_console.roles import content_of
+from trioha_console.roles import content_of, lines_of
 from trioha_console.screens.failover_tables import (
     MEMBERS,
     STEPS,
@@ -157,7 +157,7 @@ class FailoverScreen(Screen[None]):
     def _planned(self, event: Planned) -> None:
         event.stop()
         if event.facts is None:
-            self.query_one("#fo-plan", Static).update(event.error)
+            self.query_one("#fo-plan", Static).update(lines_of(event.error))
             return
         self._facts = event.facts
         if self.stage is FailoverStage.END:

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from textual import on, work
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
 
@@ -24,7 +23,7 @@ from trioha.wire.remoting_command import RemotingCommand
 from trioha.words import size_in_words
 from trioha_console.cells import Cell
 from trioha_console.frame import Frame
-from trioha_console.roles import condition_cell, content_of
+from trioha_console.roles import condition_cell, content_of, lines_of
 from trioha_console.screens.detail import DetailScreen
 from trioha_console.screens.node_tables import (
     JOURNAL,
@@ -96,7 +95,7 @@ class NodeScreen(DetailScreen):
     def show(self, frame: Frame) -> None:
         replica = frame.snapshot.replica(self.address)
         if replica is None:
-            self.set_title(Content(f"{self.address}: not among the nodes any more"))
+            self.set_title(lines_of(f"{self.address}: not among the nodes any more"))
             return
         condition = condition_of(replica)
         who = replica.member_id or replica.registered_id

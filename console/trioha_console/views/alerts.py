@@ -16,6 +16,7 @@ from trioha_console import columns
 from trioha_console.arrange import Shape
 from trioha_console.cells import Cell, GridColumn, cell
 from trioha_console.frame import Frame
+from trioha_console.roles import lines_of
 from trioha_console.views.view import View
 from trioha_console.widgets.grid import Grid
 
@@ -99,7 +100,7 @@ class AlertsView(View):
         words = "Thresholds are in the file that `trioha context` shows."
         if line is not None and rule is not None:
             words = f"{line.alert.text}\n{rule.name}: {rule.doc}"
-        self.query_one("#rule", Static).update(words)
+        self.query_one("#rule", Static).update(lines_of(words))
 
     def action_acknowledge(self) -> None:
         line = self.grid.row

@@ -25,6 +25,7 @@ from trioha_console.bodies import Look, body_text
 from trioha_console.browser import Browser, Found
 from trioha_console.frame import Frame
 from trioha_console.query import FORMS, By, Query, parse_query
+from trioha_console.roles import content_of, lines_of
 from trioha_console.source import Source
 from trioha_console.views.view import View
 from trioha_console.widgets.grid import Grid
@@ -194,18 +195,16 @@ class MessagesView(View):
             ("properties", _properties(found)),
         ]
         parts = [
-            Content.assemble((f"{name:<12} ", "$foreground 55%"), value)
-            for name, value in head
-            if value
+            content_of(((f"{name:<12} ", "dim"), (value, ""))) for name, value in head if value
         ]
         note = "  still compressed: by a method unknown here" if found.is_compressed else ""
         title = f"body as {self._look.value}, {size_in_words(len(found.body))}{note}"
         parts.append(Content.styled(title, "bold $primary"))
-        parts.append(Content(body_text(found.body, self._look)))
+        parts.append(lines_of(body_text(found.body, self._look)))
         body.update(Content("\n").join(parts))
 
     def _say(self, words: str) -> None:
-        self.query_one("#said", Static).update(words)
+        self.query_one("#said", Static).update(lines_of(words))
 
 
 def _properties(found: Found) -> str:

@@ -8,6 +8,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from trioha_console.marks import line_chart
+from trioha_console.roles import content_of
 
 _SCALE_WIDTH = 10
 
@@ -49,7 +50,7 @@ class TrendChart(Widget):
         width, height = self.content_size
         rows, columns = max(1, height - 1), max(1, width - _SCALE_WIDTH - 1)
         known = [value for value in self._values if value is not None]
-        title = Content.styled(self._title, "bold $primary")
+        title = content_of(((self._title, "title"),))
         if not known:
             return Content("\n").join([title, Content.styled("no data yet", "$foreground 55%")])
         top = max(self._least_top, *known)

@@ -33,6 +33,6 @@ class FactList(Static):
         self._shown = shown
         lines = [content_of(title)]
         for name, value in facts:
-            label = Content.styled(f"{name:<{_NAME_WIDTH}} ", "$foreground 55%")
+            label = content_of(((f"{name:<{_NAME_WIDTH}} ", "dim"),))
             lines.append(label + content_of(value) if name else content_of(value))
         self.update(Content("\n").join(lines))

@@ -22,7 +22,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from trioha_console.arrange import Shape, SortOrder, arranged
-from trioha_console.cells import Cell, GridColumn, Row, fit, fitted
+from trioha_console.cells import Cell, GridColumn, Row, fit, fitted, safe_cell
 from trioha_console.roles import theme_styles
 
 GAP = 2
@@ -246,7 +246,7 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
         cells = self._cells.get(index)
         if cells is None:
             row = self.rows[index]
-            cells = tuple(column.cell(row, width) for column, width in self._fitted)
+            cells = tuple(safe_cell(column.cell(row, width)) for column, width in self._fitted)
             self._cells[index] = cells
         return cells
 

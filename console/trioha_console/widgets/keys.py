@@ -10,6 +10,8 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
+from trioha.shown import shown as safe
+
 
 class KeysLine(Static):
     """One line; keys that there is no room for are in the help."""
@@ -50,7 +52,7 @@ class KeysLine(Static):
         if (keys, self._note) == self._shown:
             return
         self._shown = (keys, self._note)
-        parts = [Content.styled(f"{self._note}  ", "bold $accent")] if self._note else []
+        parts = [Content.styled(f"{safe(self._note)}  ", "bold $accent")] if self._note else []
         parts += [
             Content.from_markup(
                 f"[@click=app.simulate_key('{key}')][bold $primary]$shown[/] $words[/]  ",

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from textual import events
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
@@ -52,9 +53,9 @@ class ReplayBar(Static):
         right = f"  {moment_in_words(recording.end_wall_ms)[11:19]} UTC"
         width = max(10, self.size.width - len(left) - len(right) - 2)
         self._slider = len(left) + 1, width
-        spans: list[Span] = [(left, "strong"), *_slider(replay, width), (right, "dim"), ("\n", "")]
-        spans += _newest(replay)
-        self.update(content_of(tuple(spans)))
+        spans: list[Span] = [(left, "strong"), *_slider(replay, width), (right, "dim")]
+        lines = (content_of(tuple(spans)), content_of(tuple(_newest(replay))))
+        self.update(Content("\n").join(lines))
 
     def on_click(self, event: events.Click) -> None:
         start, width = self._slider

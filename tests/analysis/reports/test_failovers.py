@@ -10,7 +10,8 @@ from support.stores.journals import Diary, at, engine_over
 
 from trioha.analysis.engine import Window
 from trioha.analysis.reports import failovers
-from trioha.analysis.reports.lives import OWN_END, is_same_address, journal_labels
+from trioha.analysis.reports.lives import journal_labels
+from trioha.analysis.reports.witnesses import OWN_END, is_same_address
 from trioha.analysis.results import Report, ReportOptions
 
 OPTIONS = ReportOptions(now_ms=at(10_000))
@@ -122,7 +123,7 @@ def test_a_node_that_stopped_in_order_was_not_killed(a: Diary, b: Diary) -> None
     (outage,) = rows(report, "outages")
     assert (outage["begin_ms"], outage["end_ms"]) == (at(9.5), at(21))
     assert outage["is_planned"]
-    assert outage["cause"] == "it was stopped"
+    assert outage["cause"] == "it stopped in order at 12:00:10"
     assert [finding.severity for finding in report.findings] == ["warning", "info"]
     assert rows(report, "lives")[-1]["ending"] == "still there"
 
@@ -158,12 +159,47 @@ def test_refused_writes_are_an_outage_while_they_last(a: Diary) -> None:
     assert told == [
         (at(10), at(40), "writes refused: the disk is full"),
         (at(50), at(69.5), "writes refused: the disk is full"),
-        (at(69.5), None, "it was stopped"),
+        (at(69.5), None, "it stopped in order at 12:01:10"),
     ]
     (broker,) = rows(report, "brokers")
     assert broker["lost_ms"] == 30_000 + 19_500 + 500
     counts = {row["what"]: row["count"] for row in rows(report, "refusals")}
     assert counts == {"sends refused": 7, "writes refused: the disk is full": 2}
+
+
+def test_mean_times_of_crashes_and_of_planned_stops_are_apart(a: Diary) -> None:
+    a.start(0, "ASYNC_MASTER")
+    a.stop(10)
+    a.start(11, "ASYNC_MASTER")  # serves a second later: 2.5 s
+    a.tell(50, "node_stopped", reason="StoreError: no space")
+    a.start(69, "ASYNC_MASTER")
+    a.alive(80, "ASYNC_MASTER")
+    (broker,) = rows(report_of(a), "brokers")
+    assert (broker["mttr_ms"], broker["planned_mean_ms"]) == (20_000, 2_500)
+
+
+def test_a_death_lies_between_the_last_word_and_the_moment_it_was_noticed(
+    a: Diary, b: Diary
+) -> None:
+    failover(a, b)
+    first, _ = rows(report_of(a, b), "outages")
+    assert (first["lasted_min_ms"], first["lasted_ms"], first["lasted_max_ms"]) == (
+        *(15_000, 15_000),
+        20_000,
+    )
+
+
+def test_a_counter_that_is_sampled_gives_bounds_not_moments(a: Diary) -> None:
+    a.start(0, "SYNC_MASTER")
+    waits: dict[str, object] = dict.fromkeys(("puts", "waited_ms", "longest_ms", "timeouts"), 0)
+    for at_s, unavailable in ((11, 0), (21, 5), (31, 2), (41, 0)):
+        a.tell(at_s, "sync_waits", **waits, bins=[0], unavailable=unavailable)
+    a.stop(50)
+    (row,) = rows(report_of(a), "refusals")
+    assert row["count"] == 7
+    assert row["what"].startswith("puts answered SLAVE_NOT_AVAILABLE")
+    assert (row["first_ms"], row["first_by_ms"]) == (at(11), at(21))
+    assert (row["last_from_ms"], row["last_ms"]) == (at(21), at(31))
 
 
 def test_two_masters_at_a_time_are_an_error(a: Diary, b: Diary) -> None:

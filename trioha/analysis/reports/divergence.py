@@ -2,9 +2,8 @@
 
 A slave that is behind holds a prefix of its master's log, and a store whose old segments were
 deleted a suffix: neither is divergence. A record that only one of them has in the common range, or
-that differs in any field, is. Headers are compared by digests (`store_digests`); where they agree
-and both stores' files can be read here, the bytes are compared too, so that a bit flipped in a body
-or a property is seen.
+that differs in any byte, is. Records are compared by digests of all their bytes
+(`store_digests`); where both stores' files can be read here, the bytes that differ are told too.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import attrs
 
 from trioha.analysis.engine import Engine, literal, literals
 from trioha.analysis.reports import REPORTS
-from trioha.analysis.reports.record_bytes import differing_pieces, field_of, first_difference
+from trioha.analysis.reports.record_bytes import difference, field_of
 from trioha.analysis.reports.store_digests import (
     Differences,
     Extent,
@@ -41,16 +40,14 @@ from trioha.analysis.results import Finding, Report, ReportOptions, Table
 from trioha.analysis.store_files import StoreFiles
 
 SPEC = REPORTS["divergence"]
-NEEDS = frozenset({"commitlog", "commitlog_corrupt", "commitlog_stats", "two stores"})
+NEEDS = frozenset(
+    {"commitlog", "commitlog_full", "commitlog_corrupt", "commitlog_stats", "two stores"}
+)
 
 RECORDS_MAX = 40
 """Differing records shown per pair."""
-BYTES_MAX = 64 << 30
-"""Of log compared byte by byte; at a gigabyte per second about a minute."""
 STRETCHES_MAX = 100
 JOURNAL_MARGIN_MS = 10 * MINUTE_MS
-_RECORD_BYTES_MAX = 16 << 20
-"""No record is larger: maxMessageSize is 4 MiB, and a scan may begin so far before a byte."""
 _JOURNAL_NAMES = (
     "role",
     "epoch_began",
@@ -67,7 +64,8 @@ _JOURNAL_NAMES = (
 )
 _RECORD_COLUMNS = (
     "store phy_offset:integer size:bytes topic queue_id:integer queue_offset:integer "
-    "store_ms:time store_host body_crc:integer term:integer"
+    "store_ms:time store_host body_crc:integer term:integer first_byte:integer last_byte:integer "
+    "field"
 )
 
 
@@ -79,9 +77,7 @@ class _Pair:
     b: Extent
     differences: Differences | None = None
     records: list[dict[str, Any]] = attrs.field(factory=list)
-    byte_offset: int | None = None
-    byte_field: str = ""
-    bytes_compared: bool = False
+    """The first that differ, one row for each store that has one."""
 
     @property
     def begin(self) -> int:
@@ -95,7 +91,7 @@ class _Pair:
     def verdict(self) -> str:
         if self.begin >= self.end:
             return "nothing in common"
-        if self.differences is not None or self.byte_offset is not None:
+        if self.differences is not None:
             return "diverged"
         if self.a.end == self.b.end:
             return "equal"
@@ -120,8 +116,10 @@ def run(engine: Engine, options: ReportOptions) -> Report:
         pairs.append(pair)
     behind = _behind(engine, pairs)
     histories = histories_of(engine)
+    damage = _damage(engine) if any(pair.begin < pair.end for pair in pairs) else []
     for pair in pairs:
         findings += _findings(pair, behind, histories)
+    findings += _damage_findings(pairs, damage)
     diverged = [pair for pair in pairs if pair.verdict == "diverged"]
     cut_tables, cut_findings = cuts(engine)
     findings += cut_findings
@@ -140,9 +138,17 @@ def run(engine: Engine, options: ReportOptions) -> Report:
                     for row in pair.records
                 ],
             ),
-            _damage(engine, diverged),
             _journal(engine, diverged),
         ]
+    if damage:
+        tables.append(
+            table(
+                "damage",
+                "Damaged stretches: they hold no record that could be compared",
+                "store phy_offset:integer length:bytes reason",
+                damage,
+            )
+        )
     return Report(
         **SPEC.heading,
         tables=tables,
@@ -153,56 +159,44 @@ def run(engine: Engine, options: ReportOptions) -> Report:
 
 def _compare(engine: Engine, pair: _Pair, ranges: list[tuple[int, int]]) -> None:
     a, b = pair.a.store, pair.b.store
+    pair.differences = compare(engine, a, b, ranges) if ranges else None
+    if pair.differences is None:
+        return
+    offsets = first_unequal(engine, a, b, ranges, RECORDS_MAX)
+    pair.records = engine.query(
+        "SELECT store, phy_offset, size, topic, queue_id, queue_offset, store_ms, store_host, "
+        "body_crc, term, body_size, properties_size FROM commitlog "
+        f"WHERE store IN {literals((a, b))} AND phy_offset IN {literals(offsets)} "
+        "ORDER BY phy_offset, store",
+    )
+    for row in pair.records:
+        row |= {"first_byte": None, "last_byte": None, "field": ""}
     by_label = {store.label: store for store in engine.stores}
-    if ranges:
-        pair.differences = compare(engine, a, b, ranges)
     try:
-        if pair.differences is not None:
-            pair.records = list(first_unequal(engine, a, b, ranges, RECORDS_MAX))
-            first = pair.records[0]
-            size = max(row["size"] for row in _at(pair.records, first["phy_offset"]))
-            pair.byte_offset = first_difference(by_label[a], by_label[b], first["phy_offset"], size)
-            pair.byte_field = _field(first, pair.byte_offset)
-        elif pair.end - pair.begin <= BYTES_MAX:
-            _compare_bytes(engine, pair, by_label[a], by_label[b])
-            pair.bytes_compared = True
-        else:
-            engine.note(f"{a} and {b} are too large to compare bytes; headers were compared.")
+        for offset in offsets:
+            _compare_bytes(list(_at(pair.records, offset)), by_label[a], by_label[b])
     except OSError as error:
-        engine.note(f"The files of {a} and {b} cannot be read here: {error.strerror or error}.")
-
-
-def _compare_bytes(engine: Engine, pair: _Pair, a: StoreFiles, b: StoreFiles) -> None:
-    """Find a byte that differs within a record both hold."""
-    for count, offset in enumerate(differing_pieces(a, b, pair.begin, pair.end)):
-        rows = engine.query(
-            "SELECT store, phy_offset, size, topic, queue_id, queue_offset, store_ms, store_host, "
-            "body_crc, term, body_size, properties_size FROM commitlog "
-            f"WHERE store IN {literals((a.label, b.label))} "
-            f"AND phy_offset <= {offset} AND phy_offset > {offset - _RECORD_BYTES_MAX} "
-            f"AND phy_offset + size > {offset} ORDER BY store",
+        engine.note(
+            f"The files of {a} and {b} cannot be read here ({error.strerror or error}): which "
+            "bytes of their records differ is not told."
         )
-        if rows:
-            pair.byte_offset = offset
-            pair.byte_field = _field(rows[0], offset)
-            pair.records = rows
-            return
-        # A stretch that is no record: what lies behind a segment's last one, or damage in both.
-        if count >= STRETCHES_MAX:
-            engine.note(
-                f"{a.label} and {b.label} differ in many bytes that belong to no record; "
-                "the comparison of bytes was ended."
-            )
-            return
+
+
+def _compare_bytes(rows: list[dict[str, Any]], a: StoreFiles, b: StoreFiles) -> None:
+    """Note the bytes that differ of a record that both stores have."""
+    size = max(row["size"] for row in rows)
+    found = difference(a, b, rows[0]["phy_offset"], size) if len(rows) == 2 else None
+    if found is not None:
+        for row in rows:
+            row["first_byte"], row["last_byte"] = found
+            row["field"] = _field(row, found[0])
 
 
 def _at(rows: Sequence[dict[str, Any]], phy_offset: int) -> Iterator[dict[str, Any]]:
     return (row for row in rows if row["phy_offset"] == phy_offset)
 
 
-def _field(row: dict[str, Any], offset: int | None) -> str:
-    if offset is None:
-        return ""
+def _field(row: dict[str, Any], offset: int) -> str:
     place = offset - row["phy_offset"]
     return field_of(place, row["size"], row["body_size"], row["properties_size"])
 
@@ -251,18 +245,17 @@ def _pairs(pairs: list[_Pair], behind: dict[tuple[str, int], int], histories: Hi
                 "common_begin": pair.begin if pair.begin < pair.end else None,
                 "common_end": pair.end if pair.begin < pair.end else None,
                 "first_offset": differences.first_offset if differences else None,
-                "first_byte": pair.byte_offset,
+                "first_byte": pair.records[0]["first_byte"] if pair.records else None,
                 "epoch_a": _epoch(pair, pair.a.store, histories),
                 "epoch_b": _epoch(pair, pair.b.store, histories),
-                "field": pair.byte_field,
-                "differing": differences.count if differences else len(pair.records) // 2,
+                "field": pair.records[0]["field"] if pair.records else "",
+                "differing": differences.count if differences else 0,
                 "only_a": differences.only_a if differences else 0,
                 "only_b": differences.only_b if differences else 0,
                 "last_offset": differences.last_offset if differences else None,
                 "behind_bytes": abs(pair.a.end - pair.b.end),
                 "behind_messages": behind.get((ahead.store, pair.end), 0),
                 "behind_ms": abs(pair.a.last_ms - pair.b.last_ms),
-                "bytes_compared": pair.bytes_compared,
             }
         )
     return table(
@@ -271,14 +264,14 @@ def _pairs(pairs: list[_Pair], behind: dict[tuple[str, int], int], histories: Hi
         "a b verdict common_begin:integer common_end:integer first_offset:integer "
         "first_byte:integer epoch_a:integer epoch_b:integer field differing:integer only_a:integer "
         "only_b:integer last_offset:integer behind_bytes:bytes behind_messages:integer "
-        "behind_ms:duration bytes_compared:flag",
+        "behind_ms:duration",
         rows,
     )
 
 
 def _parting(pair: _Pair) -> int | None:
     """Where they differ first."""
-    return pair.differences.first_offset if pair.differences is not None else pair.byte_offset
+    return None if pair.differences is None else pair.differences.first_offset
 
 
 def _epoch(pair: _Pair, store: str, histories: Histories) -> int | None:
@@ -298,16 +291,10 @@ def _findings(
         yield Finding.warning(f"{a} and {b} hold no range of the log in common.")
     elif pair.differences is not None:
         yield _divergence(pair, pair.differences, terms)
-    elif pair.byte_offset is not None:
-        first = pair.records[0]
-        yield Finding.error(
-            f"{a} and {b} have the same headers but differ at byte {pair.byte_offset}: in "
-            f"{pair.byte_field} of the record at {first['phy_offset']} "
-            f"(topic {first['topic']}, {say_time(first['store_ms'])}).{terms}"
-        )
     else:
-        how = "byte by byte" if pair.bytes_compared else "in all headers"
-        yield Finding.info(f"{a} and {b} agree {how} {common}.")
+        yield Finding.info(
+            f"{a} and {b} agree in every byte of their records {common} (by a CRC-32 of each)."
+        )
     if pair.verdict != "nothing in common" and pair.a.end != pair.b.end:
         ahead, late = (pair.a, pair.b) if pair.a.end > pair.b.end else (pair.b, pair.a)
         messages = behind.get((ahead.store, pair.end), 0)
@@ -326,12 +313,17 @@ def _divergence(pair: _Pair, found: Differences, epochs: str) -> Finding:
     where = f"record at {found.first_offset}"
     if len(first) == 1:
         where += f", which only {first[0]['store']} has"
-    elif pair.byte_offset is not None:
-        where += f" (byte {pair.byte_offset}, {pair.byte_field})"
+    elif first[0]["first_byte"] is not None:
+        where += _say_bytes(first[0])
     return Finding.error(
         f"{pair.a.store} and {pair.b.store} have diverged: the first is the {where}, topic "
         f"{first[0]['topic']}, stored {say_time(when)}{told}.{epochs} {_extent(found)}"
     )
+
+
+def _say_bytes(row: dict[str, Any]) -> str:
+    first, last = row["first_byte"], row["last_byte"]
+    return f" (byte {first}" + ("" if first == last else f" to {last}") + f", in {row['field']})"
 
 
 def _extent(found: Differences) -> str:
@@ -339,23 +331,38 @@ def _extent(found: Differences) -> str:
         return "No other record differs."
     return (
         f"{found.count:,} records differ, the last at {found.last_offset}: {found.only_a:,} only "
-        f"the first store has, {found.only_b:,} only the second."
+        f"the first store has, {found.only_b:,} only the second, "
+        f"{found.count - found.only_a - found.only_b:,} both have with other bytes."
     )
 
 
-def _damage(engine: Engine, diverged: list[_Pair]) -> Table:
-    """Damaged stretches of stores that diverged: a record lost to damage is not a fork."""
-    stores = sorted({each.store for pair in diverged for each in (pair.a, pair.b)})
-    rows = engine.query(
+def _damage(engine: Engine) -> list[dict[str, Any]]:
+    """Damaged stretches of all stores: a record lost to damage is not a fork."""
+    return engine.query(
         "SELECT store, phy_offset, length, reason FROM commitlog_corrupt "
-        f"WHERE store IN {literals(stores)} ORDER BY phy_offset, store LIMIT {STRETCHES_MAX}",
+        f"ORDER BY phy_offset, store LIMIT {STRETCHES_MAX}",
     )
-    return table(
-        "damage",
-        "Damaged stretches of stores that diverged",
-        "store phy_offset:integer length:bytes reason",
-        rows,
-    )
+
+
+def _damage_findings(pairs: Sequence[_Pair], damage: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+    """A sentence on each store that agrees with others, but for its damage."""
+    agreeing = [pair for pair in pairs if pair.begin < pair.end and pair.verdict != "diverged"]
+    for store in dict.fromkeys(row["store"] for row in damage):
+        begins = [p.begin for p in agreeing if store in (p.a.store, p.b.store)]
+        ends = [p.end for p in agreeing if store in (p.a.store, p.b.store)]
+        lengths = [
+            row["length"]
+            for row in damage
+            if begins
+            and row["store"] == store
+            and row["phy_offset"] < max(ends)
+            and row["phy_offset"] + row["length"] > min(begins)
+        ]
+        if lengths:
+            yield Finding.warning(
+                f"{store} has {count_of(len(lengths), 'damaged stretch')} "
+                f"({say_bytes(sum(lengths))}); what was there was not compared."
+            )
 
 
 def _journal(engine: Engine, diverged: list[_Pair]) -> Table:

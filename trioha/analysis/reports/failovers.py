@@ -2,7 +2,8 @@
 
 Everything is read from the journals. When the stores are given too, each outage is held against
 the log: the last record that was stored before its end, and the first since. A record later than
-a node's last word proves that it still lived then.
+a node's last word proves that it still lived then. Records that a group writes for itself prove
+nothing: a new leader writes one before it serves.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ from trioha.analysis.reports.outages import (
 )
 from trioha.analysis.reports.tables import table
 from trioha.analysis.reports.terms import histories_of, terms_table
-from trioha.analysis.reports.words import count_of, say_ms, say_share, say_time
+from trioha.analysis.reports.words import count_of, say_ms, say_share, say_span, say_time
 from trioha.analysis.results import Chart, Finding, Report, ReportOptions, Series, Severity, Table
+from trioha.wire.names import RAFT_TOPICS
 
 SPEC = REPORTS["failovers"]
 NEEDS = frozenset({"journal"})
 
+SAMPLE_MS = 10_500
+"""Between two samples of a node's counters: ten seconds, and what a loop may be late."""
 CHECKED_MAX = 100
 """Outages that are held against the log: one scan serves them all."""
 
@@ -87,14 +91,20 @@ def _checked(engine: Engine, lives: Lives, broker: str, outages: Sequence[Outage
         for at, edge in enumerate(edges)
     )
     sql = f"SELECT {columns} FROM commitlog WHERE store IN {literals(stores)}"
-    (row,) = engine.query(sql)
+    (row,) = engine.query(f"{sql} AND topic NOT IN {literals(sorted(RAFT_TOPICS))}")
     for at, _ in enumerate(edges):
         outage, last_ms = checked[at], row[f"before_{at}"]
         is_refusal = outage.cause.startswith("writes refused")
-        proves_life = last_ms is not None and last_ms > outage.begin_ms and not is_refusal
+        begin_ms, earliest_ms, latest_ms = outage.begin_ms, outage.earliest_ms, outage.latest_ms
+        if last_ms is not None and not is_refusal:
+            begin_ms = max(begin_ms, last_ms)
+            earliest_ms = max(earliest_ms, last_ms)
+            latest_ms = max(latest_ms, last_ms)
         checked[at] = attrs.evolve(
             outage,
-            begin_ms=last_ms if proves_life else outage.begin_ms,
+            begin_ms=begin_ms,
+            earliest_ms=earliest_ms,
+            latest_ms=latest_ms,
             last_write_ms=last_ms,
             first_write_ms=row[f"after_{at}"],
         )
@@ -140,11 +150,12 @@ def _outage_finding(outage: Outage, labels: Mapping[str, str]) -> Finding:
     if outage.end_ms is None:
         return Finding(
             severity,
-            f"{outage.broker} has had nobody to write to since {say_time(outage.begin_ms)} "
+            f"{outage.broker} has had no writable master since {say_time(outage.begin_ms)} "
             f"({before}).",
         )
+    lasted = say_span(outage.lasted_ms, outage.end_ms - outage.latest_ms, outage.lasted_max_ms)
     said = (
-        f"{outage.broker} had nobody to write to for {say_ms(outage.end_ms - outage.begin_ms)} "
+        f"{outage.broker} had no writable master for {lasted} "
         f"from {say_time(outage.begin_ms)} ({before})"
     )
     if outage.after and outage.after_journal != outage.before_journal:
@@ -208,7 +219,7 @@ def _lost(lives: Lives, outages: Mapping[str, Sequence[Outage]]) -> Chart | None
     if not points:
         return None
     return Chart(
-        title="Time in which nobody could write",
+        title="Time without a writable master",
         kind="bar",
         x_label="broker",
         y_label="time lost",
@@ -225,7 +236,9 @@ def _brokers_table(lives: Lives, outages: Mapping[str, Sequence[Outage]]) -> Tab
         if span is None:
             continue
         lost = lost_ms(found, span[1])
-        over = [each.end_ms - each.begin_ms for each in found if each.end_ms is not None]
+        ended = [each for each in found if each.end_ms is not None]
+        crashes = [each.lasted_ms for each in ended if not each.is_planned]
+        planned = [each.lasted_ms for each in ended if each.is_planned]
         observed = span[1] - span[0]
         rows.append(
             {
@@ -236,24 +249,33 @@ def _brokers_table(lives: Lives, outages: Mapping[str, Sequence[Outage]]) -> Tab
                 "availability": (observed - lost) / observed if observed else None,
                 "outages": len(found),
                 "unplanned": sum(not each.is_planned for each in found),
-                "mttr_ms": round(sum(over) / len(over)) if over else None,
-                "longest_ms": max(over) if over else None,
+                "mttr_ms": _mean(crashes),
+                "planned_mean_ms": _mean(planned),
+                "longest_ms": max([*crashes, *planned], default=None),
             }
         )
     return table(
         "brokers",
-        "Availability by broker",
+        "Availability by broker; mttr is the mean of unplanned outages that are over, planned_mean "
+        "that of planned ones",
         "broker from_ms:time observed_ms:duration lost_ms:duration availability:share "
-        "outages:integer unplanned:integer mttr_ms:duration longest_ms:duration",
+        "outages:integer unplanned:integer mttr_ms:duration planned_mean_ms:duration "
+        "longest_ms:duration",
         rows,
     )
+
+
+def _mean(durations_ms: Sequence[int]) -> int | None:
+    return round(sum(durations_ms) / len(durations_ms)) if durations_ms else None
 
 
 def _outages_table(lives: Lives, outages: Sequence[Outage], labels: Mapping[str, str]) -> Table:
     rows = [
         {
             **attrs.asdict(outage),
-            "lasted_ms": (outage.end_ms or lives.heard_ms or outage.begin_ms) - outage.begin_ms,
+            "lasted_ms": _until(outage, lives) - outage.begin_ms,
+            "lasted_min_ms": _until(outage, lives) - outage.latest_ms,
+            "lasted_max_ms": _until(outage, lives) - outage.earliest_ms,
             "is_over": outage.end_ms is not None,
             "before_store": labels[outage.before_journal],
             "after_store": labels.get(outage.after_journal, ""),
@@ -263,12 +285,17 @@ def _outages_table(lives: Lives, outages: Sequence[Outage], labels: Mapping[str,
     ]
     return table(
         "outages",
-        "When nobody could write",
-        "broker begin_ms:time end_ms:time lasted_ms:duration is_over:flag is_planned:flag cause "
+        "Times without a writable master; each lasted between lasted_min and lasted_max",
+        "broker begin_ms:time end_ms:time lasted_ms:duration lasted_min_ms:duration "
+        "lasted_max_ms:duration is_over:flag is_planned:flag cause "
         "before before_store after after_store last_write_ms:time first_write_ms:time "
         "write_gap_ms:duration",
         rows,
     )
+
+
+def _until(outage: Outage, lives: Lives) -> int:
+    return outage.end_ms or lives.heard_ms or outage.begin_ms
 
 
 def _lives_table(lives: Lives, labels: Mapping[str, str]) -> Table:
@@ -315,40 +342,47 @@ def _refusals_table(engine: Engine, lives: Lives, labels: Mapping[str, str]) -> 
     """What was not done for clients: sends, waits for slaves, connections."""
     rows: dict[tuple[str, str, str], dict[str, object]] = {}
 
-    def add(journal: str, node: str, what: str, count: int, at_ms: int) -> None:
+    def add(journal: str, node: str, what: str, count: int, at_ms: int, since_ms: int) -> None:
+        """Events between two moments; counters are sampled."""
         if count:
-            row = rows.setdefault(
-                (journal, node, what),
-                {
-                    "node": node,
-                    "store": labels.get(journal, journal),
-                    "what": what,
-                    "count": 0,
-                    "first_ms": at_ms,
-                    "last_ms": at_ms,
-                },
-            )
+            first = {
+                "node": node,
+                "store": labels.get(journal, journal),
+                "what": what,
+                "count": 0,
+                "first_ms": since_ms,
+                "first_by_ms": at_ms,
+            }
+            row = rows.setdefault((journal, node, what), first)
             row["count"] = int(str(row["count"])) + count
-            row["last_ms"] = at_ms
+            row["last_from_ms"], row["last_ms"] = since_ms, at_ms
 
     for life in lives.lives:
-        add(life.journal, life.node, "sends refused", life.refused_count, life.heard_ms)
+        since_ms = life.ready_ms or life.begin_ms
+        add(life.journal, life.node, "sends refused", life.refused_count, life.heard_ms, since_ms)
         for begin, _, reason in life.refusals:
-            add(life.journal, life.node, f"writes refused: {reason}", 1, begin)
-    for event in engine.journal({"sync_waits", "connection_refused", "ha_refused"}):
-        journal = event.source.rpartition("/")[0]
-        if event.name == "sync_waits":
+            add(life.journal, life.node, f"writes refused: {reason}", 1, begin, begin)
+    sampled_ms: dict[str, int] = {}
+    for event in engine.journal({"sync_waits", "connection_refused", "ha_refused", "node_ready"}):
+        journal, at_ms = event.source.rpartition("/")[0], event.wall_ms
+        if event.name == "node_ready":
+            sampled_ms[journal] = at_ms
+        elif event.name == "sync_waits":
+            since_ms = max(sampled_ms.get(journal, 0), at_ms - SAMPLE_MS)
+            sampled_ms[journal] = at_ms
             for field, what in _SYNC_WAITS.items():
                 count = int(event.fields.get(field, "0"))
-                add(journal, event.node, what, count, event.wall_ms)
+                add(journal, event.node, what, count, at_ms, since_ms)
         else:
             what = "slave refused" if event.name == "ha_refused" else "connection refused"
             said = f"{what}: {event.fields.get('reason', '')}"
-            add(journal, event.node, said, 1, event.wall_ms)
+            add(journal, event.node, said, 1, at_ms, at_ms)
     return table(
         "refusals",
-        "What was refused or not kept",
-        "node store what count:integer first_ms:time last_ms:time",
+        "What was refused or not kept; the first came between first and first_by, the last between "
+        "last_from and last: counters are sampled",
+        "node store what count:integer first_ms:time first_by_ms:time last_from_ms:time "
+        "last_ms:time",
         rows.values(),
     )
 

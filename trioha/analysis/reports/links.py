@@ -111,6 +111,15 @@ class SyncWaits:
 
 
 @attrs.define(eq=False)
+class CommitStall:
+    """The leader of a DLEDGER group had something to commit and no majority that took it."""
+
+    journal: str
+    begin_ms: int
+    end_ms: int | None = None
+
+
+@attrs.define(eq=False)
 class ReplicationLinks:
     """All that journals tell of replication."""
 
@@ -119,6 +128,7 @@ class ReplicationLinks:
     silences: list[Silence] = attrs.field(factory=list)
     refusals: list[JournalRow] = attrs.field(factory=list)
     waits: list[SyncWaits] = attrs.field(factory=list)
+    stalls: list[CommitStall] = attrs.field(factory=list)
     clocks: dict[str, LogClock] = attrs.field(factory=dict)
     """By journal: when its node's log had grown how far."""
     _open: dict[tuple[str, str], Session] = attrs.field(factory=dict)
@@ -165,6 +175,10 @@ class ReplicationLinks:
             self._in_sync(key, row)
         elif row.name == "sync_waits":
             self.waits.append(_waits_of(journal, row))
+        elif row.name == "raft_commit_stalled":
+            self.stalls.append(CommitStall(journal, at_ms - number(row, "age_ms")))
+        elif row.name == "raft_commit_resumed":
+            self._end_stalls(journal, at_ms)
 
     def finish(self) -> None:
         """Every event was added: end what ended with its node, and find the pairs."""
@@ -217,6 +231,11 @@ class ReplicationLinks:
             session.in_sync.append((at_ms, None))
         elif session.in_sync and session.in_sync[-1][1] is None:
             session.in_sync[-1] = (session.in_sync[-1][0], at_ms)
+
+    def _end_stalls(self, journal: str, at_ms: int) -> None:
+        for stall in self.stalls:
+            if stall.journal == journal and stall.end_ms is None:
+                stall.end_ms = at_ms
 
     def _forget(self, journal: str) -> None:
         """A new life: links of the one before are gone."""

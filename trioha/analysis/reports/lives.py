@@ -6,8 +6,8 @@ their directory. A life begins with `node_started` and ends with `node_stopped`;
 such end was killed, or lasts. It lasts if nothing follows it and nobody speaks of its death:
 
 * the same journal has a later life: killed;
-* a slave lost its link to it, or a name server its connection, after its last word: killed, and
-  that was the moment;
+* another node noticed after its last word that it was gone (`witnesses`): killed, and that was the
+  moment;
 * other journals go on for a minute and a half (a broker gives a sign of life every minute): killed.
 
 What a killed node did after its last word (a fifth of a second is never written) is not known;
@@ -26,17 +26,14 @@ import attrs
 
 from trioha.analysis.engine import Engine
 from trioha.analysis.journal_rows import JournalRow
+from trioha.analysis.reports.witnesses import Witnesses
 
 SILENCE_MS = 90_000
 """Longer than a living broker's journal is ever silent: it writes `broker_progress` each minute."""
-OWN_END = "this node stops following"
-"""A slave's reason when the end of a link says nothing of its master."""
-_WITNESS_SLACK_MS = 2_000
-"""A link that ended so shortly before a node's last word may be the node's death all the same:
-clocks differ, and a journal is written in steps."""
-
 Ending = Literal["stopped", "failed", "killed", "open"]
 _MASTERS = ("ASYNC_MASTER", "SYNC_MASTER")
+_NEWER_TERM = " has term "
+"""In the reason of a leader that another member relieved while it was heard."""
 
 
 @attrs.define(eq=False)
@@ -72,8 +69,11 @@ class Life:
     ready_ms: int | None = None
     stopping_ms: int | None = None
     end_ms: int | None = None
+    dead_by_ms: int | None = None
+    """Latest moment at which a killed node can have died; the earliest is `heard_ms`."""
     ending: Ending = "open"
     reason: str = ""
+    listen: str = ""
     ha_listen: str = ""
     heartbeat_interval_ms: int | None = None
     heartbeat_limit_ms: int | None = None
@@ -86,10 +86,21 @@ class Life:
     """Since when writes are parked for a planned switch."""
     refused_count: int = 0
     """Sends that were refused, as of its last sample."""
+    raft_reason: str = ""
+    """Reason of a member's last change of its role in its group."""
+    stood_ms: int | None = None
+    """Since when a member stands for election, having heard no leader."""
+    elections: list[tuple[int, int]] = attrs.field(factory=list)
+    """Elections that a member won: since when it had heard no leader, and the term."""
 
     @property
     def is_broker(self) -> bool:
         return ":" in self.node
+
+    @property
+    def is_member(self) -> bool:
+        """A member of a DLEDGER group, not a broker of a pair or set."""
+        return self.is_broker and not self.node.rpartition(":")[2].isdecimal()
 
     @property
     def broker(self) -> str:
@@ -114,18 +125,6 @@ class Life:
         return spans
 
 
-@attrs.frozen
-class _Witness:
-    """Somebody noticed that a node was gone."""
-
-    at_ms: int
-    journal: str
-    broker: str
-    broker_id: str
-    """Empty when only its address is known."""
-    address: str
-
-
 @attrs.define(eq=False)
 class Lives:
     """Every life of every journal, in the order they began."""
@@ -133,7 +132,7 @@ class Lives:
     lives: list[Life] = attrs.field(factory=list)
     heard_ms: int | None = None
     """The last word of any of them: what is known ends here."""
-    _witnesses: list[_Witness] = attrs.field(factory=list)
+    _witnesses: Witnesses = attrs.field(factory=Witnesses)
     _current: dict[str, Life] = attrs.field(factory=dict)
 
     def add(self, row: JournalRow) -> None:
@@ -157,15 +156,17 @@ class Lives:
         for life in self.lives:
             following = self._following(life)
             if life.ending == "open":
-                seen = self._seen_dead_at(life, following)
+                seen = self._witnesses.seen_dead_at(life, following)
                 silent = self.heard_ms is not None and self.heard_ms - life.heard_ms > SILENCE_MS
                 if seen is not None or (silent and life.is_broker):
                     life.ending = "killed"
                     life.end_ms = seen
             elif life.ending == "killed":
-                life.end_ms = self._seen_dead_at(life, following)
-            if life.ending == "killed" and life.end_ms is None:
-                life.end_ms = life.heard_ms
+                life.end_ms = self._witnesses.seen_dead_at(life, following)
+            if life.ending == "killed":
+                dead_ms = [life.heard_ms + SILENCE_MS, following]
+                life.dead_by_ms = life.end_ms or min(ms for ms in dead_ms if ms is not None)
+                life.end_ms = life.end_ms or life.heard_ms
             if life.end_ms is not None:
                 _close(life, life.end_ms)
 
@@ -188,7 +189,7 @@ class Lives:
         name, fields, at_ms = row.name, row.fields, row.wall_ms
         if name == "node_ready":
             life.ready_ms = at_ms
-            life.ha_listen = fields.get("ha_listen", "")
+            life.listen, life.ha_listen = fields.get("listen", ""), fields.get("ha_listen", "")
         elif name == "node_stopping":
             life.stopping_ms = at_ms
         elif name == "node_stopped":
@@ -199,6 +200,8 @@ class Lives:
             life.heartbeat_interval_ms = number_or_none(row, "heartbeat_interval_ms")
             life.heartbeat_limit_ms = number_or_none(row, "heartbeat_limit_ms")
             role = fields.get("role", "")
+            if life.raft_reason and role not in _MASTERS:
+                _step_down(life)
             _begin_stint(life, role, at_ms, life.epoch if role in _MASTERS else None)
         elif name == "epoch_began":
             life.epoch = number_or_none(row, "epoch")  # its role is told next
@@ -223,12 +226,16 @@ class Lives:
                 _begin_stint(life, fields.get("role", ""), life.begin_ms, None)
                 if life.is_cut and life.ready_ms is None:
                     life.ready_ms = life.begin_ms
-        elif name == "ha_disconnected" and fields.get("reason") != OWN_END:
-            witness = _Witness(at_ms, life.journal, life.broker, "", fields.get("peer", ""))
-            self._witnesses.append(witness)
-        elif name == "broker_unregistered" and fields.get("reason") == "connection closed":
-            broker, broker_id = fields.get("broker", ""), fields.get("id", "")
-            self._witnesses.append(_Witness(at_ms, life.journal, broker, broker_id, ""))
+        elif name == "raft_role":
+            life.raft_reason = fields.get("reason", "")
+            if fields.get("role") == "LEADER":
+                life.epoch = number_or_none(row, "term")
+                life.elections.append((life.stood_ms or at_ms, life.epoch or 0))
+            if fields.get("role") == "PRE_CANDIDATE":
+                life.stood_ms = at_ms
+            elif fields.get("role") == "FOLLOWER":
+                life.stood_ms = None
+        self._witnesses.add(life.journal, life.broker, row)
 
     def _following(self, life: Life) -> int | None:
         """When the same journal's next life began."""
@@ -238,28 +245,6 @@ class Lives:
             if other.journal == life.journal
         ]
         return later[0] if later else None
-
-    def _seen_dead_at(self, life: Life, before_ms: int | None) -> int | None:
-        """When somebody first noticed, after its last word and before its journal's next life."""
-        if not life.is_broker:
-            return None
-        broker_id = life.node.rpartition(":")[2]
-        # A living master writes down the end of a link as well: its last word is no earlier.
-        since_ms = life.heard_ms - (_WITNESS_SLACK_MS if life.ending == "killed" else 0)
-        moments = [
-            witness.at_ms
-            for witness in self._witnesses
-            if witness.journal != life.journal
-            and witness.broker == life.broker
-            and witness.at_ms >= since_ms
-            and (before_ms is None or witness.at_ms < before_ms)
-            and (
-                witness.broker_id == broker_id
-                if witness.broker_id
-                else is_same_address(life.ha_listen, witness.address)
-            )
-        ]
-        return max(life.heard_ms, min(moments)) if moments else None
 
 
 def lives_of(engine: Engine) -> Lives:
@@ -309,15 +294,6 @@ def journal_labels(journals: Iterable[str]) -> dict[str, str]:
     }
 
 
-def is_same_address(listen: str, address: str) -> bool:
-    """Does an address that was connected to belong to a listener?"""
-    host, _, port = listen.rpartition(":")
-    other_host, _, other_port = address.rpartition(":")
-    if not port or port != other_port:
-        return False
-    return host == other_host or host in ("", "0.0.0.0", "[::]", "::", "localhost", "*")
-
-
 def number(row: JournalRow, name: str) -> int:
     """A field as a number; 0 where an older node, or damage, left none."""
     return number_or_none(row, name) or 0
@@ -338,6 +314,13 @@ def _relieve(life: Life, at_ms: int, reason: str) -> None:
         stint.end_ms = at_ms if life.paused_ms is None else max(life.paused_ms, stint.begin_ms)
         stint.left = reason
     life.paused_ms = None
+
+
+def _step_down(life: Life) -> None:
+    """Note why the leader of a group leads no more; a newer term came by a planned transfer."""
+    if life.stints and life.stints[-1].is_master and life.stints[-1].end_ms is None:
+        life.stints[-1].left = f"it stepped down: {life.raft_reason}"
+        life.stints[-1].is_planned = _NEWER_TERM in life.raft_reason
 
 
 def _begin_stint(life: Life, role: str, at_ms: int, epoch: int | None) -> None:

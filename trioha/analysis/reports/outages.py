@@ -4,6 +4,10 @@ A broker is available while a node of its name serves as a master and takes writ
 between two masters, and while a master refuses writes, is an outage. The first outage that can be
 known begins after the first master served; the last one may last until the end of what was
 recorded.
+
+A killed master died between its last word and the moment at which another node noticed: its outage
+has bounds. The leader of a DLEDGER group commits nothing once a newer
+term has a leader, whatever its own journal says, so the terms of a group never overlap.
 """
 
 from __future__ import annotations
@@ -13,9 +17,14 @@ from collections.abc import Sequence
 import attrs
 
 from trioha.analysis.reports.lives import Life, Lives, Stint
+from trioha.analysis.reports.words import say_clock
 
 _OVERLAP_MS = 1_000
 """Two masters at a time for less than this are two clocks."""
+_UNHEARD = "no other member of the group heard it any more"
+_TIMEOUTS_MAX = 2
+"""dLegerElectionTimeoutMax over dLegerElectionTimeoutMin, by default: how long a member waits for
+its leader before it stands for election."""
 
 
 @attrs.frozen(kw_only=True)
@@ -24,6 +33,10 @@ class Outage:
 
     broker: str
     begin_ms: int
+    earliest_ms: int
+    """Earliest moment at which it can have begun."""
+    latest_ms: int
+    """Latest moment at which it can have begun."""
     end_ms: int | None
     cause: str
     before: str
@@ -36,6 +49,16 @@ class Outage:
     last_write_ms: int | None = None
     first_write_ms: int | None = None
     """Of the logs: the last record stored before its end, and the first since."""
+
+    @property
+    def lasted_ms(self) -> int:
+        assert self.end_ms is not None, "it lasts"
+        return self.end_ms - self.begin_ms
+
+    @property
+    def lasted_max_ms(self) -> int:
+        assert self.end_ms is not None, "it lasts"
+        return self.end_ms - self.earliest_ms
 
     @property
     def write_gap_ms(self) -> int | None:
@@ -63,6 +86,17 @@ class _Span:
     is_handed_over: bool
     """It ended with another role, not with the node."""
     stint: Stint
+    slack_ms: int = 0
+    """Milliseconds by which it may have ended before `end_ms`."""
+
+    @property
+    def end_bounds_ms(self) -> tuple[int, int]:
+        """Earliest and latest moment at which it can have ended."""
+        assert self.end_ms is not None
+        dead_by_ms = self.life.dead_by_ms
+        if dead_by_ms is not None and self.end_ms == self.life.end_ms:
+            return max(self.begin_ms, self.life.heard_ms), dead_by_ms
+        return max(self.begin_ms, self.end_ms - self.slack_ms), self.end_ms
 
 
 def outages_of(lives: Lives, broker: str) -> list[Outage]:
@@ -111,11 +145,30 @@ def lost_ms(outages: Sequence[Outage], until_ms: int) -> int:
 
 def _masterships(lives: Lives, broker: str) -> list[_Span]:
     spans = [
-        _Span(begin, end, life, stint.end_ms is not None and stint.end_ms != life.end_ms, stint)
+        _Span(begin, end, life, end not in (life.stopping_ms, life.end_ms), stint)
         for life in lives.of_broker(broker)
         for begin, end, stint in life.masterships()
     ]
-    return sorted(spans, key=lambda span: span.begin_ms)
+    spans.sort(key=lambda span: span.begin_ms)
+    elections = [election for life in lives.of_broker(broker) for election in life.elections]
+    return [_until_next_term(span, spans, elections) for span in spans]
+
+
+def _until_next_term(
+    span: _Span, spans: Sequence[_Span], elections: Sequence[tuple[int, int]]
+) -> _Span:
+    """The leadership of a group, ended when the next leader had heard of no other one."""
+    term = span.stint.epoch
+    if not span.life.is_member or term is None:
+        return span
+    newer = [other for other in spans if (other.stint.epoch or 0) > term]
+    if not newer or (span.end_ms is not None and span.end_ms <= newer[0].begin_ms):
+        return span
+    stood = [since_ms for since_ms, won in elections if won == newer[0].stint.epoch]
+    end_ms = max(span.begin_ms, min([*stood, newer[0].begin_ms]))
+    stint = attrs.evolve(span.stint, left=_UNHEARD, is_planned=False)
+    timeout_ms = _TIMEOUTS_MAX * (span.life.heartbeat_limit_ms or 0)
+    return _Span(span.begin_ms, end_ms, span.life, True, stint, timeout_ms)
 
 
 def _between(broker: str, spans: Sequence[_Span]) -> list[Outage]:
@@ -134,7 +187,10 @@ def _between(broker: str, spans: Sequence[_Span]) -> list[Outage]:
 def _outage(broker: str, before: _Span, after: _Span | None) -> Outage:
     assert before.end_ms is not None
     life = before.life
+    earliest_ms, latest_ms = before.end_bounds_ms
     cause = _CAUSES[life.ending]
+    if life.ending == "stopped" and life.end_ms is not None:
+        cause += f" at {say_clock(life.end_ms)}"
     if before.is_handed_over:
         cause = before.stint.left or "it took another role"
     if life.ending == "failed" and life.reason and not before.is_handed_over:
@@ -142,6 +198,8 @@ def _outage(broker: str, before: _Span, after: _Span | None) -> Outage:
     return Outage(
         broker=broker,
         begin_ms=before.end_ms,
+        earliest_ms=earliest_ms,
+        latest_ms=latest_ms if after is None else min(latest_ms, after.begin_ms),
         end_ms=None if after is None else after.begin_ms,
         cause=cause,
         before=life.node,
@@ -155,7 +213,7 @@ def _outage(broker: str, before: _Span, after: _Span | None) -> Outage:
 
 
 _CAUSES = {
-    "stopped": "it was stopped",
+    "stopped": "it stopped in order",
     "failed": "it failed",
     "killed": "it was killed, or its machine died",
     "open": "it is being stopped",
@@ -173,6 +231,8 @@ def _refusals(broker: str, spans: Sequence[_Span]) -> list[Outage]:
                     Outage(
                         broker=broker,
                         begin_ms=begin,
+                        earliest_ms=begin,
+                        latest_ms=begin,
                         end_ms=over,
                         cause=f"writes refused: {reason}",
                         before=span.life.node,

@@ -1,18 +1,13 @@
-"""Bytes of two logs side by side: what headers and their checksums cannot tell.
+"""Bytes of one record in two logs side by side: which differ, and what they are.
 
-A flipped bit in a body or a property leaves the header as it was. Where the files of both stores
-can be read here they are compared as they are, and a difference is put down to the record it lies
-in. Behind the last record of a segment bytes mean nothing (RocketMQ leaves what was there).
+Only where the files of both stores can be read here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from trioha.analysis.log_source import FileSource
 from trioha.analysis.store_files import Segment, StoreFiles
 
-PIECE_BYTES = 1 << 20
 _FIELDS = (
     (0, "size"),
     (4, "magic"),
@@ -27,27 +22,19 @@ _FIELDS = (
 )
 
 
-def first_difference(a: StoreFiles, b: StoreFiles, offset: int, size: int) -> int | None:
-    """The first byte from `offset` on that differs, within `size`; None when none does.
+def difference(a: StoreFiles, b: StoreFiles, offset: int, size: int) -> tuple[int, int] | None:
+    """First and last byte from `offset` on that differ, within `size`; None when none does.
 
     Errors: OSError.
     """
-    place = _first(read_at(a, offset, size), read_at(b, offset, size))
-    return None if place is None else offset + place
-
-
-def differing_pieces(a: StoreFiles, b: StoreFiles, begin: int, end: int) -> Iterator[int]:
-    """For each piece of begin..end that differs, the offset of its first such byte. Bytes that
-    only one store has a segment for are passed over: their records were compared.
-
-    Errors: OSError.
-    """
-    for of_a in a.segments:
-        for of_b in b.segments:
-            low = max(begin, of_a.from_offset, of_b.from_offset)
-            high = min(end, _data_end(of_a), _data_end(of_b))
-            if low < high:
-                yield from _pieces(of_a, of_b, low, high)
+    left, right = _read_at(a, offset, size), _read_at(b, offset, size)
+    first = _first(left, right)
+    if first is None:
+        return None
+    # Bytes that only one has are different: both are taken to be of one length.
+    width = max(len(left), len(right))
+    last = _first(left.ljust(width, b"\0")[::-1], right.ljust(width, b"\0")[::-1])
+    return offset + first, offset + width - 1 - (last or 0)
 
 
 def field_of(place: int, size: int, body_size: int, properties_size: int) -> str:
@@ -60,25 +47,13 @@ def field_of(place: int, size: int, body_size: int, properties_size: int) -> str
     return "body" if 112 <= place < 88 + body_size else "lengths, body or topic"
 
 
-def read_at(store: StoreFiles, offset: int, size: int) -> bytes:
+def _read_at(store: StoreFiles, offset: int, size: int) -> bytes:
     """Bytes of a store, within one segment. Errors: OSError."""
     for segment in store.segments:
         if segment.from_offset <= offset < _data_end(segment):
             with FileSource(segment.path) as source:
                 return source.read(offset - segment.from_offset, size)
     return b""
-
-
-def _pieces(of_a: Segment, of_b: Segment, low: int, high: int) -> Iterator[int]:
-    with FileSource(of_a.path) as left, FileSource(of_b.path) as right:
-        for offset in range(low, high, PIECE_BYTES):
-            size = min(PIECE_BYTES, high - offset)
-            place = _first(
-                left.read(offset - of_a.from_offset, size),
-                right.read(offset - of_b.from_offset, size),
-            )
-            if place is not None:
-                yield offset + place
 
 
 def _first(left: bytes, right: bytes) -> int | None:

@@ -14,6 +14,7 @@ import attrs
 
 from trioha.analysis.engine import Engine, bucket, literals
 from trioha.analysis.reports import REPORTS
+from trioha.analysis.reports.groups import group_findings, groups_table
 from trioha.analysis.reports.links import ReplicationLinks, Session, links_of
 from trioha.analysis.reports.lives import Life, stores_of_journals
 from trioha.analysis.reports.log_clock import LogClock
@@ -55,6 +56,7 @@ def run(engine: Engine, options: ReportOptions) -> Report:
     _read_logs(engine, links)
     by_link = _by_link(links)
     shares = _shares(links, until_ms)
+    groups = groups_table(links, until_ms)
     charts = [
         *_gap_charts(by_link, until_ms),
         _sessions_chart(by_link),
@@ -62,11 +64,12 @@ def run(engine: Engine, options: ReportOptions) -> Report:
     ]
     return Report(
         **SPEC.heading,
-        findings=list(_findings(links, by_link, shares)),
+        findings=[*_findings(links, by_link, shares), *group_findings(groups)],
         charts=[chart for chart in charts if chart is not None],
         tables=[
             _links_table(by_link, until_ms),
             shares,
+            groups,
             _sessions_table(by_link, until_ms),
             _silences_table(links),
             waits_table(links.waits),
@@ -288,7 +291,7 @@ def _shares(links: ReplicationLinks, until_ms: int) -> Table:
     """Of a broker's time under a master: how long was a slave in sync?"""
     rows = []
     for broker in links.lives.brokers:
-        lives = links.lives.of_broker(broker)
+        lives = [life for life in links.lives.of_broker(broker) if not life.is_member]
         served = [
             (begin, until_ms if end is None else end, life)
             for life in lives
@@ -367,7 +370,7 @@ def _findings(
     for broker, served, held, _ in shares.rows:
         said = say_share(float(held or 0), float(served or 0))
         yield Finding.info(f"{broker} had a slave in sync {said} of the time it had a master.")
-    if not links.sessions:
+    if not links.sessions and not any(life.is_member for life in links.lives.lives):
         yield Finding.info("The journals tell of no replication link.")
 
 

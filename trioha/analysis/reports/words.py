@@ -37,6 +37,17 @@ def say_time(wall_ms: int) -> str:
         return f"{wall_ms} ms"  # no calendar has it: a damaged or invented clock
 
 
+def say_clock(wall_ms: int) -> str:
+    """The time of day (UTC) of milliseconds since 1970: ``00:43:54``."""
+    return say_time(wall_ms)[11:-1]
+
+
+def say_span(figure_ms: float, least_ms: float, most_ms: float) -> str:
+    """A duration with its bounds, where rounding does not hide them."""
+    figure, least, most = say_ms(figure_ms), say_ms(least_ms), say_ms(most_ms)
+    return figure if least == most else f"{figure} (between {least} and {most})"
+
+
 def say_share(part: float, whole: float) -> str:
     """``1, 4`` -> ``25 %``; small shares keep their digits."""
     percent = 100 * part / whole if whole else 0.0
@@ -46,4 +57,5 @@ def say_share(part: float, whole: float) -> str:
 def count_of(number: int, noun: str) -> str:
     """``2, "entry"`` -> ``2 entries``."""
     plural = noun[:-1] + "ies" if noun.endswith("y") and noun[-2] not in "aeo" else noun + "s"
+    plural = noun + "es" if noun.endswith("ch") else plural
     return f"{number:,} {noun if number == 1 else plural}"

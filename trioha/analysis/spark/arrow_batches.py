@@ -102,6 +102,8 @@ def _column(batch: RowBatch, properties: _Properties, name: str) -> pa.Array:
             return properties.column(name)
         case "body":
             return pa.array(batch.column(name), pa.binary())
+        case "digest":
+            return pa.array(batch.digests, pa.int64())
         case "crc_ok":
             return pa.array(batch.column(name), pa.bool_())
     return numbers(batch, name)

@@ -76,6 +76,7 @@ _MEMBER = (
     Code.CONSUME_MESSAGE_DIRECTLY,
     # This process, its disk and its configuration.
     Code.GET_BROKER_RUNTIME_INFO,
+    Code.VIEW_BROKER_STATS_DATA,
     Code.UPDATE_BROKER_CONFIG,
     Code.GET_BROKER_CONFIG,
     Code.CLEAN_EXPIRED_CONSUMEQUEUE,

@@ -34,6 +34,7 @@ REAL_PATHS = (
     "tests/raft_drills",
     "tests/reliability",
     "tests/analysis",
+    "tests/cli",
     "tests/client",
     "tests/clients",
     "tests/console",
@@ -133,7 +134,7 @@ RELEASE: tuple[Step, ...] = (
     _real("analysis", "every report on both engines, Spark clusters", 2, "analysis"),
     _real(
         *("clients", "stock clients, the console in a terminal", 1),
-        *("client", "clients", "console", "test_compiled.py"),
+        *("cli", "client", "clients", "console", "test_compiled.py"),
         *("ci", "test_mutation_probe.py"),
     ),
     _real("peers", "20 million frames of hostile peers, Java's stores", 6, "peers"),

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import trio
@@ -20,12 +20,7 @@ from support.hostile import peers
 from support.hostile.frames import CLOSING, HostileFrames
 from support.nodes.virtual_group import PORT as MEMBER_PORT
 from support.nodes.virtual_group import virtual_group
-from support.nodes.virtual_set import (
-    CLIENT,
-    NAMESRV,
-    virtual_set,
-    without_waits,
-)
+from support.nodes.virtual_set import CLIENT, NAMESRV, virtual_set, without_waits
 from support.suite.sizes import HOSTILE_ROUNDS, TIER, drawn_seeds, sized
 from trio.testing import MockClock
 
@@ -147,11 +142,9 @@ async def besiege_set(root: Path, rng: Random, secret: str) -> None:
         assert of_namesrv.codes_sent >= set(REQUIREMENTS[Port.NAMESRV])
         assert [broker.is_up for broker in set_.brokers] == [True, True]
         await trio.sleep(20)
+        assert isinstance(set_.namesrv.events, RecordedEvents)
         check(
-            [
-                cast("RecordedEvents", set_.namesrv.events),
-                *(broker.events for broker in set_.brokers),
-            ],
+            [set_.namesrv.events, *(broker.events for broker in set_.brokers)],
             [node.traffic for node in nodes],
         )
 

@@ -18,19 +18,28 @@ from trioha.wire.remoting_command import ExtValue, RemotingCommand, encode
 
 _MISSING = re.compile(r"request (\d+): field (\w+) is missing")
 _SEND: dict[str, ExtValue] = {"producerGroup": "pg", "topic": "T", "queueId": 0, "sysFlag": 0}
-_SEND |= {"bornTimestamp": 1, "flag": 0, "properties": "", "reconsumeTimes": 0, "batch": False}
+_SEND |= {
+    "defaultTopic": "TBW102",
+    "defaultTopicQueueNums": 4,
+    "bornTimestamp": 1,
+    "flag": 0,
+    "properties": "",
+    "reconsumeTimes": 0,
+    "batch": False,
+}
 _SEND_V2: dict[str, ExtValue] = {"a": "pg", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0}
 _SEND_V2 |= {"g": 1, "h": 0, "i": "", "j": 0, "k": False, "l": 16, "m": False}
 _PULL: dict[str, ExtValue] = {"consumerGroup": "g", "topic": "T", "queueId": 0, "queueOffset": 0}
 _PULL |= {"maxMsgNums": 32, "sysFlag": 6, "commitOffset": 0, "suspendTimeoutMillis": 50}
 _PULL |= {"subscription": "*", "subVersion": 0, "expressionType": "TAG"}
+_PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 _V2 = (
     RequestCode.SEND_MESSAGE_V2,
     RequestCode.SEND_BATCH_MESSAGE,
     RequestCode.SEND_REPLY_MESSAGE_V2,
 )
 
-_CLOSING = [code for code, it in REQUIREMENTS[Port.BROKER].items() if it.by_connection]
+CLOSING = [code for code, it in REQUIREMENTS[Port.BROKER].items() if it.by_connection]
 """Drawn seldom: what lies behind such a request on its connection is not read."""
 
 
@@ -39,7 +48,8 @@ class HostileFrames:
 
     def __init__(self, rng: Random, port: Port) -> None:
         self._rng = rng
-        self._codes = [int(code) for code in REQUIREMENTS[port] if code not in _CLOSING]
+        self._codes = [int(code) for code in REQUIREMENTS[port] if code not in CLOSING]
+        self._codes += 4 * [int(code) for code in (*SENDS, *_PULLS) if code in REQUIREMENTS[port]]
         self._fields: dict[int, dict[str, ExtValue]] = {
             int(code): {} for code in REQUIREMENTS[port]
         }
@@ -50,7 +60,9 @@ class HostileFrames:
         for code in SENDS:
             if code in self._fields:
                 self._fields[code] |= _SEND_V2 if code in _V2 else _SEND
-        for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+        if RequestCode.SEND_BATCH_MESSAGE in self._fields:
+            self._fields[RequestCode.SEND_BATCH_MESSAGE]["m"] = "true"
+        for code in _PULLS:
             if code in self._fields:
                 self._fields[code] |= _PULL
         self.opaque = 0
@@ -71,12 +83,13 @@ class HostileFrames:
             chance = rng.random()
             code = rng.choice(self._codes) if chance > 0.02 else rng.randrange(-9, 40_000)
             if chance < 0.01:
-                code = rng.choice(_CLOSING)
+                code = rng.choice(CLOSING)
         self.codes_sent.add(code)
+        oddness = rng.choice((0.0, 0.05, 0.3))
         fields = {
-            name: self._value(name, known)
+            name: self._value(name, known, oddness)
             for name, known in self._fields.get(code, {}).items()
-            if rng.random() > 0.02
+            if rng.random() >= oddness / 4
         }
         if rng.random() < 0.05:
             fields[rng.choice(TEXTS)] = rng.choice(NUMBERS)
@@ -101,13 +114,13 @@ class HostileFrames:
         elif self._rng.random() < 0.1:
             yield odd_bytes(self._rng)
 
-    def _value(self, name: str, known: ExtValue) -> ExtValue:
+    def _value(self, name: str, known: ExtValue, oddness: float) -> ExtValue:
         rng = self._rng
         chance = rng.random()
-        if chance < 0.12:
+        if chance < oddness / 2:
             number: ExtValue = rng.choice(NUMBERS)
             return number
-        if chance < 0.24:
+        if chance < oddness:
             return rng.choice(TEXTS)
         if "opic" in name or name == "b":
             return rng.choice(PLACES)

@@ -42,6 +42,7 @@ TEXTS: tuple[str, ...] = (
         "TAGS\x01a\x02KEYS\x01k",
     ),
     *("UNIQ_KEY\x017F00000100002A9F00000000000000FF\x02", "DELAY\x013\x02", "DELAY\x01-9\x02"),
+    "REPLY_TO_CLIENT\x01c@1\x02",
     *("WAIT\x01false\x02", "TRAN_MSG\x01true\x02", "0A00000100002A9F0000000000000000", "\ufffe"),
     *("0123456789abcdef", "true", "false", "null", "{}", "brokerPermission=6", "maxMessageSize=-1"),
 )

@@ -167,7 +167,7 @@ def test_operations_count_what_an_evaluation_looks_at() -> None:
     for _ in range(6):
         text = f"-({text} BETWEEN 1 AND 2)"
     compiled = parse_sql_filter(f"{text} IS NULL")
-    compiled.evaluate(cast(Mapping[str, str], Looked()))
+    compiled.evaluate(cast("Mapping[str, str]", Looked()))
     assert len(seen) == 2**6
     assert compiled.operations >= 2**6
 

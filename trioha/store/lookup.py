@@ -187,7 +187,7 @@ class Lookup:
                 filter_work += record_filter.cost + (len(properties) >> _PROPERTY_BYTES_SHIFT)
                 if not record_filter.wants(properties):
                     last_offset = phy_offset
-                    if filter_work > _FILTER_WORK_MAX:
+                    if filter_work >= _FILTER_WORK_MAX:
                         break
                     continue
             last_offset = phy_offset

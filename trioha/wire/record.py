@@ -345,9 +345,10 @@ def properties_of(buffer: ReadableBuffer, position: int, size: int) -> bytes:
         (properties_size,) = _U16.unpack_from(buffer, properties_at - 2)
     except (struct.error, IndexError):
         return b""
-    if properties_at + properties_size != position + size:
+    end = properties_at + properties_size
+    if end != position + size or end > len(buffer):
         return b""
-    return bytes(buffer[properties_at : position + size])
+    return bytes(buffer[properties_at:end])
 
 
 def decode_record(buffer: ReadableBuffer, position: int = 0, *, check_crc: bool = True) -> Record:

@@ -182,3 +182,30 @@ def test_flags_then_variables_then_the_current_context(
     assert "did you mean prod" in asked(monkeypatch, file, "--context", "prood")
     file.write_text("")
     assert asked(monkeypatch, file) == "127.0.0.1:9876"
+
+
+def test_a_context_with_a_ca_connects_over_tls(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    add_context(path, "prod", "127.0.0.1:9876", tls={"tls_ca": "ca.pem"})
+    path.write_text(path.read_text() + 'tls_cert = "op.pem"\ntls_key = "~/op.key"\n')
+    found = load_contexts({"TRIOHA_CONFIG": str(path)}).of("prod").tls
+    assert found is not None
+    assert (found.trust, found.cert) == (str(tmp_path / "ca.pem"), str(tmp_path / "op.pem"))
+    assert found.key == str(Path.home() / "op.key")
+    path.write_text(path.read_text() + "tls = false\n")
+    assert load_contexts({"TRIOHA_CONFIG": str(path)}).of("prod").tls is None
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("tls = 1", r":3: tls must be true or false"),
+        ('tls_cert = "x"', "tls_cert and tls_key belong together"),
+        ("tls_ca = true", "tls_ca must be text in quotes"),
+    ],
+)
+def test_a_context_of_tls_that_cannot_be_is_named(tmp_path: Path, line: str, words: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(f'[contexts.prod]\nnamesrv = "127.0.0.1:9876"\n{line}\n')
+    with pytest.raises(ConfigError, match=words):
+        load_contexts({"TRIOHA_CONFIG": str(path)})

@@ -11,6 +11,10 @@ One TOML file for the command line and the console: ``TRIOHA_CONFIG``, else
     secret_file = "~/.config/trioha/prod.secret"   # of the cluster's secret
     access_key = "operator-anna"        # signs what the tools ask of this cluster
     secret_key = "…"                    # without it the tools ask for it
+    tls = true                          # connections over TLS
+    tls_ca = "prod/ca.pem"              # its CA; without it those of the system
+    tls_cert = "prod/operator.pem"      # a certificate, where nodes ask for one
+    tls_key = "prod/operator.key"
 
     [contexts.prod.alerts.disk_ratio]   # for this cluster
     warn = "70%"
@@ -36,6 +40,7 @@ from typing import Any
 import attrs
 
 from trioha.config.files import TomlLines, parse_toml, read_toml
+from trioha.config.tls_files import TLS_VARIABLES, ClientTls
 from trioha.config.values import split_address
 from trioha.errors import ConfigError
 from trioha.watch.rules import RULES, Rule, Unit
@@ -79,6 +84,8 @@ class Context:
     """Account of the operator; empty: requests are not signed."""
     secret_key: str = attrs.field(default="", repr=False)
     """Empty: the tools ask for it."""
+    tls: ClientTls | None = None
+    """None: plain connections."""
 
 
 @attrs.frozen
@@ -141,9 +148,14 @@ def use_context(path: Path, name: str) -> None:
 
 
 def add_context(
-    path: Path, name: str, namesrv: str, access_key: str = "", secret_key: str = ""
+    path: Path,
+    name: str,
+    namesrv: str,
+    access_key: str = "",
+    secret_key: str = "",
+    tls: Mapping[str, str] | None = None,
 ) -> None:
-    """Append a context; the first one becomes the current one.
+    """Append a context; the first one becomes the current one. `tls`: files by their keys.
 
     Errors: ConfigError when the name or the addresses cannot be, or the name is taken; OSError.
     """
@@ -156,7 +168,7 @@ def add_context(
         raise ConfigError(f"{before.contexts[name].origin}: there is a context {name} already")
     gap = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
     text += f'{gap}[contexts.{name}]\nnamesrv = "{namesrv}"\n'
-    for key, value in (("access_key", access_key), ("secret_key", secret_key)):
+    for key, value in {"access_key": access_key, "secret_key": secret_key, **(tls or {})}.items():
         if value:
             text += f"{key} = {_quoted(value)}\n"
     # What we are about to write has to be readable.
@@ -190,7 +202,7 @@ class _Reader:
             raise ConfigError(f"{self._place(*where)}: {name!r:.60}: letters, digits, - and _ only")
         fields = self._table(table, where)
         known = ("namesrv", "timeout", "secret_file", "access_key", "secret_key", "alerts")
-        self._only(fields, where, known)
+        self._only(fields, where, (*known, *TLS_VARIABLES))
         namesrv = fields.get("namesrv")
         if isinstance(namesrv, list) and all(isinstance(one, str) for one in namesrv):
             namesrv = ";".join(namesrv)
@@ -223,7 +235,23 @@ class _Reader:
             secret_file=secret_file,
             access_key=access_key,
             secret_key=secret_key,
+            tls=self._tls(fields, where),
         )
+
+    def _tls(self, fields: Mapping[str, Any], where: tuple[str, ...]) -> ClientTls | None:
+        given = [key for key in TLS_VARIABLES if key in fields]
+        wanted = fields.get("tls", bool(given))
+        if not isinstance(wanted, bool):
+            raise ConfigError(f"{self._place(*where, 'tls')}: tls must be true or false")
+        ca, cert, key = (
+            str(self.path.parent / Path(text).expanduser()) if text else ""
+            for text in (self._key(fields, where, one) for one in ("tls_ca", "tls_cert", "tls_key"))
+        )
+        if bool(cert) != bool(key):
+            raise ConfigError(
+                f"{self._place(*where)}: tls_cert and tls_key belong together, one is missing"
+            )
+        return ClientTls(trust=ca, cert=cert, key=key) if wanted else None
 
     def _key(self, fields: Mapping[str, Any], where: tuple[str, ...], key: str) -> str:
         value = fields.get(key, "")

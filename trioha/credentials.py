@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
+from trioha.config.tls_files import ClientTls, tls_of_environment
 from trioha.errors import ConfigError
 from trioha.security.signature import Credentials
 
@@ -17,6 +18,7 @@ ACCESS_KEY_VARIABLE = "TRIOHA_ACCESS_KEY"
 SECRET_KEY_VARIABLE = "TRIOHA_SECRET_KEY"
 
 Source = Callable[[], Credentials | None]
+TlsSource = Callable[[], ClientTls | None]
 
 
 def find_credentials(
@@ -63,3 +65,20 @@ def set_source(source: Source | None) -> None:
     """Take the account from `source` from now on; None: from the environment."""
     global _source
     _source = source or _of_this_environment
+
+
+_tls_source: TlsSource = tls_of_environment
+
+
+def current_tls() -> ClientTls | None:
+    """Return how this process connects over TLS; None for plain connections.
+
+    Errors: ConfigError.
+    """
+    return _tls_source()
+
+
+def set_tls_source(source: TlsSource | None) -> None:
+    """Take `current_tls` from `source` from now on; None: from the environment."""
+    global _tls_source
+    _tls_source = source or tls_of_environment

@@ -6,6 +6,7 @@ import os
 
 from textual import events, on
 
+from trioha.config.tls_files import tls_of_environment
 from trioha.credentials import find_credentials
 from trioha.errors import TriohaError
 from trioha.wire.address import parse_namesrvs
@@ -210,7 +211,7 @@ class CommandActions(ReplayActions):
             raise TriohaError(f"name one: {', '.join(contexts.contexts)}")
         context = contexts.of(rest)
         account = find_credentials(os.environ, context.access_key, context.secret_key)
-        links = Links(credentials=account)
+        links = Links(credentials=account, tls=tls_of_environment(os.environ, context.tls))
         app.follow(LiveSource(parse_namesrvs(context.namesrv), title=context.name, links=links))
 
     def command_pause(self, _: str) -> None:

@@ -10,10 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import ssl
 
 import attrs
 
 from trioha.config.secret_files import operator_keyring
+from trioha.config.tls_files import ClientTls, FileContext, client_context
+from trioha.credentials import current_tls
 from trioha.errors import RemoteProtocolError, Unreachable
 from trioha.remoting.connection import RemotingConnection
 from trioha.remoting.node_proofs import is_challenge, proven
@@ -23,6 +26,7 @@ from trioha.wire.codes import RESPONSE_FLAG
 from trioha.wire.keyring import Keyring
 from trioha.wire.need_data import NEED_DATA
 from trioha.wire.remoting_command import RemotingCommand, encode
+from trioha.wire.tls_errors import SPEAKS_NO_TLS, tls_reason
 
 CONNECT_TIMEOUT_S = 3.0
 REQUEST_TIMEOUT_S = 3.0
@@ -109,7 +113,7 @@ class NodeLink:
         except RemoteProtocolError as error:
             self._end(f"it does not speak our protocol: {error}")
         except OSError as error:
-            self._end(os.strerror(error.errno) if error.errno else str(error))
+            self._end(_in_words(error))
 
     def _end(self, reason: str) -> None:
         if not self._reason:
@@ -128,8 +132,14 @@ class Links:
     """Proves what only operators may ask; without one, as the environment says."""
     _credentials: Credentials | None = None
     """Sign every request; without them none is signed."""
+    _tls: ClientTls | None = attrs.field(factory=current_tls)
+    """Certificates of connections over TLS; None: plain connections."""
+    _context: FileContext | None = attrs.field(init=False)
     _links: dict[str, NodeLink] = attrs.field(factory=dict, init=False)
     _locks: dict[str, asyncio.Lock] = attrs.field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._context = None if self._tls is None else client_context(self._tls)
 
     async def request(
         self, address: str, command: RemotingCommand, timeout_s: float | None = None
@@ -162,17 +172,24 @@ class Links:
         host, port = parse_address(address)
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                reader, writer = await asyncio.open_connection(host, port)
+                reader, writer = await asyncio.open_connection(
+                    host, port, ssl=self._context and self._context.fresh()
+                )
         except TimeoutError:
             raise NotConnected(
                 f"{address}: no connection in {self._connect_timeout_s:g} s"
             ) from None
         except OSError as error:
-            raise NotConnected(f"{address}: {_in_words(error)}") from error
+            reason = _in_words(error)
+            if self._context and isinstance(error, ConnectionResetError | ConnectionAbortedError):
+                reason = f"it closed during the TLS handshake; {SPEAKS_NO_TLS}"
+            raise NotConnected(f"{address}: {reason}") from error
         return NodeLink(address, reader, writer, self._keyring, self._credentials)
 
 
 def _in_words(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {tls_reason(error)}"
     # asyncio puts its own sentence, with our address in it, before the reason.
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)

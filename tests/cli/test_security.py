@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.stores.certificates import shake
 
 from trioha.cli.security import command
 from trioha.config import BrokerConfig, NamesrvConfig
 from trioha.config.secret_files import cluster_keyring, read_secrets
+from trioha.config.tls_files import ClientTls, client_context, server_context
+from trioha.remoting.tls_session import TlsSession
 
 
 def test_init_makes_a_secret_for_the_user_alone_that_nodes_take(tmp_path: Path) -> None:
@@ -44,3 +47,58 @@ def test_init_follows_no_link(tmp_path: Path, target: str) -> None:
     assert CliRunner().invoke(command, ["init", "--dir", str(tmp_path)]).exit_code != 0
     assert (tmp_path / "elsewhere").read_text() == "kept"
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_init_with_hosts_makes_certificates_that_nodes_and_operators_take(tmp_path: Path) -> None:
+    directory = tmp_path / "new"
+    result = CliRunner().invoke(
+        command, ["init", "--dir", str(directory), "127.0.0.1,localhost", "broker-b.example"]
+    )
+    assert result.exit_code == 0, result.output
+    for name in ("ca", "127.0.0.1", "broker-b.example", "operator"):
+        for suffix in (".pem", ".key"):
+            assert (directory / f"{name}{suffix}").stat().st_mode & 0o777 == 0o600
+    for words in ("tls.server.certPath", "tls.server.trustCertPath", "--tls-ca", "ca.key away"):
+        assert words in result.output
+    config = BrokerConfig(
+        tls_server_cert_path=str(directory / "127.0.0.1.pem"),
+        tls_server_key_path=str(directory / "127.0.0.1.key"),
+        tls_server_trust_cert_path=str(directory / "ca.pem"),
+        tls_server_need_client_auth="require",
+    )
+    operator = ClientTls(
+        trust=str(directory / "ca.pem"),
+        cert=str(directory / "operator.pem"),
+        key=str(directory / "operator.key"),
+    )
+    for host in ("127.0.0.1", "localhost"):
+        shake(
+            TlsSession(server_context(config)()),
+            TlsSession(client_context(operator)(), server_hostname=host),
+        )
+
+
+def test_issue_goes_on_with_the_ca_that_is_there(tmp_path: Path) -> None:
+    runner = CliRunner()
+    assert runner.invoke(command, ["init", "--dir", str(tmp_path), "a.example"]).exit_code == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    result = runner.invoke(command, ["issue", "--dir", str(tmp_path), "a.example", "b.example"])
+    assert result.exit_code == 0, result.output
+    after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    changed = {name for name in after if after[name] != before.get(name)}
+    assert changed == {"a.example.pem", "a.example.key", "b.example.pem", "b.example.key"}
+
+
+@pytest.mark.parametrize("host", ["../x", "", "a b", "a,,b", "ä.example"])
+def test_issue_takes_hosts_only(tmp_path: Path, host: str) -> None:
+    result = CliRunner().invoke(command, ["issue", "--dir", str(tmp_path / "new"), host])
+    assert "is no host name or address" in str(result.exception)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_ca_without_its_key_signs_nothing(tmp_path: Path) -> None:
+    runner = CliRunner()
+    assert runner.invoke(command, ["init", "--dir", str(tmp_path), "a.example"]).exit_code == 0
+    (tmp_path / "ca.key").unlink()
+    result = runner.invoke(command, ["issue", "--dir", str(tmp_path), "b.example"])
+    assert "cannot use the CA" in str(result.exception)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from support.stores.certificates import certificates
 from trioha_console.link import Links, NotConnected
 
+from trioha.config import BrokerConfig
+from trioha.config.tls_files import server_context
 from trioha.errors import Unreachable
 from trioha.remoting.node_proofs import CHALLENGE_FIELD, is_proven
 from trioha.security.signature import Credentials
@@ -20,7 +24,7 @@ Serve = Callable[[RemotingCommand, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
-async def node(serve: Serve) -> AsyncIterator[str]:
+async def node(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
     """Something that listens; `serve` is given each request."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -34,7 +38,7 @@ async def node(serve: Serve) -> AsyncIterator[str]:
         finally:
             writer.close()
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
     host, port = server.sockets[0].getsockname()
     try:
         yield f"{host}:{port}"
@@ -166,3 +170,29 @@ async def test_a_node_that_asks_for_proof_gets_it_from_who_knows_the_secret(
         assert response.code == (0 if "this" in secret else ResponseCode.NO_PERMISSION)
         assert len(done) == ("this" in secret)
         await links.close()
+
+
+async def test_a_node_is_asked_over_tls_and_a_wrong_certificate_is_named() -> None:
+    made = certificates()
+    for name, words in (("node", ""), ("expired", "has expired"), ("foreign", "not trusted here")):
+        config = BrokerConfig(**made.settings(name))
+        async with node(answer, server_context(config)()) as address:
+            links = Links(tls=made.client())
+            if words:
+                with pytest.raises(NotConnected, match=words):
+                    await links.request(address, question())
+            else:
+                assert (await links.request(address, question())).body_bytes() == b"well"
+            await links.close()
+
+
+async def test_a_node_without_tls_is_named_as_such() -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    address = "{}:{}".format(*server.sockets[0].getsockname())
+    with pytest.raises(NotConnected, match="it may not speak TLS"):
+        await Links(tls=certificates().client()).request(address, question())
+    server.close()

@@ -35,7 +35,7 @@ FILTERS = (
 
 
 def java_verdicts(home: Path, questions: list[tuple[str, dict[str, str]]]) -> list[str]:
-    """What RocketMQ's filter module says, one word each; see FilterJudge.java."""
+    """The verdicts of RocketMQ's filter module, one word each; see FilterJudge.java."""
     require_java()
     lines = [json.dumps({"expression": text, "properties": props}) for text, props in questions]
     done = subprocess.run(
@@ -70,7 +70,7 @@ def test_every_drawn_expression_means_the_same_to_rocketmq(tmp_path: Path) -> No
     differences = [
         f"{text!r} {properties} java {their} ours {our}"
         for (text, properties), their, our in zip(questions, theirs, ours, strict=True)
-        # What follows a complete expression does not matter to RocketMQ: it accepts the text.
+        # RocketMQ ignores text that follows a complete expression.
         if our != their and not (our == "trailing" and their != "invalid")
     ]
     assert differences == []

@@ -11,7 +11,10 @@ import socket
 import time
 from collections.abc import Callable
 
-from trioha.errors import Unreachable
+from trioha.config.tls_files import client_context
+from trioha.credentials import current_tls
+from trioha.errors import RemoteProtocolError, Unreachable
+from trioha.remoting.tls_session import TlsSession
 from trioha.services.loop.transport import parse_address
 
 READ_BYTES = 262_144
@@ -31,11 +34,19 @@ class LoadConnection:
         except OSError as error:
             raise Unreachable(f"{address}: {error.strerror or error}") from error
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._tls = self._shake_hands()
         self.socket.setblocking(False)
         self.unsent = b""
 
     def send(self, data: bytes) -> None:
         """Send now what the kernel takes; the loop sends the rest."""
+        if self._tls is not None:
+            self._tls.seal([data])
+            data = self._tls.take_ciphertext()
+        self.send_bytes(data)
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send bytes as they are."""
         if self.unsent:
             self.unsent += data
             return
@@ -47,6 +58,28 @@ class LoadConnection:
             raise Unreachable(f"{self.address} is gone: {error.strerror or error}") from error
         if sent < len(data):
             self.unsent = data[sent:]
+
+    def received(self, data: bytes) -> bytes:
+        """Return what the peer said in the bytes of one read."""
+        if self._tls is None:
+            return data
+        self._tls.feed(data)
+        return self._tls.open_fed()
+
+    def _shake_hands(self) -> TlsSession | None:
+        """Errors: Unreachable."""
+        tls = current_tls()
+        if tls is None:
+            return None
+        session = TlsSession(client_context(tls)(), server_hostname=parse_address(self.address)[0])
+        try:
+            while not session.handshake():
+                self.socket.sendall(session.take_ciphertext())
+                session.feed(self.socket.recv(READ_BYTES))
+            self.socket.sendall(session.take_ciphertext())
+        except (OSError, RemoteProtocolError) as error:
+            raise Unreachable(f"{self.address}: {error}") from error
+        return session
 
 
 class LoadLoop:
@@ -84,7 +117,7 @@ class LoadLoop:
             for sock in writable:
                 connection = self._connections[sock]
                 data, connection.unsent = connection.unsent, b""
-                connection.send(data)
+                connection.send_bytes(data)
             for sock in readable:
                 connection = self._connections[sock]
                 try:
@@ -95,7 +128,8 @@ class LoadLoop:
                     raise Unreachable(f"{connection.address}: {error.strerror}") from error
                 if not data:
                     raise Unreachable(f"{connection.address} closed the connection")
-                connection.on_data(data, time.perf_counter_ns())
+                if data := connection.received(data):
+                    connection.on_data(data, time.perf_counter_ns())
 
     def hurry(self) -> None:
         """Call `on_time` in the next turn."""

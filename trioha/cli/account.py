@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING
 import click
 
 from trioha.cli.client_options import chosen_context, is_by_address
-from trioha.credentials import SECRET_KEY_VARIABLE, find_credentials, set_source
+from trioha.config.tls_files import tls_of_environment
+from trioha.credentials import SECRET_KEY_VARIABLE, find_credentials, set_source, set_tls_source
 from trioha.errors import ConfigError
 
 if TYPE_CHECKING:
+    from trioha.config.tls_files import ClientTls
+    from trioha.contexts import Context
     from trioha.security.signature import Credentials
 
 _ASKED = "trioha.secret_of."
@@ -24,10 +27,12 @@ _ASKED = "trioha.secret_of."
 
 def use_account_of_context() -> None:
     """Let clients sign with the account of the command's context, until the command ends."""
-    set_source(_credentials)
     ctx = click.get_current_context(silent=True)
+    set_source(_credentials)
+    set_tls_source(lambda: _tls(ctx))
     if ctx is not None:
         ctx.call_on_close(lambda: set_source(None))
+        ctx.call_on_close(lambda: set_tls_source(None))
 
 
 def ask_secret(access_key: str) -> str:
@@ -45,7 +50,19 @@ def ask_secret(access_key: str) -> str:
 
 
 def _credentials() -> Credentials | None:
-    ctx = click.get_current_context(silent=True)
+    context = _context(click.get_current_context(silent=True))
+    if context is None:
+        return find_credentials(os.environ, ask=_asked_secret)
+    return find_credentials(os.environ, context.access_key, context.secret_key, _asked_secret)
+
+
+def _tls(ctx: click.Context | None) -> ClientTls | None:
+    # A benchmark connects in a thread, which has no current click.Context.
+    context = _context(ctx)
+    return tls_of_environment(os.environ, None if context is None else context.tls)
+
+
+def _context(ctx: click.Context | None) -> Context | None:
     context = chosen_context(ctx) if ctx is not None else None
     if context is None and (ctx is None or not is_by_address(ctx)):
         # A command that names a node by its address: the cluster that is current.
@@ -53,9 +70,7 @@ def _credentials() -> Credentials | None:
 
         known = load_contexts(os.environ)
         context = known.contexts.get(known.current) if known.current else None
-    if context is None:
-        return find_credentials(os.environ, ask=_asked_secret)
-    return find_credentials(os.environ, context.access_key, context.secret_key, _asked_secret)
+    return context
 
 
 def _asked_secret(access_key: str) -> str:

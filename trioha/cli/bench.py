@@ -14,6 +14,7 @@ from trioha.bench.histogram import LatencySummary
 from trioha.bench.setup import BenchResult, BenchSetup
 from trioha.cli.decorators import all_of
 from trioha.cli.output import output_option, print_json, table
+from trioha.credentials import set_tls_source
 
 _LATENCY_HEAD = ("", "count", "avg ms", "p50", "p99", "p99.9", "max")
 
@@ -154,6 +155,9 @@ def _checked(flags: dict[str, Any]) -> dict[str, Any]:
 
 def _run(bench: Callable[..., Awaitable[BenchResult]], flags: dict[str, Any]) -> None:
     output = flags.pop("output")
+    if flags["namesrv"] is None:
+        # A cluster of its own takes its settings from the environment, and no context names it.
+        set_tls_source(None)
     result = trio.run(partial(bench, **_checked(flags)), strict_exception_groups=True)
     print_result(result, output)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 
 import click
 
@@ -106,19 +107,24 @@ def use(name: str) -> None:
     metavar="NAME",
     help="Account that signs what the tools ask; its secret is asked for, or TRIOHA_SECRET_KEY.",
 )
+@click.option("--tls-ca", default="", metavar="FILE", help="CA of the cluster: connect over TLS.")
+@click.option("--tls-cert", default="", metavar="FILE", help="Certificate to show to its nodes.")
+@click.option("--tls-key", default="", metavar="FILE", help="Private key of that certificate.")
 @click.option("--ask-each-time", is_flag=True, help="Do not keep the account's secret.")
-def add(name: str, namesrv: str, access_key: str, ask_each_time: bool) -> None:
+def add(name: str, namesrv: str, access_key: str, ask_each_time: bool, **tls: str) -> None:
     """Add a context; the first one becomes the current one.
 
     \b
     trioha context add prod -n '10.0.0.1:9876;10.0.0.2:9876'
     trioha context add prod -n 10.0.0.1:9876 --access-key operator-anna
+    trioha context add prod -n 10.0.0.1:9876 --tls-ca /etc/trioha/ca.pem
     """
     path = contexts_path(os.environ)
     secret_key = ""
     if access_key and not ask_each_time:
         secret_key = os.environ.get(SECRET_KEY_VARIABLE) or ask_secret(access_key)
-    add_context(path, name, namesrv, access_key, secret_key)
+    files = {key: str(Path(file).absolute()) for key, file in tls.items() if file}
+    add_context(path, name, namesrv, access_key, secret_key, files)
     click.echo(f"added {name} to {path}")
 
 
@@ -149,6 +155,7 @@ def _plain(one: Context) -> dict[str, object]:
         "namesrv": one.namesrv,
         "timeout_s": one.timeout_s,
         "access_key": one.access_key,
+        "tls": one.tls is not None,
         "origin": one.origin,
     }
 

@@ -26,6 +26,7 @@ from trioha.cli.output import size_in_words
 from trioha.client import Producer, open_admin, open_producer
 from trioha.client.cluster import open_cluster
 from trioha.client.failover import new_order, plan_failover, run_failover
+from trioha.credentials import set_tls_source
 from trioha.failover.outcome import Result
 from trioha.layouts import LayoutMember, broker_arguments, namesrv_arguments
 from trioha.store.inspect import diff_logs
@@ -70,6 +71,8 @@ def command(ctx: click.Context, raft: bool, keep: bool, count: int) -> None:
 
     directory = Path(tempfile.mkdtemp(prefix="trioha-demo-"))
     demo = (RaftDemo if raft else Demo)(directory, count, keep)
+    # Its nodes get no settings of other nodes (`environment`), so they speak no TLS.
+    set_tls_source(lambda: None)
     try:
         trio.run(demo.run)
     finally:

@@ -11,6 +11,7 @@ from trioha.cli.output import age_in_words, size_in_words
 Status = dict[str, Any]
 
 NOT_TRIOHA = "not a trioha node (role and offsets from runtime info)"
+_CERTIFICATE_WARNING_S = 14 * 86_400
 _QUIET_INTERVALS = 3
 """Heartbeats missed before a link is called quiet; it is closed at its housekeeping limit."""
 
@@ -32,6 +33,10 @@ def problems_of(brokers: Sequence[Status]) -> Iterator[str]:
                 f"{who}: insecure: other machines reach it and nobody has to prove anything; give "
                 "it a clusterSecretFile (`trioha security init`)"
             )
+        left_s = broker.get("certificate_left_s")
+        if left_s is not None and left_s < _CERTIFICATE_WARNING_S:
+            state = f"expires in {age_in_words(left_s)}" if left_s > 0 else "has expired"
+            yield f"{who}: its TLS certificate {state}; replace its file, no restart is needed"
         yield from problems_of_terms(broker, who)
         yield from _problems_of_master(broker, who)
         yield from _problems_of_slave(broker, who, masters.get(name))

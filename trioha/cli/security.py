@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ from trioha.errors import ConfigError
 SECRET_BYTES = 32
 """Bytes of a secret: a longer key makes an HMAC-SHA256 no stronger."""
 FILE_NAME = "cluster.secret"
+OPERATOR = "operator"
 
 
 @click.group("security")
@@ -20,8 +22,7 @@ def command() -> None:
     """Make what nodes and operators prove themselves with (docs/security.md)."""
 
 
-@command.command("init")
-@click.option(
+directory_option = click.option(
     "--dir",
     "directory",
     type=click.Path(path_type=Path, file_okay=False),
@@ -29,12 +30,22 @@ def command() -> None:
     show_default=True,
     help="Where the files go.",
 )
-def init(directory: Path) -> None:
+
+
+@command.command("init")
+@click.argument("nodes", nargs=-1, metavar="[HOST[,HOST…]]…")
+@directory_option
+def init(directory: Path, nodes: tuple[str, ...]) -> None:
     """Make a cluster secret, and tell what to copy where. An existing one is never replaced.
+
+    With the hosts of the nodes it makes certificates for TLS too: a private CA, one certificate a
+    node, and one for operators. Give every name and address by which a node is asked for, with
+    commas between those of one node.
 
     \b
     trioha security init
     trioha security init --dir /etc/trioha
+    trioha security init 10.0.0.1 10.0.0.2 10.0.0.3,broker-c.example
     """
     path = make_secret(directory)
     click.echo(
@@ -50,7 +61,56 @@ def init(directory: Path) -> None:
        [contexts.NAME]                       in ~/.config/trioha/config.toml
        secret_file = "{FILE_NAME}"       beside it; or --secret-file {path}
 
-It does not restrict clients and encrypts nothing: docs/security.md says what is protected."""
+It does not restrict clients: docs/security.md says what is protected."""
+    )
+    if nodes:
+        _issue(directory, nodes, OPERATOR)
+    else:
+        click.echo("It encrypts nothing: `trioha security issue HOST…` makes certificates of TLS.")
+
+
+@command.command("issue")
+@click.argument("nodes", nargs=-1, required=True, metavar="HOST[,HOST…]…")
+@directory_option
+@click.option("--operator", metavar="NAME", help="Make one for this operator as well.")
+def issue(directory: Path, nodes: tuple[str, ...], operator: str | None) -> None:
+    """Make certificates of TLS for nodes, signed by the private CA; a new CA if there is none.
+
+    A certificate that is there already is replaced by one with a new key. Copy both files to the
+    node: it reads them without a restart.
+
+    \b
+    trioha security issue 10.0.0.1 10.0.0.4,broker-d.example
+    trioha security issue --operator anna 10.0.0.1
+    """
+    _issue(directory, nodes, operator)
+
+
+def _issue(directory: Path, nodes: tuple[str, ...], operator: str | None) -> None:
+    from trioha.config.certificate_files import issue_files
+
+    made = issue_files(directory, nodes, operator, datetime.now(UTC))
+    own = next(iter(made))
+    click.echo("made, each with its private key, readable by you alone:")
+    for path in made:
+        click.echo(f"    {path}")
+    click.echo(
+        f"""
+1. Copy to each node its certificate, its key and the CA's certificate, for the node's user alone:
+       scp {own} {own.with_suffix(".key")} {directory}/ca.pem HOST:/etc/trioha/
+2. Name them in the configuration of brokers and name servers, and restart them:
+       tls.server.certPath=/etc/trioha/{own.name}
+       tls.server.keyPath=/etc/trioha/{own.with_suffix(".key").name}
+       tls.server.trustCertPath=/etc/trioha/ca.pem
+   Now their ports accept both TLS and plain connections. Then, once all have them:
+       tls.enable=true                       nodes connect to each other over TLS
+       tls.server.mode=enforcing             nobody connects without TLS any more
+       tls.server.need.client.auth=require   nor without a certificate of this CA
+3. Give operators and clients the CA's certificate, and a certificate if nodes require one:
+       trioha context add NAME -n HOST:PORT --tls-ca ca.pem --tls-cert FILE --tls-key FILE
+4. Keep {directory}/ca.key away from all nodes: whoever has it can be any of them.
+
+docs/security.md has the order for a running cluster, and how a certificate is replaced."""
     )
 
 

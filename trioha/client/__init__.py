@@ -19,9 +19,11 @@ from trioha.client.producer import Producer, ProducerConfig, open_producer
 from trioha.client.pull_consumer import PullConsumer, open_pull_consumer
 from trioha.client.push_consumer import PushConsumer, open_push_consumer
 from trioha.client.queue_task import PushConsumerConfig
+from trioha.config.tls_files import ClientTls
 
 __all__ = [
     "Admin",
+    "ClientTls",
     "ClusterConfig",
     "ConsumeFrom",
     "ConsumeLater",

@@ -12,20 +12,22 @@ import logging
 import os
 import random
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import attrs
 import trio
 
 from trioha.config.secret_files import operator_keyring
-from trioha.credentials import current_credentials
+from trioha.config.tls_files import ClientTls, client_context
+from trioha.credentials import current_credentials, current_tls
 from trioha.errors import CommandError, Unreachable
 from trioha.remoting.channel import Handler
 from trioha.security.node_signer import unsigned
 from trioha.security.signature import Credentials
 from trioha.services.loop.background import open_background_nursery
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.tls import tls_connect
 from trioha.services.loop.transport import Transport, connect
 from trioha.services.remoting.client import RemotingClient, open_remoting_client, parse_address
 from trioha.wire.address import parse_namesrvs
@@ -54,11 +56,23 @@ class ClusterConfig:
     """Brokers forget a client after 120 s without one."""
     credentials: Credentials | None = attrs.field(factory=current_credentials)
     """The account that signs every request; None: no request is signed."""
-    connector: Connector = connect
+    tls: ClientTls | None = attrs.field(factory=current_tls)
+    """Certificates of connections over TLS, as the environment says; None: plain connections."""
+    connector: Connector = attrs.Factory(lambda self: _connector(self.tls), takes_self=True)
     keyring: Keyring = attrs.field(factory=operator_keyring)
     """Proves what only operators may ask; as the environment says."""
     clock: Clock = attrs.field(factory=Clock)
     rng: random.Random = attrs.field(factory=random.Random)
+    host: str = ""
+    """Address of this machine in client ids; empty: as the name server sees it."""
+    process_id: int = attrs.field(factory=os.getpid)
+    """Part of client ids and message ids."""
+    serials: Iterator[int] = _serials
+    """Numbers that tell the clients of this process apart."""
+
+
+def _connector(tls: ClientTls | None) -> Connector:
+    return connect if tls is None else tls_connect(client_context(tls).fresh)
 
 
 class Cluster:
@@ -70,7 +84,7 @@ class Cluster:
         self.config = config
         self.clock = config.clock
         self.host = host
-        self.client_id = f"{host}@{os.getpid()}#{next(_serials)}"
+        self.client_id = f"{host}@{config.process_id}#{next(config.serials)}"
         self.handlers: dict[int, Handler] = {}
         """What brokers may ask or tell us, by request code."""
         self.greeting: Callable[[], RemotingCommand | None] = lambda: None
@@ -183,12 +197,13 @@ async def open_cluster(namesrv: str, config: ClusterConfig | None = None) -> Asy
     Errors: TriohaError when `namesrv` is not a list of addresses.
     """
     addresses = parse_namesrvs(namesrv)
-    host = await _local_host(*parse_address(addresses[0]))
+    config = config or ClusterConfig()
+    host = config.host or await _local_host(*parse_address(addresses[0]))
     async with open_background_nursery() as nursery:
         left = trio.Event()
         connections = await nursery.start(_hold_connections, left, name="client.connections")
         try:
-            yield Cluster(addresses, host, connections, config or ClusterConfig())
+            yield Cluster(addresses, host, connections, config)
         finally:
             left.set()
 

@@ -151,18 +151,31 @@ def _toml_entries(
 ) -> Iterator[FileEntry]:
     for key, value in document.items():
         origin = f"{path}:{lines.get((key,), 1)}"
-        if not isinstance(value, dict):
-            yield FileEntry(key, value, origin, Syntax.TOML)
+        if not isinstance(value, dict) or key == _DOTTED:
+            yield from _flat_entries(path, lines, (key,), (key,), value)
         elif key not in tables:
             near = get_close_matches(key, tables, 1)
             cure = f"; did you mean [{near[0]}]?" if near else ""
             raise ConfigError(f"{origin}: unknown table [{key}]{cure}")
         elif tables[key]:
             for name, inner in value.items():
-                place = f"{path}:{lines.get((key, name), lines.get((key,), 1))}"
-                yield FileEntry(name, inner, place, Syntax.TOML)
+                yield from _flat_entries(path, lines, (key, name), (name,), inner)
 
 
+def _flat_entries(
+    path: Path, lines: TomlLines, where: tuple[str, ...], key: tuple[str, ...], value: object
+) -> Iterator[FileEntry]:
+    """Yield one entry, or those of a dotted key: TOML reads ``tls.server.mode`` as tables."""
+    if isinstance(value, dict) and key[0] == _DOTTED:
+        for name, inner in value.items():
+            yield from _flat_entries(path, lines, (*where, name), (*key, name), inner)
+        return
+    known = (lines[where[:size]] for size in range(len(where), 0, -1) if where[:size] in lines)
+    yield FileEntry(".".join(key), value, f"{path}:{next(known, 1)}", Syntax.TOML)
+
+
+_DOTTED = "tls"
+"""First part of the only keys that have dots."""
 _TABLE = re.compile(r"\s*\[\s*(?P<name>[^\[\]]+?)\s*\]\s*(?:#.*)?$")
 _KEY = re.compile(r"\s*(?P<name>(?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*[\w-]+)*)\s*=")
 

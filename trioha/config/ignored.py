@@ -56,7 +56,9 @@ _SHARED: dict[str, Ignored] = {
     ),
     **_ignored("there is no installation directory", "rocketmqHome"),
     **_ignored("settings cannot be changed over the wire", "configBlackList"),
-    **_ignored(f"encryption is {_MISSING}", "useTLS", ["false"]),
+    **_ignored("not available by this name: write tls.enable=true", "useTLS", ["false"]),
+    **_ignored("there is no test certificate: name a real one", "tls.test.mode.enable", ["false"]),
+    **_ignored("a certificate that is asked for is always checked", "tls.server.authClient"),
 }
 
 IGNORED_BY_BROKER: Mapping[str, Ignored] = {

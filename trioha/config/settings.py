@@ -12,6 +12,8 @@ from typing import Any
 
 import attrs
 
+from trioha.config.tls import TlsSettings
+
 
 class BrokerRole(Enum):
     ASYNC_MASTER = "ASYNC_MASTER"
@@ -51,7 +53,7 @@ DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
 @attrs.frozen(kw_only=True)
-class BrokerConfig:
+class BrokerConfig(TlsSettings):
     """One broker. Sizes in bytes, times in milliseconds unless the name or text says otherwise."""
 
     # Who we are.
@@ -252,7 +254,7 @@ class BrokerConfig:
 
 
 @attrs.frozen(kw_only=True)
-class NamesrvConfig:
+class NamesrvConfig(TlsSettings):
     """One name server."""
 
     cluster_secret_file: str = setting(

@@ -140,7 +140,9 @@ def set_entry(text: str) -> FileEntry:
 
 def keys_of(kind: type[BrokerConfig] | type[NamesrvConfig]) -> dict[str, attrs.Attribute[Any]]:
     """Every key of a node's settings with its field, in the order of `trioha.config.settings`."""
-    return {key_of(field): field for field in attrs.fields(kind)}
+    # Settings that brokers and name servers share are listed last.
+    fields = sorted(attrs.fields(kind), key=lambda field: field.inherited)
+    return {key_of(field): field for field in fields}
 
 
 def _load(
@@ -152,13 +154,13 @@ def _load(
     origins = dict.fromkeys(fields, DEFAULT)
     file_entries: list[FileEntry] = read_file(file, node.tables) if file is not None else []
     _note_duplicates(file_entries, notes)
-    sources = [
+    sources: list[FileEntry] = [
         *_namesrv_variable(node, environment),
         *file_entries,
         *_environment(environment, node),
         *flags,
     ]
-    for entry in sources:
+    for entry in [*sources, *_tls_file_entries(sources)]:
         field = fields.get(entry.key)
         if field is None:
             _accept_ignored(entry, node, notes)
@@ -172,6 +174,14 @@ def _load(
     config = node.kind(**values)
     node.check(config, origins)
     return Loaded(config, origins, tuple(notes))
+
+
+def _tls_file_entries(sources: Iterable[FileEntry]) -> list[FileEntry]:
+    """Entries of the newest tls.config.file. As in RocketMQ they win over all other sources."""
+    named = [entry.value for entry in sources if entry.key == "tls.config.file" and entry.value]
+    if not named:
+        return []
+    return read_file(Path(str(named[-1]).strip()).expanduser(), {})
 
 
 def _note_duplicates(entries: Iterable[FileEntry], notes: list[str]) -> None:
@@ -245,7 +255,7 @@ def _environment(environment: Mapping[str, str], node: _Node[C]) -> list[FileEnt
 
 
 def _upper(key: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).upper()
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|\.", "_", key).upper()
 
 
 def _is_service_link(name: str, value: str) -> bool:

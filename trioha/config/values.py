@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import attrs
 from trioha.config.dledger import check_dledger
 from trioha.config.files import FileEntry, Syntax
 from trioha.config.settings import BrokerConfig, BrokerRole, NamesrvConfig, key_of
+from trioha.config.tls import TLS_PATH_KEYS, check_tls
 from trioha.errors import ConfigError
 
 RECORD_OVERHEAD_MAX = 91 + 127 + 32_767 + 8
@@ -44,6 +45,7 @@ PATH_KEYS = frozenset(
     {
         *("storePathRootDir", "storePathCommitLog", "kvConfigPath", "journalPath", "aclFile"),
         *("clusterSecretFile", "haSecretFile", "dLegerSecretFile"),
+        *TLS_PATH_KEYS,
     }
 )
 
@@ -156,9 +158,7 @@ def split_address(text: str) -> tuple[str, int]:
 def check_broker(config: BrokerConfig, origins: Origins) -> None:
     """Rules between settings, and texts with a form of their own. Errors: ConfigError."""
 
-    def refuse(key: str, reason: str) -> None:
-        raise ConfigError(f"{origins[key]}: {key}: {reason}")
-
+    refuse = _refusal(origins)
     is_slave = config.broker_role is BrokerRole.SLAVE
     if is_slave != (config.broker_id > 0):
         key = "brokerId" if origins["brokerId"] != "default" else "brokerRole"
@@ -178,6 +178,7 @@ def check_broker(config: BrokerConfig, origins: Origins) -> None:
         refuse("brokerPermission", "2 (write), 4 (read) or 6 (both)")
     _check_ports(config, refuse)
     check_dledger(config, refuse)
+    check_tls(config, refuse)
     record_max = config.max_message_size + RECORD_OVERHEAD_MAX
     if config.mapped_file_size_commit_log < record_max:
         refuse(
@@ -232,3 +233,11 @@ def check_namesrv(config: NamesrvConfig, origins: Origins) -> None:
     """As `check_broker`, for a name server."""
     if not config.kv_config_path:
         raise ConfigError(f"{origins['kvConfigPath']}: kvConfigPath: must name a file")
+    check_tls(config, _refusal(origins))
+
+
+def _refusal(origins: Origins) -> Callable[[str, str], None]:
+    def refuse(key: str, reason: str) -> None:
+        raise ConfigError(f"{origins[key]}: {key}: {reason}")
+
+    return refuse

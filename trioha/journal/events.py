@@ -80,6 +80,9 @@ EVENTS: Mapping[str, EventKind] = {
     "acl_loaded": _info("files", "accounts"),
     "acl_denied": _warning("peer", "code", "reason", "count"),
     "acl_rejected": _warning("reason"),
+    "certificate_loaded": _info("file", "expires"),
+    "certificate_rejected": _warning("reason"),
+    "certificate_expires": _warning("file", "reason"),
     "task_failed": _error("task", "error"),
     "journal_dropped": _warning("count", "reason"),
     # The store.

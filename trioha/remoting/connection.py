@@ -25,10 +25,10 @@ from trioha.remoting.traffic_budget import FrameLimits
 from trioha.wire.codes import FRAME_BYTES_MAX, SENDS, ResponseCode
 from trioha.wire.need_data import NEED_DATA, NeedData
 from trioha.wire.remoting_command import RemotingCommand, decode_at
+from trioha.wire.tls_errors import NEEDS_TLS, TLS_ALERT, TLS_HANDSHAKE
 
 OnResponse = Callable[[RemotingCommand | None], None]
 
-_TLS_CLIENT_HELLO = 0x16
 _OPAQUE_MASK = 0x7FFFFFFF
 SMALL_FRAME_BYTES = 65_536
 """A smaller frame is not judged: no limit is below it, and it is one read at most."""
@@ -276,8 +276,12 @@ class RemotingConnection:
             self._chunks.append(data)
 
     def _describe_length(self, total: int, position: int) -> str:
-        if self.frames_received == 0 and self._data[position] == _TLS_CLIENT_HELLO:
-            return "peer speaks TLS, this port does not"
+        if self.frames_received == 0:
+            first = self._data[position]
+            if first == TLS_HANDSHAKE:
+                return "it speaks TLS and this port does not (tls.server.mode); name a certificate"
+            if first == TLS_ALERT:
+                return NEEDS_TLS
         return f"frame length {total} is not within 4..{FRAME_BYTES_MAX - 4}"
 
 

@@ -10,6 +10,7 @@
        ├─ metadata_flush         fsync of their changes since
        ├─ journal_samples        consumers' lag, puts' waits, signs of life → journal
        ├─ acl_files              reads accounts again when their files change
+       ├─ tls_files              reads certificates again when their files change
        ├─ watch_disk             deletes old segments, stops and resumes writes
        └─ replication
           ├─ group_transfer, forwarding   deadlines of puts; clients with an old route
@@ -40,14 +41,17 @@ from trioha.config.secret_files import cluster_keyring
 from trioha.journal import EventSink
 from trioha.services.admin.http import serve_http
 from trioha.services.admin.introspection import NodeProcess
+from trioha.services.ha.client_link import LINK_READ_BYTES_MAX
 from trioha.services.ha.master_slave_node import open_master_slave_node
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.host import run_blocking
 from trioha.services.node.broker_node import BrokerNode
 from trioha.services.node.listeners import (
     BrokerAddresses,
     BrokerListeners,
     open_broker_listeners,
 )
+from trioha.services.node.tls import NodeTls
 from trioha.services.raft.opening import open_raft_broker
 from trioha.store.store_config import StoreConfig
 from trioha.store.store_owner import claim_store
@@ -75,11 +79,21 @@ async def serve_broker(
     check_exposure(config, keyring)
     if is_exposed(config, keyring):
         events.event("node_insecure", address=config.bind_address)
-    with open_broker_listeners(config, events) as listeners:
+    tls = await run_blocking(lambda: NodeTls(config, events, clock))
+    with open_broker_listeners(config, events, tls) as listeners:
         claim_store(StoreConfig.of(config).root, config.broker_name, adopt=config.adopt_store)
         config = listeners.config
-        open_node = open_raft_broker if config.enable_d_leger_commit_log else open_master_slave_node
-        node: BrokerNode = await open_node(config, listeners.addresses, clock, events, process)
+        process = attrs.evolve(process or NodeProcess(), certificate_end_s=tls.end_s)
+        shared = (config, listeners.addresses, clock, events, process)
+        node: BrokerNode
+        if config.enable_d_leger_commit_log:
+            node = await open_raft_broker(*shared, connect_to=tls.connect_to())
+        else:
+            node = await open_master_slave_node(
+                *shared,
+                connect_to=tls.connect_to(),
+                connect_link=tls.connect_to(ha=True, read_bytes_max=LINK_READ_BYTES_MAX),
+            )
         try:
             await serve_node(node, listeners, shutdown, task_status)
         finally:
@@ -104,6 +118,8 @@ async def serve_node(
         store.start_soon(node.watch_disk, name="watch_disk")
         store.start_soon(node.samples.run, name="journal_samples")
         node.start_storing(store)
+        if listeners.tls is not None:
+            store.start_soon(listeners.tls.run, name="tls_files")
         if node.access.files is not None:
             store.start_soon(node.access.files.run, name="acl_files")
         async with trio.open_nursery() as replication:

@@ -226,7 +226,7 @@ class Lookup:
         )
 
     def _properties(self, phy_offset: int, size: int) -> bytes:
-        """Of one record; none when its segment has just gone, or it is damaged."""
+        """The property string of a record; empty if its segment is gone or it is damaged."""
         segment = self._log.files.find(phy_offset)
         if segment is None:
             return b""

@@ -14,11 +14,11 @@ from typing import Any
 import attrs
 import trio
 
-from support.memory.events import RecordedEvents
-from support.nodes.live_node import SMALL, LiveNode, live_namesrv, send_request
+from support.nodes.live_node import SMALL, LiveNode, live_namesrv, send_request, tls_of
 from trioha.config import BrokerConfig
 from trioha.errors import StoreError
 from trioha.services.broker import serve_broker
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.remoting_command import RemotingCommand
 
 
@@ -104,7 +104,10 @@ async def live_group(root: Path, count: int = 3, **settings: Any) -> AsyncIterat
     ports = free_ports(count)
     peers = ";".join(f"n{number}-127.0.0.1:{port}" for number, port in enumerate(ports))
     secret_file = settings.get("cluster_secret_file", "")
-    async with live_namesrv(root, cluster_secret_file=secret_file) as (nursery, namesrv):
+    async with live_namesrv(root, cluster_secret_file=secret_file, **tls_of(settings)) as (
+        nursery,
+        namesrv,
+    ):
         members = [
             Member(
                 attrs.evolve(

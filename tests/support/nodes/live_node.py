@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -12,11 +12,14 @@ import attrs
 import msgpack
 import trio
 
-from support.memory.events import RecordedEvents
 from trioha.config import BrokerConfig, NamesrvConfig
+from trioha.config.tls_files import client_context, node_client_tls
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.tls import tls_connect
+from trioha.services.loop.transport import Connect, connect
 from trioha.services.namesrv.server import serve_namesrv
 from trioha.services.remoting.client import open_remoting_client, parse_address
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
@@ -29,6 +32,11 @@ SMALL: dict[str, Any] = {
     **{"vip_channel": False, "admin_http_enable": False},
 }
 """Settings of small brokers on loopback."""
+
+
+def tls_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of TLS among these; a name server takes them too."""
+    return {name: value for name, value in settings.items() if name.startswith("tls_")}
 
 
 def send_request(body: bytes = b"hello", topic: str = "T", unique_key: str = "") -> RemotingCommand:
@@ -60,7 +68,12 @@ class LiveNode:
         await self.ended.wait()
 
     async def ask(self, request: RemotingCommand) -> RemotingCommand:
-        async with open_remoting_client(*parse_address(self.address), Clock()) as client:
+        connect_to: Connect = connect
+        if self.config.dials_tls:
+            connect_to = tls_connect(client_context(node_client_tls(self.config)))
+        async with open_remoting_client(
+            *parse_address(self.address), Clock(), connect_to=connect_to
+        ) as client:
             return await client.request(request)
 
     async def status(self) -> dict[str, Any]:
@@ -79,7 +92,7 @@ class LiveNode:
 
 @asynccontextmanager
 async def live_namesrv(
-    root: Path, *, cluster_secret_file: str = ""
+    root: Path, *, cluster_secret_file: str = "", **tls: Any
 ) -> AsyncIterator[tuple[trio.Nursery, str]]:
     """A nursery and a name server's address; all of it ends with the block, within a minute."""
     config = NamesrvConfig(
@@ -88,6 +101,7 @@ async def live_namesrv(
         admin_http_enable=False,
         kv_config_path=str(root / "kv.json"),
         cluster_secret_file=cluster_secret_file,
+        **tls,
     )
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:

@@ -10,8 +10,7 @@ from typing import Any
 import attrs
 import trio
 
-from support.memory.events import RecordedEvents
-from support.nodes.live_node import NAME, SMALL, LiveNode, live_namesrv, send_request
+from support.nodes.live_node import NAME, SMALL, LiveNode, live_namesrv, send_request, tls_of
 from trioha.client.cluster import open_cluster
 from trioha.client.failover import new_order, run_failover
 from trioha.config import BrokerConfig, BrokerRole
@@ -19,6 +18,7 @@ from trioha.failover.outcome import Outcome
 from trioha.services.broker import serve_broker
 from trioha.services.node.listeners import BrokerAddresses
 from trioha.services.remoting.client import parse_address
+from trioha.testing.recorded_events import RecordedEvents
 
 
 class Broker(LiveNode):
@@ -80,7 +80,10 @@ class LiveSet:
 async def live_set(root: Path, **settings: Any) -> AsyncIterator[LiveSet]:
     """A set without brokers yet; all of it ends with the block, within a minute."""
     secret_file = settings.get("cluster_secret_file", "")
-    async with live_namesrv(root, cluster_secret_file=secret_file) as (nursery, namesrv):
+    async with live_namesrv(root, cluster_secret_file=secret_file, **tls_of(settings)) as (
+        nursery,
+        namesrv,
+    ):
         yield LiveSet(root, nursery, namesrv, settings)
 
 

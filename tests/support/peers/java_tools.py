@@ -53,7 +53,7 @@ class JavaReader(_Asked):
         return self._messages("drain", topic=topic, expression=expression)
 
     def drain_sql(self, topic: str, sql: str) -> list[Received]:
-        """As `drain`, with a SQL92 filter."""
+        """All messages of a topic that a SQL92 filter takes."""
         deadline = time.monotonic() + ANSWER_S
         while True:
             try:

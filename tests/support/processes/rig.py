@@ -278,12 +278,19 @@ def trioha_command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "trioha", *arguments]
 
 
-def trioha_namesrv(processes: Processes, port: int | None = None, name: str = "namesrv") -> Node:
+def trioha_namesrv(
+    processes: Processes,
+    port: int | None = None,
+    name: str = "namesrv",
+    settings: Mapping[str, object] | None = None,
+) -> Node:
     """A trioha name server on loopback, not yet started."""
     address = f"127.0.0.1:{port or free_ports()}"
     home = processes.root / name
     command = trioha_command("run", "namesrv", "--listen", address)
     command += ["--set", f"kvConfigPath={home / 'kvConfig.json'}"]
+    for key, value in (settings or {}).items():
+        command += ["--set", f"{key}={value}"]
     process = _node_process(processes, name, command, home)
     return Node(process, address, r"trioha namesrv ready listen=(\S+)")
 

@@ -19,7 +19,13 @@ from trioha.config import BrokerConfig, NamesrvConfig
 from trioha.errors import TriohaError
 from trioha.journal import EventSink
 from trioha.services.loop.descriptors import are_scarce
-from trioha.services.loop.transport import Listener, Transport, open_listener
+from trioha.services.loop.transport import (
+    Listener,
+    OnTop,
+    Transport,
+    nothing_on_top,
+    open_listener,
+)
 
 if TYPE_CHECKING:
     import h11
@@ -53,7 +59,10 @@ class HttpListener(Protocol):
 
 
 def open_admin_listener(
-    config: BrokerConfig | NamesrvConfig, remoting: Listener, events: EventSink
+    config: BrokerConfig | NamesrvConfig,
+    remoting: Listener,
+    events: EventSink,
+    on_top: OnTop = nothing_on_top,
 ) -> Listener | None:
     """Listen for HTTP as the configuration says; None when it says no, or the port is taken.
 
@@ -66,7 +75,7 @@ def open_admin_listener(
         # Beside a port that was picked freely there is no telling what is free.
         port = remoting.port + _DISTANCE if config.listen_port else 0
     try:
-        return open_listener(config.bind_address, port)
+        return open_listener(config.bind_address, port, on_top)
     except TriohaError as error:
         events.event("admin_port_unavailable", reason=str(error))
         return None

@@ -32,6 +32,8 @@ class NodeProcess:
     journal: JournalFile | None = None
     origins: Mapping[str, str] = attrs.field(factory=dict)
     """Key -> where its value comes from."""
+    certificate_end_s: Callable[[], float | None] = lambda: None
+    """Returns when the first certificate of this node expires, in seconds since 1970."""
 
 
 class Introspection:

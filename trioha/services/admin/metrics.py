@@ -63,6 +63,16 @@ def insecure_family(families: Families, insecure: bool) -> Metric:
     )
 
 
+def certificate_families(families: Families, end_s: float | None) -> Iterable[Metric]:
+    """Return when the node's certificate expires; nothing for a node without TLS."""
+    if end_s is not None:
+        yield families.gauge(
+            "trioha_tls_certificate_expiry_timestamp_seconds",
+            "When the first certificate of this node expires.",
+            one(end_s),
+        )
+
+
 def traffic_families(
     families: Families, budget: TrafficBudget, connections: int, refused: int
 ) -> Iterator[Metric]:

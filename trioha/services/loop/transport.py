@@ -66,6 +66,13 @@ class Transport(Protocol):
 Connect = Callable[[str, int], Awaitable[Transport]]
 """Connects to host and port. Errors: OSError."""
 
+OnTop = Callable[[Transport], Transport]
+
+
+def nothing_on_top(transport: Transport) -> Transport:
+    """Return a connection as it is."""
+    return transport
+
 
 class SocketTransport:
     """A TCP connection."""
@@ -151,14 +158,16 @@ class SocketTransport:
 class Listener:
     """A listening TCP socket."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, on_top: OnTop = nothing_on_top) -> None:
+        """`on_top` returns what a connection is to its users: TLS on top of it, for example."""
         self._sock = sock
+        self._on_top = on_top
         host, port = sock.getsockname()[:2]
         self.host: str = host
         self.port: int = port
         self.address = format_address(host, port)
 
-    async def accept(self) -> SocketTransport:
+    async def accept(self) -> Transport:
         """Wait for the next connection. Out of descriptors: pause rather than die."""
         while True:
             await trio.lowlevel.wait_readable(self._sock)
@@ -173,17 +182,19 @@ class Listener:
                 await trio.sleep(0.1)
                 continue
             try:
-                return SocketTransport(sock, format_address(*address[:2]))
+                transport = SocketTransport(sock, format_address(*address[:2]))
             except OSError:
                 sock.close()
+            else:
+                return self._on_top(transport)
 
     def close(self) -> None:
         trio.lowlevel.notify_closing(self._sock)
         self._sock.close()
 
 
-def open_listener(host: str, port: int) -> Listener:
-    """Listen on host:port; port 0 picks a free one.
+def open_listener(host: str, port: int, on_top: OnTop = nothing_on_top) -> Listener:
+    """Listen on host:port; port 0 picks a free one. `on_top`: as `Listener`.
 
     Errors: TriohaError that names the address and the cure.
     """
@@ -200,7 +211,7 @@ def open_listener(host: str, port: int) -> Listener:
             f"cannot listen on {format_address(host, port)}: {_reason(error)}; "
             "choose another port (0 picks a free one) or stop the process that holds it"
         ) from error
-    return Listener(sock)
+    return Listener(sock, on_top)
 
 
 async def connect(host: str, port: int, *, read_bytes_max: int = READ_BYTES_MAX) -> SocketTransport:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from trioha.namesrv.processor import NamesrvProcessor
@@ -12,6 +12,7 @@ from trioha.services.admin.event_counts import EventCounts
 from trioha.services.admin.http import OnGet
 from trioha.services.admin.metrics import (
     build_info,
+    certificate_families,
     events_family,
     insecure_family,
     page,
@@ -32,10 +33,11 @@ def namesrv_metrics(
     server: RemotingServer,
     *,
     insecure: bool = False,
+    certificate_end_s: Callable[[], float | None] = lambda: None,
 ) -> OnGet:
     """The /metrics page of a name server."""
     return lambda accept: page(
-        _namesrv_families(processor, counts, budget, server, insecure), accept
+        _namesrv_families(processor, counts, budget, server, insecure, certificate_end_s()), accept
     )
 
 
@@ -45,10 +47,12 @@ def _namesrv_families(
     budget: TrafficBudget,
     server: RemotingServer,
     insecure: bool,
+    end_s: float | None,
 ) -> Iterator[Metric]:
     families = Families(node_type="namesrv")
     yield build_info(families)
     yield insecure_family(families, insecure)
+    yield from certificate_families(families, end_s)
     brokers = processor.routes.cluster_info().broker_addr_table
     yield families.gauge(
         "trioha_namesrv_brokers",

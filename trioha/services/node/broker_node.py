@@ -41,6 +41,7 @@ from trioha.services.admin.journal_samples import JournalSamples
 from trioha.services.admin.metrics_families import Families
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.host import random_source, run_blocking
 from trioha.services.loop.transport import Connect, connect
 from trioha.services.node.access_control import broker_access
 from trioha.services.node.config_persist import PersistedTable
@@ -116,6 +117,7 @@ class BrokerNode(ABC):
         self.events = self.event_counts = events
         self.role = config.broker_role
         self.started_wall_ms = parts.started_wall_ms
+        self.process = parts.process
         self.stopping = False
         """Shutdown has begun; no new client is accepted."""
         self.access = broker_access(config, self._topic_at, events)
@@ -132,7 +134,7 @@ class BrokerNode(ABC):
             store,
             replicas,
             events,
-            Random(),
+            Random(random_source().getrandbits(64)),
             clock.instant(),
             self.status,
             write_metadata=self.write_metadata,
@@ -320,7 +322,7 @@ class BrokerNode(ABC):
         Errors: StoreError when the disk does not take it.
         """
         await self.persist.save_all()
-        await trio.to_thread.run_sync(self.store.close)
+        await run_blocking(self.store.close)
 
     def _topic_at(self, phy_offset: int) -> str:
         """Return the topic of the message at an offset in bytes; empty when there is none."""

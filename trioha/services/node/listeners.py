@@ -12,6 +12,7 @@ from trioha.errors import TriohaError
 from trioha.journal import EventSink
 from trioha.services.admin.http import open_admin_listener
 from trioha.services.loop.transport import Listener, format_address, open_listener
+from trioha.services.node.tls import NodeTls
 from trioha.services.remoting.own_address import own_address
 
 _VIP_DISTANCE = 2  # every RocketMQ slave, and a client with vipChannelEnabled, asks listenPort - 2
@@ -41,10 +42,14 @@ class BrokerListeners:
     """None for a member of a DLEDGER group: it has no slaves."""
     admin: Listener | None
     addresses: BrokerAddresses
+    tls: NodeTls | None = None
+    """Looks after the certificates of these ports."""
 
 
 @contextmanager
-def open_broker_listeners(config: BrokerConfig, events: EventSink) -> Iterator[BrokerListeners]:
+def open_broker_listeners(
+    config: BrokerConfig, events: EventSink, tls: NodeTls
+) -> Iterator[BrokerListeners]:
     """Listen on all the ports of a broker while the block runs.
 
     Errors: TriohaError when a port cannot be had. The VIP port and the HTTP port may be missing:
@@ -53,7 +58,7 @@ def open_broker_listeners(config: BrokerConfig, events: EventSink) -> Iterator[B
     with ExitStack() as stack:
 
         def listen(port: int) -> Listener:
-            listener = open_listener(config.bind_address, port)
+            listener = open_listener(config.bind_address, port, tls.accepted)
             stack.callback(listener.close)
             return listener
 
@@ -67,7 +72,7 @@ def open_broker_listeners(config: BrokerConfig, events: EventSink) -> Iterator[B
                 vip = listen(remoting.port - _VIP_DISTANCE)
             except TriohaError as error:
                 events.event("vip_port_unavailable", reason=str(error))
-        admin = open_admin_listener(config, remoting, events)
+        admin = open_admin_listener(config, remoting, events, tls.accepted_http)
         if admin is not None:
             stack.callback(admin.close)
         ip1 = config.broker_ip1 or own_address(config.bind_address)
@@ -84,4 +89,4 @@ def open_broker_listeners(config: BrokerConfig, events: EventSink) -> Iterator[B
             vip_listen="" if vip is None else format_address(ip1, vip.port),
             admin_http="" if admin is None else format_address(ip1, admin.port),
         )
-        yield BrokerListeners(settled, remoting, vip, ha, admin, addresses)
+        yield BrokerListeners(settled, remoting, vip, ha, admin, addresses, tls)

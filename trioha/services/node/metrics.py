@@ -15,6 +15,7 @@ from trioha.config.exposure import is_exposed
 from trioha.services.admin.http import OnGet
 from trioha.services.admin.metrics import (
     build_info,
+    certificate_families,
     events_family,
     insecure_family,
     page,
@@ -43,6 +44,7 @@ def _broker_families(node: MeasuredBroker) -> Iterator[Metric]:
     )
     yield build_info(families)
     yield insecure_family(families, is_exposed(config, node.keyring))
+    yield from certificate_families(families, node.process.certificate_end_s())
     yield from _store_families(node, families)
     yield from _traffic_families(node, families)
     yield from _client_families(node, families)

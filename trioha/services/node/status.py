@@ -26,6 +26,7 @@ def broker_status(node: ToldBroker, instant: Instant) -> dict[str, object]:
         "ha_address": node.addresses.ha_listen,
         "version": __version__,
         "insecure": is_exposed(config, node.keyring),
+        "certificate_left_s": _left_s(node, instant),
         "uptime_s": (instant.wall_ms - node.started_wall_ms) / 1000,
         "min_phy_offset": store.min_phy_offset,
         "max_phy_offset": store.max_phy_offset,
@@ -45,3 +46,9 @@ def broker_status(node: ToldBroker, instant: Instant) -> dict[str, object]:
             for cut in list_cuts(node.store.config.root)
         ],
     }
+
+
+def _left_s(node: ToldBroker, instant: Instant) -> float | None:
+    """Return the seconds until the node's certificate expires; None without TLS."""
+    end_s = node.process.certificate_end_s()
+    return None if end_s is None else end_s - instant.wall_ms / 1000

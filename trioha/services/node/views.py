@@ -10,6 +10,7 @@ from trioha.config import BrokerConfig, BrokerRole
 from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.services.admin.event_counts import EventCounts
 from trioha.services.admin.health import Check
+from trioha.services.admin.introspection import NodeProcess
 from trioha.services.admin.metrics_families import Families
 from trioha.services.loop.clock import Clock
 from trioha.services.node.listeners import BrokerAddresses
@@ -54,6 +55,7 @@ class ToldBroker(ServedBroker, Protocol):
     addresses: BrokerAddresses
     forwarding: RequestForwarding
     started_wall_ms: int
+    process: NodeProcess
 
     @property
     def broker_id(self) -> int: ...
@@ -67,5 +69,6 @@ class MeasuredBroker(ServedBroker, Protocol):
     traffic: TrafficBudget
     event_counts: EventCounts
     registration: NamesrvRegistration
+    process: NodeProcess
 
     def replication_families(self, families: Families) -> Iterator[Metric]: ...

@@ -1,0 +1,94 @@
+"""RocketMQ's client and slave at nodes of ours with TLS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import uuid4
+
+import attrs
+import pytest
+from support.clusters.pair import SMALL_FILES
+from support.peers.clients import Clients, StockConsumer, StockProducer
+from support.peers.java import java_broker
+from support.peers.java_tools import QUICK_CONSUMER
+from support.processes.rig import Node, Processes, trioha_broker, trioha_namesrv
+from support.stores.certificates import certificates
+
+CERTIFICATES = certificates()
+TRUSTING = {"tls.enable": "true", "tls.test.mode.enable": "true"}
+"""RocketMQ's defaults: any certificate is accepted, none is shown."""
+CHECKING = {
+    "tls.enable": "true",
+    "tls.test.mode.enable": "false",
+    "tls.client.authServer": "true",
+    "tls.client.trustCertPath": CERTIFICATES.cert("ca"),
+    "tls.client.certPath": CERTIFICATES.cert("operator"),
+    "tls.client.keyPath": CERTIFICATES.key("operator"),
+}
+
+
+@attrs.frozen
+class TlsCluster:
+    namesrv: Node
+    master: Node
+
+
+def start(processes: Processes, mode: str, **more: str) -> TlsCluster:
+    tls = CERTIFICATES.keys(mode, **more)
+    namesrv = trioha_namesrv(processes, settings=tls).start()
+    settings = {**SMALL_FILES, **tls}
+    return TlsCluster(namesrv, trioha_broker(processes, namesrv.address, settings=settings).start())
+
+
+def exchange(clients: Clients, namesrv: str, *properties: Mapping[str, str]) -> None:
+    """A producer and a consumer for each of `properties`, all at once; everybody gets all."""
+    topic = f"T-{uuid4().hex[:8]}"
+    producers: list[StockProducer] = [
+        clients.producer("java", namesrv, f"p{number}", wait=False, system_properties=own)
+        for number, own in enumerate(properties)
+    ]
+    for producer in producers:
+        producer.wait_until_ready()
+    bodies = [f"{topic} {number} {n}" for number in range(len(producers)) for n in range(5)]
+    for body in bodies:
+        sent = producers[int(body.split()[1])].send(topic, body)
+        assert sent.status == "SEND_OK"
+    consumers: list[StockConsumer] = [
+        clients.consumer(
+            "java",
+            namesrv,
+            f"{topic}-{number}",
+            topic,
+            wait=False,
+            system_properties={**QUICK_CONSUMER["system_properties"], **own},
+        )
+        for number, own in enumerate(properties)
+    ]
+    for consumer in consumers:
+        consumer.wait_until_ready()
+    for consumer in consumers:
+        consumer.wait_for_bodies(bodies)
+
+
+@pytest.mark.parametrize(
+    ("more", "properties"),
+    [({}, TRUSTING), ({"tls.server.need.client.auth": "require"}, CHECKING)],
+    ids=["test-mode", "mutual"],
+)
+def test_a_java_client_over_tls_sends_and_receives(
+    processes: Processes, clients: Clients, more: dict[str, str], properties: dict[str, str]
+) -> None:
+    cluster = start(processes, "enforcing", **more)
+    exchange(clients, cluster.namesrv.address, properties)
+
+
+def test_a_permissive_port_serves_java_clients_with_and_without_tls_and_a_java_slave(
+    processes: Processes, clients: Clients
+) -> None:
+    cluster = start(processes, "permissive")
+    slave = java_broker(
+        processes, cluster.namesrv.address, broker_id=1, role="SLAVE", settings=SMALL_FILES
+    ).start()
+    exchange(clients, cluster.namesrv.address, TRUSTING, {})
+    cluster.master.process.wait_for_line("event=ha_in_sync")
+    assert slave.running

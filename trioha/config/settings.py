@@ -163,6 +163,10 @@ class BrokerConfig(TlsSettings):
         10000, "ms between a slave's metadata pulls, while its master does not tell it", ours=True
     )
     slave_read_enable: bool = setting(False, "send slow consumers to the slave")
+    enable_property_filter: bool = setting(False, "take SQL92 filters from consumers")
+    filter_support_retry: bool = setting(
+        False, "with enablePropertyFilter: SQL92 filters also apply to messages that are retried"
+    )
     offset_check_in_slave: bool = setting(False, "a slave corrects wrong pull offsets itself")
 
     # Access control, and the secrets of nodes.

@@ -10,6 +10,7 @@ import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -178,7 +179,7 @@ public final class JavaDriver {
         consumer.setConsumeThreadMax(Events.intOf(options, "threads", 2));
         consumer.setPollNameServerInterval(Events.intOf(options, "poll_ms", 30000));
         consumer.setMaxReconsumeTimes(Events.intOf(options, "max_reconsume_times", -1));
-        consumer.subscribe(options.getString("topic"), expressionOf(options));
+        consumer.subscribe(options.getString("topic"), selectorOf(options));
         if (options.getBooleanValue("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 context.setSuspendCurrentQueueTimeMillis(SUSPEND_MS);
@@ -193,7 +194,10 @@ public final class JavaDriver {
         }
         consumer.start();
         Events.ready();
-        awaitStop();
+        for (JSONObject command = Events.read(); command != null; command = Events.read()) {
+            consumer.subscribe(command.getString("topic"), selectorOf(command));
+            Events.emit("subscribed", event -> { });
+        }
         consumer.shutdown();
     }
 
@@ -204,7 +208,7 @@ public final class JavaDriver {
         consumer.setClientIP("127.0.0.1");
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPollNameServerInterval(Events.intOf(options, "poll_ms", 30000));
-        consumer.subscribe(options.getString("topic"), expressionOf(options));
+        consumer.subscribe(options.getString("topic"), selectorOf(options));
         consumer.start();
         Thread poller = new Thread(() -> {
             while (!Thread.currentThread().isInterrupted()) {
@@ -227,9 +231,14 @@ public final class JavaDriver {
             new SessionCredentials(accessKey, options.getString("secret_key")));
     }
 
-    private static String expressionOf(JSONObject options) {
+    /** By tags; by SQL92 if "sql" is given instead of "expression". */
+    private static MessageSelector selectorOf(JSONObject options) {
+        String sql = options.getString("sql");
+        if (sql != null) {
+            return MessageSelector.bySql(sql);
+        }
         String expression = options.getString("expression");
-        return expression == null ? "*" : expression;
+        return MessageSelector.byTag(expression == null ? "*" : expression);
     }
 
     private static void awaitStop() throws IOException {

@@ -227,6 +227,11 @@ class StockConsumer(Client):
         )
         return list(self.messages)
 
+    def subscribe_sql(self, topic: str, sql: str, within_s: float = SEND_S) -> None:
+        """Change the filter of a running push consumer, once (Java)."""
+        self.process.write_line(json.dumps({"op": "subscribe", "topic": topic, "sql": sql}))
+        self.wait_for_event("subscribed", within_s)
+
 
 @attrs.define(eq=False)
 class Clients:
@@ -260,7 +265,8 @@ class Clients:
         **options: Any,
     ) -> StockConsumer:
         """A started push consumer. Options: fail_below (times); access_key, secret_key; orderly,
-        threads (C++, Java); lite (pull), max_reconsume_times, poll_ms, system_properties (Java).
+        threads (C++, Java); lite (pull), sql (a filter), max_reconsume_times, poll_ms,
+        system_properties (Java).
         With `wait=False` it may not be ready yet: several can start at once."""
         options |= {"topic": topic, "expression": expression}
         return self._start(StockConsumer, kind, "consume", namesrv, group, options)

@@ -92,7 +92,7 @@ _NUMBERS = (JavaType.INTEGER, JavaType.LONG, JavaType.DOUBLE)
 
 
 class _Form(Enum):
-    """What an operand is: RocketMQ's checks ask for it."""
+    """Kinds of operands, by which RocketMQ decides what may be compared."""
 
     PROPERTY = "property"
     LITERAL = "literal"
@@ -106,9 +106,9 @@ class _Operand:
     type: JavaType
     evaluate: Evaluate
     shown: str
-    """As in the text."""
+    """The operand in the words of the expression, for error messages."""
     value: Value = None
-    """Of a number, signed or not."""
+    """The value of a literal."""
     depth: int = 1
     cost: int = 1
     """Operands and operators that its evaluation looks at."""

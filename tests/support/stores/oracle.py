@@ -50,7 +50,7 @@ class Lag:
 
 @attrs.define(eq=False)
 class World:
-    """What happened, and where it lies."""
+    """The files of one broker and its slave, and the truth about them."""
 
     master: ToldStore
     slave: Path

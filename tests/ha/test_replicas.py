@@ -61,7 +61,7 @@ def test_a_slave_is_available_only_while_connected_reported_and_near() -> None:
 
 
 def test_the_journal_has_the_last_ack_before_a_link_ends() -> None:
-    """What a slave took since the last sample, a second ago at most, was in no journal."""
+    """Else the bytes that a slave took since its last sample are in no journal."""
     events = RecordedEvents()
     replicas = registry(events)
     replica = linked(replicas, 500, 800)

@@ -1,4 +1,4 @@
-"""What a report says of several stores in the same words, said once for people.
+"""Findings, rows and lines that are the same for several stores, shown once.
 
 Stores of one broker hold the same messages, so most lines would stand there once for each. JSON and
 Parquet keep a row for each store.

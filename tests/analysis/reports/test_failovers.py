@@ -189,6 +189,19 @@ def test_a_death_lies_between_the_last_word_and_the_moment_it_was_noticed(
     )
 
 
+def test_a_master_that_died_right_after_it_began_was_one(a: Diary, b: Diary) -> None:
+    """Its last word was its first as a master, and no other node noticed its death."""
+    a.start(0, "SYNC_MASTER")
+    b.start(0, "SLAVE")
+    become(b, 8, "SYNC_MASTER", 2)
+    a.start(9, "SLAVE", "broker-a:0")
+    a.alive(20, "SLAVE")
+    report = report_of(a, b)
+    (outage,) = rows(report, "outages")
+    assert (outage["begin_ms"], outage["end_ms"]) == (at(1), at(8))
+    assert (outage["lasted_min_ms"], outage["lasted_max_ms"]) == (0, 7_000)
+
+
 def test_a_counter_that_is_sampled_gives_bounds_not_moments(a: Diary) -> None:
     a.start(0, "SYNC_MASTER")
     waits: dict[str, object] = dict.fromkeys(("puts", "waited_ms", "longest_ms", "timeouts"), 0)

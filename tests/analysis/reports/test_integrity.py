@@ -24,6 +24,7 @@ from support.stores.told import (
 )
 
 from trioha.analysis.engine import Window
+from trioha.analysis.reports import queue_entries
 from trioha.analysis.reports.queue_offsets import _is_run
 from trioha.store.consume_queue import ENTRY
 from trioha.store.inspect import verify_store
@@ -155,6 +156,18 @@ def test_a_damaged_header_is_one_finding(store: ToldStore, place: str) -> None:
     assert f"the header of the record at {victim.phy_offset} is damaged: it says topic" in text
     assert f"leads to it topic a queue 1 offset {victim.queue_offset}" in text
     assert texts_of(report, "info") == texts_of(report, "warning") == []
+
+
+def test_many_wrong_places_are_counted_as_few_are(
+    store: ToldStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sorted((store.root / "commitlog").iterdir())[1].unlink()
+    flip(store.root, store.told[10].phy_offset + 15, mask=2)  # queue id
+    few = make_report("integrity", store.root)
+    monkeypatch.setattr(queue_entries, "_JUDGED_MAX", 5)
+    many = make_report("integrity", store.root)
+    assert many.findings == few.findings
+    assert rows_of(many, "queue_entries") == rows_of(few, "queue_entries")
 
 
 def test_a_store_without_a_record_is_an_error_not_sound(tmp_path: Path) -> None:

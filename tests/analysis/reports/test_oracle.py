@@ -123,6 +123,9 @@ def test_outages_are_those_there_were(timeline: Timeline) -> None:
         assert row["lasted_min_ms"] - STEP_MS <= lasted_ms <= row["lasted_max_ms"] + STEP_MS
         assert row["lasted_min_ms"] <= row["lasted_ms"] <= row["lasted_max_ms"]
         assert abs(row["end_ms"] - at(true.end_s)) <= STEP_MS
+        if true.noticed_s is not None:
+            low, high = at(true.begin_s) - STEP_MS, at(true.noticed_s) + STEP_MS
+            assert low <= row["begin_ms"] <= high
     (broker,) = rows_of(report, "brokers")
     assert broker["lost_ms"] == sum(row["lasted_ms"] for row in found)
     assert broker["mttr_ms"] == _mean(row for row in found if not row["is_planned"])

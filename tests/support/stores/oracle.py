@@ -50,7 +50,7 @@ class Lag:
 
 @attrs.define(eq=False)
 class World:
-    """What happened, and where it lies."""
+    """The files of one broker and its slave, and the truth about them."""
 
     master: ToldStore
     slave: Path
@@ -233,6 +233,8 @@ class TrueOutage:
     begin_s: float
     end_s: float
     is_planned: bool
+    noticed_s: float | None = None
+    """When the name server saw the end of a connection."""
 
 
 @attrs.define(eq=False)
@@ -263,6 +265,9 @@ class _Timeline:
         self._nodes = {name: Diary(root / name, f"broker-a:{name}") for name in names}
         self._ports = {name: 20_001 + 4 * place for place, name in enumerate(names)}
         self._term = 0
+        self._noticed_s: float | None = None
+        self._dead = ""
+        """The node that was killed and is not started again."""
 
     def made(self) -> Timeline:
         rng = self._rng
@@ -279,12 +284,15 @@ class _Timeline:
             end = rng.choice([self._kill, self._hand_over, self._stand_still])
             others = [name for name in self._names if name != leader]
             following = rng.choice(others)
+            self._noticed_s = None
             is_planned = end(leader, following, now_s, lasts_s)
-            outages.append(TrueOutage(now_s, now_s + lasts_s, is_planned))
+            outages.append(TrueOutage(now_s, now_s + lasts_s, is_planned, self._noticed_s))
             leader, now_s = following, now_s + lasts_s
+            if self._dead:
+                break
         end_s = self._live(leader, now_s + 20)
         for name in self._names:
-            if name != leader:
+            if name not in (leader, self._dead):
                 self._nodes[name].alive(end_s, "SLAVE")
         diaries = [*self._nodes.values(), self._namesrv]
         return Timeline(diaries, outages, begin_s, end_s)
@@ -327,7 +335,7 @@ class _Timeline:
     def _live(self, leader: str, until_s: float) -> float:
         """Signs of life of every node that is not master, and of the master a while ago."""
         for name, diary in self._nodes.items():
-            if name != leader:
+            if name not in (leader, self._dead):
                 diary.alive(until_s - 0.5, "SLAVE")
         said_s = until_s - self._rng.uniform(0.2, 9.0)
         if said_s > self._nodes[leader].now_s:
@@ -335,20 +343,24 @@ class _Timeline:
         return until_s
 
     def _kill(self, leader: str, following: str, at_s: float, lasts_s: float) -> bool:
-        seen_s = at_s + self._rng.uniform(0, min(0.05, lasts_s))
-        if self._rng.random() < 0.3:
-            return self._follow(leader, following, at_s, lasts_s)  # no node noticed
-        gone = {"broker": "broker-a", "id": self._registered(leader, is_master=True)}
-        address = f"127.0.0.1:{self._ports[leader]}"
-        self._namesrv.tell(
-            seen_s, "broker_unregistered", **gone, address=address, cluster="C",
-            reason="connection closed",
-        )  # fmt: skip
-        return self._follow(leader, following, at_s, lasts_s)
-
-    def _follow(self, leader: str, following: str, at_s: float, lasts_s: float) -> bool:
-        self._lead(following, at_s + lasts_s, unheard_s=at_s + 0.7 * lasts_s)
-        self._begin(leader, at_s + lasts_s + 1)
+        is_noticed, comes_back = self._rng.random() < 0.7, self._rng.random() < 0.7
+        if is_noticed or not (comes_back or self._is_group):
+            self._noticed_s = at_s + self._rng.uniform(0, min(0.05, lasts_s))
+            self._namesrv.tell(
+                self._noticed_s,
+                "broker_unregistered",
+                broker="broker-a",
+                id=self._registered(leader, is_master=True),
+                address=f"127.0.0.1:{self._ports[leader]}",
+                cluster="C",
+                reason="connection closed",
+            )
+        # A member stands for election one to two seconds after it heard its leader.
+        self._lead(following, at_s + lasts_s, unheard_s=at_s + min(0.7 * lasts_s, 1.8))
+        if comes_back:
+            self._begin(leader, at_s + lasts_s + 1)
+        else:
+            self._dead = leader
         return False
 
     def _hand_over(self, leader: str, following: str, at_s: float, lasts_s: float) -> bool:
@@ -368,9 +380,7 @@ class _Timeline:
         """A leader that does not run; its group goes on, and it hears of that much later."""
         if not self._is_group:
             return self._kill(leader, following, at_s, lasts_s)
-        # A member stands for election one to two seconds after it heard its leader.
-        unheard_s = at_s + min(lasts_s * 0.9, 1.8)
-        self._lead(following, at_s + lasts_s, unheard_s=unheard_s)
+        self._lead(following, at_s + lasts_s, unheard_s=at_s + min(lasts_s * 0.9, 1.8))
         told = {"term": self._term, "leader": "", "reason": f"{following} has term 9"}
         self._nodes[leader].tell(at_s + lasts_s + 3, "raft_role", role="FOLLOWER", **told)
         self._role(leader, at_s + lasts_s + 3, "SLAVE")

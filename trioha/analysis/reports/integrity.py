@@ -229,7 +229,7 @@ def _queues(
     restarts: dict[Queue, int],
     causes: Causes,
 ) -> Iterator[Finding]:
-    """What is wrong with entries; what damage explains is counted with its cause."""
+    """Findings on wrong entries. Entries that damage explains are counted with their cause."""
     for row in counts:
         places = row["places"]
         if row["kind"] == LOST:

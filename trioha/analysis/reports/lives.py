@@ -120,7 +120,9 @@ class Life:
             ends = [ms for ms in (stint.end_ms, self.stopping_ms, self.end_ms) if ms is not None]
             begin = max(stint.begin_ms, self.ready_ms)
             end = min(ends) if ends else None
-            if stint.is_master and (end is None or end > begin):
+            # A killed master may have said nothing after it began to serve.
+            is_served = end is None or end > begin or (self.ending == "killed" and end == begin)
+            if stint.is_master and is_served:
                 spans.append((begin, end, stint))
         return spans
 

@@ -53,7 +53,7 @@ class LogClock:
             self._last_ms[-1] = max(self._last_ms[-1], at_ms)
 
     def behind(self, at_ms: int, ack: int, end: int) -> Behind:
-        """How old the oldest byte is that a slave lacks whose log ends at `ack`."""
+        """Bounds of the age of the oldest byte that a slave lacks whose log ends at `ack`."""
         if ack >= end:
             return UP_TO_DATE
         index = bisect_right(self._ends, ack)

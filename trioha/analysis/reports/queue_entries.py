@@ -34,6 +34,8 @@ MISSING, DANGLING, WRONG = "record without entry", "entry without record", "entr
 LOST = "entry of a record lost to damage"
 _STRETCHES_MAX = 200
 """Damaged stretches named in SQL, the longest first."""
+_JUDGED_MAX = 20_000
+"""Wrong places that are looked at one by one; more are counted."""
 _MISPLACED_MAX = 1000
 """Entries without record for which a record of another queue is looked for."""
 
@@ -117,44 +119,56 @@ def wrong_entries(
     columns = "store, topic, queue_id, queue_offset, phy_offset, size, side"
     rows = f"SELECT {columns} FROM ({sides}) AS t WHERE {_within(blocks)}"
     judged = _judged(rows, restarts, damage)
-    counts = engine.query(
-        f"{judged} SELECT store, topic, queue_id, kind, COUNT(*) AS places, "
-        "MIN(queue_offset) AS first_queue_offset FROM judged "
-        "GROUP BY store, topic, queue_id, kind ORDER BY store, topic, queue_id, kind",
-    )
-    first = engine.query(
-        f"{judged} SELECT store, topic, queue_id, queue_offset, kind, record_offset, "
-        "entry_offset FROM judged ORDER BY store, topic, queue_id, queue_offset "
-        f"LIMIT {WRONG_MAX}",
-    )
-    dangling = engine.query(
-        f"{judged} SELECT store, topic, queue_id, queue_offset, entry_offset FROM judged "
-        f"WHERE kind = {literal(DANGLING)} ORDER BY store, entry_offset LIMIT {_MISPLACED_MAX}",
-    )
-    misplaced = _misplaced(engine, dangling) if dangling else []
-    if misplaced:
-        _without_misplaced(engine, judged, counts, misplaced)
-    return [row for row in counts if row["places"]], first, misplaced
-
-
-def _without_misplaced(
-    engine: Engine,
-    judged: str,
-    counts: list[dict[str, Any]],
-    misplaced: Sequence[Mapping[str, Any]],
-) -> None:
-    """Take places off the counts that are wrong because of records with damaged headers."""
-    places = literals(sorted({row["phy_offset"] for row in misplaced}))
+    # One query, for each judges all sides anew; what is lost to damage comes last.
     found = engine.query(
-        f"{judged} SELECT store, topic, queue_id, kind, COUNT(*) AS places FROM judged "
-        f"WHERE entry_offset IN {places} AND kind = {literal(DANGLING)} "
-        f"OR record_offset IN {places} AND kind <> {literal(DANGLING)} "
-        "GROUP BY store, topic, queue_id, kind",
+        f"{judged} SELECT store, topic, queue_id, queue_offset, kind, record_offset, "
+        f"entry_offset FROM judged ORDER BY CASE kind WHEN {literal(LOST)} THEN 1 ELSE 0 END, "
+        f"store, topic, queue_id, queue_offset LIMIT {_JUDGED_MAX + 1}",
     )
-    keys = ("store", "topic", "queue_id", "kind")
-    explained = {tuple(row[key] for key in keys): row["places"] for row in found}
-    for row in counts:
-        row["places"] -= explained.get(tuple(row[key] for key in keys), 0)
+    dangling = [row for row in found if row["kind"] == DANGLING][:_MISPLACED_MAX]
+    misplaced = _misplaced(engine, dangling) if dangling else []
+    places = {(row["store"], row["phy_offset"]) for row in misplaced}
+    explained = [row for row in found if _place(row) in places]
+    if len(found) <= _JUDGED_MAX:
+        counts = _counted([row for row in found if _place(row) not in places])
+    else:
+        counts = engine.query(
+            f"{judged} SELECT store, topic, queue_id, kind, COUNT(*) AS places, "
+            "MIN(queue_offset) AS first_queue_offset FROM judged "
+            "GROUP BY store, topic, queue_id, kind ORDER BY store, topic, queue_id, kind",
+        )
+        taken = {_key(row): row["places"] for row in _counted(explained)}
+        for row in counts:
+            row["places"] -= taken.get(_key(row), 0)
+        counts = [row for row in counts if row["places"]]
+    first = sorted(found, key=lambda row: (*_key(row)[:3], row["queue_offset"]))[:WRONG_MAX]
+    return counts, first, misplaced
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, int]:
+    """The record that a wrong place is about."""
+    return row["store"], row["entry_offset" if row["kind"] == DANGLING else "record_offset"]
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, str, int, str]:
+    return row["store"], row["topic"], row["queue_id"], row["kind"]
+
+
+def _counted(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Places by store, queue and kind."""
+    offsets: dict[tuple[str, str, int, str], list[int]] = {}
+    for row in rows:
+        offsets.setdefault(_key(row), []).append(row["queue_offset"])
+    return [
+        dict(
+            zip(
+                ("store", "topic", "queue_id", "kind", "places", "first_queue_offset"),
+                (*key, len(of_key), min(of_key)),
+                strict=True,
+            )
+        )
+        for key, of_key in sorted(offsets.items())
+    ]
 
 
 def _misplaced(engine: Engine, dangling: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

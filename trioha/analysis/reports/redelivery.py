@@ -1,4 +1,4 @@
-"""What did not go through at once: retries, dead letters, delayed messages.
+"""Retries, dead letters and delayed messages.
 
 A message sent back waits in SCHEDULE_TOPIC_XXXX and is then stored in %RETRY%group; after too many
 times it is stored in %DLQ%group instead. Stores of one broker repeat each other: figures are per

@@ -52,7 +52,7 @@ class _Link:
     name: str
     sessions: list[Session]
     samples: list[list[_Sample]]
-    """Of each session."""
+    """Samples of each session."""
 
     @property
     def all_samples(self) -> list[_Sample]:

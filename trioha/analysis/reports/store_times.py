@@ -13,7 +13,7 @@ from trioha.analysis.log_walk import LogWalk, Sound, Unsound
 from trioha.analysis.store_files import Segment, StoreFiles
 
 _BACK_BYTES = (4 << 10, 64 << 10, 4 << 20)
-"""How far before an offset a record is looked for that may reach over it."""
+"""Distances before an offset at which a record is searched that may reach over the offset."""
 
 
 @attrs.define(eq=False)

@@ -51,7 +51,7 @@ class ReadOptions:
 
 
 PATHS = ("path", "paths")
-"""What Spark makes of the argument of `load`."""
+"""Options into which Spark puts the argument of `load`."""
 READING = (*PATHS, "columns", "splitBytes", "minPartitions")
 BY_TOPIC = ("topic", "pushFilters")
 BY_TIME = ("from", "to")

@@ -132,7 +132,7 @@ class HaClientLink:
                 nursery.start_soon(self._run, self._read, name=f"ha.read[{self.peer}]")
                 nursery.start_soon(self._run, self._report_on_time, name=f"ha.report[{self.peer}]")
         finally:
-            # What came since the last sample would be in no journal.
+            # The journal would lack the bytes that came since the last sample.
             self._tell_progress(self._clock.now_ms())
         if nursery.cancel_scope.cancelled_caught and not self.reason:
             self.reason = f"the master said nothing for {self._housekeeping_s:g} s"

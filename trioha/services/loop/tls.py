@@ -37,6 +37,8 @@ PIECE_BYTES_MAX = 262_144
 
 MakeContext = Callable[[], ssl.SSLContext]
 """Returns the context of the next handshake: a certificate may be replaced while a node runs."""
+OnFailed = Callable[[str, str], None]
+"""Takes the peer and the reason."""
 
 
 class TlsTransport:
@@ -157,8 +159,18 @@ class TlsTransport:
 class AcceptedTransport(TlsTransport):
     """A connection to a port with TLS, whose peer speaks first and so tells whether it does."""
 
-    def __init__(self, inner: Transport, make_context: MakeContext, *, enforcing: bool) -> None:
+    def __init__(
+        self,
+        inner: Transport,
+        make_context: MakeContext,
+        *,
+        enforcing: bool,
+        on_failed: OnFailed | None = None,
+    ) -> None:
+        """`on_failed` is called before the error of a peer without a complete handshake is raised:
+        for ports whose users do not report such errors themselves."""
         super().__init__(inner)
+        self._on_failed = on_failed
         self._make_context = make_context
         self._enforcing = enforcing
         self._hello_seen = False
@@ -170,9 +182,14 @@ class AcceptedTransport(TlsTransport):
             if not self._decided.is_set():
                 if not first:
                     return b""
-                if first[0] != TLS_HANDSHAKE:
-                    return self._plain(first)
-                await self._accept(first)
+                try:
+                    if first[0] != TLS_HANDSHAKE:
+                        return self._plain(first)
+                    await self._accept(first)
+                except trio.BrokenResourceError as error:
+                    if self._on_failed is not None:
+                        self._on_failed(self.peer, str(error))
+                    raise
             else:
                 return first
         return await super().receive_some()

@@ -43,7 +43,7 @@ __all__ = [
     "pytest_timeout_set_timer",
 ]
 
-pytest_plugins = ["support.processes.fixtures"]
+pytest_plugins = ["support.processes.fixtures", "trioha.pytest_plugin"]
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 

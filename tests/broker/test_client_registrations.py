@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 from support.handlers.sending import FakeChannel
-from support.memory.events import RecordedEvents
 
 from trioha.broker.client_registrations import client_registrations
 from trioha.broker.clients import ClientInfo, ConsumerManager, ProducerManager
 from trioha.broker.groups import GroupTable
 from trioha.broker.locks import LOCK_EXPIRE_MS, QueueLocks
 from trioha.config import BrokerConfig
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.bodies import LockBatchBody, MessageQueue
 from trioha.wire.codes import LanguageCode, RequestCode
 from trioha.wire.heartbeat import ConsumerData, HeartbeatData, SubscriptionData

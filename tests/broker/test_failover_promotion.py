@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 
 import msgpack
 from support.handlers.sending import FakeChannel, at
-from support.memory.events import RecordedEvents
 
 from trioha.broker.failover import FailoverProcessor
 from trioha.broker.failover_audit import AuditTrail
 from trioha.ha.promotion import Peer, Promotion
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand
 

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from support.memory.events import RecordedEvents
 
 from trioha.broker.groups import GroupTable
 from trioha.config import BrokerConfig
 from trioha.errors import CommandError
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.bodies import DataVersion, SubscriptionGroupConfig
 
 

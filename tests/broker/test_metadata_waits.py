@@ -6,13 +6,13 @@ from typing import Any
 import attrs
 import pytest
 from support.handlers.sending import FakeChannel, FakeReplicas, at
-from support.memory.events import RecordedEvents
 from support.memory.store import MemoryStore
 
 from trioha.broker import metadata_waits
 from trioha.broker.core import BrokerCore
 from trioha.broker.metadata_waits import NO_SLAVE, NOT_ON_DISK, NOT_ON_SLAVE, TOO_MANY
 from trioha.config import BrokerConfig, BrokerRole, FlushDiskType
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.bodies import TopicConfig
 from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand

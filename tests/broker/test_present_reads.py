@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 from support.handlers.sending import FakeChannel, FakeReplicas, at
-from support.memory.events import RecordedEvents
 from support.memory.store import MemoryStore
 
 from trioha.broker.core import BrokerCore
@@ -14,6 +13,7 @@ from trioha.broker.present_reads import PresentReads
 from trioha.broker.request_gate import PRESENT
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.remoting.channel import Channel
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.bodies import TopicConfig
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand

@@ -5,7 +5,6 @@ from __future__ import annotations
 import attrs
 import pytest
 from support.handlers.sending import FakeChannel, at
-from support.memory.events import RecordedEvents
 
 from trioha.broker.request_gate import (
     CHANGES,
@@ -20,6 +19,7 @@ from trioha.errors import CommandError, StoreError
 from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.mode import Mode
 from trioha.security.requirements import REQUIREMENTS, Port
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import ONEWAY_FLAG, SENDS, RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from support.memory.events import RecordedEvents
 
 from trioha.broker.topics import TopicTable, initial_topics
 from trioha.config import BrokerConfig
 from trioha.errors import CommandError, RemoteProtocolError
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.bodies import DataVersion, TopicConfig
 from trioha.wire.codes import ResponseCode
 

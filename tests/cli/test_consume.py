@@ -9,12 +9,12 @@ import pytest
 import trio
 from support.fakes.client_messages import received
 from support.fakes.cluster import FakeCluster
-from support.memory.clock import run_on_virtual_time
 
 from trioha.cli import run
 from trioha.cli.consume import ConsumeProgress, json_line, parse_begin, print_messages, text_line
 from trioha.cli.failures import ExitCode
 from trioha.client import ConsumeFrom, PushConsumerConfig, open_push_consumer
+from trioha.testing.virtual_time import run_on_virtual_time
 
 
 @pytest.mark.parametrize(

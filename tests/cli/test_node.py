@@ -11,7 +11,7 @@ from support.clusters.pair import Cluster
 from support.processes.rig import REPO, Process, Processes
 from support.processes.status import run_trioha
 
-from trioha.cli.node import tree_lines
+from trioha.services.admin.task_tree import tree_lines
 
 
 def test_both_kinds_of_nodes_tell_tasks_settings_and_journal(processes: Processes) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import trio
 from support.fakes.cluster import Answer, FakeCluster
-from support.memory.clock import run_on_virtual_time
 
 from trioha.cli import run
 from trioha.cli.produce import SendOptions, SendTally, send_all
 from trioha.client import Message, SendRefused, open_producer
+from trioha.testing.virtual_time import run_on_virtual_time
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.record import decode_records
 from trioha.wire.remoting_command import RemotingCommand

@@ -6,10 +6,10 @@ import msgpack
 import pytest
 from support.fakes.client_messages import record
 from support.fakes.cluster import FakeBroker, FakeCluster
-from support.memory.clock import run_on_virtual_time
 
 from trioha.client import MessageQueue, NoRoute, open_admin
 from trioha.errors import CommandError, RemoteProtocolError, TriohaError
+from trioha.testing.virtual_time import run_on_virtual_time
 from trioha.wire import fastjson
 from trioha.wire.bodies import encode_kv_table, encode_topic_list
 from trioha.wire.codes import RequestCode, ResponseCode

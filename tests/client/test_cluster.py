@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import trio
 from support.fakes.cluster import FakeBroker, FakeCluster, FakeNamesrv
-from support.memory.clock import run_on_virtual_time
 
 from trioha.client.cluster import open_cluster
 from trioha.errors import TriohaError, Unreachable
+from trioha.testing.virtual_time import run_on_virtual_time
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand
 

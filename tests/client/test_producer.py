@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import trio
 from support.fakes.cluster import FakeBroker, FakeCluster, Script
-from support.memory.clock import run_on_virtual_time
 
 from trioha.client import (
     Message,
@@ -17,6 +16,7 @@ from trioha.client import (
     open_producer,
 )
 from trioha.errors import TriohaError, Unreachable
+from trioha.testing.virtual_time import run_on_virtual_time
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.record import decode_records
 from trioha.wire.remoting_command import RemotingCommand

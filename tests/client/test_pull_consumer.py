@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import trio
 from support.fakes.cluster import FakeBroker, FakeCluster
-from support.memory.clock import run_on_virtual_time
 
 from trioha.client import MessageQueue, NoRoute, PullStatus, open_pull_consumer
 from trioha.errors import CommandError
+from trioha.testing.virtual_time import run_on_virtual_time
 from trioha.wire.codes import RequestCode, ResponseCode
 
 pytestmark = pytest.mark.trio(run=run_on_virtual_time)

@@ -9,7 +9,6 @@ import trio
 import trio.lowlevel
 import trio.testing
 from support.fakes.cluster import QUEUES, FakeBroker, FakeCluster
-from support.memory.clock import run_on_virtual_time
 
 from trioha.client import (
     ConsumeFrom,
@@ -22,6 +21,7 @@ from trioha.client import (
 )
 from trioha.client.process_queue import FlowLimits
 from trioha.errors import TriohaError
+from trioha.testing.virtual_time import run_on_virtual_time
 from trioha.wire.codes import PullSysFlag, RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 

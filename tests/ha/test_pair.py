@@ -10,7 +10,6 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.memory.events import RecordedEvents
 from support.memory.log import MemoryLog
 
 from trioha.ha import auth
@@ -18,6 +17,7 @@ from trioha.ha.events import LogTransferred
 from trioha.ha.master_connection import MasterConnection
 from trioha.ha.replicas import Replicas
 from trioha.ha.slave_connection import SlaveConnection
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.need_data import NEED_DATA
 
 SEGMENT = 64

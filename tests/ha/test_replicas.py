@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from support.memory.events import RecordedEvents
-
 from trioha.ha.replicas import (
     HOSTS_KEPT,
     LEVEL_BYTES,
@@ -12,6 +10,7 @@ from trioha.ha.replicas import (
     Replicas,
     SlaveReplica,
 )
+from trioha.testing.recorded_events import RecordedEvents
 
 
 def registry(events: RecordedEvents | None = None) -> Replicas:

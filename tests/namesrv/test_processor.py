@@ -13,7 +13,6 @@ from support.handlers.namesrv import (
     topics,
 )
 from support.handlers.sending import FakeChannel
-from support.memory.events import RecordedEvents
 
 from trioha.config import NamesrvConfig
 from trioha.errors import CommandError, RemoteProtocolError
@@ -21,6 +20,7 @@ from trioha.namesrv.kv_config import KvConfig
 from trioha.namesrv.processor import UNSAVED_MAX, NamesrvProcessor
 from trioha.namesrv.route_info import BrokerAddress
 from trioha.remoting.channel import Instant
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.bodies import (
     DataVersion,
     decode_kv_table,

@@ -6,7 +6,6 @@ import attrs
 import pytest
 from support.handlers.namesrv import MASTER, register_request, route_request, topics
 from support.handlers.sending import FakeChannel
-from support.memory.events import RecordedEvents
 
 from trioha.config import NamesrvConfig
 from trioha.errors import CommandError
@@ -15,6 +14,7 @@ from trioha.namesrv.processor import NamesrvProcessor
 from trioha.namesrv.registered_names import check_registered_names
 from trioha.namesrv.route_info import BrokerAddress
 from trioha.remoting.channel import Instant
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import ResponseCode
 from trioha.wire.names import check_topic
 from trioha.wire.remoting_command import RemotingCommand

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import attrs
 import pytest
 from support.handlers.sending import FakeChannel
-from support.memory.events import RecordedEvents
 
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.node_proofs import (
@@ -20,6 +19,7 @@ from trioha.remoting.node_proofs import (
     proven,
 )
 from trioha.remoting.refusal_notes import RefusalNotes
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import ResponseCode
 from trioha.wire.keyring import Keyring
 from trioha.wire.remoting_command import RemotingCommand, decode_frame, encode

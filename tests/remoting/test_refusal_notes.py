@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 from support.handlers.sending import FakeChannel
-from support.memory.events import RecordedEvents
 
 from trioha.errors import CommandError, RemoteProtocolError
 from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.refusal_notes import NOTE_INTERVAL_MS, NOTES_MAX, RefusalNotes
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.remoting_command import RemotingCommand
 
 

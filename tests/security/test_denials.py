@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from support.memory.events import RecordedEvents
-
 from trioha.security.denials import AGAIN_MS, KEPT_MAX, Denials
+from trioha.testing.recorded_events import RecordedEvents
 
 
 def test_the_same_reason_has_one_line_a_minute_with_its_count() -> None:

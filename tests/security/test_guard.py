@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 from support.handlers.sending import FakeChannel, at
-from support.memory.events import RecordedEvents
 
 from trioha.broker.request_gate import PAUSED, SERVING, RequestGate
 from trioha.remoting.channel import Channel, Instant
@@ -18,6 +17,7 @@ from trioha.security.requirements import REQUIREMENTS, Port
 from trioha.security.signature import ACCESS_KEY, SIGNATURE, Credentials
 from trioha.services.loop.clock import Clock
 from trioha.services.node.request_forwarding import RequestForwarding
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire import fastjson
 from trioha.wire.bodies import LockBatchBody, MessageQueue
 from trioha.wire.codes import RequestCode, ResponseCode

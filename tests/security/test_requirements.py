@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-from support.memory.events import RecordedEvents
 
 from trioha.broker.request_gate import RequestGate
 from trioha.errors import LocalProtocolError
@@ -23,6 +22,7 @@ from trioha.security.requirements import (
 )
 from trioha.services.loop.clock import Clock
 from trioha.services.node.request_forwarding import RequestForwarding
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import SENDS, RequestCode
 from trioha.wire.remoting_command import RemotingCommand
 

@@ -12,7 +12,6 @@ import pytest
 import trio
 import trio.testing
 from support.handlers.sending import FakeChannel
-from support.memory.events import RecordedEvents
 
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import StoreLocked, TriohaError
@@ -25,6 +24,7 @@ from trioha.services.node.listeners import BrokerAddresses
 from trioha.services.node.namesrv_registration import Refutation
 from trioha.services.remoting.client import open_remoting_client, parse_address
 from trioha.store.two_slot_file import TwoSlotFile
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.ha_frames import REPORT
 from trioha.wire.remoting_command import ExtValue, RemotingCommand

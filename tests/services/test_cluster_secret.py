@@ -11,7 +11,6 @@ import pytest
 import trio
 from services.ha.test_numbers_that_lie import STEPS, TICKET, hello_of
 from support.handlers.namesrv import register_request
-from support.memory.events import RecordedEvents
 from support.nodes.live_group import live_group
 from support.nodes.live_node import NAME, SUCCESS, send_request
 from support.nodes.live_set import LiveSet, level, live_set
@@ -25,6 +24,7 @@ from trioha.namesrv.route_info import BrokerAddress
 from trioha.remoting.node_proofs import is_challenge
 from trioha.services.loop.clock import Clock
 from trioha.services.remoting.client import open_remoting_client, parse_address
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.keyring import Keyring
 from trioha.wire.remoting_command import RemotingCommand

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import trio
-from support.memory.events import RecordedEvents
 from support.nodes.live_set import live_set
 
 from trioha.cli.ha_problems import problems_of
 from trioha.config import BrokerRole, NamesrvConfig
 from trioha.errors import ConfigError
 from trioha.services.namesrv.server import serve_namesrv
+from trioha.testing.recorded_events import RecordedEvents
 
 EVERYWHERE = {"bind_address": "0.0.0.0", "broker_ip1": "127.0.0.1"}
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import trio
-from support.memory.events import RecordedEvents
 from support.nodes.live_group import live_group
 from support.nodes.live_node import SUCCESS
 from support.nodes.live_set import follows, level, live_set
@@ -27,6 +26,7 @@ from trioha.services.loop.transport import SocketTransport, connect, open_listen
 from trioha.services.namesrv.server import serve_namesrv
 from trioha.services.node.tls import NodeTls
 from trioha.services.remoting.client import parse_address
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import attrs
 import pytest
-from support.memory.events import RecordedEvents
 from support.stores.records import encode_record
 from support.stores.small import (
     HOST,
@@ -44,6 +43,7 @@ from trioha.store import message_store, retention
 from trioha.store.interface import MessageStore, PutMessage, PutStatus
 from trioha.store.message_store import FileMessageStore, StoreConfig
 from trioha.store.retention import DiskUsage
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.names import RAFT_TOPIC
 from trioha.wire.record import decode_record
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import attrs
 import pytest
-from support.memory.events import RecordedEvents
 from support.stores.small import (
     SEGMENT_BYTES,
     crash,
@@ -29,6 +28,7 @@ from trioha.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoin
 from trioha.store.cuts import list_cuts
 from trioha.store.extent_file import ExtentFile, StoreExtent
 from trioha.store.message_store import FileMessageStore, StoreConfig
+from trioha.testing.recorded_events import RecordedEvents
 
 QUEUES = 4
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import click
@@ -12,6 +12,7 @@ from trioha.cli.client_options import address_argument, timeout_option
 from trioha.cli.output import output_option, print_json, table
 from trioha.client import ClusterConfig
 from trioha.client.node_admin import NodeAdmin, open_node_admin
+from trioha.services.admin.task_tree import tree_lines
 
 
 @click.group("node")
@@ -63,19 +64,6 @@ def config(address: str, changed: bool, timeout_s: float, output: str) -> None:
     else:
         rows = [(row["key"], _text(row["value"]), row["origin"]) for row in settings]
         click.echo(table(("KEY", "VALUE", "ORIGIN"), rows))
-
-
-def tree_lines(task: Mapping[str, Any], *, indent: str = "") -> Iterator[str]:
-    """A task and what is below it, a line each; a nursery of its own is told by its indent."""
-    place = f"   {task['waits_in']}" if task["waits_in"] else ""
-    yield f"{indent}{task['name']}{place}"
-    for number, nursery in enumerate(task["nurseries"]):
-        # A task's nurseries lie within each other: the later ones end first.
-        inner = indent + "  " * (number + 1)
-        for child in nursery["tasks"]:
-            yield from tree_lines(child, indent=inner)
-        if nursery["left_out"]:
-            yield f"{inner}and {nursery['left_out']} more"
 
 
 def _ask(

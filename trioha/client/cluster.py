@@ -12,7 +12,7 @@ import logging
 import os
 import random
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import attrs
@@ -63,6 +63,12 @@ class ClusterConfig:
     """Proves what only operators may ask; as the environment says."""
     clock: Clock = attrs.field(factory=Clock)
     rng: random.Random = attrs.field(factory=random.Random)
+    host: str = ""
+    """Address of this machine in client ids; empty: as the name server sees it."""
+    process_id: int = attrs.field(factory=os.getpid)
+    """Part of client ids and message ids."""
+    serials: Iterator[int] = _serials
+    """Numbers that tell the clients of this process apart."""
 
 
 def _connector(tls: ClientTls | None) -> Connector:
@@ -78,7 +84,7 @@ class Cluster:
         self.config = config
         self.clock = config.clock
         self.host = host
-        self.client_id = f"{host}@{os.getpid()}#{next(_serials)}"
+        self.client_id = f"{host}@{config.process_id}#{next(config.serials)}"
         self.handlers: dict[int, Handler] = {}
         """What brokers may ask or tell us, by request code."""
         self.greeting: Callable[[], RemotingCommand | None] = lambda: None
@@ -191,12 +197,13 @@ async def open_cluster(namesrv: str, config: ClusterConfig | None = None) -> Asy
     Errors: TriohaError when `namesrv` is not a list of addresses.
     """
     addresses = parse_namesrvs(namesrv)
-    host = await _local_host(*parse_address(addresses[0]))
+    config = config or ClusterConfig()
+    host = config.host or await _local_host(*parse_address(addresses[0]))
     async with open_background_nursery() as nursery:
         left = trio.Event()
         connections = await nursery.start(_hold_connections, left, name="client.connections")
         try:
-            yield Cluster(addresses, host, connections, config or ClusterConfig())
+            yield Cluster(addresses, host, connections, config)
         finally:
             left.set()
 

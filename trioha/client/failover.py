@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -61,7 +60,7 @@ async def run_failover(
     engine = FailoverEngine(
         order,
         now_ms=cluster.clock.now_ms,
-        wall_ms=lambda: int(time.time() * 1000),
+        wall_ms=cluster.clock.wall_ms,
         on_step=on_step,
     )
     return await drive(engine.run(), cluster)

@@ -10,7 +10,6 @@ silent for `send_timeout_s` is not tried again: the message is most likely store
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -73,7 +72,7 @@ class Producer:
         self._selector = QueueSelector(cluster.config.rng)
         seed = cluster.config.rng.getrandbits(31)
         self._next_id = UniqueIdGenerator(
-            cluster.host, os.getpid() & 0xFFFF, seed, cluster.clock.wall_ms
+            cluster.host, cluster.config.process_id & 0xFFFF, seed, cluster.clock.wall_ms
         )
 
     async def send(

@@ -53,10 +53,11 @@ async def run_change(namesrv: str, timeout_s: float, plan: ChangePlan) -> str:
     """
     config = ClusterConfig(connect_timeout_s=timeout_s, request_timeout_s=timeout_s)
     async with open_cluster(namesrv, config) as cluster:
-        return await _ask_leader(cluster, plan)
+        return await ask_leader(cluster, plan)
 
 
-async def _ask_leader(cluster: Cluster, plan: ChangePlan) -> str:
+async def ask_leader(cluster: Cluster, plan: ChangePlan) -> str:
+    """Ask the leader of the plan, and return its answer in words. Errors: as `run_change`."""
     address = plan.leader_address
     client = await cluster.connection(address)
     reason = f"{address} did not answer within {PATIENCE_S:g} s"

@@ -44,6 +44,7 @@ from trioha.services.admin.introspection import NodeProcess
 from trioha.services.ha.client_link import LINK_READ_BYTES_MAX
 from trioha.services.ha.master_slave_node import open_master_slave_node
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.host import run_blocking
 from trioha.services.node.broker_node import BrokerNode
 from trioha.services.node.listeners import (
     BrokerAddresses,
@@ -78,7 +79,7 @@ async def serve_broker(
     check_exposure(config, keyring)
     if is_exposed(config, keyring):
         events.event("node_insecure", address=config.bind_address)
-    tls = await trio.to_thread.run_sync(NodeTls, config, events, clock)
+    tls = await run_blocking(lambda: NodeTls(config, events, clock))
     with open_broker_listeners(config, events, tls) as listeners:
         claim_store(StoreConfig.of(config).root, config.broker_name, adopt=config.adopt_store)
         config = listeners.config

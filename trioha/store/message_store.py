@@ -462,6 +462,12 @@ class FileMessageStore:
             earliest_store_timestamp=-1 if first is None else peek(first, 0).store_timestamp,
         )
 
+    def abandon(self) -> None:
+        """Unlock and leave the files as a killed process leaves them."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
     def close(self) -> None:
         """Flush everything, write the checkpoint, remove `abort` if dispatch caught up, unlock.
 

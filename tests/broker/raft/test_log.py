@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.memory.events import RecordedEvents
 from support.stores.raft import (
     ADDRESSES,
     FOUNDERS,
@@ -32,6 +31,7 @@ from trioha.errors import CommitLogCorrupted, ConfigError, DiskFull, StoreError
 from trioha.journal import NullSink
 from trioha.store.interface import PutStatus
 from trioha.store.message_store import FileMessageStore
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.names import RAFT_TOPIC
 from trioha.wire.record import BLANK_MAGIC, PRELUDE
 

@@ -7,7 +7,6 @@ import attrs
 import h11
 import trio
 import trio.testing
-from support.memory.events import RecordedEvents
 from support.memory.streams import StreamTransport
 
 from trioha.config import BrokerConfig
@@ -19,6 +18,7 @@ from trioha.services.admin.http import (
     serve_http,
 )
 from trioha.services.loop.transport import Transport, open_listener
+from trioha.testing.recorded_events import RecordedEvents
 
 Stream = trio.StapledStream[trio.testing.MemorySendStream, trio.testing.MemoryReceiveStream]
 

@@ -9,7 +9,6 @@ from typing import Any
 import msgpack
 import pytest
 import trio
-from support.memory.events import RecordedEvents
 
 from trioha.config import BrokerConfig, NamesrvConfig, is_secret
 from trioha.journal.file import JournalFile
@@ -19,6 +18,7 @@ from trioha.services.broker import serve_broker
 from trioha.services.loop.clock import Clock
 from trioha.services.namesrv.server import serve_namesrv
 from trioha.services.remoting.client import RemotingClient, open_remoting_client, parse_address
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 

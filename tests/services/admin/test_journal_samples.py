@@ -7,7 +7,6 @@ from random import Random
 
 import trio
 from support.handlers.sending import BORN_HOST, STORE_HOST, FakeChannel, FakeReplicas, at
-from support.memory.events import RecordedEvents
 from support.memory.store import MemoryStore
 from trio.testing import MockClock
 
@@ -16,6 +15,7 @@ from trioha.config import BrokerConfig, BrokerRole
 from trioha.services.admin.journal_samples import LAGS_TOLD_MAX, JournalSamples
 from trioha.services.loop.clock import Clock
 from trioha.store.interface import PutMessage
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 

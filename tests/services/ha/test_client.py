@@ -11,7 +11,6 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from support.memory.events import RecordedEvents
 from support.memory.links import MemoryListener, SteeredTransport
 from support.memory.log import MemoryLog
 
@@ -22,6 +21,7 @@ from trioha.services.ha.client_link import FULL_READ_BYTES, SlaveContext
 from trioha.services.ha.master_address import MasterAddress
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Transport
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.ha_frames import REPORT, TRANSFER_HEADER
 
 SEGMENT = 1 << 20

@@ -13,7 +13,6 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from support.memory.events import RecordedEvents
 from support.memory.links import MemoryListener, SteeredTransport
 from support.memory.log import MemoryLog
 
@@ -30,6 +29,7 @@ from trioha.services.ha.master import (
 )
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Transport, connect, open_listener
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.ha_frames import REPORT, TRANSFER_HEADER
 
 SEGMENT = 4096

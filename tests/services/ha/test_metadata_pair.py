@@ -15,8 +15,6 @@ import pytest
 import trio
 import trio.testing
 from support.handlers.sending import FakeChannel, send_v2
-from support.memory.clock import run_on_virtual_time
-from support.memory.events import RecordedEvents
 from support.memory.links import MemoryListener
 from support.stores.small import SEGMENT_BYTES, crash, dispatch_all, open_store, small_config
 
@@ -33,6 +31,8 @@ from trioha.services.loop.transport import Transport
 from trioha.services.node.metadata_files import MetadataFiles
 from trioha.services.remoting.link import Outboxes
 from trioha.store.inspect import iter_records
+from trioha.testing.recorded_events import RecordedEvents
+from trioha.testing.virtual_time import run_on_virtual_time
 from trioha.wire.bodies import TopicConfig
 from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode
 from trioha.wire.record import Record

@@ -11,7 +11,6 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from support.memory.events import RecordedEvents
 from support.memory.links import MemoryListener
 from support.memory.log import MemoryLog
 
@@ -25,6 +24,7 @@ from trioha.services.ha.master import HaMaster, open_replicas
 from trioha.services.ha.master_address import MasterAddress
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Transport, connect, open_listener
+from trioha.testing.recorded_events import RecordedEvents
 
 SEGMENT = 4096
 

@@ -11,7 +11,6 @@ from typing import Any
 import attrs
 import msgpack
 import trio
-from support.memory.events import RecordedEvents
 
 from trioha.client import Message, open_admin, open_producer, open_push_consumer
 from trioha.client.cluster import Cluster, ClusterConfig, open_cluster
@@ -26,6 +25,7 @@ from trioha.services.loop.clock import Clock
 from trioha.services.namesrv.server import serve_namesrv
 from trioha.services.node.listeners import BrokerAddresses
 from trioha.services.remoting.client import RemotingClient, open_remoting_client, parse_address
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.need_data import NEED_DATA
 from trioha.wire.remoting_command import ExtValue, RemotingCommand, encode

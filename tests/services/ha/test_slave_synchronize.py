@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 import trio.testing
-from support.memory.events import RecordedEvents
 from support.memory.links import MemoryListener
 
 from trioha.broker.offsets import OffsetCommit
@@ -20,6 +19,7 @@ from trioha.services.ha.master_address import MasterAddress
 from trioha.services.ha.slave_synchronize import SlaveSynchronizer
 from trioha.services.loop.clock import Clock
 from trioha.services.remoting.link import RemotingLink
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 

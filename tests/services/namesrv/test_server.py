@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import trio
 from support.handlers.namesrv import MASTER, register_request, route_request
-from support.memory.events import RecordedEvents
 from trio.testing import MockClock
 
 from trioha.config import NamesrvConfig
@@ -18,6 +17,7 @@ from trioha.errors import StoreError, TriohaError
 from trioha.services.loop.clock import Clock
 from trioha.services.namesrv.server import serve_namesrv
 from trioha.services.remoting.client import RemotingClient, open_remoting_client, parse_address
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 

@@ -11,7 +11,6 @@ from typing import Any
 import msgpack
 import pytest
 import trio
-from support.memory.events import RecordedEvents
 from support.nodes.live_group import live_group
 from support.nodes.live_node import NAME, send_request
 from support.nodes.live_set import Broker, LiveSet, follows, level, live_set
@@ -28,6 +27,7 @@ from trioha.services.loop.clock import Clock
 from trioha.services.namesrv.server import serve_namesrv
 from trioha.services.node import acl_files
 from trioha.services.remoting.client import RemotingClient, open_remoting_client, parse_address
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire import fastjson
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import ExtValue, RemotingCommand

@@ -6,13 +6,13 @@ from typing import cast
 import pytest
 import trio
 import trio.lowlevel
-from support.memory.events import RecordedEvents
 
 from trioha.config import BrokerConfig
 from trioha.errors import StoreError
 from trioha.services.loop.clock import Clock
 from trioha.services.node.commitlog_flush import CommitlogFlush
 from trioha.store.interface import MessageStore
+from trioha.testing.recorded_events import RecordedEvents
 
 
 class Disk:

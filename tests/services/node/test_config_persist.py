@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 import trio
-from support.memory.events import RecordedEvents
 
 from trioha.services.node.config_persist import ConfigPersist, TableFile, position_of
 from trioha.store import config_files
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire import fastjson
 
 

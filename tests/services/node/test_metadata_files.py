@@ -9,7 +9,6 @@ import attrs
 import pytest
 import trio
 from support.handlers.sending import FakeReplicas, at
-from support.memory.events import RecordedEvents
 from support.memory.store import MemoryStore
 
 from trioha.broker.core import BrokerCore
@@ -17,6 +16,7 @@ from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import DiskFull, StoreError
 from trioha.services.node.metadata_files import MetadataFiles
 from trioha.store.metadata_wal import MetadataWal
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.bodies import TopicConfig
 
 

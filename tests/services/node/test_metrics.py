@@ -9,7 +9,6 @@ import attrs
 import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
-from support.memory.events import RecordedEvents
 
 from trioha.config import BrokerConfig, BrokerRole, NamesrvConfig
 from trioha.services.broker import serve_broker
@@ -18,6 +17,7 @@ from trioha.services.loop.clock import Clock
 from trioha.services.namesrv.server import serve_namesrv
 from trioha.services.node.listeners import BrokerAddresses
 from trioha.services.remoting.client import open_remoting_client, parse_address
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 

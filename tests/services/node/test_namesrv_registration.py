@@ -10,7 +10,6 @@ import pytest
 import trio
 from support.handlers.namesrv import SLAVE, MemoryNamesrv, register_request, topics
 from support.handlers.sending import FakeChannel
-from support.memory.events import RecordedEvents
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trioha.config import BrokerConfig
@@ -25,6 +24,7 @@ from trioha.services.node.namesrv_registration import (
     namesrv_addresses,
 )
 from trioha.services.remoting.server import RemotingServer
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.bodies import DataVersion, TopicConfig
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand

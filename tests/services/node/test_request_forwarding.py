@@ -10,7 +10,6 @@ import pytest
 import trio
 import trio.testing
 from support.handlers.sending import FakeChannel
-from support.memory.events import RecordedEvents
 from support.memory.streams import StreamTransport
 
 from trioha.remoting.channel import Channel, Instant
@@ -26,6 +25,7 @@ from trioha.services.node.request_forwarding import (
     RequestForwarding,
 )
 from trioha.services.remoting.server import RemotingServer
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 

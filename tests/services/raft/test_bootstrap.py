@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import trio
-from support.memory.clock import run_on_virtual_time
 from support.nodes.raft_members import elected, member_group
 
 from trioha.dledger.membership import ChangeKind
 from trioha.dledger.ready import Control, Role
 from trioha.sim.raft.disk import DATA, encode, encode_control
+from trioha.testing.virtual_time import run_on_virtual_time
 
 pytestmark = pytest.mark.trio(run=run_on_virtual_time)
 

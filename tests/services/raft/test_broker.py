@@ -11,7 +11,6 @@ import msgpack
 import pytest
 import trio
 from services.node.test_metrics import get, labels, scrape
-from support.memory.events import RecordedEvents
 from support.nodes.live_group import LiveGroup, free_ports, live_group
 from support.nodes.live_node import NAME, SUCCESS, send_request
 
@@ -22,6 +21,7 @@ from trioha.services.broker import serve_broker
 from trioha.services.loop.clock import Clock
 from trioha.services.remoting.client import open_remoting_client, parse_address
 from trioha.store.message_store import FileMessageStore
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.names import OUTCOME_UNKNOWN
 from trioha.wire.remoting_command import ExtValue, RemotingCommand

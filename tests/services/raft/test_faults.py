@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import trio
 import trio._core._run as _run
-from support.memory.clock import run_on_virtual_time
 from support.nodes.raft_members import Machine, Put, Rig, member_group
 from support.suite.sizes import MEMBER_SEEDS, drawn_seeds, sized
 
 from trioha.dledger.settings import RaftSettings
 from trioha.errors import StoreError
+from trioha.testing.virtual_time import run_on_virtual_time
 
 pytestmark = pytest.mark.trio(run=run_on_virtual_time)
 

@@ -7,11 +7,11 @@ import threading
 import pytest
 import trio
 import trio.testing
-from support.memory.events import RecordedEvents
 
 from trioha.errors import StoreError
 from trioha.services.loop.clock import Clock
 from trioha.services.raft.flush import RaftFlush
+from trioha.testing.recorded_events import RecordedEvents
 
 
 class Disk:

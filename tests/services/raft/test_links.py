@@ -10,8 +10,6 @@ from typing import cast
 import msgpack
 import pytest
 import trio
-from support.memory.clock import run_on_virtual_time
-from support.memory.network import RaftListener
 from support.nodes.raft_members import Machine, Rig, elected, member_group
 
 from trioha.dledger.message_codec import GroupDoor, code_of
@@ -22,6 +20,8 @@ from trioha.errors import RemoteProtocolError
 from trioha.services.loop.transport import Transport
 from trioha.services.raft.links import OUTBOX_BYTES_MAX
 from trioha.services.remoting.client import RemotingClient, open_remoting_client
+from trioha.testing.network import NetworkListener
+from trioha.testing.virtual_time import run_on_virtual_time
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -310,7 +310,7 @@ async def test_somebody_else_s_port_is_told_apart() -> None:
                 pass
 
         async with trio.open_nursery() as nursery:
-            listener = RaftListener()
+            listener = NetworkListener()
             rig.network.listeners["n1"] = listener
             transport = await listener.accept()
             nursery.start_soon(other_program, transport)

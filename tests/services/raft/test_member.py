@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import trio
-from support.memory.clock import run_on_virtual_time
 from support.nodes.raft_members import Put, elected, member_group
 
 from trioha.dledger.ready import Role
 from trioha.errors import StoreError
+from trioha.testing.virtual_time import run_on_virtual_time
 
 pytestmark = pytest.mark.trio(run=run_on_virtual_time)
 

@@ -11,7 +11,6 @@ import attrs
 import trio
 import trio.testing
 from support.handlers.sending import FakeChannel
-from support.memory.events import RecordedEvents
 from support.nodes.live_group import member_config
 from support.nodes.live_node import send_request
 
@@ -25,6 +24,7 @@ from trioha.services.raft.member import RaftMember
 from trioha.services.raft.opening import open_raft_broker
 from trioha.services.raft.reads import CurrentReads
 from trioha.services.raft.role import PARKED_MS_MAX
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import ONEWAY_FLAG, PullSysFlag, RequestCode, ResponseCode
 from trioha.wire.names import OUTCOME_UNKNOWN
 from trioha.wire.remoting_command import ExtValue, RemotingCommand

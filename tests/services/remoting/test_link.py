@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from support.memory.events import RecordedEvents
 from support.memory.streams import StreamTransport
 from trio.testing import MockClock, memory_stream_pair
 
@@ -18,6 +17,7 @@ from trioha.services.loop.transport import connect, open_listener
 from trioha.services.remoting.client import open_remoting_client
 from trioha.services.remoting.link import LinkLimits, RemotingLink
 from trioha.services.remoting.server import RemotingServer
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import ONEWAY_FLAG, RESPONSE_FLAG, RequestCode, ResponseCode
 from trioha.wire.need_data import NEED_DATA
 from trioha.wire.remoting_command import RemotingCommand, encode

@@ -8,7 +8,6 @@ from typing import cast
 
 import pytest
 import trio
-from support.memory.events import RecordedEvents
 from support.memory.links import MemoryListener
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -19,6 +18,7 @@ from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Listener, Transport
 from trioha.services.remoting import server as server_module
 from trioha.services.remoting.server import RemotingServer
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.remoting_command import RemotingCommand, encode
 
 ASK = encode(RemotingCommand(901))

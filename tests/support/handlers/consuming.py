@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from support.handlers.sending import BORN_HOST, STORE_HOST, WALL_MS, FakeChannel, FakeReplicas, at
-from support.memory.events import RecordedEvents
 from support.memory.store import MemoryStore
 from trioha.broker.admin import AdminProcessor
 from trioha.broker.clients import ConsumerManager, ProducerManager
@@ -24,6 +23,7 @@ from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import CommandError, RemoteProtocolError
 from trioha.remoting.channel import Handler
 from trioha.store.interface import PutMessage
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.bodies import TopicConfig
 from trioha.wire.codes import LanguageCode, RequestCode, ResponseCode
 from trioha.wire.heartbeat import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import trio
 
-from support.memory.events import RecordedEvents
 from support.memory.links import MemoryListener
 from trioha.config import NamesrvConfig
 from trioha.namesrv.kv_config import KvConfig
@@ -14,6 +13,7 @@ from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.requests import RequestTable
 from trioha.services.loop.clock import Clock
 from trioha.services.remoting.server import RemotingServer
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.bodies import DataVersion, TopicConfig
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import ExtValue, RemotingCommand

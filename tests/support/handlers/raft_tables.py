@@ -7,7 +7,6 @@ from pathlib import Path
 from random import Random
 
 from support.handlers.sending import BORN_HOST, STORE_HOST, WALL_MS, at
-from support.memory.events import RecordedEvents
 from support.stores.small import crash, dispatch_all, open_store, small_config
 from trioha.broker.core import BrokerCore
 from trioha.broker.delay import DelayLevels, DelaySchedule
@@ -22,6 +21,7 @@ from trioha.broker.topics import TopicTable
 from trioha.broker.visibility import Visibility
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.store.interface import PutMessage
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.names import METADATA_TOPIC, RAFT_TOPIC, SCHEDULE_TOPIC
 
 SEGMENT_BYTES = 32_768

@@ -7,7 +7,6 @@ from random import Random
 
 import attrs
 
-from support.memory.events import RecordedEvents
 from support.memory.store import MemoryStore
 from trioha.broker.delay import DelayLevels, DelaySchedule
 from trioha.broker.groups import GroupTable
@@ -17,6 +16,7 @@ from trioha.broker.send_back import SendBackProcessor
 from trioha.broker.topics import TopicTable
 from trioha.config import BrokerConfig
 from trioha.remoting.channel import Instant
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import ONEWAY_FLAG, RequestCode
 from trioha.wire.names import SCHEDULE_TOPIC
 from trioha.wire.remoting_command import ExtValue, RemotingCommand

@@ -13,7 +13,6 @@ from random import Random
 import attrs
 
 from support.handlers.sending import FakeChannel
-from support.memory.events import RecordedEvents
 from support.stores.small import small_config
 from trioha.broker.core import BrokerCore
 from trioha.compiled import this_build
@@ -24,6 +23,7 @@ from trioha.remoting.connection import RemotingConnection
 from trioha.remoting.outbox import Outbox
 from trioha.remoting.requests import Requests, RequestTable
 from trioha.store.message_store import FileMessageStore
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.batch import BatchElement, encode_batch
 from trioha.wire.remoting_command import ExtValue, RemotingCommand, encode
 

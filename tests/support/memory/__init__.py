@@ -1,3 +1,3 @@
-"""The surroundings of a node in memory: a clock that jumps, a network that a test cuts, streams, a
-log, a message store, and a sink that keeps every event. Nothing here runs a node.
+"""The surroundings of a node in memory: links, streams, a log and a message store. No node runs
+here. The network, the virtual clock and the recorded events are in `trioha.testing`.
 """

@@ -11,7 +11,6 @@ import attrs
 import trio
 import trio.testing
 
-from support.memory.events import RecordedEvents
 from support.memory.streams import StreamTransport
 from support.stores.small import (
     SEGMENT_BYTES,
@@ -37,6 +36,7 @@ from trioha.services.remoting.server import RemotingServer
 from trioha.store.cuts import Cut, list_cuts
 from trioha.store.inspect import iter_records
 from trioha.store.two_slot_file import TwoSlotFile
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import RequestCode
 from trioha.wire.record import Record
 

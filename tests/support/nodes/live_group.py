@@ -14,11 +14,11 @@ from typing import Any
 import attrs
 import trio
 
-from support.memory.events import RecordedEvents
 from support.nodes.live_node import SMALL, LiveNode, live_namesrv, send_request, tls_of
 from trioha.config import BrokerConfig
 from trioha.errors import StoreError
 from trioha.services.broker import serve_broker
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.remoting_command import RemotingCommand
 
 

@@ -12,7 +12,6 @@ import attrs
 import msgpack
 import trio
 
-from support.memory.events import RecordedEvents
 from trioha.config import BrokerConfig, NamesrvConfig
 from trioha.config.tls_files import client_context, node_client_tls
 from trioha.services.loop.clock import Clock
@@ -20,6 +19,7 @@ from trioha.services.loop.tls import tls_connect
 from trioha.services.loop.transport import Connect, connect
 from trioha.services.namesrv.server import serve_namesrv
 from trioha.services.remoting.client import open_remoting_client, parse_address
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 

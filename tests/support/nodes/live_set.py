@@ -10,7 +10,6 @@ from typing import Any
 import attrs
 import trio
 
-from support.memory.events import RecordedEvents
 from support.nodes.live_node import NAME, SMALL, LiveNode, live_namesrv, send_request, tls_of
 from trioha.client.cluster import open_cluster
 from trioha.client.failover import new_order, run_failover
@@ -19,6 +18,7 @@ from trioha.failover.outcome import Outcome
 from trioha.services.broker import serve_broker
 from trioha.services.node.listeners import BrokerAddresses
 from trioha.services.remoting.client import parse_address
+from trioha.testing.recorded_events import RecordedEvents
 
 
 class Broker(LiveNode):

@@ -15,8 +15,6 @@ from typing import Any, cast
 import attrs
 import trio
 
-from support.memory.events import RecordedEvents
-from support.memory.network import RaftListener, RaftNetwork
 from trioha.dledger.membership import Configuration, ConfigurationTable
 from trioha.dledger.message_codec import GroupDoor
 from trioha.dledger.messages import RaftMessage, VoteRequest, VoteResponse
@@ -36,6 +34,8 @@ from trioha.services.raft.member import RaftMember
 from trioha.services.remoting.server import RemotingServer
 from trioha.sim.raft.disk import DATA, RaftDisk, encode, encode_control
 from trioha.sim.raft.invariants import Invariants, Watched
+from trioha.testing.network import MemoryNetwork, NetworkListener
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.remoting_command import Buffer
 
 PORT = 1
@@ -299,7 +299,7 @@ class Machine:
 
     async def live(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """One life of the process."""
-        rig, listener = self.rig, RaftListener()
+        rig, listener = self.rig, NetworkListener()
         self._scope = trio.CancelScope()
         self.died = None
         rig.invariants.restarted(self.member_id)
@@ -401,7 +401,7 @@ class Rig:
         self.settings = settings
         self.secret = secret
         self.founders = tuple(f"n{number}" for number in range(size))
-        self.network = RaftNetwork(self.rng)
+        self.network = MemoryNetwork(self.rng)
         self.machines: dict[str, Machine] = {}
         self.invariants = Invariants(
             cast("dict[str, Watched]", self.machines), all_disks_whole=all_disks_whole

@@ -16,8 +16,6 @@ import outcome
 import pytest
 import trio
 
-from support.memory.events import RecordedEvents
-from support.memory.network import RaftListener, RaftNetwork
 from support.nodes.live_group import member_config
 from support.nodes.live_node import SUCCESS, send_request
 from trioha.remoting.channel import Channel
@@ -27,6 +25,8 @@ from trioha.services.node.listeners import BrokerAddresses, BrokerListeners
 from trioha.services.raft.broker import RaftBroker
 from trioha.services.raft.opening import open_raft_broker
 from trioha.services.remoting.client import RemotingClient, open_remoting_client
+from trioha.testing.network import MemoryNetwork, NetworkListener
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
@@ -107,7 +107,7 @@ class VirtualMember:
         node = self._node = await open_raft_broker(
             *(config, addresses, group.clock, self.events), connect_to=self._connect
         )
-        listener = group.network.listeners[self.host] = RaftListener()
+        listener = group.network.listeners[self.host] = NetworkListener()
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
@@ -172,7 +172,7 @@ class VirtualGroup:
     settings: dict[str, Any]
     nursery: trio.Nursery
     clock: Clock = attrs.Factory(Clock.virtual)
-    network: RaftNetwork = attrs.Factory(lambda: RaftNetwork(Random(1)))
+    network: MemoryNetwork = attrs.Factory(lambda: MemoryNetwork(Random(1)))
     members: list[VirtualMember] = attrs.Factory(list)
 
     @property

@@ -19,35 +19,35 @@ import attrs
 import pytest
 import trio
 
-from support.memory.events import RecordedEvents
-from support.memory.network import RaftListener, RaftNetwork
 from support.nodes.live_node import NAME, SUCCESS, send_request
 from support.nodes.virtual_group import host_of, without_threads
 from support.suite.drawn_seed import drawn_seed
 from trioha.client.cluster import ClusterConfig, open_cluster
 from trioha.client.failover import new_order, run_failover
-from trioha.config import BrokerConfig, BrokerRole, NamesrvConfig
-from trioha.errors import Unreachable
+from trioha.config import BrokerConfig, BrokerRole
+from trioha.errors import StoreError, Unreachable
 from trioha.failover.outcome import Outcome
 from trioha.ha.mastership import Standing, kept_history
-from trioha.namesrv.kv_config import KvConfig
-from trioha.namesrv.processor import NamesrvProcessor
-from trioha.remoting.requests import RequestTable
-from trioha.services.broker import serve_node
 from trioha.services.ha.client import SlaveState
-from trioha.services.ha.master_slave_node import MasterSlaveNode, open_master_slave_node
-from trioha.services.loop.alarm import Alarm
+from trioha.services.ha.master_slave_node import MasterSlaveNode
 from trioha.services.loop.clock import Clock
-from trioha.services.loop.transport import Listener, Transport
-from trioha.services.node.listeners import BrokerAddresses, BrokerListeners
+from trioha.services.node.broker_node import BrokerNode
 from trioha.services.remoting.client import open_remoting_client
-from trioha.services.remoting.server import RemotingServer
 from trioha.store.inspect import diff_logs, iter_records
+from trioha.testing.memory_node import (
+    HA_PORT,
+    NAMESRV_PORT,
+    PORT,
+    MemoryBroker,
+    MemoryNamesrv,
+    MemoryWorld,
+)
+from trioha.testing.network import MemoryNetwork
+from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.message_id import decode_message_id
 from trioha.wire.record import Record
 from trioha.wire.remoting_command import RemotingCommand
 
-PORT, HA_PORT, NAMESRV_PORT = 10911, 10912, 9876
 NAMESRV, OPERATOR, CLIENT = "10.0.9.1", "10.0.9.2", "10.0.9.3"
 CLIENT_PATIENCE_S = 5.0
 HAMMER_PAUSE_S = 0.25
@@ -64,10 +64,6 @@ def without_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fdatasync", lambda fd: None)
 
 
-class Killed(BaseException):
-    """The process was killed inside this call; nothing may handle it."""
-
-
 @attrs.frozen
 class Acknowledged:
     """One SEND_OK."""
@@ -80,47 +76,46 @@ class Acknowledged:
     """Machine that was asked; one that has stepped down forwards."""
 
 
-@attrs.define(eq=False)
-class VirtualBroker:
-    """One machine: its store stays, its process comes and goes."""
+class VirtualBroker(MemoryBroker):
+    """One machine of a set, whose process may die inside a promotion."""
 
-    set: VirtualSet
-    home_id: int
-    role: BrokerRole
-    events: RecordedEvents = attrs.Factory(RecordedEvents)
     before_next_term: Callable[[], None] | None = None
     """Called once, right before the node's own next term is durable in its `epochs` file."""
     after_next_term: Callable[[], None] | None = None
     """Called once, right after it is."""
-    _node: MasterSlaveNode | None = None
-    _scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
-    _shutdown: trio.Event = attrs.Factory(trio.Event)
-    _ended: trio.Event = attrs.Factory(trio.Event)
 
-    @property
-    def host(self) -> str:
-        return host_of(self.home_id)
-
-    @property
-    def address(self) -> str:
-        return f"{self.host}:{PORT}"
-
-    @property
-    def root(self) -> Path:
-        return self.set.root / str(self.home_id)
+    def __init__(self, set_: VirtualSet, home_id: int, role: BrokerRole) -> None:
+        self.home_id = home_id
+        self.role = role
+        self.events = RecordedEvents()
+        host = host_of(home_id)
+        config = BrokerConfig(
+            broker_name=NAME,
+            broker_id=home_id,
+            broker_role=role,
+            namesrv_addr=f"{NAMESRV}:{NAMESRV_PORT}",
+            store_path_root_dir=str(set_.root / str(home_id)),
+            mapped_file_size_commit_log=1 << 20,
+            max_message_size=1 << 16,
+            max_hash_slot_num=100,
+            max_index_num=400,
+            broker_ip1=host,
+            broker_ip2=host,
+            listen_port=PORT,
+            ha_listen_port=HA_PORT,
+            vip_channel=False,
+            admin_http_enable=False,
+        )
+        config = attrs.evolve(config, **set_.settings)
+        super().__init__(set_.world, host, config, self._new_journal)
 
     @property
     def node(self) -> MasterSlaveNode:
-        assert self._node is not None, f"broker {self.home_id} is down"
-        return self._node
-
-    @property
-    def is_up(self) -> bool:
-        return self._node is not None
+        return cast("MasterSlaveNode", super().node)
 
     @property
     def is_master(self) -> bool:
-        return self._node is not None and self._node.mastership.standing is Standing.MASTER
+        return self.is_up and self.node.mastership.standing is Standing.MASTER
 
     @property
     def epoch(self) -> int:
@@ -134,87 +129,8 @@ class VirtualBroker:
             return ""
         return self.node.master_remoting_address.value
 
-    @property
-    def config(self) -> BrokerConfig:
-        config = BrokerConfig(
-            broker_name=NAME,
-            broker_id=self.home_id,
-            broker_role=self.role,
-            namesrv_addr=f"{NAMESRV}:{NAMESRV_PORT}",
-            store_path_root_dir=str(self.root),
-            mapped_file_size_commit_log=1 << 20,
-            max_message_size=1 << 16,
-            max_hash_slot_num=100,
-            max_index_num=400,
-            broker_ip1=self.host,
-            broker_ip2=self.host,
-            listen_port=PORT,
-            ha_listen_port=HA_PORT,
-            vip_channel=False,
-            admin_http_enable=False,
-        )
-        return attrs.evolve(config, **self.set.settings)
-
-    async def start(self) -> None:
-        """Return once the node is ready.
-
-        Errors: StoreError when it does not start.
-        """
-        await self.set.nursery.start(self._live)
-
-    async def stop(self) -> None:
-        """Stop in order."""
-        self._shutdown.set()
-        await self._ended.wait()
-
-    async def kill(self) -> None:
-        """End without a word, and without closing the store."""
-        self._end_process()
-        await self._ended.wait()
-
-    def die(self) -> None:
-        """Kill the process inside the call that it is in.
-
-        Errors: Killed, for the caller to let through.
-        """
-        self._end_process()
-        raise Killed
-
-    async def _live(self, *, task_status: trio.TaskStatus[object]) -> None:
-        set_ = self.set
-        self._scope, self._shutdown, self._ended = trio.CancelScope(), trio.Event(), trio.Event()
-        self.events = RecordedEvents()
-        config = self.config
-        addresses = BrokerAddresses(self.address, f"{self.host}:{HA_PORT}", vip_listen="")
-        node = await open_master_slave_node(
-            *(config, addresses, set_.clock, self.events),
-            connect_to=self._connect,
-            connect_link=self._connect,
-        )
-        self._node = node
-        self._watch_terms(node)
-        remoting, ha = (
-            set_.network.listeners.setdefault(f"{self.host}:{port}", RaftListener())
-            for port in (PORT, HA_PORT)
-        )
-        listeners = BrokerListeners(
-            *(config, cast("Listener", remoting), None, cast("Listener", ha), None, addresses)
-        )
-        try:
-            with self._scope:
-                await serve_node(node, listeners, self._shutdown, task_status)
-        except* Killed:
-            pass
-        finally:
-            set_.network.end_process(self.host)
-            if self._shutdown.is_set() and not self._scope.cancel_called:
-                await node.close()
-            else:
-                _drop_store(node)
-            self._node = None
-            self._ended.set()
-
-    def _watch_terms(self, node: MasterSlaveNode) -> None:
+    def opened(self, node: BrokerNode) -> None:
+        assert isinstance(node, MasterSlaveNode)
         save = node.mastership._save
 
         def save_and_tell(data: bytes) -> None:
@@ -233,64 +149,20 @@ class VirtualBroker:
 
         node.mastership._save = save_and_tell
 
-    def _end_process(self) -> None:
-        # First the connections: nothing that the dying tasks do is heard of.
-        self.set.network.end_process(self.host)
-        self._scope.cancel()
+    def _new_journal(self) -> RecordedEvents:
+        self.events = RecordedEvents()
+        return self.events
 
-    async def _connect(self, host: str, port: int) -> Transport:
-        assert not self._scope.cancel_called, "the process is dead"
-        return await self.set.network.connect(self.host, host, port)
+    def _failed(self, error: StoreError) -> None:
+        raise error
 
     async def ask(self, request: RemotingCommand, by: str = CLIENT) -> RemotingCommand:
         """Errors: Unreachable and OSError when the node cannot be asked."""
-        transport = await self.set.network.connect(by, self.host, PORT)
+        transport = await self.world.network.connect(by, self.host, PORT)
         async with open_remoting_client(
-            self.host, PORT, self.set.clock, transport=transport
+            self.host, PORT, self.world.clock, transport=transport
         ) as client:
             return await client.request(request)
-
-
-def _drop_store(node: MasterSlaveNode) -> None:
-    """Leave the files as they are; what was mapped is in them, as the kernel keeps it."""
-    lock, node.store._lock = node.store._lock, None
-    if lock is not None:
-        lock.release()
-
-
-class VirtualNamesrv:
-    """A name server; one that starts again has forgotten everything."""
-
-    def __init__(self, network: RaftNetwork, nursery: trio.Nursery, clock: Clock) -> None:
-        self._network = network
-        self._nursery = nursery
-        self._clock = clock
-        self._scope = trio.CancelScope()
-        self.events = RecordedEvents()
-
-    async def start(self) -> None:
-        await self._nursery.start(self._live)
-
-    def kill(self) -> None:
-        self._network.end_process(NAMESRV)
-        self._scope.cancel()
-
-    async def _live(self, *, task_status: trio.TaskStatus[None]) -> None:
-        processor = NamesrvProcessor(NamesrvConfig(), KvConfig(), self.events)
-        alarm = Alarm(self._clock, lambda: processor.next_deadline_ms, processor.on_time)
-        server = RemotingServer(
-            RequestTable(processor.handlers(), self.events).handle,
-            self._clock,
-            self.events,
-            on_closed=processor.channel_closed,
-            on_batch=alarm.check,
-        )
-        listener = self._network.listeners[f"{NAMESRV}:{NAMESRV_PORT}"] = RaftListener()
-        with trio.CancelScope() as self._scope:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(alarm.run)
-                nursery.start_soon(server.accept, cast("Listener", listener), nursery)
-                task_status.started()
 
 
 @attrs.define(eq=False)
@@ -301,15 +173,17 @@ class VirtualSet:
     nursery: trio.Nursery
     settings: dict[str, Any]
     clock: Clock = attrs.Factory(Clock.virtual)
-    network: RaftNetwork = attrs.Factory(lambda: RaftNetwork(Random(drawn_seed("virtual set"))))
+    network: MemoryNetwork = attrs.Factory(lambda: MemoryNetwork(Random(drawn_seed("virtual set"))))
     brokers: list[VirtualBroker] = attrs.Factory(list)
     acknowledged: list[Acknowledged] = attrs.Factory(list)
-    namesrv: VirtualNamesrv = attrs.field(init=False)
+    world: MemoryWorld = attrs.field(init=False)
+    namesrv: MemoryNamesrv = attrs.field(init=False)
     _cuts: dict[str, set[tuple[str, str]]] = attrs.Factory(dict)
     _serials: Any = attrs.Factory(count)
 
     def __attrs_post_init__(self) -> None:
-        self.namesrv = VirtualNamesrv(self.network, self.nursery, self.clock)
+        self.world = MemoryWorld(self.network, self.nursery, self.clock)
+        self.namesrv = MemoryNamesrv(self.world, NAMESRV, self.root)
 
     def __getitem__(self, home_id: int) -> VirtualBroker:
         return self.brokers[home_id]

@@ -22,6 +22,7 @@ from trioha.journal.tail import Stretch
 from trioha.remoting.channel import Channel, Instant
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.host import run_blocking
 from trioha.services.loop.signal import Signal
 from trioha.wire.codes import ResponseCode
 from trioha.wire.refusals import system_error
@@ -157,7 +158,7 @@ class JournalStream:
     async def _read_for(self, follower: _Follower, journal: JournalFile) -> RemotingCommand:
         place = self._places.pop(follower.sequence, None)
         try:
-            found = await trio.to_thread.run_sync(
+            found = await run_blocking(
                 lambda: read_stretch(
                     journal.directory,
                     follower.sequence,

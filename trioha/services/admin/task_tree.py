@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -49,6 +50,19 @@ def task_tree() -> dict[str, Any]:
                 }
             )
     return {"count": count, "root": top}
+
+
+def tree_lines(task: Mapping[str, Any], *, indent: str = "") -> Iterator[str]:
+    """Yield a task of a tree and the tasks below it, a line each, nurseries by their indent."""
+    place = f"   {task['waits_in']}" if task["waits_in"] else ""
+    yield f"{indent}{task['name']}{place}"
+    for number, nursery in enumerate(task["nurseries"]):
+        # A task's nurseries lie within each other: the later ones end first.
+        inner = indent + "  " * (number + 1)
+        for child in nursery["tasks"]:
+            yield from tree_lines(child, indent=inner)
+        if nursery["left_out"]:
+            yield f"{inner}and {nursery['left_out']} more"
 
 
 def _by_name(nursery: trio.Nursery) -> list[trio.lowlevel.Task]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from trioha.config import BrokerConfig
 from trioha.config.secret_files import ha_keyring
 from trioha.errors import CommandError
@@ -13,6 +11,7 @@ from trioha.ha.hello import CHALLENGE_BYTES, Hello, Proofs
 from trioha.ha.mastership import MEMBERS_MAX
 from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.refusal_notes import RefusalNotes
+from trioha.services.loop.host import random_source
 from trioha.wire.codes import ResponseCode
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
@@ -39,7 +38,7 @@ class HaGreeting:
                 ResponseCode.NO_PERMISSION, "not in haAllowedPeers, and there is no haSecret"
             )
         if admission is Admission.CHALLENGE and not self._is_proven(request, body):
-            challenge = self._proofs.give(os.urandom(CHALLENGE_BYTES))
+            challenge = self._proofs.give(random_source().randbytes(CHALLENGE_BYTES))
             return request.response(
                 ResponseCode.NO_PERMISSION,
                 "the master asks for proof of the shared secret; set haSecret to the master's",

@@ -40,6 +40,7 @@ from trioha.services.ha.greeting import CHALLENGE_FIELD, PROOF_FIELD
 from trioha.services.ha.master_address import MasterAddress
 from trioha.services.ha.master_link import ShippedLog
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.host import random_source, run_blocking
 from trioha.services.loop.transport import Connect, connect
 from trioha.services.remoting.client import RemotingClient, open_remoting_client, parse_address
 from trioha.store.accept_loss import forget_loss
@@ -233,7 +234,7 @@ class Handshake:
 
     async def _ask(self, client: RemotingClient, hello: Hello) -> HelloAnswer | None:
         """One question, with a proof if the master wants one."""
-        hello = attrs.evolve(hello, nonce=os.urandom(NONCE_BYTES))
+        hello = attrs.evolve(hello, nonce=random_source().randbytes(NONCE_BYTES))
         body = hello.encode()
         fields: dict[str, ExtValue] = {}
         response = await client.request(RemotingCommand(RequestCode.HA_HELLO, fields, body))
@@ -279,7 +280,7 @@ class Handshake:
         store, mastership = self._store, self._mastership
         end = store.max_phy_offset
         if common_offset < end:
-            cut = await trio.to_thread.run_sync(
+            cut = await run_blocking(
                 partial(
                     save_cut,
                     self._root,
@@ -344,8 +345,8 @@ class Handshake:
             "our_epochs": _epochs(self._mastership.history),
         }
         wall_ms = self._clock.wall_ms()
-        await trio.to_thread.run_sync(store.flush)
-        cut = await trio.to_thread.run_sync(
+        await run_blocking(store.flush)
+        cut = await run_blocking(
             partial(set_log_aside, self._root, path, begin, end, wall_ms, about)
         )
         if self.suspended or store.max_phy_offset != end:

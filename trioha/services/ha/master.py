@@ -16,7 +16,6 @@ next. So probes that connect and stay do not pile up (fault C5) and keep no slav
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -35,6 +34,7 @@ from trioha.services.ha.master_link import HaMasterLink, LinkOwner, ShippedLog
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.descriptors import are_scarce
+from trioha.services.loop.host import random_source
 from trioha.services.loop.transport import Transport
 from trioha.wire import record
 
@@ -212,7 +212,7 @@ class HaMaster:
         config = self._config
         challenge = b""
         if admission is Admission.CHALLENGE:
-            challenge = auth.challenge(os.urandom(auth.NONCE_BYTES))
+            challenge = auth.challenge(random_source().randbytes(auth.NONCE_BYTES))
         connection = MasterConnection(
             segment_bytes=config.mapped_file_size_commit_log,
             transfer_batch_bytes_max=config.ha_transfer_batch_size,

@@ -42,6 +42,7 @@ from trioha.services.ha.status import master_slave_status
 from trioha.services.ha.term_preparation import TermPreparation
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.host import run_blocking
 from trioha.services.loop.stand_still import StandStill
 from trioha.services.loop.transport import Connect, connect
 from trioha.services.node.broker_node import BrokerNode, NodeParts
@@ -358,7 +359,7 @@ async def open_master_slave_node(
     Errors: StoreError with file and cure.
     """
     wall_ms = clock.wall_ms()
-    store = await trio.to_thread.run_sync(
+    store = await run_blocking(
         lambda: FileMessageStore.open(StoreConfig.of(config), events, wall_ms=wall_ms)
     )
     try:

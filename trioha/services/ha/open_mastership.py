@@ -12,6 +12,7 @@ from trioha.errors import StoreError
 from trioha.ha.epochs import NONCE_BYTES
 from trioha.ha.mastership import FILE_NAME, Mastership, Standing
 from trioha.journal import EventSink
+from trioha.services.loop.host import random_source
 from trioha.store.store_config import StoreConfig
 from trioha.store.two_slot_file import TwoSlotFile
 
@@ -50,7 +51,7 @@ def open_mastership(
     mastership.start(
         configured_master=config.broker_role is not BrokerRole.SLAVE,
         log_end=log_end,
-        nonce=os.urandom(NONCE_BYTES),
+        nonce=random_source().randbytes(NONCE_BYTES),
         sync=config.broker_role is BrokerRole.SYNC_MASTER,
         wall_ms=wall_ms,
         clean=clean and is_whole,

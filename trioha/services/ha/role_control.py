@@ -8,8 +8,6 @@ nurseries (`services.ha.term_preparation`).
 
 from __future__ import annotations
 
-import os
-
 import attrs
 import trio
 
@@ -22,6 +20,7 @@ from trioha.services.ha.client_service import ClientService
 from trioha.services.ha.role_journal import tell_effect
 from trioha.services.ha.term_preparation import TermPreparation
 from trioha.services.ha.views import ControlledNode
+from trioha.services.loop.host import random_source
 from trioha.services.loop.signal import Signal
 from trioha.services.node.namesrv_registration import BrokerIdentity
 
@@ -37,7 +36,7 @@ class RoleControl(RoleMachine):
             node.config.broker_name,
             node.addresses.listen,
             node.mastership,
-            lambda: os.urandom(NONCE_BYTES),
+            lambda: random_source().randbytes(NONCE_BYTES),
             configured_sync=(
                 None if configured is BrokerRole.SLAVE else configured is BrokerRole.SYNC_MASTER
             ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -29,8 +30,9 @@ from trioha.services.admin.http import open_admin_listener, serve_http
 from trioha.services.admin.introspection import Introspection, NodeProcess
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.host import run_blocking
 from trioha.services.loop.signal import Signal
-from trioha.services.loop.transport import format_address, open_listener
+from trioha.services.loop.transport import Listener, format_address, open_listener
 from trioha.services.namesrv.metrics import namesrv_metrics
 from trioha.services.node.access_control import namesrv_access
 from trioha.services.node.tls import NodeTls
@@ -58,10 +60,12 @@ async def serve_namesrv(
     *,
     clock: Clock | None = None,
     process: NodeProcess | None = None,
+    listener: Listener | None = None,
     task_status: trio.TaskStatus[NamesrvAddresses] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until `shutdown` is set; `task_status` gets the addresses once it accepts connections.
 
+    `listener` is an open port in place of the configured one.
     Durability: a KV change is answered when it is on disk.
     Errors: TriohaError when the address is taken, or the KV file or the secret is unreadable.
     """
@@ -73,11 +77,11 @@ async def serve_namesrv(
         events.event("node_insecure", address=config.bind_address)
     events = counts = EventCounts(events)
     path = _path_of(config)
-    kv = await trio.to_thread.run_sync(_load, path)
+    kv = await run_blocking(partial(_load, path))
     processor = NamesrvProcessor(config, kv, events, keyring)
     keeper = _KvKeeper(path, processor, events)
     introspection = Introspection(process or NodeProcess(), lambda: config, clock)
-    access = await trio.to_thread.run_sync(namesrv_access, config, events)
+    access = await run_blocking(partial(namesrv_access, config, events))
     handlers = processor.handlers() | introspection.handlers()
     check_declared(Port.NAMESRV, handlers)
     if (guard := access.guard) is not None:
@@ -103,8 +107,8 @@ async def serve_namesrv(
         on_closed=on_closed,
         on_batch=on_batch,
     )
-    tls = await trio.to_thread.run_sync(NodeTls, config, events, clock)
-    listener = open_listener(config.bind_address, config.listen_port, tls.accepted)
+    tls = await run_blocking(lambda: NodeTls(config, events, clock))
+    listener = listener or open_listener(config.bind_address, config.listen_port, tls.accepted)
     admin = open_admin_listener(config, listener, events, tls.accepted_http)
     pages = {
         "/metrics": namesrv_metrics(
@@ -172,7 +176,7 @@ class _KvKeeper:
         unsaved = self._processor.take_unsaved()
         try:
             # The thread ends by itself: a cancelled write is finished before we go on.
-            await trio.to_thread.run_sync(config_files.save, self._path, unsaved.data)
+            await run_blocking(partial(config_files.save, self._path, unsaved.data))
         except OSError as error:
             self._events.event("task_failed", task=f"save {self._path.name}", error=str(error))
             unsaved.answer(failure=str(error))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -25,6 +26,7 @@ from trioha.errors import ConfigError
 from trioha.journal import EventSink
 from trioha.security.accounts import AclRules
 from trioha.security.acl_file import AclFile, parse_acl_file, rules_of
+from trioha.services.loop.host import run_blocking
 
 LOOK_S = 5.0
 """AclFileWatchService.WATCH_INTERVAL."""
@@ -98,7 +100,7 @@ class AclFiles:
             self._wake = trio.Event()
             changes, self._changes = self._changes, []
             for change in changes:
-                reason = await trio.to_thread.run_sync(_carry_out, change)
+                reason = await run_blocking(partial(_carry_out, change))
                 await self.look()
                 change.on_changed(reason)
             if not changes:
@@ -106,7 +108,7 @@ class AclFiles:
 
     async def look(self) -> None:
         """Read the files that have changed and take over their rules."""
-        known, problems = await trio.to_thread.run_sync(self._look, self._known)
+        known, problems = await run_blocking(partial(self._look, self._known))
         for reason in problems:
             self._events.event("acl_rejected", reason=reason)
         if known != self._known:

@@ -41,6 +41,7 @@ from trioha.services.admin.journal_samples import JournalSamples
 from trioha.services.admin.metrics_families import Families
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.host import random_source, run_blocking
 from trioha.services.loop.transport import Connect, connect
 from trioha.services.node.access_control import broker_access
 from trioha.services.node.config_persist import PersistedTable
@@ -133,7 +134,7 @@ class BrokerNode(ABC):
             store,
             replicas,
             events,
-            Random(),
+            Random(random_source().getrandbits(64)),
             clock.instant(),
             self.status,
             write_metadata=self.write_metadata,
@@ -321,7 +322,7 @@ class BrokerNode(ABC):
         Errors: StoreError when the disk does not take it.
         """
         await self.persist.save_all()
-        await trio.to_thread.run_sync(self.store.close)
+        await run_blocking(self.store.close)
 
     def _topic_at(self, phy_offset: int) -> str:
         """Return the topic of the message at an offset in bytes; empty when there is none."""

@@ -17,6 +17,7 @@ from trioha.config import BrokerConfig
 from trioha.errors import StoreError
 from trioha.journal import EventSink
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.host import run_blocking
 from trioha.store.interface import MessageStore
 
 T = TypeVar("T")
@@ -90,4 +91,4 @@ class CommitlogFlush:
         self._on_flushed(offset)
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
-        return await trio.to_thread.run_sync(function, limiter=self._thread)
+        return await run_blocking(function, limiter=self._thread)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +22,7 @@ import trio
 
 from trioha.errors import StoreError
 from trioha.journal import EventSink
+from trioha.services.loop.host import run_blocking
 from trioha.store import config_files
 
 _position_at_end = re.compile(rb',"metadataPosition":(\d{1,18})\}\s*$').search
@@ -114,7 +116,7 @@ class ConfigPersist:
         file.table.dirty = False
         file.saving = True
         try:
-            await trio.to_thread.run_sync(config_files.save, file.path, data, limiter=self._thread)
+            await run_blocking(partial(config_files.save, file.path, data), limiter=self._thread)
         except OSError as error:
             # The old file is whole; the next change tries again.
             file.table.dirty = True

@@ -18,6 +18,7 @@ from trioha.broker.metadata import MetadataTable
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import DiskFull, RemoteProtocolError, StoreError
 from trioha.journal import EventSink
+from trioha.services.loop.host import run_blocking
 from trioha.services.node.config_persist import (
     ConfigPersist,
     PersistedTable,
@@ -110,7 +111,7 @@ class MetadataFiles:
             with trio.move_on_after(self._interval_s):
                 await self._urgent.wait()
             self._grown, self._urgent = trio.Event(), trio.Event()
-            self._on_synced(await trio.to_thread.run_sync(self.wal.sync, limiter=self._thread))
+            self._on_synced(await run_blocking(self.wal.sync, limiter=self._thread))
 
     def _load_table(self, file: TableFile) -> int | None:
         """The position up to which the file holds everything; None if another broker wrote it."""

@@ -25,6 +25,7 @@ from trioha.ha.mastership import Mastership, Standing
 from trioha.journal import EventSink
 from trioha.security.node_signer import Sign, unsigned
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.host import run_blocking
 from trioha.services.loop.transport import (
     Connect,
     Transport,
@@ -263,7 +264,7 @@ class NamesrvRegistration:
         compressed = len(topics) >= _LARGE_TABLE
         table = self._body(version, dict(topics))
         if compressed:
-            body = await trio.to_thread.run_sync(lambda: table.encode(compressed=True))
+            body = await run_blocking(lambda: table.encode(compressed=True))
         else:
             body = table.encode()
         self._encoded = (key, body, compressed)

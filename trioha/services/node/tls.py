@@ -18,6 +18,7 @@ from trioha.config.tls_files import (
 from trioha.errors import ConfigError
 from trioha.journal import EventSink
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.host import run_blocking
 from trioha.services.loop.tls import AcceptedTransport, OnFailed, tls_connect
 from trioha.services.loop.transport import READ_BYTES_MAX, Connect, Transport, connect
 
@@ -76,7 +77,7 @@ class NodeTls:
         while any(self._contexts()):
             self._warn()
             await trio.sleep(LOOK_S)
-            await trio.to_thread.run_sync(self.look)
+            await run_blocking(self.look)
 
     def look(self) -> None:
         """Read files that have changed. Blocks."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -23,6 +22,7 @@ from trioha.dledger.message_codec import GroupDoor
 from trioha.dledger.ready import HardState
 from trioha.dledger.vote_record import decode_vote_record, encode_vote_record
 from trioha.journal import EventSink
+from trioha.services.loop.host import random_source
 from trioha.store.two_slot_file import TwoSlotFile
 
 
@@ -50,7 +50,9 @@ class VoteFile:
             self.hard, self.birth = record.hard, record.birth
         if not self.birth.nonce:
             # Durable before any peer gets it: the nonce names this disk (dledger.bootstrap).
-            self.save(self.hard, attrs.evolve(self.birth, nonce=os.urandom(NONCE_BYTES)))
+            self.save(
+                self.hard, attrs.evolve(self.birth, nonce=random_source().randbytes(NONCE_BYTES))
+            )
 
     def save(self, hard: HardState | None, birth: Birth | None = None) -> None:
         """Save the record, durably. Blocks for two fsyncs.

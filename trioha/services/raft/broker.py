@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -35,6 +34,7 @@ from trioha.remoting.channel import Channel, Instant
 from trioha.services.admin.health import Check
 from trioha.services.admin.metrics_families import Families
 from trioha.services.loop.alarm import Alarm
+from trioha.services.loop.host import random_source
 from trioha.services.node.broker_node import BrokerNode, NodeParts
 from trioha.services.node.health import writable_check
 from trioha.services.node.listeners import BrokerListeners
@@ -83,7 +83,7 @@ class RaftBroker(BrokerNode):
             MemberContext(
                 self.outboxes, self.clock, self.events, parts.connect_to, self.access.sign
             ),
-            SystemRandom(),
+            random_source(),
         )
         self.reads = CurrentReads(
             self.core.handlers,

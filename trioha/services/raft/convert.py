@@ -19,7 +19,6 @@ from pathlib import Path
 from random import Random
 
 import attrs
-import trio
 
 from trioha.broker.core import BrokerCore
 from trioha.broker.raft.base import RaftBase, encode_base
@@ -34,6 +33,7 @@ from trioha.ha.epochs import NONCE_BYTES
 from trioha.ha.mastership import Mastership
 from trioha.journal import NullSink
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.host import run_blocking
 from trioha.services.node.metadata_files import MetadataFiles
 from trioha.store.mapped_file import disk_error, fsync_directory
 from trioha.store.message_store import FileMessageStore
@@ -82,7 +82,7 @@ async def convert_to_group(config: BrokerConfig, *, dry_run: bool) -> Conversion
             "more; convert the master's store, and let this member begin with an empty one"
         )
     term = max(1, mastership.known_epoch)
-    store = await trio.to_thread.run_sync(
+    store = await run_blocking(
         lambda: FileMessageStore.open(store_config, NullSink(), wall_ms=clock.wall_ms())
     )
     try:
@@ -101,7 +101,7 @@ async def convert_to_group(config: BrokerConfig, *, dry_run: bool) -> Conversion
         raft.begin_anew()
         core.become(BrokerRole.SYNC_MASTER, 0)
         raft.lead()
-        await trio.to_thread.run_sync(store.flush)
+        await run_blocking(store.flush)
         end = store.max_phy_offset
     finally:
         store.close()
@@ -147,7 +147,7 @@ async def convert_to_plain(config: BrokerConfig, *, dry_run: bool) -> Conversion
         for table in (core.topics, core.groups, core.offsets, core.schedule):
             table.dirty = True
         await files.persist.save_all()
-        await trio.to_thread.run_sync(store.flush)
+        await run_blocking(store.flush)
     _leave_group(root, aside, found.end_offset, epoch, wall_ms)
     return found
 
@@ -205,9 +205,7 @@ def _move(root: Path, aside: Path, stem: str) -> None:
 
 @asynccontextmanager
 async def _open_member(config: StoreConfig, clock: Clock) -> AsyncIterator[RaftLog]:
-    ledger = await trio.to_thread.run_sync(
-        lambda: open_raft_log(config, NullSink(), wall_ms=clock.wall_ms())
-    )
+    ledger = await run_blocking(lambda: open_raft_log(config, NullSink(), wall_ms=clock.wall_ms()))
     try:
         yield ledger
     finally:

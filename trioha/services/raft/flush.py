@@ -28,6 +28,7 @@ import trio
 from trioha.errors import StoreError
 from trioha.journal import EventSink
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.host import run_blocking, start_blocking
 
 _STALL_MS = 1000
 
@@ -102,7 +103,7 @@ class RaftFlush:
                     self._start(token)
                 if trio.current_time() >= self._queues_due_s:
                     self._queues_due_s = math.inf
-                    await trio.to_thread.run_sync(self._store.flush_queues)
+                    await run_blocking(self._store.flush_queues)
             raise self._error
         finally:
             self._token = None
@@ -113,8 +114,8 @@ class RaftFlush:
 
     async def flush_all(self) -> None:
         """Flush log, queues and index once. Errors: StoreError."""
-        await trio.to_thread.run_sync(self._store.flush)
-        await trio.to_thread.run_sync(self._store.flush_queues)
+        await run_blocking(self._store.flush)
+        await run_blocking(self._store.flush_queues)
 
     def _take_up(self, token: trio.lowlevel.TrioToken) -> None:
         """Start an fsync, or set its time with `delay_ms`; none may be running."""
@@ -133,7 +134,7 @@ class RaftFlush:
             with suppress(trio.RunFinishedError):
                 token.run_sync_soon(flushed, result)
 
-        trio.lowlevel.start_thread_soon(self._store.flush, deliver, "commitlog_flush")
+        start_blocking(self._store.flush, deliver, "commitlog_flush")
 
     def _flushed(self, cut_count: int, started_ms: int, result: outcome.Outcome[int]) -> None:
         """Handle the end of an fsync, on the loop. `run` raises what is raised here."""

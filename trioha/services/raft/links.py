@@ -15,7 +15,6 @@ would try for a quarter of an hour, and after the network has healed not again f
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,6 +26,7 @@ from trioha.dledger.message_codec import GroupDoor, code_of
 from trioha.dledger.messages import RaftMessage
 from trioha.dledger.peer_hello import NOTE, PROOF, PeerHello, PeerProofs, pack, unpack
 from trioha.errors import RemoteProtocolError, TriohaError, Unreachable
+from trioha.services.loop.host import random_source
 from trioha.services.loop.transport import Transport, parse_address
 from trioha.services.raft.interfaces import MemberContext
 from trioha.services.raft.listener import Refusals
@@ -194,7 +194,9 @@ class PeerLink:
 
     async def _greet(self, client: RemotingClient) -> PeerNote:
         links = self._links
-        hello = PeerHello.of(links.door, self.member_id, links.own_address, os.urandom(NONCE_BYTES))
+        hello = PeerHello.of(
+            links.door, self.member_id, links.own_address, random_source().randbytes(NONCE_BYTES)
+        )
         answer = await self._ask(client, hello.plain())
         if len(answer) != 3 or type(answer[1]) is not bytes or type(answer[2]) is not bytes:
             raise RemoteProtocolError(

@@ -8,7 +8,6 @@ the journal, however often it tries again, and stays in the status while it goes
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -32,6 +31,7 @@ from trioha.errors import RemoteProtocolError
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.host import random_source
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import Buffer, RemotingCommand
 
@@ -164,7 +164,7 @@ class PeerListener:
                 f"{hello.source} has the address {hello.address} in its dLegerPeers, but "
                 f"{address} in those of {hello.target}; make them the same on all members"
             )
-        nonce = os.urandom(NONCE_BYTES)
+        nonce = random_source().randbytes(NONCE_BYTES)
         self.visitors[channel] = Visitor(hello, nonce, instant.now_ms)
         return [HELLO, nonce, self._proofs.of_callee(hello, nonce)]
 

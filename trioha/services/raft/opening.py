@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import attrs
-import trio
 
 from trioha.broker.raft.store import open_raft_log
 from trioha.config import BrokerConfig, BrokerRole, FlushDiskType
@@ -15,6 +14,7 @@ from trioha.journal import EventSink
 from trioha.services.admin.event_counts import EventCounts
 from trioha.services.admin.introspection import NodeProcess
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.host import run_blocking
 from trioha.services.loop.transport import Connect, connect
 from trioha.services.node.broker_node import NodeParts
 from trioha.services.node.listeners import BrokerAddresses
@@ -44,9 +44,7 @@ async def open_raft_broker(
     config = config_of_member(config)
     setup = setup_of(config, addresses)
     store_config = StoreConfig.of(config)
-    ledger = await trio.to_thread.run_sync(
-        lambda: open_raft_log(store_config, events, wall_ms=wall_ms)
-    )
+    ledger = await run_blocking(lambda: open_raft_log(store_config, events, wall_ms=wall_ms))
     try:
         votes = open_vote_file(store_config.root, setup.door)
         parts = NodeParts(

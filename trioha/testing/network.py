@@ -18,7 +18,7 @@ _PIPE_BYTES = 262_144
 class Pipe:
     """One direction of one connection."""
 
-    def __init__(self, network: RaftNetwork, source: str, target: str) -> None:
+    def __init__(self, network: MemoryNetwork, source: str, target: str) -> None:
         self._network = network
         self._way = (source, target)
         self._chunks: deque[tuple[float, bytes]] = deque()
@@ -34,7 +34,7 @@ class Pipe:
         return self._closed
 
     def put(self, data: bytes) -> None:
-        self._chunks.append((trio.current_time() + self._network.latency_s(), data))
+        self._chunks.append((trio.current_time() + self._network.latency_s(*self._way), data))
         self._size += len(data)
         self.wake()
 
@@ -55,6 +55,7 @@ class Pipe:
         await self._changed.wait()
 
     async def get(self) -> bytes:
+        has_waited = False
         while True:
             if not self._network.is_cut(*self._way):
                 if self._chunks:
@@ -63,13 +64,16 @@ class Pipe:
                         self._chunks.popleft()
                         self._size -= len(data)
                         self.wake()
-                        await trio.lowlevel.checkpoint()
+                        if not has_waited:
+                            await trio.lowlevel.checkpoint()
                         return data
                     await trio.sleep_until(due_s)
+                    has_waited = True
                     continue
                 if self._closed:
                     return b""
             await self._changed.wait()
+            has_waited = True
 
 
 class PipeTransport:
@@ -128,36 +132,46 @@ class PipeTransport:
         self.close()
 
 
-class RaftListener:
-    """Where one member accepts."""
+class NetworkListener:
+    """The port of one machine where it accepts connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "", port: int = 0) -> None:
+        self.host = host
+        self.port = port
         self.send, self._receive = trio.open_memory_channel[Transport](1000)
 
     async def accept(self) -> Transport:
         return await self._receive.receive()
 
+    def close(self) -> None:
+        """Accept nothing more."""
+        self._receive.close()
 
-class RaftNetwork:
+
+class MemoryNetwork:
     """Addresses are `name:port`; one without a listener refuses.
 
     Listeners are kept by name, or by `name:port` for machines that listen on several ports.
     """
 
     def __init__(self, rng: Random, latency_ms_max: float = 1.0) -> None:
-        self.listeners: dict[str, RaftListener] = {}
+        self.listeners: dict[str, NetworkListener] = {}
         self.latency_ms_max = latency_ms_max
         self.connects = 0
         self.connect_times_s: dict[tuple[str, str], float] = {}
         """How long a connection takes from one machine to another, as when its first packet was
         lost; at once if it is not told."""
         self._rng = rng
+        self.latencies_s: dict[tuple[str, str], float] = {}
+        """Additional delay from a source to a target, in seconds."""
         self._cuts: set[tuple[str, str]] = set()
         self._pipes: list[Pipe] = []
         self._ends: list[tuple[str, PipeTransport]] = []
 
-    def latency_s(self) -> float:
-        return self._rng.uniform(0, self.latency_ms_max) / 1000
+    def latency_s(self, source: str, target: str) -> float:
+        """Draw how long the next bytes take."""
+        drawn_s = self._rng.uniform(0, self.latency_ms_max) / 1000
+        return drawn_s + self.latencies_s.get((source, target), 0.0)
 
     def is_cut(self, source: str, target: str) -> bool:
         return (source, target) in self._cuts
@@ -193,10 +207,13 @@ class RaftNetwork:
         if listener is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens")
         there, back = Pipe(self, source, target), Pipe(self, target, source)
-        self._pipes += [there, back]
+        self._pipes = [pipe for pipe in self._pipes if not pipe.closed] + [there, back]
         accepted = PipeTransport(f"{source}:{40000 + self.connects}", there, back)
         connected = PipeTransport(f"{target}:{port or 1}", back, there)
+        try:
+            listener.send.send_nowait(accepted)
+        except (trio.BrokenResourceError, trio.WouldBlock):
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens") from None
         self._ends = [end for end in self._ends if not end[1].is_closed]
         self._ends += [(target, accepted), (source, connected)]
-        listener.send.send_nowait(accepted)
         return connected

@@ -26,6 +26,8 @@ LOOK_S = 1.0
 WARN_DAYS = 14
 """A certificate that expires within so many days is a journal line, once a day."""
 _DAY_S = 86_400
+_LINK_READ_BYTES_MAX = 262_144
+"""Twice `services.ha.client_link.FULL_READ_BYTES`, by which a slave notices that more follows."""
 
 
 class NodeTls:
@@ -66,7 +68,9 @@ class NodeTls:
         """Return what opens connections to other nodes; `ha`: to the HA port of a master."""
         if self._dialled is None or (ha and not self._config.tls_ha_enable):
             return partial(connect, read_bytes_max=read_bytes_max)
-        return tls_connect(self._dialled, read_bytes_max=read_bytes_max)
+        if ha:
+            return tls_connect(self._dialled, read_bytes_max=_LINK_READ_BYTES_MAX)
+        return tls_connect(self._dialled)
 
     def end_s(self) -> float | None:
         """Return when the first of this node's certificates expires, in seconds since 1970."""

@@ -40,7 +40,9 @@ def key_of(field: attrs.Attribute[Any]) -> str:
     return head + "".join(word[:1].upper() + word[1:] for word in tail)
 
 
-_SECRET = re.compile(r"secret|password|passwd|token|accesskey|credential", re.IGNORECASE)
+_SECRET = re.compile(
+    r"secret|password|passwd|token|accesskey|credential|initauthenticationuser", re.IGNORECASE
+)
 
 
 def is_secret(key: str) -> bool:
@@ -171,6 +173,21 @@ class BrokerConfig(TlsSettings):
         "empty: <root>/config/plain_acl.yml",
         ours=True,
     )
+    authentication_enabled: bool = setting(
+        False, "check that a user of RocketMQ 5's ACL has signed every request"
+    )
+    authorization_enabled: bool = setting(
+        False, "check every request against the policies of its user, too"
+    )
+    auth_config_path: str = setting(
+        "", "folder of auth.json, the users and policies; empty: <root>/config"
+    )
+    init_authentication_user: str = setting(
+        "", 'super user to begin with: {"username":"…","password":"…"}'
+    )
+    inner_client_authentication_credentials: str = setting(
+        "", 'super user that nodes sign as: {"accessKey":"…","secretKey":"…"}'
+    )
 
     # A group that elects its own master.
     enable_d_leger_commit_log: bool = setting(
@@ -212,6 +229,9 @@ class BrokerConfig(TlsSettings):
     trace_on: bool = setting(True, "TRACE_ON in send answers")
     region_id: str = setting("DefaultRegion", "MSG_REGION in send answers")
     reject_transaction_message: bool = setting(False, "refuse half messages")
+    transaction_time_out: int = setting(6000, "ms until an open transaction is checked first")
+    transaction_check_interval: int = setting(60000, "ms between its checks")
+    transaction_check_max: int = setting(15, "checks until it is discarded")
     long_polling_enable: bool = setting(True, "park pulls that find nothing")
     short_polling_time_mills: int = setting(1000, "ms a pull is parked when long polling is off")
     notify_consumer_ids_changed_enable: bool = setting(

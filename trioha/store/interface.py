@@ -162,6 +162,17 @@ class MessageStore(Protocol):
     ) -> tuple[int, int, int] | None:
         """(phy_offset, size, tags_code) of one entry, or None."""
 
+    # Reading what is in the log, whether or not readers may see it yet.
+    @property
+    def readable_offset(self) -> int:
+        """Readers see records that end at most here, in bytes of the log."""
+
+    def appended_record(self, phy_offset: int) -> memoryview | None: ...
+    def appended_max_offset(self, topic: str, queue_id: int) -> int: ...
+    def appended_entry(
+        self, topic: str, queue_id: int, offset: int
+    ) -> tuple[int, int, int] | None: ...
+
     def queues(self) -> list[tuple[str, int]]:
         """Every (topic, queue_id) that has a consume queue on disk."""
 

@@ -18,6 +18,7 @@ import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAverage
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -28,7 +29,7 @@ import org.apache.rocketmq.remoting.RPCHook;
  * support/peers/clients.py is the other end.
  *
  * <pre>
- *   JavaDriver produce NAMESRV GROUP OPTIONS-JSON
+ *   JavaDriver produce NAMESRV GROUP OPTIONS-JSON   (see Transactions with "transactional")
  *   JavaDriver consume NAMESRV GROUP OPTIONS-JSON   (push consumer; lite pull with "lite")
  *   JavaDriver read    NAMESRV GROUP OPTIONS-JSON   (see Reader)
  *   JavaDriver admin                                (see Admin)
@@ -67,7 +68,10 @@ public final class JavaDriver {
     }
 
     private static void produce(String namesrv, String group, JSONObject options) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(group, hookOf(options));
+        boolean transactional = options.getBooleanValue("transactional");
+        DefaultMQProducer producer = transactional
+            ? new TransactionMQProducer(null, group, hookOf(options))
+            : new DefaultMQProducer(group, hookOf(options));
         producer.setNamesrvAddr(namesrv);
         producer.setClientIP("127.0.0.1");
         producer.setSendMsgTimeout(Events.intOf(options, "timeout_ms", 10000));
@@ -75,6 +79,11 @@ public final class JavaDriver {
         producer.setCompressMsgBodyOverHowmuch(Events.intOf(options, "compress_over", 4096));
         producer.setRetryTimesWhenSendFailed(Events.intOf(options, "retries", 2));
         producer.setPollNameServerInterval(Events.intOf(options, "poll_ms", 30000));
+        producer.setHeartbeatBrokerInterval(Events.intOf(options, "heartbeat_ms", 30000));
+        if (transactional) {
+            Transactions.run((TransactionMQProducer) producer, options);
+            return;
+        }
         producer.start();
         Events.ready();
         for (JSONObject command = Events.read(); command != null; command = Events.read()) {
@@ -128,7 +137,7 @@ public final class JavaDriver {
         }
     }
 
-    private static Message message(JSONObject command, String text) {
+    static Message message(JSONObject command, String text) {
         byte[] body;
         if (command.containsKey("random_bytes")) {
             body = new byte[command.getInteger("random_bytes")];
@@ -239,7 +248,7 @@ public final class JavaDriver {
         return fail;
     }
 
-    private static void sent(Integer id, SendResult result) {
+    static void sent(Integer id, SendResult result) {
         Events.emit("sent", event -> {
             event.put("id", id);
             event.put("status", result == null ? "ONEWAY" : result.getSendStatus().name());

@@ -260,6 +260,17 @@ class MemoryStore:
             return None
         return entries[offset]
 
+    readable_offset = 1 << 62
+
+    def appended_record(self, phy_offset: int) -> memoryview | None:
+        return self.look_message(phy_offset)
+
+    def appended_max_offset(self, topic: str, queue_id: int) -> int:
+        return self.max_offset_in_queue(topic, queue_id)
+
+    def appended_entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
+        return self.consume_queue_entry(topic, queue_id, offset)
+
     def queues(self) -> list[tuple[str, int]]:
         return list(self.entries)
 

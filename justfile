@@ -101,7 +101,7 @@ bench-raft *options="":
 
 # Plain connections against TLS, in turns: `just bench-tls --pairs 9`.
 bench-tls *options="":
-    python tests/bench/bench_tls.py {{ options }}
+    PYTHONPATH=tests python tests/bench/bench_tls.py {{ options }}
 
 # How long an old master takes to come back; with a drill's account: its table, into docs/benchmarks.md.
 bench-failover *options="":

@@ -139,7 +139,9 @@ def test_a_key_with_a_password_is_read() -> None:
         keyPath=CERTIFICATES.key("locked"),
         keyPassword=PASSWORD,
     )
-    server_context(load_broker(flags=map(set_entry, flags)).config)
+    loaded = load_broker(flags=map(set_entry, flags))
+    server_context(loaded.config)
+    assert any("everybody on this machine can read" in note for note in loaded.notes)
 
 
 def test_tools_find_tls_in_the_environment_and_else_where_they_are_told() -> None:

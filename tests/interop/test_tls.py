@@ -1,4 +1,4 @@
-"""RocketMQ's client and slave at nodes of ours with TLS."""
+"""RocketMQ's client and slave at nodes of ours with TLS, and a slave of ours at its master."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from uuid import uuid4
 import attrs
 import pytest
 from support.clusters.pair import SMALL_FILES
+from support.histories.commitlog import wait_for_equal_logs
 from support.peers.clients import Clients, StockConsumer, StockProducer
 from support.peers.java import java_broker
 from support.peers.java_tools import QUICK_CONSUMER
@@ -15,6 +16,7 @@ from support.processes.rig import Node, Processes, trioha_broker, trioha_namesrv
 from support.stores.certificates import certificates
 
 CERTIFICATES = certificates()
+FOLLOW_S = 40.0
 TRUSTING = {"tls.enable": "true", "tls.test.mode.enable": "true"}
 """RocketMQ's defaults: any certificate is accepted, none is shown."""
 CHECKING = {
@@ -25,6 +27,16 @@ CHECKING = {
     "tls.client.certPath": CERTIFICATES.cert("operator"),
     "tls.client.keyPath": CERTIFICATES.key("operator"),
 }
+
+
+SERVING = {
+    "tls.enable": "true",
+    "tls.test.mode.enable": "false",
+    "tls.server.mode": "enforcing",
+    "tls.server.certPath": CERTIFICATES.cert("node"),
+    "tls.server.keyPath": CERTIFICATES.key("node"),
+}
+"""A broker of RocketMQ with TLS on its remoting port, which registers over TLS."""
 
 
 @attrs.frozen
@@ -92,3 +104,19 @@ def test_a_permissive_port_serves_java_clients_with_and_without_tls_and_a_java_s
     exchange(clients, cluster.namesrv.address, TRUSTING, {})
     cluster.master.process.wait_for_line("event=ha_in_sync")
     assert slave.running
+
+
+def test_a_slave_of_ours_follows_a_java_master_that_speaks_tls(
+    processes: Processes, clients: Clients
+) -> None:
+    tls = CERTIFICATES.keys("enforcing")
+    namesrv = trioha_namesrv(processes, settings=tls).start()
+    master = java_broker(processes, namesrv.address, properties=SERVING).start()
+    settings = {**SMALL_FILES, **tls, "tls.ha.enable": "false"}
+    slave = trioha_broker(
+        processes, namesrv.address, broker_id=1, role="SLAVE", settings=settings
+    ).start()
+    producer = clients.producer("java", namesrv.address, system_properties=TRUSTING)
+    for number in range(20):
+        assert producer.send("T", f"body {number}").status == "SEND_OK"
+    wait_for_equal_logs(master.commitlog, slave.commitlog, FOLLOW_S)

@@ -78,6 +78,11 @@ def test_a_changed_byte_ends_the_connection() -> None:
     [
         ("expired", "127.0.0.1", "its certificate has expired; replace the certificate"),
         ("foreign", "127.0.0.1", "an authority that is not trusted here"),
+        (
+            "operator",
+            "127.0.0.1",
+            "its certificate is not for this end of a connection",
+        ),
         ("elsewhere", "127.0.0.1", "for another host: IP address mismatch"),
         ("elsewhere", "localhost", "for another host: Hostname mismatch"),
     ],

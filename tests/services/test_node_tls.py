@@ -22,7 +22,7 @@ from trioha.config.tls_files import client_context
 from trioha.errors import ConfigError, Unreachable
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.tls import tls_connect
-from trioha.services.loop.transport import SocketTransport, open_listener
+from trioha.services.loop.transport import SocketTransport, connect, open_listener
 from trioha.services.namesrv.server import serve_namesrv
 from trioha.services.node.tls import NodeTls
 from trioha.services.remoting.client import parse_address
@@ -128,6 +128,22 @@ async def test_the_http_port_speaks_https_and_asks_for_no_certificate(tmp_path: 
             assert b"trioha_tls_certificate_expiry_timestamp_seconds" in answer
             transport.close()
             nursery.cancel_scope.cancel()
+
+
+async def test_each_port_reports_a_peer_without_tls_in_one_line(tmp_path: Path) -> None:
+    settings = CERTIFICATES.settings(admin_http_enable=True, admin_http_port=0)
+    async with live_set(tmp_path, **settings) as set_:
+        master = await set_.add(BrokerRole.ASYNC_MASTER)
+        (ready,) = master.events.of("node_ready")
+        for number, port in enumerate(("listen", "ha_listen", "admin_http"), 1):
+            transport = await connect(*parse_address(str(ready[port])))
+            await transport.send_all([bytes(8)])
+            while await transport.receive_some():
+                pass
+            transport.close()
+            closed = master.events.of("connection_closed")
+            assert len(closed) == number, port
+            assert "it speaks no TLS" in str(closed[-1]["reason"])
 
 
 def test_a_node_without_its_key_names_the_file_and_the_command(tmp_path: Path) -> None:

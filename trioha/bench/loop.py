@@ -15,6 +15,7 @@ from trioha.config.tls_files import client_context
 from trioha.credentials import current_tls
 from trioha.errors import RemoteProtocolError, Unreachable
 from trioha.remoting.tls_session import TlsSession
+from trioha.services.loop.tls import TLS_READ_BYTES_MAX
 from trioha.services.loop.transport import parse_address
 
 READ_BYTES = 262_144
@@ -35,6 +36,7 @@ class LoadConnection:
             raise Unreachable(f"{address}: {error.strerror or error}") from error
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._tls = self._shake_hands()
+        self.read_bytes = READ_BYTES if self._tls is None else TLS_READ_BYTES_MAX
         self.socket.setblocking(False)
         self.unsent = b""
 
@@ -121,7 +123,7 @@ class LoadLoop:
             for sock in readable:
                 connection = self._connections[sock]
                 try:
-                    data = sock.recv(READ_BYTES)
+                    data = sock.recv(connection.read_bytes)
                 except BlockingIOError:
                     continue
                 except OSError as error:

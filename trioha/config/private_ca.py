@@ -1,7 +1,7 @@
 """A private certificate authority: makes what the nodes and operators of one cluster show.
 
 Keys are on the curve P-256: a handshake costs a tenth of what it costs with RSA, and every peer of
-RocketMQ knows it. A CA signs no other CA, and a certificate serves both ends of a connection.
+RocketMQ knows it. A CA signs no other CA. A node's certificate serves both ends of a connection.
 """
 
 from __future__ import annotations
@@ -73,17 +73,23 @@ class PrivateCa:
         days: int = CERTIFICATE_DAYS,
         password: str = "",
     ) -> Pem:
-        """Return a certificate for these host names and addresses, and its key."""
+        """Return a certificate for these host names and addresses, and its key.
+
+        Without any it is an operator's: no node accepts it as that of a node.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = self.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
         builder = _builder(name, str(issuer), key.public_key(), now, days)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
         builder = builder.add_extension(_key_usage(sign_certificates=False), True)
-        uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        names = [_general_name(host) for host in hosts]
+        uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
+        if names:
+            uses.append(ExtendedKeyUsageOID.SERVER_AUTH)
         builder = builder.add_extension(x509.ExtendedKeyUsage(uses), False)
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         builder = builder.add_extension(authority, False)
-        if names := [_general_name(host) for host in hosts]:
+        if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), False)
         certificate = builder.sign(self.key, hashes.SHA256())
         return Pem(certificate.public_bytes(Encoding.PEM), _pem_of(key, password))

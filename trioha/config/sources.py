@@ -174,6 +174,12 @@ def _load(
             values[field.name] = str(Path(field.default).expanduser())
     config = node.kind(**values)
     node.check(config, origins)
+    notes += [
+        f"{origins[key]}: everybody on this machine can read {key} in the list of processes; write"
+        " it into a file (tls.config.file)"
+        for key in ("tls.server.keyPassword", "tls.client.keyPassword")
+        if origins[key].startswith("--")
+    ]
     return Loaded(config, origins, tuple(notes))
 
 

@@ -29,6 +29,10 @@ _VERIFY_CODES: Mapping[int, str] = {
     19: _FOREIGN_CA,
     20: _FOREIGN_CA,
     21: _FOREIGN_CA,
+    26: (
+        "its certificate is not for this end of a connection, as an operator's is not for a node; "
+        "`trioha security issue HOST` makes one for a node"
+    ),
 }
 """By OpenSSL's X509_V_ERR_ numbers."""
 
@@ -49,6 +53,7 @@ _REASONS: Mapping[str, str] = {
     "TLSV1_ALERT_UNKNOWN_CA": f"{_OUR_CERTIFICATE}: it does not trust the CA that signed it",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": f"{_OUR_CERTIFICATE}: it has expired",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": f"{_OUR_CERTIFICATE}: it does not trust it",
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": f"{_OUR_CERTIFICATE}: it is not for this end",
     "SSLV3_ALERT_BAD_CERTIFICATE": f"{_OUR_CERTIFICATE}: it finds it broken or misnamed",
     "TLSV1_ALERT_PROTOCOL_VERSION": "no common version of TLS; TLS 1.2 is the oldest",
     "UNSUPPORTED_PROTOCOL": "no common version of TLS; TLS 1.2 is the oldest",

@@ -183,8 +183,12 @@ def java_broker(
     release: str = "4",
     heap: Sequence[str] = SMALL_HEAP,
     sizes: Mapping[str, object] = SMALL_STORE,
+    properties: Mapping[str, str] | None = None,
 ) -> Node:
-    """A Java broker on loopback, not yet started. It keeps its ports over a restart."""
+    """A Java broker on loopback, not yet started. It keeps its ports over a restart.
+
+    `properties`: its Java system properties.
+    """
     require_java(release)
     port = port or free_ports()
     label = f"java-{name}-{broker_id}"
@@ -207,7 +211,9 @@ def java_broker(
     }
     file = write_properties(home / "broker.conf", config)
     main = "org.apache.rocketmq.broker.BrokerStartup"
-    command = java_command(main, home, ["-c", str(file)], heap=heap, release=release)
+    command = java_command(
+        main, home, ["-c", str(file)], heap=heap, release=release, properties=properties
+    )
     process = _java_process(processes, label, command, home)
     ready = rf"The broker\[{re.escape(name)}, \S+\] boot success"
     return Node(process, f"127.0.0.1:{port}", ready, store, f"127.0.0.1:{port + 1}")

@@ -24,7 +24,7 @@ import trio
 
 from trioha.errors import RemoteProtocolError
 from trioha.remoting.tls_session import PLAIN_PEER_ALERT, TlsSession
-from trioha.services.loop.transport import READ_BYTES_MAX, Connect, Transport, connect
+from trioha.services.loop.transport import Connect, Transport, connect
 from trioha.wire.remoting_command import Buffer
 from trioha.wire.tls_errors import SPEAKS_NO_TLS, TLS_HANDSHAKE
 
@@ -35,8 +35,13 @@ PLAIN_AFTER_S = 0.5
 PIECE_BYTES_MAX = 262_144
 """Encrypted, and given to the kernel, at a time: 0.1 ms of work."""
 
+TLS_READ_BYTES_MAX = 131_072
+"""Longer reads cost the reader twice the CPU for a byte (measured): they leave the cache."""
+
 MakeContext = Callable[[], ssl.SSLContext]
 """Returns the context of the next handshake: a certificate may be replaced while a node runs."""
+OnFailed = Callable[[str, str], None]
+"""Takes the peer and the reason."""
 
 
 class TlsTransport:
@@ -157,8 +162,18 @@ class TlsTransport:
 class AcceptedTransport(TlsTransport):
     """A connection to a port with TLS, whose peer speaks first and so tells whether it does."""
 
-    def __init__(self, inner: Transport, make_context: MakeContext, *, enforcing: bool) -> None:
+    def __init__(
+        self,
+        inner: Transport,
+        make_context: MakeContext,
+        *,
+        enforcing: bool,
+        on_failed: OnFailed | None = None,
+    ) -> None:
+        """`on_failed` is called before the error of a peer without a complete handshake is raised:
+        for ports whose users do not report such errors themselves."""
         super().__init__(inner)
+        self._on_failed = on_failed
         self._make_context = make_context
         self._enforcing = enforcing
         self._hello_seen = False
@@ -170,9 +185,14 @@ class AcceptedTransport(TlsTransport):
             if not self._decided.is_set():
                 if not first:
                     return b""
-                if first[0] != TLS_HANDSHAKE:
-                    return self._plain(first)
-                await self._accept(first)
+                try:
+                    if first[0] != TLS_HANDSHAKE:
+                        return self._plain(first)
+                    await self._accept(first)
+                except trio.BrokenResourceError as error:
+                    if self._on_failed is not None:
+                        self._on_failed(self.peer, str(error))
+                    raise
             else:
                 return first
         return await super().receive_some()
@@ -210,7 +230,7 @@ class AcceptedTransport(TlsTransport):
         self._decided.set()
 
 
-def tls_connect(make_context: MakeContext, *, read_bytes_max: int = READ_BYTES_MAX) -> Connect:
+def tls_connect(make_context: MakeContext, *, read_bytes_max: int = TLS_READ_BYTES_MAX) -> Connect:
     """Return what opens TLS connections and checks the certificate of the host.
 
     Errors of what it returns: OSError in words. The caller owns patience.

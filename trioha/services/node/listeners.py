@@ -11,7 +11,7 @@ from trioha.config import BrokerConfig
 from trioha.errors import TriohaError
 from trioha.journal import EventSink
 from trioha.services.admin.http import open_admin_listener
-from trioha.services.loop.transport import Listener, format_address, open_listener
+from trioha.services.loop.transport import Listener, OnTop, format_address, open_listener
 from trioha.services.node.tls import NodeTls
 from trioha.services.remoting.own_address import own_address
 
@@ -57,15 +57,15 @@ def open_broker_listeners(
     """
     with ExitStack() as stack:
 
-        def listen(port: int) -> Listener:
-            listener = open_listener(config.bind_address, port, tls.accepted)
+        def listen(port: int, on_top: OnTop = tls.accepted) -> Listener:
+            listener = open_listener(config.bind_address, port, on_top)
             stack.callback(listener.close)
             return listener
 
         remoting = listen(config.listen_port)
         ha_port = config.ha_listen_port
         ha_port = remoting.port + 1 if ha_port < 0 and config.listen_port else max(ha_port, 0)
-        ha = None if config.enable_d_leger_commit_log else listen(ha_port)
+        ha = None if config.enable_d_leger_commit_log else listen(ha_port, tls.accepted_ha)
         vip = None
         if config.vip_channel and remoting.port > _VIP_DISTANCE:
             try:

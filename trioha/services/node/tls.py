@@ -19,13 +19,15 @@ from trioha.errors import ConfigError
 from trioha.journal import EventSink
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.host import run_blocking
-from trioha.services.loop.tls import AcceptedTransport, tls_connect
+from trioha.services.loop.tls import AcceptedTransport, OnFailed, tls_connect
 from trioha.services.loop.transport import READ_BYTES_MAX, Connect, Transport, connect
 
 LOOK_S = 1.0
 WARN_DAYS = 14
 """A certificate that expires within so many days is a journal line, once a day."""
 _DAY_S = 86_400
+_LINK_READ_BYTES_MAX = 262_144
+"""Twice `services.ha.client_link.FULL_READ_BYTES`, by which a slave notices that more follows."""
 
 
 class NodeTls:
@@ -54,15 +56,21 @@ class NodeTls:
         """Return a connection to a port of nodes and clients, with TLS on top."""
         return self._on_top(self._ports, transport)
 
+    def accepted_ha(self, transport: Transport) -> Transport:
+        """Return a connection to the HA port, with TLS on top."""
+        return self._on_top(self._ports, transport, self._failed)
+
     def accepted_http(self, transport: Transport) -> Transport:
         """Return a connection to the HTTP port, with TLS on top; it needs no certificate."""
-        return self._on_top(self._http, transport)
+        return self._on_top(self._http, transport, self._failed)
 
     def connect_to(self, *, ha: bool = False, read_bytes_max: int = READ_BYTES_MAX) -> Connect:
         """Return what opens connections to other nodes; `ha`: to the HA port of a master."""
         if self._dialled is None or (ha and not self._config.tls_ha_enable):
             return partial(connect, read_bytes_max=read_bytes_max)
-        return tls_connect(self._dialled, read_bytes_max=read_bytes_max)
+        if ha:
+            return tls_connect(self._dialled, read_bytes_max=_LINK_READ_BYTES_MAX)
+        return tls_connect(self._dialled)
 
     def end_s(self) -> float | None:
         """Return when the first of this node's certificates expires, in seconds since 1970."""
@@ -90,11 +98,16 @@ class NodeTls:
     def _contexts(self) -> Iterator[FileContext]:
         return filter(None, (self._ports, self._http, self._dialled))
 
-    def _on_top(self, context: FileContext | None, transport: Transport) -> Transport:
+    def _on_top(
+        self, context: FileContext | None, transport: Transport, on_failed: OnFailed | None = None
+    ) -> Transport:
         if context is None:
             return transport
         enforcing = self._config.tls_mode == "enforcing"
-        return AcceptedTransport(transport, context, enforcing=enforcing)
+        return AcceptedTransport(transport, context, enforcing=enforcing, on_failed=on_failed)
+
+    def _failed(self, peer: str, reason: str) -> None:
+        self._events.event("connection_closed", peer=peer, reason=reason)
 
     def _loaded(self, context: FileContext) -> None:
         file = context.files.cert

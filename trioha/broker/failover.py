@@ -39,13 +39,14 @@ import msgpack
 
 from trioha.broker.failover_audit import AuditTrail
 from trioha.broker.failover_ticket import Phase, Ticket, TicketDesk
-from trioha.errors import CommandError, RemoteProtocolError
+from trioha.errors import CommandError, RemoteProtocolError, TriohaError
 from trioha.ha.epochs import EPOCH_MAX, NONCE_BYTES
 from trioha.ha.mastership import MEMBERS_MAX
 from trioha.ha.promotion import Peer, Promotion
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.wire import fastjson
+from trioha.wire.address import parse_address
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.maps import decode_map
 from trioha.wire.refusals import no_permission, system_error
@@ -446,6 +447,10 @@ class _Body:
         address = self.text(name)
         if len(address) > ADDRESS_CHARS_MAX:
             raise RemoteProtocolError(f"{name} is too long: {address:.60}")
+        try:
+            parse_address(address)
+        except TriohaError as error:
+            raise RemoteProtocolError(f"{name}: {error}") from None
         return address
 
     def audit(self) -> dict[str, object] | None:

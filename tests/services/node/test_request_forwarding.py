@@ -331,3 +331,12 @@ async def test_an_answer_that_never_comes_ends_both_connections(
         assert await pair[0].receive_some()
         assert not await pair[0].receive_some()
         nursery.cancel_scope.cancel()
+
+
+async def test_a_master_without_an_address_rejects_requests_and_ends_nothing() -> None:
+    async with forwarding_to_master() as (routes, _):
+        routes.open("TAG", 0)
+        client = Client()
+        routes.forward(client, send(1))
+        (answer,) = await client.wait_sent(1)
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE

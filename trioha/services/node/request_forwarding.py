@@ -35,6 +35,7 @@ import attrs
 import trio
 
 from trioha.broker.request_gate import reject
+from trioha.errors import TriohaError
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.traffic_budget import TrafficBudget
@@ -296,8 +297,8 @@ class _ForwardedClient:
                         if not self.channel.closed:
                             self._send(client, request)
                     await closed.wait()
-        except (OSError, trio.TooSlowError):
-            pass
+        except (OSError, trio.TooSlowError, TriohaError):
+            pass  # what a peer told as the master's address may be none
         finally:
             # A request that has certainly not left can be rejected.
             for request in self._take_waiting():

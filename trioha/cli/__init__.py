@@ -18,6 +18,8 @@ from trioha.shown import safe_output
 COMMANDS: Mapping[str, str] = {
     "run": "Start a name server, a broker, or a whole cluster.",
     "demo": "Prove it: a pair or a Raft group, its master killed under load. 10 to 15 s.",
+    "dev": "Start a cluster for the tests of another program.",
+    "play": "Play a scenario: a cluster that is hurt, in virtual time.",
     "produce": "Send messages.",
     "consume": "Receive messages.",
     "check": "Look once, for Nagios, cron and scripts: exit codes 0, 1, 2, 3.",
@@ -30,6 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "bundle": "Pack what is known of an incident into one file, without secrets.",
     "journal": "Read what a node recorded, or follow it.",
     "acl": "Show and change the accounts of a cluster's brokers.",
+    "transactions": "Look at transactional messages that are still open.",
     "node": "Look into one running node: its tasks, its settings.",
     "analyze": "Answer questions about the past from stores and journals.",
     "context": "Name clusters, and choose which one commands speak to.",

@@ -27,8 +27,7 @@ _CLEANING = "old segments go by age and disk ratio, nothing holds them back"
 _LAYOUT = "this file lies at its usual place under storePathRootDir"
 _STATISTICS = "there are no such statistics"
 _REGISTER = "registrations are complete and periodic in any case"
-_TRANSACTIONS = "there is no transaction check to time"
-_FILTERS = "subscriptions are by tag; SQL92 is refused"
+_FILTERS = "SQL92 filters are evaluated when messages are pulled, without bit maps"
 _SCHEDULE = "delayed messages are delivered by deadline, there is nothing to tune"
 _UNKNOWN_THERE = "RocketMQ 4.9 knows no such key and ignores it too"
 _DLEDGER = "a Raft log is an ordinary commitlog here, sent in batches"
@@ -118,10 +117,9 @@ IGNORED_BY_BROKER: Mapping[str, Ignored] = {
         " disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold",
     ),
     **_ignored(_REGISTER, "forceRegister compressedRegister"),
-    **_ignored(_TRANSACTIONS, "transactionTimeOut transactionCheckMax transactionCheckInterval"),
     **_ignored(
         _FILTERS,
-        "enablePropertyFilter filterSupportRetry enableCalcFilterBitMap expectConsumerNumUseFilter"
+        "enableCalcFilterBitMap expectConsumerNumUseFilter"
         " maxErrorRateOfBloomFilter filterDataCleanTimeSpan filterServerNums",
     ),
     **_ignored(

@@ -31,6 +31,7 @@ RESERVED_VARIABLES = frozenset(
         "TRIOHA_CONFIG",
         "TRIOHA_CONTEXT",
         "TRIOHA_DEBUG",
+        "TRIOHA_DEV_FAULTS",
         "TRIOHA_SECRET_KEY",
     }
 )

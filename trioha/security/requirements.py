@@ -70,6 +70,9 @@ _OF_BROKER: Final = _OF_ANY_NODE | {
     Code.SEND_BATCH_MESSAGE: _SEND_V2,
     Code.SEND_REPLY_MESSAGE: _SEND,
     Code.SEND_REPLY_MESSAGE_V2: _SEND_V2,
+    Code.END_TRANSACTION: Requirement(
+        right=Right.PRODUCE, body_bytes=CONTROL_BYTES, message="commitLogOffset"
+    ),
     # Consumers.
     Code.PULL_MESSAGE: _GROUP_AND_TOPIC,
     Code.LITE_PULL_MESSAGE: _GROUP_AND_TOPIC,
@@ -148,6 +151,7 @@ _OF_BROKER: Final = _OF_ANY_NODE | {
     Code.AUTH_GET_ACL: _ADMIN,
     Code.AUTH_LIST_ACL: _ADMIN,
     Code.TRIOHA_NODE_STATUS: _ADMIN,
+    Code.TRIOHA_TRANSACTIONS: _ADMIN,
     Code.HA_RESYNC: _ADMIN,
     Code.FAILOVER_AUDIT: _ADMIN,
     Code.TRIOHA_RAFT_STATUS: _ADMIN,

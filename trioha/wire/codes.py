@@ -128,6 +128,7 @@ class RequestCode(IntEnum):
     TRIOHA_RAFT_STATUS = 30045
     TRIOHA_RAFT_HELLO = 30046
     TRIOHA_RAFT_ADMIN = 30047
+    TRIOHA_TRANSACTIONS = 30050
 
 
 SENDS = frozenset(
@@ -138,6 +139,7 @@ SENDS = frozenset(
         RequestCode.SEND_REPLY_MESSAGE,
         RequestCode.SEND_REPLY_MESSAGE_V2,
         RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.END_TRANSACTION,
     }
 )
 """Requests that store a message once more each time that they are handled."""

@@ -1,7 +1,7 @@
 // The Go client v2 driven over JSON lines, like the C++, Node.js and Java ones;
 // support/peers/clients.py is the other end.
 //
-//	go-driver produce NAMESRV GROUP OPTIONS-JSON
+//	go-driver produce NAMESRV GROUP OPTIONS-JSON   (see transactions.go with "transactional")
 //	go-driver consume NAMESRV GROUP OPTIONS-JSON   (push consumer)
 package main
 
@@ -42,6 +42,8 @@ type options struct {
 	TimeoutMs  int    `json:"timeout_ms"`
 	AccessKey  string `json:"access_key"`
 	SecretKey  string `json:"secret_key"`
+
+	Transactional bool `json:"transactional"`
 }
 
 func (chosen options) credentials() primitive.Credentials {
@@ -61,6 +63,8 @@ type command struct {
 	Shard       *int              `json:"shard"`
 	DelayLevel  int               `json:"delay_level"`
 	Properties  map[string]string `json:"properties"`
+	Local       string            `json:"local"`
+	Checked     string            `json:"checked"`
 }
 
 type event map[string]any
@@ -107,6 +111,9 @@ func produce(namesrv, group string, chosen options) error {
 	}
 	if chosen.AccessKey != "" {
 		settings = append(settings, producer.WithCredentials(chosen.credentials()))
+	}
+	if chosen.Transactional {
+		return transact(settings...)
 	}
 	client, err := rocketmq.NewProducer(settings...)
 	if err != nil {

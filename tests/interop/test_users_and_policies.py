@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from support.clusters.pair import Make
 from support.clusters.secured import signed_request
 from support.clusters.with_users import NORMAL, SUPER, start_with_users
 from support.nodes.live_node import send_request
-from support.peers.java import mqadmin
+from support.peers.mqadmin_5 import mqadmin_5
 from support.processes.admin import topic_command
 from support.processes.rig import Node, running_processes, trioha_namesrv
 
@@ -242,24 +242,23 @@ def test_what_rocketmq_lets_every_user_do_needs_a_policy_here(
 def test_mqadmin_of_rocketmq_5_manages_users_and_policies(
     nodes: dict[str, Node], tmp_path: Path
 ) -> None:
-    (tmp_path / "conf").mkdir()
-    keys = f"accessKey: {SUPER.access_key}\nsecretKey: {SUPER.secret_key}\n"
-    (tmp_path / "conf" / "tools.yml").write_text(keys)
-    where = ["-n", nodes["namesrv"].address]
-    ours, java = nodes["trioha"], nodes["java"]
-
-    def run(command: str, *arguments: str) -> str:
-        done = mqadmin(tmp_path, command, *where, *arguments, release="5.3")
-        said = done.stdout + done.stderr
-        assert "Exception" not in said, said
-        return done.stdout
-
+    namesrv, ours, java = (nodes[name] for name in ("namesrv", "trioha", "java"))
     at = ["-b", ours.address]
-    forger = tmp_path / "forger"
-    (forger / "conf").mkdir(parents=True)
-    (forger / "conf" / "tools.yml").write_text(f"accessKey: {SUPER.access_key}\nsecretKey: x\n")
-    refused = mqadmin(forger, "listUser", *where, *at, release="5.3")
-    assert "check signature failed" in refused.stdout + refused.stderr
+    forger = Credentials(SUPER.access_key, "x")
+    with mqadmin_5(tmp_path / "forger", forger) as refused:
+        assert "check signature failed" in refused("listUser", "-n", namesrv.address, *at)
+    with mqadmin_5(tmp_path / "super", SUPER) as mqadmin:
+
+        def run(command: str, *arguments: str) -> str:
+            said = mqadmin(command, "-n", namesrv.address, *arguments)
+            assert "Exception" not in said, said
+            return said
+
+        manage(run, ours, java)
+
+
+def manage(run: Callable[..., str], ours: Node, java: Node) -> None:
+    at = ["-b", ours.address]
     shop = Credentials("made", "made-secret")
     assert "success" in run("createUser", *at, "-u", "made", "-p", "wrong-secret", "-t", "Normal")
     assert "success" in run("updateUser", *at, "-u", "made", "-p", "made-secret")

@@ -11,6 +11,7 @@ from typing import Any
 import msgpack
 import pytest
 import trio
+from support.nodes.live_group import live_group
 from support.nodes.live_node import NAME, send_request
 from support.nodes.live_set import Broker, LiveSet, follows, level, live_set
 
@@ -152,3 +153,20 @@ async def test_users_survive_a_restart_in_a_file_for_its_owner_alone(tmp_path: P
 async def test_a_broker_that_nobody_could_sign_in_to_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="initAuthenticationUser"):
         AuthFiles(tmp_path / "auth.json", RecordedEvents(), [])
+
+
+async def test_a_raft_group_elects_and_answers_its_users_alone(tmp_path: Path) -> None:
+    async with live_group(tmp_path, **SETTINGS) as group:
+        await group.start()
+        for member in group.members:
+            await make_shop(member.address)
+        address = group.members[0].address
+        while True:
+            if await send(address) == SUCCESS:
+                break
+            await trio.sleep(0.01)  # it is a real network
+        for member in group.members:
+            for by in (None, FORGER, SHOP):
+                hello = RemotingCommand(C.TRIOHA_RAFT_HELLO, {}, b"")
+                assert (await ask(member.address, hello, by)).code == NO_PERMISSION
+        assert await send(address, topic="U") == NO_PERMISSION

@@ -230,15 +230,13 @@ def dledger_settings(name: str = "broker-a") -> dict[str, object]:
 
 
 def mqadmin(
-    home: Path, *arguments: str, within_s: float = MQADMIN_S, release: str = "4"
+    home: Path, *arguments: str, within_s: float = MQADMIN_S
 ) -> subprocess.CompletedProcess[str]:
     """Run `mqadmin <arguments>` to its end, both outputs captured."""
-    require_java(release)
+    require_java()
     home.mkdir(parents=True, exist_ok=True)
     return subprocess.run(
-        java_command(
-            "org.apache.rocketmq.tools.command.MQAdminStartup", home, arguments, release=release
-        ),
+        java_command("org.apache.rocketmq.tools.command.MQAdminStartup", home, arguments),
         env=java_environment(home),
         # consumerStatus leaves a directory where it runs.
         cwd=home,

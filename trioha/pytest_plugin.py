@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from trioha.testing import TriohaCluster
+    from trioha.testing import ThreadCluster, TriohaCluster
 
 _FIXTURES = {"trioha_cluster", "trioha_cluster_factory"}
 _OPTIONS = {"layout", "processes", "seed", "settings"}
 _REPORT_PATIENCE_S = 10.0
 
 _clusters = pytest.StashKey[list["TriohaCluster"]]()
+_threads = pytest.StashKey[list["ThreadCluster"]]()
 _reports = pytest.StashKey[list[str]]()
 
 ClusterFactory = Callable[..., Awaitable["TriohaCluster"]]
@@ -44,6 +45,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not config.pluginmanager.has_plugin("trio"):
             continue
         options = _options_of(item)
+        if any(item.get_closest_marker(other) for other in ("asyncio", "anyio")):
+            continue
         if any("run" in marker.kwargs for marker in item.iter_markers("trio")):
             continue
         if options.get("processes"):
@@ -66,8 +69,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Attach the stories to the report of a failed test."""
     result: Any = yield
     report: pytest.TestReport = result.get_result()
-    for text in item.stash.get(_reports, []) if report.when == "call" else []:
-        report.sections.append(("trioha cluster", text))
+    if report.when == "call" and report.failed:
+        for cluster in item.stash.get(_threads, []):
+            item.stash[_reports] = [cluster.call(lambda one: one.report())]
+        for text in item.stash.get(_reports, []):
+            report.sections.append(("trioha cluster", text))
 
 
 @pytest.fixture
@@ -106,9 +112,36 @@ async def trioha_cluster_factory(request: pytest.FixtureRequest) -> AsyncIterato
 
 
 @pytest.fixture
-async def trioha_cluster(trioha_cluster_factory: ClusterFactory) -> TriohaCluster:
-    """Open the cluster that the marker `trioha` describes: a pair without one."""
+def trioha_cluster(request: pytest.FixtureRequest) -> TriohaCluster | ThreadCluster:
+    """Open the cluster that the marker `trioha` describes: a pair without one.
+
+    A test that does not run on Trio gets a `ThreadCluster`, of processes.
+    """
+    is_trio = request.node.get_closest_marker("trio") is not None
+    name = "_trioha_trio_cluster" if is_trio else "_trioha_thread_cluster"
+    cluster: TriohaCluster | ThreadCluster = request.getfixturevalue(name)
+    return cluster
+
+
+@pytest.fixture
+async def _trioha_trio_cluster(trioha_cluster_factory: ClusterFactory) -> TriohaCluster:
     return await trioha_cluster_factory()
+
+
+@pytest.fixture
+def _trioha_thread_cluster(request: pytest.FixtureRequest) -> Iterator[ThreadCluster]:
+    from trioha.testing import start_cluster
+
+    options = _options_of(request.node)
+    if not options.pop("processes", False):
+        pytest.fail(
+            f"{request.node.nodeid} does not run on Trio, so its cluster has to be of processes:"
+            " @pytest.mark.trioha(processes=True). Tests on Trio need pytest-trio",
+            pytrace=False,
+        )
+    with start_cluster(**options) as cluster:
+        request.node.stash[_threads] = [cluster]
+        yield cluster
 
 
 def _run(

@@ -21,6 +21,7 @@ import trio
 
 from trioha.errors import TriohaError
 from trioha.ready_line import parse_ready_json
+from trioha.services.loop.background import open_background_nursery
 
 LAST_LINES_MAX = 20
 LINE_BYTES_MAX = 65_536
@@ -187,8 +188,9 @@ async def open_supervisor(
     """Supervise while the block runs; on the way out every node that is not detached is stopped.
 
     Cancellation: children are killed when the block is cancelled.
+    Errors: an exception of the block comes out as it is.
     """
-    async with trio.open_nursery() as nursery:
+    async with open_background_nursery() as nursery:
         supervisor = Supervisor(nursery, on_line, on_death)
         try:
             yield supervisor

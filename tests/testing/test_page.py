@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trioha.testing import TriohaCluster
+from trioha.testing.playing import load_scenario, play
 
 PAGE = Path(__file__).parents[2] / "docs" / "testing-with-trioha.md"
 LINES_MAX = 12
@@ -27,3 +28,9 @@ async def test_the_example_of_the_fixture_runs(trioha_cluster: TriohaCluster) ->
     names: dict[str, Any] = {}
     exec(compile(code_of(PAGE.read_text())[1], str(PAGE), "exec"), names)
     await names["test_a_message_arrives"](trioha_cluster)
+
+
+def test_the_example_of_a_scenario_holds(tmp_path: Path) -> None:
+    (text,) = [one for one in code_of(PAGE.read_text()) if "async def scenario" in one]
+    tmp_path.joinpath("page.py").write_text(text)
+    assert play(load_scenario(str(tmp_path / "page.py")), seed=0).failure is None

@@ -80,6 +80,13 @@ async def test_it(trioha_cluster):
     assert "the marker trioha takes layout, processes, seed, settings by name" in done.stderr
 
 
+def test_a_test_without_trio_is_told_to_take_processes(tmp_path: Path) -> None:
+    done = run_suite(tmp_path, "def test_it(trioha_cluster): pass")
+    assert done.returncode == 1
+    assert "its cluster has to be of processes: @pytest.mark.trioha(processes=True)" in done.stdout
+    assert "Traceback" not in done.stdout
+
+
 def test_a_suite_without_clusters_imports_nothing_of_trioha(tmp_path: Path) -> None:
     code = """
 import sys

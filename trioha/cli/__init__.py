@@ -18,6 +18,8 @@ from trioha.shown import safe_output
 COMMANDS: Mapping[str, str] = {
     "run": "Start a name server, a broker, or a whole cluster.",
     "demo": "Prove it: a pair or a Raft group, its master killed under load. 10 to 15 s.",
+    "dev": "Start a cluster for the tests of another program.",
+    "play": "Play a scenario: a cluster that is hurt, in virtual time.",
     "produce": "Send messages.",
     "consume": "Receive messages.",
     "check": "Look once, for Nagios, cron and scripts: exit codes 0, 1, 2, 3.",

@@ -126,6 +126,7 @@ async def record(
     options: RecordOptions,
     shutdown: trio.Event,
     *,
+    config: ClusterConfig | None = None,
     on_started: Callable[[], None] = lambda: None,
     on_mark: Callable[[Mark], None] = lambda mark: None,
 ) -> Recorded:
@@ -133,7 +134,9 @@ async def record(
 
     Errors: TriohaError when the file is there already or no name server is given; OSError.
     """
-    config = ClusterConfig(connect_timeout_s=options.timeout_s, request_timeout_s=options.timeout_s)
+    config = config or ClusterConfig(
+        connect_timeout_s=options.timeout_s, request_timeout_s=options.timeout_s
+    )
     namesrvs = parse_namesrvs(options.namesrv)
     collector = Collector(
         namesrvs, period_ms=round(options.interval_s * 1000), interest=options.interest

@@ -34,6 +34,20 @@ _DLEDGER = "a Raft log is an ordinary commitlog here, sent in batches"
 _MISSING = "not available, and a broker without it would not do what the file asks for"
 
 
+_AUTH_PROVIDERS = (
+    "",
+    *(
+        f"org.apache.rocketmq.auth.{kind}.provider.{name}".lower()
+        for kind, name in (
+            ("authentication", "DefaultAuthenticationProvider"),
+            ("authentication", "LocalAuthenticationMetadataProvider"),
+            ("authorization", "DefaultAuthorizationProvider"),
+            ("authorization", "LocalAuthorizationMetadataProvider"),
+        )
+    ),
+)
+
+
 def _ignored(reason: str, keys: str, only: Iterable[str] = ()) -> dict[str, Ignored]:
     return {key: Ignored(reason, tuple(only)) for key in keys.split()}
 
@@ -136,6 +150,30 @@ IGNORED_BY_BROKER: Mapping[str, Ignored] = {
         f"the address server is {_MISSING}: set namesrvAddr",
         "fetchNamesrvAddrByAddressServer",
         ["false"],
+    ),
+    **_ignored(
+        "users and policies of RocketMQ 5 are in auth.json, and each request is checked",
+        "authConfigName userCacheMaxNum userCacheExpiredSecond userCacheRefreshSecond"
+        " aclCacheMaxNum aclCacheExpiredSecond aclCacheRefreshSecond"
+        " statefulAuthenticationCacheMaxNum statefulAuthenticationCacheExpiredSecond"
+        " statefulAuthorizationCacheMaxNum statefulAuthorizationCacheExpiredSecond"
+        " authenticationStrategy authorizationStrategy",
+    ),
+    **_ignored(
+        f"another provider is {_MISSING}",
+        "authenticationProvider authenticationMetadataProvider authorizationProvider"
+        " authorizationMetadataProvider",
+        _AUTH_PROVIDERS,
+    ),
+    **_ignored(
+        f"the migration of plain_acl.yml is {_MISSING}: give aclEnable, or make the users",
+        "migrateAuthFromV1Enabled",
+        ["false"],
+    ),
+    **_ignored(
+        f"a request that needs no user is {_MISSING}",
+        "authenticationWhitelist authorizationWhitelist",
+        [""],
     ),
     **_ignored(f"a store plug-in is {_MISSING}", "messageStorePlugIn", [""]),
     **_ignored(f"a second log path is {_MISSING}", "readOnlyCommitLogStorePaths", [""]),

@@ -40,7 +40,9 @@ def key_of(field: attrs.Attribute[Any]) -> str:
     return head + "".join(word[:1].upper() + word[1:] for word in tail)
 
 
-_SECRET = re.compile(r"secret|password|passwd|token|accesskey|credential", re.IGNORECASE)
+_SECRET = re.compile(
+    r"secret|password|passwd|token|accesskey|credential|initauthenticationuser", re.IGNORECASE
+)
 
 
 def is_secret(key: str) -> bool:
@@ -170,6 +172,21 @@ class BrokerConfig(TlsSettings):
         "accounts as in RocketMQ's plain_acl.yml, with acl/*.yml beside it; "
         "empty: <root>/config/plain_acl.yml",
         ours=True,
+    )
+    authentication_enabled: bool = setting(
+        False, "check that a user of RocketMQ 5's ACL has signed every request"
+    )
+    authorization_enabled: bool = setting(
+        False, "check every request against the policies of its user, too"
+    )
+    auth_config_path: str = setting(
+        "", "folder of auth.json, the users and policies; empty: <root>/config"
+    )
+    init_authentication_user: str = setting(
+        "", 'super user to begin with: {"username":"…","password":"…"}'
+    )
+    inner_client_authentication_credentials: str = setting(
+        "", 'super user that nodes sign as: {"accessKey":"…","secretKey":"…"}'
     )
 
     # A group that elects its own master.

@@ -22,7 +22,9 @@ from trioha.testing.cluster import ClusterBroker, HandFailed, TriohaCluster
 from trioha.testing.load import Load
 from trioha.testing.machines import LAYOUTS, Layout, MachineSpec
 from trioha.testing.memory_cluster import open_memory_cluster
+from trioha.testing.process_cluster import open_process_cluster
 from trioha.testing.story import MessageLost
+from trioha.testing.thread_cluster import ThreadCluster, start_cluster
 from trioha.testing.timeline import EventStream, NotSeen, TimelineEvent
 from trioha.testing.virtual_time import run_on_virtual_time, run_seeded
 
@@ -36,11 +38,13 @@ __all__ = [
     "MachineSpec",
     "MessageLost",
     "NotSeen",
+    "ThreadCluster",
     "TimelineEvent",
     "TriohaCluster",
     "open_cluster",
     "run_on_virtual_time",
     "run_seeded",
+    "start_cluster",
 ]
 
 
@@ -49,6 +53,7 @@ async def open_cluster(
     layout: Layout = "pair",
     *,
     seed: int = 0,
+    processes: bool = False,
     root: Path | None = None,
     settings: Mapping[str, object] | None = None,
 ) -> AsyncIterator[TriohaCluster]:
@@ -58,9 +63,9 @@ async def open_cluster(
     settings by RocketMQ's keys. `root` keeps the stores; else they are deleted.
 
     Under a `trio.testing.MockClock` with autojump, hours pass in milliseconds, and one seed gives
-    one order of events. Under another clock everything runs in real time.
+    one order of events. Under another clock everything runs in real time. With `processes` each
+    node is a process on loopback ports, for clients in any language; some hands do not work then.
     """
-    async with open_memory_cluster(
-        layout, seed=seed, root=root, settings=settings or {}
-    ) as cluster:
+    open_it = open_process_cluster if processes else open_memory_cluster
+    async with open_it(layout, seed=seed, root=root, settings=settings or {}) as cluster:
         yield cluster

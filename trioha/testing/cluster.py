@@ -1,6 +1,7 @@
 """A cluster under test: its brokers, clients for it, hands and eyes.
 
-`MemoryCluster` runs the brokers in this process.
+`MemoryCluster` runs the brokers in this process, `ProcessCluster` as processes of their own. A test
+that uses what both have runs on either.
 """
 
 from __future__ import annotations
@@ -153,7 +154,9 @@ class TriohaCluster(ABC):
         self.timeline = Timeline()
         self.rng = Random(seed)
         self.operator: Cluster
-        """The connections that hands and eyes use; no cut reaches them."""
+        """The connections of `fail_over` and `transfer_leadership`."""
+        self.observer: Cluster
+        """The connections of the eyes; no cut reaches them."""
         self._serials = count(1)
         self._topics_of: dict[str, set[str]] = {}
 
@@ -218,7 +221,8 @@ class TriohaCluster(ABC):
         async def keep(message: ReceivedMessage) -> None:
             received.append(message)
 
-        async with self.consumer(topic, keep, group=group):
+        config = PushConsumerConfig(consume_from=ConsumeFrom.FIRST, commit_interval_s=0.2)
+        async with self.consumer(topic, keep, group=group, config=config):
             await self.wait_level(group, topic, within_s=within_s)
         return received
 
@@ -250,7 +254,8 @@ class TriohaCluster(ABC):
     def cut(self, a: object, b: object = None, *, one_way: bool = False) -> None:
         """Let nothing pass between `a` and `b`, or all others; `one_way`: nothing from `a`.
 
-        Each is a broker, its label, ``namesrv`` or ``clients``. Connections stay open.
+        Each is a broker, its label, ``namesrv``, ``clients``, or ``operator``, who fails over.
+        Connections stay open.
         """
         raise HandFailed("cut needs a cluster in this process: open it without processes=True")
 
@@ -293,6 +298,8 @@ class TriohaCluster(ABC):
     ) -> ClusterBroker:
         """Let the leader of a DLEDGER group hand over, and return the new leader."""
         leader = await self.master_of(name)
+        if leader.machine.number == to:
+            return leader
         others = [one for one in self.members(name) if one.is_up and one is not leader]
         wanted = [one for one in others if to in (None, one.machine.number)]
         if not wanted:
@@ -437,14 +444,14 @@ class TriohaCluster(ABC):
 
     def note(self, name: str, **fields: object) -> None:
         """Add what the test did to the events."""
-        wall_ms = self.operator.clock.wall_ms()
+        wall_ms = self.observer.clock.wall_ms()
         self.timeline.add(TimelineEvent(wall_ms, "test", name, fields))
 
     # Parts.
 
     async def _status(self, broker: ClusterBroker) -> Mapping[str, Any] | None:
         try:
-            return await Admin(self.operator).node_status(broker.address)
+            return await Admin(self.observer).node_status(broker.address)
         except _FAILURES:
             return None
 

@@ -36,7 +36,7 @@ from trioha.testing.timeline import PROMOTED, NodeJournal
 from trioha.testing.virtual_time import is_virtual, seeded_scheduler
 from trioha.wire.keyring import Keyring
 
-NAMESRV, OPERATOR, CLIENTS = "10.0.9.1", "10.0.9.2", "10.0.9.3"
+NAMESRV, OPERATOR, CLIENTS, OBSERVER = "10.0.9.1", "10.0.9.2", "10.0.9.3", "10.0.9.4"
 _SMALL: Mapping[str, object] = {
     "bindAddress": "127.0.0.1",
     "namesrvAddr": f"{NAMESRV}:{NAMESRV_PORT}",
@@ -133,7 +133,7 @@ class MemoryCluster(TriohaCluster):
         self.faults = DiskFaults()
         self.namesrv = f"{NAMESRV}:{NAMESRV_PORT}"
         self._root = root
-        self._hosts = {**hosts, "namesrv": NAMESRV, "clients": CLIENTS}
+        self._hosts = {**hosts, "namesrv": NAMESRV, "clients": CLIENTS, "operator": OPERATOR}
         self._cuts: set[tuple[str, str]] = set()
         self._paused: set[str] = set()
         name = layout if isinstance(layout, str) else "table"
@@ -146,9 +146,9 @@ class MemoryCluster(TriohaCluster):
         serial = next(self._serials)
         return self._config_for(CLIENTS, 1000 + serial)
 
-    def operator_config(self) -> ClusterConfig:
-        """Return the configuration of the connections that hands and eyes use."""
-        return self._config_for(OPERATOR, 999)
+    def config_from(self, host: str) -> ClusterConfig:
+        """Return a configuration for the test's own connections, from this machine."""
+        return self._config_for(host, 1000)
 
     async def stop_namesrv(self) -> None:
         self.note("stop_namesrv")
@@ -199,7 +199,7 @@ class MemoryCluster(TriohaCluster):
         self._set_cuts()
 
     def _set_cuts(self) -> None:
-        everybody = (*self._hosts.values(), OPERATOR)
+        everybody = (*self._hosts.values(), OBSERVER)
         held = {
             way
             for host in self._paused
@@ -270,8 +270,11 @@ async def open_memory_cluster(
             world = MemoryWorld(network, nursery, clock)
             cluster = MemoryCluster(layout, seed, root, world, settings)
             stack.callback(cluster.faults.clear)
-            async with open_client(cluster.namesrv, cluster.operator_config()) as operator:
-                cluster.operator = operator
+            async with (
+                open_client(cluster.namesrv, cluster.config_from(OPERATOR)) as operator,
+                open_client(cluster.namesrv, cluster.config_from(OBSERVER)) as observer,
+            ):
+                cluster.operator, cluster.observer = operator, observer
                 await cluster.namesrv_node.start()
                 for broker in cluster.brokers:
                     assert isinstance(broker, MemoryClusterBroker)

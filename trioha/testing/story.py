@@ -77,7 +77,8 @@ def _told(
     body = next((bytes(record.body) for record in found.values()), b"")
     yield (
         f"  message {msg_id} {body[:60]!r}, answered {one.status.name},"
-        f" number {one.queue_offset} of {one.queue}"
+        f" number {one.queue_offset} in queue {one.queue.queue_id} of {one.queue.topic} at"
+        f" {one.queue.broker_name}"
     )
     reading = "consumers can read it" if is_stored else "consumers cannot read it"
     held = ", ".join(f"{label} at {record.phy_offset}" for label, record in found.items())

@@ -63,11 +63,13 @@ class Timeline:
 
     def __init__(self) -> None:
         self.events: list[TimelineEvent] = []
+        self.on_event: Callable[[TimelineEvent], None] = lambda event: None
         self._grown = trio.Event()
 
     def add(self, event: TimelineEvent) -> None:
         """Take the next event."""
         self.events.append(event)
+        self.on_event(event)
         self._grown.set()
         self._grown = trio.Event()
 
@@ -88,9 +90,10 @@ class Timeline:
     def story(self, last: int = 40, least: EventLevel = EventLevel.INFO) -> Iterator[str]:
         """Yield the last events of this level and above, one line for each."""
         told = [event for event in self.events if event.level >= least]
+        told.sort(key=lambda event: event.wall_ms)
         if len(told) > last:
             yield f"  … {len(told) - last} events before"
-        since_ms = self.events[0].wall_ms if self.events else 0
+        since_ms = min((event.wall_ms for event in self.events), default=0)
         for event in told[-last:]:
             yield event.line(since_ms)[:300]
 

@@ -60,6 +60,10 @@ SWITCHES_OF_THREE = sized(gate=1, release=3)
 """The same in a set of three."""
 ROUNDS_OF_THREE = sized(gate=24, release=300)
 """Switches in sets of three whose members are struck inside promotions."""
+HOSTILE_ROUNDS = sized(gate=20, release=4000)
+"""Rounds of 5,000 frames of hostile peers, at every port of whole nodes."""
+ORACLE_SEEDS = sized(gate=60, release=1000)
+"""Generated stores and journals whose truth is known, for the reports of `trioha analyze`."""
 KILL_ROUNDS = sized(gate=12, release=50)
 """kill -9 of a master, its slave, or both, over all roles and settings."""
 PLANNED_STEPS = sized(

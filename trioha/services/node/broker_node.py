@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 import trio
 
-from trioha.broker.admin_acl import AclAdminProcessor
 from trioha.broker.core import BrokerCore, BrokerReplicas
 from trioha.broker.request_gate import RequestGate
 from trioha.broker.visibility import Visibility
@@ -224,8 +223,7 @@ class BrokerNode(ABC):
         config = self.config
         access = self.access
         declared = [self.core.handlers, self.introspection.handlers(), handlers]
-        if access.files is not None:
-            declared.append(AclAdminProcessor(config, access.files).handlers())
+        declared.append(access.admin_handlers(config))
         self.gate = RequestGate(
             declared, self.forwarding, self.events, confirm, access.guard, self.traffic
         )

@@ -1,0 +1,1 @@
+"""Scenarios that `trioha play` knows by name. Each is a file that a user could have written."""

@@ -120,7 +120,7 @@ class Transactions:
             if is_anonymous_copy(record) and key in seen:
                 older = self.pending.get(seen[key])
                 if older is None:
-                    # What it is a copy of was committed.
+                    # A copy of a half message that is committed.
                     self._owed.append((record.queue_offset, False))
                     continue
                 self.pending.finish(older.origin)

@@ -178,6 +178,18 @@ def test_a_long_queue_behind_the_oldest_transaction_moves_it(
     assert end(side, oldest).code == 0
 
 
+def test_many_open_transactions_are_not_copied_round_and_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checks, "SPAN_MAX", 10)
+    side = quick(BrokerConfig())
+    for number in range(12):
+        prepare(side, half(f"K{number}", more={"CHECK_IMMUNITY_TIME_IN_SECONDS": "3600"}))
+    run_checks(side, 10)
+    assert len(stored(side, TRANS_HALF_TOPIC)) == 12
+    assert side.checks.next_deadline(WALL_MS + 10) == WALL_MS + 3_600_000
+
+
 def drive_progress(side: ProduceSide, now_ms: int) -> None:
     side.store.flush()
     run_checks(side, now_ms)

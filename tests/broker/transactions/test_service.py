@@ -173,7 +173,8 @@ def test_op_messages_of_rocketmq_5_finish_several() -> None:
     assert [copy.origin for copy in side.transactions.pending] == [2]
 
 
-def test_copies_of_javas_broker_do_not_count_twice() -> None:
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_copies_of_javas_broker_do_not_count_twice(is_committed: bool) -> None:
     """It was killed before it wrote that it was done with the half message."""
     side = ProduceSide()
     where = prepare(side)
@@ -184,10 +185,12 @@ def test_copies_of_javas_broker_do_not_count_twice() -> None:
     del properties["TRAN_PREPARED_QUEUE_OFFSET"]
     copied.properties = encode_properties(properties)
     side.store.put_message(copied, WALL_MS)
+    if is_committed:
+        side.store.put_message(committed_message(decode_record(view)), WALL_MS)
     # Another one with the same id: its producer has tried again.
     prepare(side, half(born_ms=WALL_MS + 1))
     take_over(side)
-    assert [copy.queue_offset for copy in side.transactions.pending] == [1, 2]
+    assert [copy.queue_offset for copy in side.transactions.pending] == [1, 2][is_committed:]
 
 
 def test_too_many_open_transactions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,8 +48,10 @@ from trioha.wire.properties import UNIQ_KEY
 from trioha.wire.record import Record
 from trioha.wire.refusals import system_error
 
-PENDING_MAX: Final = 500_000
-"""Open transactions of one broker, about 200 MB of memory; more half messages are rejected."""
+PENDING_MAX: Final = 50_000
+"""Open transactions of one broker; more half messages are rejected. A broker that takes over reads
+all of them first, 15 µs each, and the leader of a DLEDGER group must be done before its followers
+miss it."""
 
 
 class Transactions:
@@ -106,6 +108,7 @@ class Transactions:
             done = finished_offsets(record)
             (copied if done.is_copied else finished).update(done.offsets)
         seen: dict[tuple[str | None, str, int], int] = {}
+        commits: dict[tuple[str, int], frozenset[int]] = {}
         for record in self._queues.records(TRANS_HALF_TOPIC, begin, end, finished | copied):
             if origin_of(record) in finished:
                 # Java's broker finishes a copy by the offset of the half message.
@@ -116,14 +119,33 @@ class Transactions:
             key = record.properties.get(UNIQ_KEY), producer_group(record), record.born_timestamp
             if is_anonymous_copy(record) and key in seen:
                 older = self.pending.get(seen[key])
-                assert older is not None
+                if older is None:
+                    # A copy of a half message that is committed.
+                    self._owed.append((record.queue_offset, False))
+                    continue
                 self.pending.finish(older.origin)
                 self._owed.append((older.queue_offset, True))
-            seen[key] = self.take_in(record).origin
+            copy = self.take_in(record)
+            seen[key] = copy.origin
+            if copy.phy_offset in self._commits_at(record, commits):
+                self.pending.finish(copy.origin)
+                self._owed.append((copy.queue_offset, False))
         self.pending.end = end
-        for copy in self._committed_already():
-            self.pending.finish(copy.origin)
-            self._owed.append((copy.queue_offset, False))
+
+    def _commits_at(
+        self, record: Record, known: dict[tuple[str, int], frozenset[int]]
+    ) -> frozenset[int]:
+        """Return offsets of half messages whose commits end the queue that this one is for.
+
+        A master may have got to the commit and not to the op message.
+        """
+        try:
+            destination = destination_of(record)
+        except ValueError:
+            return frozenset()
+        if destination not in known:
+            known[destination] = frozenset(self._queues.commits_at_end(*destination))
+        return known[destination]
 
     def take_in(self, record: Record) -> HalfCopy:
         """Note a record that was appended to the half queue."""
@@ -138,24 +160,6 @@ class Transactions:
         if older is not None:
             self._owed.append((older.queue_offset, True))
         return copy
-
-    def _committed_already(self) -> list[HalfCopy]:
-        """Return what was committed by a master that did not get to the op message."""
-        commits: dict[tuple[str, int], set[int]] = {}
-        found = []
-        for copy in self.pending:
-            record = self._queues.record_at(copy.phy_offset)
-            try:
-                destination = None if record is None else destination_of(record)
-            except ValueError:
-                destination = None
-            if destination is None:
-                continue
-            if destination not in commits:
-                commits[destination] = set(self._queues.commits_at_end(*destination))
-            if copy.phy_offset in commits[destination]:
-                found.append(copy)
-        return found
 
     # Half messages.
 

@@ -1,0 +1,46 @@
+"""Open transactions of a real group whose leader is killed, or loses power, again and again."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from raft_drills.hurt_group import SETTINGS, HurtGroup
+from support.histories.transactions import QUICK, transacting, wait_finished, wait_for_more
+from support.nodes.transactions import TOPIC, TransactionLoad
+from support.processes.admin import create_topic
+from support.processes.rig import Processes
+from support.suite.sizes import SWITCHES_OF_THREE
+
+from trioha.services.loop.clock import Clock
+from trioha.services.loop.transport import connect
+from trioha.store.inspect import iter_records
+from trioha.wire.record import Record
+
+pytestmark = pytest.mark.slow
+
+
+def test_transactions_live_through_kills_and_power_losses(processes: Processes) -> None:
+    group = HurtGroup(processes, settings={**SETTINGS, **QUICK}, keeps_synced=True).start()
+    create_topic(group.leader.address, group.namesrv, TOPIC)
+    load = TransactionLoad(Clock(), connect)
+    rng = Random(1)
+    with transacting(load, [member.node for member in group.members]) as stop_sending:
+        for _ in range(SWITCHES_OF_THREE):
+            for loses_power in (False, True):
+                wait_for_more(load)
+                victim = group.leader
+                if loses_power:
+                    victim.lose_power(rng)
+                else:
+                    victim.kill()
+                group.wait_serving()
+                wait_for_more(load)
+                group.start_all([victim])
+                group.wait_whole()
+        stop_sending.set()
+        wait_finished(group.wait_serving().address)
+    end = group.wait_level()
+    log = group.leader.node.commitlog
+    group.stop()
+    load.check(one for one in iter_records(log, 0, end) if isinstance(one, Record))

@@ -23,6 +23,7 @@ from trioha.layouts import START_PATIENCE_S, free_ports, namesrv_arguments
 from trioha.services.loop.background import open_background_nursery
 from trioha.supervisor import Node, Supervisor, open_supervisor
 from trioha.testing.cluster import ClusterBroker, HandFailed, TriohaCluster
+from trioha.testing.fork_server import fork_server
 from trioha.testing.machines import Layout, MachineSpec, java_text, machines_of, settings_of
 from trioha.testing.timeline import TimelineEvent
 from trioha.testing.virtual_time import is_virtual
@@ -242,7 +243,9 @@ async def open_process_cluster(
             root = Path(tempfile.mkdtemp(prefix="trioha-test-"))
             stack.callback(shutil.rmtree, root, ignore_errors=True)
         cluster = ProcessCluster(layout, seed, root, settings)
-        cluster.supervisor = await stack.enter_async_context(open_supervisor())
+        cluster.supervisor = await stack.enter_async_context(
+            open_supervisor(spawn=fork_server().spawn)
+        )
         stack.callback(cluster.supervisor.kill_all)
         cluster.operator = cluster.observer = await stack.enter_async_context(
             open_client(cluster.namesrv, cluster.client_config())

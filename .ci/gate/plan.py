@@ -34,6 +34,7 @@ REAL_PATHS = (
     "tests/raft_drills",
     "tests/reliability",
     "tests/analysis",
+    "tests/cli",
     "tests/client",
     "tests/clients",
     "tests/console",
@@ -132,10 +133,11 @@ RELEASE: tuple[Step, ...] = (
     _real("reliability", "kill rounds, damage, failing disks, bad clients", 2, "reliability"),
     _real("analysis", "every report on both engines, Spark clusters", 2, "analysis"),
     _real(
-        *("clients", "stock clients, the console in a terminal, hostile peers", 1),
-        *("client", "clients", "console", "peers", "test_compiled.py"),
+        *("clients", "stock clients, the console in a terminal", 1),
+        *("cli", "client", "clients", "console", "test_compiled.py"),
         *("ci", "test_mutation_probe.py"),
     ),
+    _real("peers", "20 million frames of hostile peers, Java's stores", 6, "peers"),
     _real("interop", "Java brokers, Java and Go clients, Prometheus", 2, "interop"),
     Script(
         *("100-switches", "100 switches of each kind", 2 * _HOUR_S),

@@ -10,11 +10,15 @@ from trioha.broker.filter import (
     header_filter,
     heartbeat_filter,
     is_tag_expression,
+    retry_filter,
     tag_filter,
 )
 from trioha.errors import CommandError
+from trioha.store.interface import RecordFilter
 from trioha.wire.codes import ResponseCode
+from trioha.wire.heartbeat import SubscriptionData
 from trioha.wire.java_hash import string_hash
+from trioha.wire.properties import encode_properties
 
 tags = st.text(
     st.characters(exclude_characters="|*", exclude_categories=["Cs"]), min_size=1, max_size=12
@@ -78,23 +82,67 @@ def test_tag_is_the_default_type(expression_type: str | None) -> None:
 def test_sql_is_refused_in_header_and_heartbeat() -> None:
     for build in (header_filter, heartbeat_filter):
         with pytest.raises(CommandError) as refusal:
-            build("a > 1", "SQL92")
+            build("a > 1", "SQL92", has_sql92=False)
         assert refusal.value.code == ResponseCode.SYSTEM_ERROR
 
 
 def test_unknown_type_is_a_parse_failure_in_the_header() -> None:
     with pytest.raises(CommandError) as refusal:
-        header_filter("x", "LUA")
+        header_filter("x", "LUA", has_sql92=True)
     assert refusal.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
 def test_unknown_type_of_a_heartbeat_has_no_filter_data() -> None:
     with pytest.raises(CommandError) as refusal:
-        heartbeat_filter("x", "LUA")
+        heartbeat_filter("x", "LUA", has_sql92=True)
     assert refusal.value.code == ResponseCode.FILTER_DATA_NOT_EXIST
 
 
 def test_client_config_check_passes_any_tag_expression() -> None:
-    check_subscription("||", "TAG")
+    check_subscription("||", "TAG", has_sql92=False)
     with pytest.raises(CommandError):
-        check_subscription("a > 1", "SQL92")
+        check_subscription("a > 1", "SQL92", has_sql92=False)
+
+
+def test_sql_that_is_switched_on_filters_records() -> None:
+    for build in (header_filter, heartbeat_filter):
+        wants = build("a > 1 AND TAGS = 'x'", "SQL92", has_sql92=True)
+        assert isinstance(wants, RecordFilter)
+        assert wants.wants(encode_properties({"TAGS": "x", "a": "2"}))
+        assert not wants.wants(encode_properties({"TAGS": "x", "a": "1"}))
+        assert not wants.wants(b"")
+        assert not wants.wants(b"a\x01\xff\x02\x01\x02TAGS\x01x")
+        assert wants.cost == 7
+
+
+def test_wrong_sql_names_its_place() -> None:
+    with pytest.raises(CommandError, match="'a >': character 4: expected a property") as refusal:
+        check_subscription("a >", "SQL92", has_sql92=True)
+    assert refusal.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    with pytest.raises(CommandError, match=r"filter data is not exist: .* character 4") as refusal:
+        heartbeat_filter("a >", "SQL92", has_sql92=True)
+    assert refusal.value.code == ResponseCode.FILTER_DATA_NOT_EXIST
+
+
+@pytest.mark.parametrize("expression", ["", "(" * 1_000_000, "a=1 OR " * 150_000])
+def test_hostile_sql_is_a_parse_failure(expression: str) -> None:
+    with pytest.raises(CommandError) as refusal:
+        header_filter(expression, "SQL92", has_sql92=True)
+    assert refusal.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    assert len(refusal.value.remark) < 300
+
+
+def test_retried_messages_are_asked_about_by_their_first_topic() -> None:
+    def of(topic: str, expression: str, expression_type: str = "SQL92") -> SubscriptionData:
+        return SubscriptionData(topic, expression, expression_type=expression_type)
+
+    assert retry_filter({"T": of("T", "x", "TAG")}) is None
+    assert retry_filter({"T": of("T", "a >")}) is None
+    subscriptions = [of("T", "a > 1"), of("U", "a >"), of("V", "x", "TAG")]
+    wants = retry_filter({subscription.topic: subscription for subscription in subscriptions})
+    assert wants is not None
+    assert wants.wants(encode_properties({"RETRY_TOPIC": "T", "a": "2"}))
+    assert not wants.wants(encode_properties({"RETRY_TOPIC": "T", "a": "1"}))
+    assert wants.wants(encode_properties({"RETRY_TOPIC": "U", "a": "1"}))
+    assert wants.wants(encode_properties({"RETRY_TOPIC": "V", "a": "1"}))
+    assert wants.wants(b"")

@@ -73,6 +73,7 @@ def test_bad_lock_requests_are_refused() -> None:
         b"",
         b"{}",
         LockBatchBody("g", "", [Q0]).encode(),
+        LockBatchBody("g", "a" * 1025, [Q0]).encode(),
         LockBatchBody("../g", "a", [Q0]).encode(),
         LockBatchBody("g", "a", [MessageQueue("a/b", "broker-a", 0)]).encode(),
         LockBatchBody("g", "a", [MessageQueue("T", "b" * 300, 0)]).encode(),

@@ -411,6 +411,13 @@ def test_update_then_query() -> None:
     assert (response.code, response.ext_fields) == (0, {"offset": "5"})
 
 
+def test_a_client_cannot_move_the_progress_of_transactions() -> None:
+    side = ConsumeSide()
+    refused = side.ask(update(5, consumerGroup="CID_RMQ_SYS_TRANS"))
+    assert refused.code == ResponseCode.NO_PERMISSION
+    assert side.offsets.query("CID_RMQ_SYS_TRANS", "T", 0) == -1
+
+
 def test_new_group_on_a_fresh_queue_starts_at_zero() -> None:
     side = ConsumeSide()
     assert side.ask(query()).ext_fields == {"offset": "0"}

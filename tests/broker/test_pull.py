@@ -338,6 +338,70 @@ def test_missing_field_is_an_error_that_names_it(field: str) -> None:
     assert field in (response.remark or "")
 
 
+# SQL92.
+
+SQL_CONFIG = BrokerConfig(enable_property_filter=True)
+
+
+def sql(expression: str, topic: str = "T", sub_version: int = 5) -> SubscriptionData:
+    return SubscriptionData(topic, expression, sub_version=sub_version, expression_type="SQL92")
+
+
+def offsets_of(response: RemotingCommand) -> list[int]:
+    return [record.queue_offset for record in decode_records(response.body_bytes())]
+
+
+def test_a_sql_filter_in_the_header_takes_messages_by_their_properties() -> None:
+    side = ConsumeSide(SQL_CONFIG)
+    for number in range(6):
+        side.put("TagA", properties={"n": str(number)})
+    response = side.ask(pull(0, subscription="n BETWEEN 2 AND 3", expressionType="SQL92"))
+    assert (offsets_of(response), response.ext_fields["nextBeginOffset"]) == ([2, 3], "6")
+    response = side.ask(pull(0, subscription="n > 9", expressionType="SQL92"))
+    assert response.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+    assert response.ext_fields["nextBeginOffset"] == "6"
+    response = side.ask(pull(0, subscription="n >", expressionType="SQL92"))
+    assert response.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
+def test_a_sql_filter_of_a_heartbeat_may_change() -> None:
+    side = ConsumeSide(SQL_CONFIG)
+    side.beat(subscriptions=[sql("n = 1")])
+    for number in range(3):
+        side.put(properties={"n": str(number)})
+    assert offsets_of(side.ask(pull(0, flags=0))) == [1]
+    assert side.ask(pull(0, flags=0, subVersion="6")).code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+    side.beat(subscriptions=[sql("n <> 1", sub_version=6)])
+    assert offsets_of(side.ask(pull(0, flags=0, subVersion="6"))) == [0, 2]
+    side.beat(subscriptions=[sql("n <>", sub_version=7)])
+    response = side.ask(pull(0, flags=0, subVersion="7"))
+    assert response.code == ResponseCode.FILTER_DATA_NOT_EXIST
+    assert "character 5" in (response.remark or "")
+
+
+def test_any_message_wakes_a_pull_that_a_sql_filter_parked() -> None:
+    side = ConsumeSide(SQL_CONFIG)
+    side.beat(subscriptions=[sql("n = 1")])
+    for number, code in (("0", ResponseCode.PULL_RETRY_IMMEDIATELY), ("1", ResponseCode.SUCCESS)):
+        offset = side.store.max_offset_in_queue("T", 0)
+        assert side.handle(pull(offset, flags=SUSPEND)) is None
+        side.put("TagA", properties={"n": number})
+        side.pulls.answer_due(at(0))
+        assert side.channel.sent[-1].code == code
+
+
+@pytest.mark.parametrize("filters_retries", [False, True])
+def test_retried_messages_are_filtered_if_that_is_asked_for(filters_retries: bool) -> None:
+    side = ConsumeSide(attrs.evolve(SQL_CONFIG, filter_support_retry=filters_retries))
+    retry = SubscriptionData("%RETRY%g", "*", sub_version=5)
+    side.beat(subscriptions=[sql("n = 1"), retry])
+    for number in range(3):
+        side.put(topic="%RETRY%g", properties={"n": str(number), "RETRY_TOPIC": "T"})
+    side.put(topic="%RETRY%g", properties={"RETRY_TOPIC": "another"})
+    response = side.ask(pull(0, flags=0, topic="%RETRY%g"))
+    assert offsets_of(response) == ([1, 3] if filters_retries else [0, 1, 2, 3])
+
+
 # Long polling.
 
 

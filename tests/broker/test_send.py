@@ -335,7 +335,14 @@ def test_ipv6_store_host_makes_long_ids() -> None:
     side = ProduceSide()
     host = bytes(16) + STORE_HOST[4:]
     sender = SendProcessor(
-        side.config, side.topics, side.groups, side.pipeline, side.levels, host, Random(1)
+        side.config,
+        side.topics,
+        side.groups,
+        side.pipeline,
+        side.levels,
+        side.transactions,
+        host,
+        Random(1),
     )
     response = sender.send(side.channel, send_v2(), at())
     assert response is not None
@@ -417,16 +424,11 @@ def test_retry_of_an_unknown_group_is_refused() -> None:
 # Transactions.
 
 
-@pytest.mark.parametrize(
-    ("properties", "sys_flag"),
-    [("TRAN_MSG\x01true", "4"), ("TRAN_MSG\x01TRUE", "0"), ("", "4"), ("", "8")],
-)
-def test_half_messages_are_refused_not_stored_as_ordinary_ones(
-    properties: str, sys_flag: str
-) -> None:
+@pytest.mark.parametrize("sys_flag", ["4", "8"])
+def test_a_transactional_sys_flag_alone_is_refused(sys_flag: str) -> None:
     side = ProduceSide()
-    response = side.send(send_v2(properties=properties, f=sys_flag))
-    assert response.code == ResponseCode.NO_PERMISSION
+    response = side.send(send_v2(properties="", f=sys_flag))
+    assert response.code == ResponseCode.MESSAGE_ILLEGAL
     assert "transactional" in (response.remark or "")
     assert side.store.messages == []
 

@@ -186,8 +186,9 @@ def test_an_empty_store_is_analysed_and_said_to_be_empty(
 ) -> None:
     (tmp_path / "empty" / "commitlog").mkdir(parents=True)
     code, shown, errors = say(tmp_path / "empty", "--out", out)
-    assert code == ExitCode.OK, errors
+    assert code == ExitCode.FAILED, errors
     assert "No record lies in the stores" in shown
+    assert "holds no record at all: nothing was checked" in shown
 
 
 def test_a_store_mid_write_is_read_up_to_its_last_record(say: Say, store: Path, out: Path) -> None:

@@ -60,6 +60,21 @@ def test_a_slave_is_available_only_while_connected_reported_and_near() -> None:
     assert not replicas.slave_available(500)
 
 
+def test_the_journal_has_the_last_ack_before_a_link_ends() -> None:
+    """What a slave took since the last sample, a second ago at most, was in no journal."""
+    events = RecordedEvents()
+    replicas = registry(events)
+    replica = linked(replicas, 500, 800)
+    replicas.acknowledge(replica, 700, 800, 10)
+    replicas.disconnect(replica, 900)
+    last = events.of("ha_progress")[-1]
+    assert (last["ack_offset"], last["max_phy_offset"], last["gap_bytes"]) == (700, 900, 200)
+    unreported = replicas.connect("10.0.0.3:4000", 20)
+    told = len(events.of("ha_progress"))
+    replicas.disconnect(unreported, 900)
+    assert len(events.of("ha_progress")) == told
+
+
 def test_an_unreported_link_hides_no_slave_that_is_there() -> None:
     replicas = registry()
     replicas.connect("10.0.0.3:4000", 0)

@@ -193,3 +193,76 @@ def test_mqadmin_changes_accounts(secured: dict[Make, Cluster], tmp_path: Path) 
     assert "success" in done.stdout, done.stdout + done.stderr
     code, words = answer_of(cluster, send_request(topic=OWN_TOPIC), second)
     assert "No acl config for second-1" in words
+
+
+def keys_of(account: Credentials) -> dict[str, str]:
+    return {"access_key": account.access_key, "secret_key": account.secret_key}
+
+
+@pytest.mark.parametrize("make", BOTH)
+def test_the_go_client_uses_its_topic_and_is_told_of_others(
+    secured: dict[Make, Cluster], clients: Clients, make: Make
+) -> None:
+    namesrv = secured[make].namesrv
+    producer = clients.producer("go", namesrv, **keys_of(OWN))
+    consumer = clients.consumer("go", namesrv, OWN_GROUP, OWN_TOPIC, **keys_of(OWN))
+    bodies = [f"go {number}" for number in range(10)]
+    producer.send_all(OWN_TOPIC, bodies)
+    consumer.wait_for_bodies(bodies)
+    with pytest.raises(SendFailed) as failed:
+        producer.send(FOREIGN_TOPIC, "never stored")
+    assert f"AclException: No default permission for topic:{FOREIGN_TOPIC}" in str(failed.value)
+    producer.stop()
+    consumer.stop()
+
+
+@pytest.mark.parametrize("make", BOTH)
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [
+        (WRONG, f"Check signature failed for accessKey={WRONG.access_key}"),
+        (STRANGER, f"No acl config for {STRANGER.access_key}"),
+        (None, "No accessKey is configured"),
+    ],
+    ids=str,
+)
+def test_the_go_client_without_the_right_keys_is_told_why(
+    secured: dict[Make, Cluster], clients: Clients, make: Make, by: Credentials | None, words: str
+) -> None:
+    keys = {} if by is None else keys_of(by)
+    producer = clients.producer("go", secured[make].namesrv, group="strangers", **keys)
+    for topic in (OWN_TOPIC, FOREIGN_TOPIC):
+        with pytest.raises(SendFailed) as failed:
+            producer.send(topic, "never stored")
+        assert f"AclException: {words}" in str(failed.value)
+    producer.stop()
+
+
+def test_the_go_client_consumes_nothing_of_a_foreign_topic(
+    secured: dict[Make, Cluster], clients: Clients
+) -> None:
+    operator = clients.producer("go", secured["trioha"].namesrv, **keys_of(OPERATOR))
+    operator.send(FOREIGN_TOPIC, "not for the client")
+    spy = clients.consumer(
+        "go", secured["trioha"].namesrv, OWN_GROUP, FOREIGN_TOPIC, **keys_of(OWN)
+    )
+    reader = clients.consumer(
+        "go", secured["trioha"].namesrv, "operators", FOREIGN_TOPIC, **keys_of(OPERATOR)
+    )
+    reader.wait_for_bodies(["not for the client"])
+    assert not spy.messages
+
+
+def test_mqadmin_of_rocketmq_5_signs_for_the_same_accounts(
+    secured: dict[Make, Cluster], tmp_path: Path
+) -> None:
+    cluster = secured["trioha"]
+    told: dict[str, str] = {}
+    for account in (OPERATOR, OWN, WRONG):
+        home = tools_of(account, tmp_path / account.secret_key)
+        where = ["-n", cluster.namesrv, "-b", cluster.master.address]
+        done = mqadmin(home, "updateTopic", *where, "-t", "made-by-5", release="5.3")
+        told[account.secret_key] = done.stdout + done.stderr
+    assert "success" in told[OPERATOR.secret_key]
+    assert "Need admin permission for request code=17" in told[OWN.secret_key]
+    assert "Check signature failed for accessKey=client-1" in told[WRONG.secret_key]

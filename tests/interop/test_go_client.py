@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.clusters.pair import Cluster
+from support.clusters.pair import SMALL_FILES, Cluster
 from support.peers.clients import Clients
 from support.processes.admin import create_topic, wait_for_progress
 from support.processes.rig import Processes
@@ -59,3 +59,30 @@ def test_go_client_sends_and_consumes(processes: Processes, clients: Clients, to
     heir = clients.consumer("go", namesrv, f"{topic}-all", topic)
     producer.send(topic, "for the heir")
     assert [m.body for m in heir.wait_for_bodies(["for the heir"])] == ["for the heir"]
+
+
+def test_go_client_commits_rolls_back_and_answers_checks(
+    processes: Processes, clients: Clients, topic: str
+) -> None:
+    quick = {"transactionTimeOut": 1000, "transactionCheckInterval": 1000}
+    cluster = Cluster(processes, settings={**SMALL_FILES, **quick}).start()
+    namesrv, broker = cluster.namesrv, cluster.master.address
+    create_topic(broker, namesrv, topic)
+    producer = clients.transactional_producer("go", namesrv, f"{topic}-p")
+    consumer = clients.consumer("go", namesrv, f"{topic}-c", topic)
+    for body, local, checked in (
+        ("committed", "commit", "unknown"),
+        ("rolled back", "rollback", "commit"),
+        ("committed when asked", "unknown", "commit"),
+        ("rolled back when asked", "unknown", "rollback"),
+    ):
+        assert producer.send(topic, body, local=local, checked=checked).status == "SEND_OK"
+    asked = producer.wait_for_checks(2)
+    messages = consumer.wait_for_bodies({"committed", "committed when asked"})
+    assert sorted(message.body or "" for message in messages) == [
+        "committed",
+        "committed when asked",
+    ]
+    assert {one["body"] for one in asked} == {"committed when asked", "rolled back when asked"}
+    producer.stop()
+    consumer.stop()

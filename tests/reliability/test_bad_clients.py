@@ -12,7 +12,7 @@ import attrs
 import pytest
 from support.clusters.pair import Cluster
 from support.histories.load import undisturbed
-from support.processes.admin import Fields, create_topic, request, topic_command
+from support.processes.admin import Fields, create_topic, put_topic, request, topic_command
 from support.processes.faults import Footprint, RawPeer, footprint
 from support.processes.rig import Node, running_processes
 from support.processes.status import check_sound, journal, node_status, wait_for_event, wait_until
@@ -142,6 +142,29 @@ def test_a_thousand_idle_connections_cost_little_and_are_given_back(broker: Node
     # About 10 KiB each while they last; the second and third thousand cost nothing anew.
     assert during.rss_bytes - before.rss_bytes < 60 * MIB, (before, during)
     assert after.rss_bytes - first.rss_bytes < 8 * MIB, (first, after)
+
+
+def test_silent_connections_leave_descriptors_to_the_store(broker: Node) -> None:
+    pid = broker.process.pid
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    limit = footprint(pid).descriptors + 150
+    silent: list[RawPeer] = []
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, before[1]))
+    try:
+        with undisturbed(broker.address, "T"):
+            silent += [RawPeer(broker.address) for _ in range(400)]
+            for number in range(8):
+                put_topic(broker.address, f"D{number}")
+                command = send_command(
+                    "g", Message(f"D{number}", b"x"), str(number), MessageQueue("D", "", 0), 1
+                )
+                assert request(broker.address, command).code == ResponseCode.SUCCESS
+    finally:
+        for peer in silent:
+            peer.socket.close()
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+    (told,) = journal(broker, "connection_refused")
+    assert "silent, made room" in told.fields["reason"]
 
 
 def _returned(broker: Node, before: Footprint) -> bool:

@@ -16,7 +16,7 @@ from support.stores.small import (
     small_config,
 )
 
-from trioha.store.interface import GetResult, GetStatus
+from trioha.store.interface import GetResult, GetStatus, RecordFilter
 from trioha.store.message_store import FileMessageStore, StoreConfig
 from trioha.wire.record import decode_records
 
@@ -176,6 +176,42 @@ def test_a_scan_is_bounded(config: StoreConfig) -> None:
     store.close()
 
 
+def of_property(name: bytes, cost: int = 1) -> RecordFilter:
+    return RecordFilter(lambda properties: name in properties, cost)
+
+
+def test_a_filter_of_records_is_given_their_properties(config: StoreConfig) -> None:
+    store = open_store(config)
+    fill(store, 6)
+    seen: list[bytes] = []
+
+    def see(properties: bytes) -> bool:
+        seen.append(properties)
+        return False
+
+    result = store.get_message("T", 0, 0, 32, RecordFilter(see))
+    assert outcome(result) == (GetStatus.NO_MATCHED_MESSAGE, 6, 0, 6, 0)
+    records = decode_records(b"".join(get(store, 0).buffers))
+    assert seen == [record.raw_properties for record in records]
+    result = store.get_message("T", 0, 0, 32, of_property(b"TAGS\x01B"))
+    assert outcome(result) == (GetStatus.FOUND, 6, 0, 6, 3)
+    found = decode_records(b"".join(result.buffers))
+    assert [record.queue_offset for record in found] == [1, 3, 5]
+    everything = store.get_message("T", 0, 0, 32, of_property(b"TAGS"))
+    assert b"".join(everything.buffers) == b"".join(get(store, 0).buffers)
+    assert store.get_message("T", 0, 0, 2, of_property(b"TAGS")).next_begin_offset == 2
+    store.close()
+
+
+def test_a_costly_filter_of_records_looks_at_fewer(config: StoreConfig) -> None:
+    store = open_store(attrs.evolve(config, queue_file_bytes=20 * 2000, segment_bytes=1 << 20))
+    fill(store, 1000, size=1)
+    for cost, looked_at in ((20, 800), (1024, 64), (1 << 30, 1)):
+        result = store.get_message("T", 0, 0, 32, of_property(b"none", cost))
+        assert outcome(result) == (GetStatus.NO_MATCHED_MESSAGE, looked_at, 0, 1000, 0)
+    store.close()
+
+
 def test_entries_whose_segment_has_just_gone(config: StoreConfig) -> None:
     store = open_store(attrs.evolve(config, queue_file_bytes=20000))
     fill(store, 60, size=150)
@@ -187,6 +223,8 @@ def test_entries_whose_segment_has_just_gone(config: StoreConfig) -> None:
     store._log.files.drop_first()
     result = store.get_message("T", 0, 0, 32, lambda code: code == 0)
     assert result.status is GetStatus.NO_MATCHED_MESSAGE
+    result = store.get_message("T", 0, 0, 10, of_property(b"TAGS"))
+    assert int.from_bytes(result.buffers[0][28:36], "big") == store.min_phy_offset
     store.close()
 
 

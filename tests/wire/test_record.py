@@ -25,6 +25,7 @@ from trioha.wire.record import (
     dispatch_fields,
     pack_record,
     peek,
+    properties_of,
     record_size,
 )
 
@@ -196,6 +197,15 @@ def test_a_wrong_body_is_noticed_unless_told_not_to_look() -> None:
     with pytest.raises(RecordError, match="checksum"):
         decode_record(damaged)
     assert decode_record(damaged, check_crc=False).body == b"jello"
+
+
+def test_the_properties_of_a_damaged_record_are_none() -> None:
+    assert properties_of(GOLDEN, 0, len(GOLDEN)) == decode_record(GOLDEN).raw_properties
+    for cut in range(len(GOLDEN)):
+        assert properties_of(GOLDEN[:cut], 0, len(GOLDEN)) == b""
+    for body_size in (-1, 6, 1 << 30):
+        damaged = GOLDEN[:84] + struct.pack(">i", body_size) + GOLDEN[88:]
+        assert properties_of(damaged, 0, len(GOLDEN)) == b""
 
 
 @pytest.mark.parametrize("cut", range(len(GOLDEN)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import attrs
@@ -14,6 +15,7 @@ from trioha.analysis.journal_rows import (
     journal_files_of,
     read_file,
 )
+from trioha.analysis.log_end import held_bytes
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.store_files import StoreFiles, open_store
 
@@ -31,10 +33,15 @@ class Inputs:
     window: Window = Window()
     notes: list[str] = attrs.field(factory=list)
 
+    @cached_property
+    def log_bytes(self) -> Mapping[str, int]:
+        """By store: bytes from the beginning of its log to its end."""
+        return {store.label: held_bytes(store) for store in self.stores}
+
     @property
     def bytes_total(self) -> int:
-        """Bytes of log that a whole scan reads."""
-        return sum(store.data_bytes for store in self.stores)
+        """Bytes of all logs."""
+        return sum(self.log_bytes.values())
 
     def note(self, text: str) -> None:
         """Keep a sentence once."""

@@ -48,6 +48,17 @@ class LogEnd:
         return segment.from_offset + end
 
 
+def held_bytes(store: StoreFiles) -> int:
+    """Bytes from a log's first segment to the end of its last record, without missing segments.
+
+    A broker allocates its files before it needs them: their sizes say nothing of the log.
+
+    Errors: AnalysisError when a file cannot be read.
+    """
+    end = LogEnd().find(store)
+    return sum(max(0, min(segment.size, end - segment.from_offset)) for segment in store.segments)
+
+
 def _end(walk: LogWalk, position: int, data_end: int) -> int:
     while (leap := walk.find(position + _LEAP_BYTES, position + 2 * _LEAP_BYTES)) >= 0:
         position = leap

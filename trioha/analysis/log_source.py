@@ -68,16 +68,21 @@ class FileSource:
         return data
 
     def find(self, needle: bytes, begin: int, end: int) -> int:
-        overlap = len(needle) - 1
-        while begin + overlap < end:
-            piece = self.read(begin, min(_PIECE_BYTES, end - begin))
-            at = piece.find(needle)
-            if at >= 0:
-                return begin + at
-            if len(piece) <= overlap:
-                break
-            begin += len(piece) - overlap
-        return -1
+        return find_in_pieces(self, needle, begin, end)
+
+
+def find_in_pieces(source: LogSource, needle: bytes, begin: int, end: int) -> int:
+    """First place of `needle` within begin..end, or -1, holding a mebibyte at a time."""
+    overlap = len(needle) - 1
+    while begin + overlap < end:
+        piece = source.read(begin, min(_PIECE_BYTES, end - begin))
+        at = piece.find(needle)
+        if at >= 0:
+            return begin + at
+        if len(piece) <= overlap:
+            break
+        begin += len(piece) - overlap
+    return -1
 
 
 class MemorySource:

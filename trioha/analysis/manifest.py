@@ -112,7 +112,7 @@ class Manifest:
                 {
                     "label": store.label,
                     "segments": len(store.segments),
-                    "bytes": store.data_bytes,
+                    "bytes": self.inputs.log_bytes[store.label],
                     "from_offset": store.segments[0].from_offset if store.segments else None,
                     **self._extent_as_json(store.label),
                 }

@@ -22,6 +22,7 @@ import attrs
 
 import trioha
 from trioha.analysis.manifest import MANIFEST, Manifest, check_ours, engine_in_words
+from trioha.analysis.replicas import folded
 from trioha.analysis.results import Column, Report, Table
 from trioha.errors import ConfigError
 
@@ -104,7 +105,11 @@ class OutputDirectory:
                 if record.report is None
             },
         )
-        reports = [record.report for record in manifest.records if record.report is not None]
+        reports = [
+            folded(record.report, meta.stores)
+            for record in manifest.records
+            if record.report is not None
+        ]
         (self.partial / PAGE).write_text(render_page(reports, meta), encoding="utf-8")
 
     def finish(self, manifest: Manifest) -> Path:

@@ -11,6 +11,7 @@ from trioha.bench.loop import LoadConnection, LoadLoop
 from trioha.bench.pulls import PullReader, QueueCursor, record_bodies
 from trioha.client.message import MessageQueue
 from trioha.errors import RemoteProtocolError, Unreachable
+from trioha.security.signature import Credentials
 
 _NS = 1_000_000_000
 _SILENCE_S = 10.0
@@ -69,7 +70,9 @@ class DrainLoad:
         count: int = 32,
         begin_offsets: Sequence[int] | None = None,
         progress: Progress | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
+        """With `credentials` every pull is signed."""
         self._loop = LoadLoop()
         self._progress = progress
         self._messages = 0
@@ -85,7 +88,7 @@ class DrainLoad:
         self._pullers = []
         for address, cursors in by_address.items():
             connection = self._loop.connect(address, lambda data, now_ns: None)
-            reader = PullReader(group, cursors, count=count, suspend_ms=0)
+            reader = PullReader(group, cursors, count=count, suspend_ms=0, credentials=credentials)
             puller = _Puller(self, connection, reader)
             connection.on_data = puller.receive
             self._pullers.append(puller)

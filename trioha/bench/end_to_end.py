@@ -17,7 +17,9 @@ from trioha.bench.histogram import Histogram, LatencySummary
 from trioha.bench.loop import LoadConnection, LoadLoop
 from trioha.bench.pulls import PullReader, QueueCursor, record_bodies
 from trioha.client.message import MessageQueue
+from trioha.credentials import current_credentials
 from trioha.errors import Unreachable
+from trioha.security.signature import Credentials
 
 _NS = 1_000_000_000
 _STAMP = struct.Struct(">q")
@@ -34,6 +36,8 @@ class EndToEndOptions:
     seconds: float = 10.0
     warm_up_s: float = 2.0
     id_prefix: str = "0" * 24
+    credentials: Credentials | None = attrs.field(factory=current_credentials)
+    """The account that signs every send and pull; None: none is signed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -73,7 +77,13 @@ class EndToEndLoad:
         cursors = [
             QueueCursor(queue, begin) for queue, begin in zip(queues, begin_offsets, strict=True)
         ]
-        self._pulls = PullReader(options.group, cursors, count=32, suspend_ms=_SUSPEND_MS)
+        self._pulls = PullReader(
+            options.group,
+            cursors,
+            count=32,
+            suspend_ms=_SUSPEND_MS,
+            credentials=options.credentials,
+        )
         body = b"\x00" * max(options.size, _STAMP.size)
         self._frames = [
             SendFrame(
@@ -82,6 +92,7 @@ class EndToEndLoad:
                 body,
                 group=options.group,
                 id_prefix=options.id_prefix,
+                credentials=options.credentials,
             )
             for slot in range(_SLOTS)
         ]
@@ -154,19 +165,13 @@ class EndToEndLoad:
             self._due_ns += interval_ns
             born = b"%d" % (time.time_ns() // 1_000_000)
             pieces: list[bytes] = []
-            self._frames[slot].append_to(pieces, born, self._serial & 0x7FFFFFFF)
+            stamp = _STAMP.pack(due_ns)
+            self._frames[slot].append_to(pieces, born, self._serial & 0x7FFFFFFF, stamp)
             self._serial += 1
-            frame = bytearray().join(pieces)
-            # The body is the frame's end.
-            _STAMP.pack_into(frame, len(frame) - self._body_size, due_ns)
             self._busy[slot] = 1
             self._due_ns_of_slot[slot] = due_ns
             self._sent += due_ns >= self._measure_from_ns
-            self._sending.send(bytes(frame))
-
-    @property
-    def _body_size(self) -> int:
-        return max(self._options.size, _STAMP.size)
+            self._sending.send(b"".join(pieces))
 
     def _on_responses(self, data: bytes, now_ns: int) -> None:
         for slot in self._responses.slots(data):

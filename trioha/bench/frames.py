@@ -62,6 +62,7 @@ class SendFrame:
             command = send_batch_command(group, [message] * batch, marks, queue, _BORN_PLACE)
         command.opaque = OPAQUE_BASE + slot
         command.serialize_type = serialize_type
+        self._body_size = len(command.body_bytes())
         self._signed = None if credentials is None else _SignedPieces(command, credentials)
         frame = encode(command)
         born_at, serials_at = _places(frame, marks, id_prefix)
@@ -75,16 +76,19 @@ class SendFrame:
         self._between = [frame[begin:end] for begin, end in zip(begins, serials_at, strict=False)]
         self._tail = frame[ends[-1] :]
 
-    def append_to(self, out: list[bytes], born: bytes, serial: int) -> None:
-        """Add the pieces of one send: birth timestamp (13 digits), serial numbers from `serial`."""
+    def append_to(self, out: list[bytes], born: bytes, serial: int, stamp: bytes = b"") -> None:
+        """Add the pieces of one send: birth timestamp (13 digits), serial numbers from `serial`.
+
+        The body begins with `stamp`.
+        """
         if self._signed is not None:
-            self._signed.append_to(out, born, serial)
+            self._signed.append_to(out, born, serial, stamp)
             return
         out += (self._head, born)
         for piece in self._between:
             out += (piece, b"%08X" % serial)
             serial += 1
-        out.append(self._tail)
+        out.append(_stamped(self._tail, self._body_size, stamp))
 
 
 class _SignedPieces:
@@ -96,6 +100,7 @@ class _SignedPieces:
         fields[SIGNATURE] = _SIGNATURE_PLACE
         self._key = credentials.key
         self._content = signed_text(fields).encode() + command.body_bytes()
+        self._body_size = len(command.body_bytes())
         self._frame: list[bytes] = []
         """Bytes between the places that change; the first place is the birth timestamp."""
         self._values: list[bytes] = []
@@ -117,7 +122,7 @@ class _SignedPieces:
         places = [(born_at, _BORN_DIGITS), *((place, _SERIAL_DIGITS) for place in serials_at)]
         self._values = _pieces(self._content, places)
 
-    def append_to(self, out: list[bytes], born: bytes, serial: int) -> None:
+    def append_to(self, out: list[bytes], born: bytes, serial: int, stamp: bytes) -> None:
         values = self._values
         fills = [born]
         content = [values[0], born]
@@ -125,11 +130,19 @@ class _SignedPieces:
             fills.append(b"%08X" % serial)
             content += (piece, fills[-1])
             serial += 1
-        content.append(values[-1])
+        content.append(_stamped(values[-1], self._body_size, stamp))
         fills.insert(self._signature_index, self._key.signature_over(b"".join(content)))
         for piece, fill in zip(self._frame, fills, strict=False):
             out += (piece, fill)
-        out.append(self._frame[-1])
+        out.append(_stamped(self._frame[-1], self._body_size, stamp))
+
+
+def _stamped(tail: bytes, body_size: int, stamp: bytes) -> bytes:
+    """Return what ends with a body, the body beginning with the stamp."""
+    if not stamp:
+        return tail
+    body_at = len(tail) - body_size
+    return tail[:body_at] + stamp + tail[body_at + len(stamp) :]
 
 
 def _places(data: bytes, marks: list[str], id_prefix: str) -> tuple[int, list[int]]:

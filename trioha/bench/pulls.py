@@ -8,6 +8,7 @@ import attrs
 
 from trioha.client.message import MessageQueue
 from trioha.errors import CommandError, RemoteProtocolError
+from trioha.security.signature import Credentials
 from trioha.wire.codes import PullSysFlag, RequestCode, ResponseCode
 from trioha.wire.record import MAGIC
 from trioha.wire.remoting_command import Buffer, RemotingCommand, decode_frame, encode
@@ -42,6 +43,8 @@ class PullReader:
     cursors: list[QueueCursor]
     _count: int = attrs.field(kw_only=True)
     _suspend_ms: int = attrs.field(kw_only=True)
+    _credentials: Credentials | None = attrs.field(kw_only=True, default=None)
+    """The account that signs every pull."""
     _rest: bytes = attrs.field(default=b"", init=False)
 
     def request(self, index: int) -> bytes:
@@ -50,25 +53,26 @@ class PullReader:
         flags = PullSysFlag.SUBSCRIPTION
         if self._suspend_ms:
             flags |= PullSysFlag.SUSPEND
-        return encode(
-            RemotingCommand(
-                RequestCode.PULL_MESSAGE,
-                {
-                    "consumerGroup": self._group,
-                    "topic": cursor.queue.topic,
-                    "queueId": cursor.queue.queue_id,
-                    "queueOffset": cursor.offset,
-                    "maxMsgNums": self._count,
-                    "sysFlag": flags,
-                    "commitOffset": 0,
-                    "suspendTimeoutMillis": self._suspend_ms,
-                    "subscription": "*",
-                    "subVersion": 0,
-                    "expressionType": "TAG",
-                },
-                opaque=index,
-            )
+        command = RemotingCommand(
+            RequestCode.PULL_MESSAGE,
+            {
+                "consumerGroup": self._group,
+                "topic": cursor.queue.topic,
+                "queueId": cursor.queue.queue_id,
+                "queueOffset": cursor.offset,
+                "maxMsgNums": self._count,
+                "sysFlag": flags,
+                "commitOffset": 0,
+                "suspendTimeoutMillis": self._suspend_ms,
+                "subscription": "*",
+                "subVersion": 0,
+                "expressionType": "TAG",
+            },
+            opaque=index,
         )
+        if self._credentials is not None:
+            self._credentials.sign(command)
+        return encode(command)
 
     def answers(self, data: bytes) -> list[tuple[int, int, Buffer]]:
         """Per whole answer in `data`: cursor index, messages in it, their records.

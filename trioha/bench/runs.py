@@ -20,6 +20,7 @@ from trioha.bench.target import BenchTarget, open_target, run_load
 from trioha.client import MessageQueue, ReceivedMessage, open_push_consumer
 from trioha.client.message import ConsumeFrom
 from trioha.client.queue_task import PushConsumerConfig
+from trioha.credentials import current_credentials
 from trioha.errors import TriohaError
 from trioha.shown import own_stream
 from trioha.wire.codes import SerializeType
@@ -159,7 +160,13 @@ async def _drain_by_pull(
         line.show(elapsed_s, f"{messages:,} msg/s  {total:,} in all")
 
     begins = [offsets[queue][0] for queue, _ in targets]
-    load = DrainLoad(targets, count=pull_count, begin_offsets=begins, progress=progress)
+    load = DrainLoad(
+        targets,
+        count=pull_count,
+        begin_offsets=begins,
+        progress=progress,
+        credentials=current_credentials(),
+    )
     return await run_load(load.run, load.stop)
 
 

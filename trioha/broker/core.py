@@ -32,6 +32,12 @@ from trioha.broker.send import SendProcessor
 from trioha.broker.send_back import SendBackProcessor
 from trioha.broker.slave_tables import SlaveTables
 from trioha.broker.topics import TopicTable
+from trioha.broker.transactions.checks import TransactionChecks
+from trioha.broker.transactions.end import EndTransactionProcessor
+from trioha.broker.transactions.listing import OpenTransactionsProcessor
+from trioha.broker.transactions.progress import TransactionProgress
+from trioha.broker.transactions.queues import TransactionQueues
+from trioha.broker.transactions.service import Transactions
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
@@ -40,10 +46,12 @@ from trioha.store.interface import MessageStore
 from trioha.wire.bodies import TopicConfig
 from trioha.wire.codes import RequestCode
 from trioha.wire.message_id import pack_host
-from trioha.wire.names import SCHEDULE_TOPIC
+from trioha.wire.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from trioha.wire.remoting_command import RemotingCommand
 
 _DELIVERIES_PER_TURN = 256
+_TIMED_TOPICS = frozenset({SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC})
+_TRANSACTION_TOPICS = frozenset({TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC})
 _METADATA_CHANGES = (
     RequestCode.UPDATE_CONSUMER_OFFSET,
     RequestCode.UPDATE_AND_CREATE_TOPIC,
@@ -119,12 +127,34 @@ class BrokerCore:
         self.unknown_topic_seen = False
         """A slave's log holds a topic that its table does not: it is to ask its master."""
         self.schedule_changed = False
-        """A delayed message came in: its delivery may be the next thing to do."""
+        """A delayed message or a transaction came in or ended: the next deadline may be nearer."""
+        self._transactions_cut = False
         self._pull = PullProcessor(
             config, store, self.topics, self.groups, self.consumers, self.offsets, self.hold
         )
+        queues = TransactionQueues(store, self.offsets)
+        progress = TransactionProgress(store, self.offsets, queues)
+        self.transactions = Transactions(
+            config, queues, progress, self.pipeline, self.topics, store_host
+        )
+        self.transaction_checks = TransactionChecks(
+            self.transactions,
+            store,
+            queues,
+            self.pipeline,
+            self.topics,
+            self.producers,
+            events,
+        )
         self._send = SendProcessor(
-            config, self.topics, self.groups, self.pipeline, levels, store_host, rng
+            config,
+            self.topics,
+            self.groups,
+            self.pipeline,
+            levels,
+            self.transactions,
+            store_host,
+            rng,
         )
         self._send_back = SendBackProcessor(
             config, self.topics, self.groups, store, self.pipeline, levels, rng
@@ -148,6 +178,8 @@ class BrokerCore:
         processors: tuple[Processor, ...] = (
             self._send,
             self._send_back,
+            EndTransactionProcessor(self.transactions, self.pipeline),
+            OpenTransactionsProcessor(self.transactions, queues, self.pipeline, self.producers),
             ReplyProcessor(self._send, self.pipeline, self.producers, store_host),
             self._pull,
             HeartbeatProcessor(self.consumers, self.producers, self.topics, self.groups),
@@ -176,8 +208,9 @@ class BrokerCore:
             self.hold.on_dispatch(topic, queue_id, max_offset, tags_codes)
         if topic not in self._known_topics:
             self.unknown_topic_seen = True
-        if topic == SCHEDULE_TOPIC:
-            self.schedule.on_scheduled(queue_id)
+        if topic in _TIMED_TOPICS:
+            if topic == SCHEDULE_TOPIC:
+                self.schedule.on_scheduled(queue_id)
             self.schedule_changed = True
 
     def after_batch(self, instant: Instant) -> None:
@@ -246,8 +279,18 @@ class BrokerCore:
         self._admin.runtime_info.sample(instant)
         self._admin.traffic.sample(instant)
 
+    def next_delivery_ms(self, wall_ms: int) -> int | None:
+        """When `deliver_delayed` has something to do, on the wall clock; or None."""
+        delayed_ms = self.schedule.next_deadline(wall_ms)
+        check_ms = self.transaction_checks.next_deadline(wall_ms)
+        if delayed_ms is None or check_ms is None:
+            return check_ms if delayed_ms is None else delayed_ms
+        return min(delayed_ms, check_ms)
+
     def deliver_delayed(self, instant: Instant) -> None:
+        """Deliver delayed messages, and check open transactions."""
         self.schedule.run_due(instant, _DELIVERIES_PER_TURN)
+        self.transaction_checks.run_due(instant, _DELIVERIES_PER_TURN)
 
     def _apply_config(self, config: BrokerConfig) -> None:
         """Give a changed configuration to every part that reads it."""
@@ -257,6 +300,7 @@ class BrokerCore:
         self._query.config = config
         self.consumers.config = config
         self.producers.config = config
+        self.transactions.config = config
 
     def become(self, role: BrokerRole, broker_id: int) -> None:
         """Take this role. The caller answers the sends that wait for a promise of the old role."""
@@ -268,15 +312,27 @@ class BrokerCore:
         if role is BrokerRole.SLAVE:
             if not was_slave:
                 self.offsets.become_slave()
+            self.transactions.forget()
         elif was_slave:
             self.offsets.become_master()
             self.schedule.refresh()
+            if not self.offsets.read_only:  # else the leader's tables are not complete yet
+                self.load_transactions()
+        elif self._transactions_cut:
+            self.load_transactions()
+
+    def load_transactions(self) -> None:
+        """Read which transactions are open, once tables and queues are up to the log."""
+        self._transactions_cut = False
+        self.transactions.load()
+        self.transaction_checks.begin()
 
     def log_cut(self, topic: str, queue_id: int, offset: int) -> None:
         """A queue ends at `offset` from now on, sooner than before."""
         self.offsets.cut_back(topic, queue_id, offset)
         if topic == SCHEDULE_TOPIC:
             self.schedule.cut_back(queue_id, offset)
+        self._transactions_cut = self._transactions_cut or topic in _TRANSACTION_TOPICS
 
     def pause(self) -> None:
         """Take no puts, and deliver nothing delayed, until `become`."""

@@ -1,4 +1,4 @@
-"""Subscription expressions as filters on the tags code of a consume queue entry.
+"""Subscription expressions as filters of messages: by tags, or by SQL92.
 
 Theory of operation. A consume queue entry carries Java's hash of the message's TAGS, sign-extended
 to 64 bits. ``*``, an absent or an empty expression take everything; ``a || b`` takes the entries
@@ -6,18 +6,32 @@ whose hash is that of `a` or of `b`. Two tags may share a hash: the client looks
 (FilterAPI.java, ExpressionMessageFilter.java.)
 
 We hash the expression ourselves and do not trust the `codeSet` of a heartbeat: C++ sends it as
-strings, and some clients leave it out. SQL92 needs a compiler that RocketMQ, too, has switched off
-by default (enablePropertyFilter): it is refused where the real broker refuses it.
+strings, and some clients leave it out.
+
+SQL92 is switched off by default, as in RocketMQ (enablePropertyFilter), and refused where the real
+broker refuses it. Switched on, an expression becomes a filter of records: it is asked for each
+record with the properties that lie in the log. Compiled forms are cached by text, so that a client
+that changes its expression needs no clearing of anything. With a wrong expression RocketMQ delivers
+every message to a pull that brings it along; here that pull is refused.
+
+Messages of a group's retry topic are not filtered again unless filterSupportRetry is set: then each
+is asked what the group's SQL92 subscription to its first topic says of it
+(ExpressionForRetryMessageFilter.java).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
+from trioha.broker.sql.parser import SqlFilter, parse_sql_filter
+from trioha.broker.sql.tokens import SqlFilterError
 from trioha.errors import CommandError
-from trioha.store.interface import TagFilter
+from trioha.store.interface import MessageFilter, RecordFilter, TagFilter
 from trioha.wire.codes import ResponseCode
+from trioha.wire.heartbeat import SubscriptionData
 from trioha.wire.java_hash import string_hash
+from trioha.wire.properties import RETRY_TOPIC, decode_properties
 from trioha.wire.refusals import system_error
 
 SUBSCRIPTION_ALL = "*"
@@ -26,6 +40,7 @@ EXPRESSION_CHARS_MAX = 65_536
 _SHORT_EXPRESSION_CHARS = 512
 """Thousands of filters are kept of shorter expressions; of longer ones, each up to 1 MB, a few."""
 
+_SQL92 = "SQL92"
 _SQL92_REMARK = "The broker does not support consumer to filter message by SQL92"
 
 
@@ -67,42 +82,101 @@ _short_filter = lru_cache(maxsize=4096)(_parse)
 _long_filter = lru_cache(maxsize=16)(_parse)
 
 
-def header_filter(expression: str, expression_type: str) -> TagFilter | None:
+def _compile(expression: str) -> SqlFilter:
+    try:
+        return parse_sql_filter(expression)
+    except SqlFilterError as error:
+        raise CommandError(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"SQL92 expression {expression!r:.80}: {error}"
+        ) from None
+
+
+# A compiled filter takes some 100 bytes per character, half a megabyte at most.
+_short_sql = lru_cache(maxsize=512)(_compile)
+_long_sql = lru_cache(maxsize=32)(_compile)
+
+
+def _sql_filter(expression: str, is_enabled: bool) -> SqlFilter:
+    if not is_enabled:
+        raise system_error(_SQL92_REMARK)
+    if len(expression) > _SHORT_EXPRESSION_CHARS:
+        return _long_sql(expression)
+    return _short_sql(expression)
+
+
+def _record_filter(compiled: SqlFilter) -> RecordFilter:
+    wants = compiled.wants
+    return RecordFilter(
+        lambda properties: wants(decode_properties(properties)), compiled.operations
+    )
+
+
+def header_filter(
+    expression: str, expression_type: str, *, has_sql92: bool
+) -> MessageFilter | None:
     """The filter of a subscription that a pull brings along.
 
     Errors: CommandError(SUBSCRIPTION_PARSE_FAILED) for a broken expression or an unknown type,
-    SYSTEM_ERROR for SQL92.
+    SYSTEM_ERROR for SQL92 where it is switched off.
     """
     if is_tag_expression(expression_type):
         return tag_filter(expression)
-    if expression_type == "SQL92":
-        raise system_error(_SQL92_REMARK)
+    if expression_type == _SQL92:
+        return _record_filter(_sql_filter(expression, has_sql92))
     raise CommandError(
         ResponseCode.SUBSCRIPTION_PARSE_FAILED,
         f"parse the consumer's subscription failed: type {expression_type!r:.40} is unknown",
     )
 
 
-def heartbeat_filter(expression: str, expression_type: str) -> TagFilter | None:
+def heartbeat_filter(
+    expression: str, expression_type: str, *, has_sql92: bool
+) -> MessageFilter | None:
     """The filter of a subscription that a heartbeat announced.
 
-    Errors: as `header_filter`, but FILTER_DATA_NOT_EXIST for an unknown type: no filter was ever
-    compiled for it.
+    Errors: as `header_filter`, but FILTER_DATA_NOT_EXIST for an unknown type and for SQL92 that is
+    wrong: no filter was ever compiled for it.
     """
     if is_tag_expression(expression_type):
         return tag_filter(expression)
-    if expression_type == "SQL92":
-        raise system_error(_SQL92_REMARK)
-    raise CommandError(
-        ResponseCode.FILTER_DATA_NOT_EXIST,
-        f"the broker's consumer filter data is not exist: type {expression_type!r:.40} is unknown",
-    )
+    try:
+        return header_filter(expression, expression_type, has_sql92=has_sql92)
+    except CommandError as error:
+        if error.code != ResponseCode.SUBSCRIPTION_PARSE_FAILED:
+            raise
+        raise CommandError(
+            ResponseCode.FILTER_DATA_NOT_EXIST,
+            f"the broker's consumer filter data is not exist: {error.remark}",
+        ) from None
 
 
-def check_subscription(expression: str, expression_type: str) -> None:
+def retry_filter(subscriptions: Mapping[str, SubscriptionData]) -> RecordFilter | None:
+    """The filter of a group's retry topic, or None when the group has no SQL92 subscription.
+
+    A message that no such subscription, or a wrong one, is about passes.
+    """
+    filters: dict[str, SqlFilter] = {}
+    for topic, subscription in subscriptions.items():
+        if subscription.expression_type == _SQL92:
+            try:
+                filters[topic] = _sql_filter(subscription.sub_string, True)
+            except CommandError:
+                continue
+    if not filters:
+        return None
+
+    def wants(encoded: bytes) -> bool:
+        properties = decode_properties(encoded)
+        compiled = filters.get(properties.get(RETRY_TOPIC, ""))
+        return compiled is None or compiled.wants(properties)
+
+    return RecordFilter(wants, max(compiled.operations for compiled in filters.values()))
+
+
+def check_subscription(expression: str, expression_type: str, *, has_sql92: bool) -> None:
     """Judge a subscription before a consumer starts with it (CHECK_CLIENT_CONFIG).
 
     Errors: as `header_filter`. A tag expression always passes, as with the real broker.
     """
     if not is_tag_expression(expression_type):
-        header_filter(expression, expression_type)
+        header_filter(expression, expression_type, has_sql92=has_sql92)

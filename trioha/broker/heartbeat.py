@@ -94,7 +94,11 @@ class HeartbeatProcessor:
         fields = object_of(fastjson.loads(request.body_bytes()), "client config")
         if fields.get("subscriptionData") is not None:
             subscription = SubscriptionData.from_dict(fields["subscriptionData"])
-            check_subscription(subscription.sub_string, subscription.expression_type)
+            check_subscription(
+                subscription.sub_string,
+                subscription.expression_type,
+                has_sql92=self._consumers.config.enable_property_filter,
+            )
         return request.response()
 
     def _check(self, channel: Channel, data: HeartbeatData) -> None:

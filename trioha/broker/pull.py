@@ -43,7 +43,7 @@ import struct
 from collections.abc import Callable
 
 from trioha.broker.clients import ConsumerManager
-from trioha.broker.filter import header_filter, heartbeat_filter
+from trioha.broker.filter import header_filter, heartbeat_filter, retry_filter
 from trioha.broker.groups import GroupTable
 from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.pull_hold import ParkedPull, PullHold
@@ -51,7 +51,7 @@ from trioha.broker.topics import TopicTable
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import CommandError, RemoteProtocolError
 from trioha.remoting.channel import Channel, Handler, Instant
-from trioha.store.interface import GetResult, GetStatus, MessageStore, TagFilter
+from trioha.store.interface import GetResult, GetStatus, MessageFilter, MessageStore, RecordFilter
 from trioha.wire.bodies import SubscriptionGroupConfig
 from trioha.wire.codes import (
     FRAME_BYTES_MAX,
@@ -62,6 +62,7 @@ from trioha.wire.codes import (
     ResponseCode,
 )
 from trioha.wire.heartbeat import MessageModel
+from trioha.wire.names import is_retry_topic
 from trioha.wire.remoting_command import RemotingCommand
 
 SUSPEND_MS_MAX = 120_000
@@ -190,7 +191,7 @@ class PullProcessor:
         offset = ext_int("queueOffset")
         sys_flag = ext_int("sysFlag")
         settings = self._check(group, topic, queue_id, instant.wall_ms)
-        tag_filter = self._filter(request, group, topic, settings, sys_flag)
+        message_filter = self._filter(request, group, topic, settings, sys_flag)
 
         config = self.config
         is_slave = self.role is _SLAVE
@@ -205,7 +206,7 @@ class PullProcessor:
                 ):
                     return None
         result = self._store.get_message(
-            topic, queue_id, offset, max(1, ext_int("maxMsgNums")), tag_filter
+            topic, queue_id, offset, max(1, ext_int("maxMsgNums")), message_filter
         )
         if not config.slave_read_enable:
             suggested = 0
@@ -252,7 +253,7 @@ class PullProcessor:
             code is ResponseCode.PULL_NOT_FOUND
             and is_first
             and sys_flag & _SUSPEND
-            and self._park(channel, request, instant, topic, queue_id, offset, tag_filter)
+            and self._park(channel, request, instant, topic, queue_id, offset, message_filter)
         ):
             return None
         return request.response(
@@ -327,10 +328,33 @@ class PullProcessor:
         topic: str,
         settings: SubscriptionGroupConfig,
         sys_flag: int,
-    ) -> TagFilter | None:
+    ) -> MessageFilter | None:
+        found = self._subscribed(request, group, topic, settings, sys_flag)
+        config = self.config
+        if (
+            found is None
+            and config.filter_support_retry
+            and config.enable_property_filter
+            and is_retry_topic(topic)
+        ):
+            members = self._consumers.find(group)
+            return None if members is None else retry_filter(members.subscriptions)
+        return found
+
+    def _subscribed(
+        self,
+        request: RemotingCommand,
+        group: str,
+        topic: str,
+        settings: SubscriptionGroupConfig,
+        sys_flag: int,
+    ) -> MessageFilter | None:
+        has_sql92 = self.config.enable_property_filter
         if sys_flag & _SUBSCRIPTION:
             return header_filter(
-                request.ext_str("subscription", ""), request.ext_str("expressionType", "")
+                request.ext_str("subscription", ""),
+                request.ext_str("expressionType", ""),
+                has_sql92=has_sql92,
             )
         members = self._consumers.find(group)
         if members is None:
@@ -358,7 +382,9 @@ class PullProcessor:
             )
         if subscription.class_filter_mode:
             return None
-        return heartbeat_filter(subscription.sub_string, subscription.expression_type)
+        return heartbeat_filter(
+            subscription.sub_string, subscription.expression_type, has_sql92=has_sql92
+        )
 
     def _park(
         self,
@@ -368,7 +394,7 @@ class PullProcessor:
         topic: str,
         queue_id: int,
         offset: int,
-        tag_filter: TagFilter | None,
+        message_filter: MessageFilter | None,
     ) -> bool:
         if request.is_oneway:
             return False
@@ -383,7 +409,8 @@ class PullProcessor:
                 topic,
                 queue_id,
                 offset,
-                tag_filter,
+                # Any message wakes a pull whose filter needs the message's record.
+                None if isinstance(message_filter, RecordFilter) else message_filter,
                 instant.now_ms + patience_ms,
                 size,
             )

@@ -11,7 +11,7 @@ from trioha.broker.clients import ConsumerManager
 from trioha.broker.filter import header_filter
 from trioha.config import BrokerConfig
 from trioha.remoting.channel import Channel, Handler, Instant
-from trioha.store.interface import MessageStore
+from trioha.store.interface import MessageStore, RecordFilter
 from trioha.wire import fastjson
 from trioha.wire.codes import FRAME_BYTES_MAX, RequestCode, ResponseCode
 from trioha.wire.refusals import system_error
@@ -133,7 +133,13 @@ class QueryProcessor:
         subscription = None if members is None else members.subscriptions.get(topic)
         if subscription is not None:
             body["subscriptionData"] = subscription.to_dict()
-            tag_filter = header_filter(subscription.sub_string, subscription.expression_type)
+            found = header_filter(
+                subscription.sub_string,
+                subscription.expression_type,
+                has_sql92=self.config.enable_property_filter,
+            )
+            # An entry says nothing of what a filter of records would: yes, as with RocketMQ.
+            tag_filter = None if isinstance(found, RecordFilter) else found
         if maximum == 0:
             raise system_error(f"{queue_id}@{topic} is not exist in this broker")
         entries: list[dict[str, object]] = []

@@ -9,7 +9,8 @@ The stored property string is the client's without WAIT and with CLUSTER. Most a
 (`PropertyShapes`) and only need their id put between two constants; the others are parsed into a
 map and joined again. A batch is gone through once; its messages share all that its header says.
 
-Half messages are refused: stored as ordinary ones they would be consumed before their commit.
+A message with TRAN_MSG is the half message of a transaction (`trioha.broker.transactions`): it is
+stored where no consumer looks, and delivered when its producer commits it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from trioha.broker.put_message import PutOutcome, PutPipeline, remark_of
 from trioha.broker.send_check import SendCheck
 from trioha.broker.send_header import SendHeader, field, read_send_header
 from trioha.broker.topics import TopicTable
+from trioha.broker.transactions.records import COPY_PROPERTIES_BYTES, divert_half
+from trioha.broker.transactions.service import Transactions
 from trioha.config import BrokerConfig
 from trioha.errors import CommandError, RemoteProtocolError
 from trioha.remoting.channel import Channel, Handler, Instant
@@ -42,12 +45,14 @@ from trioha.wire.codes import VERSION_V3_4_9, Perm, RequestCode, ResponseCode, S
 from trioha.wire.fields_template import FieldsTemplate
 from trioha.wire.names import (
     RETRY_PREFIX,
+    TRANS_HALF_TOPIC,
     dlq_topic,
     is_retry_topic,
 )
 from trioha.wire.properties import (
     CLUSTER,
     DELAY,
+    PGROUP,
     PROPERTIES_BYTES_MAX,
     TRAN_MSG,
     WAIT,
@@ -77,6 +82,7 @@ class SendProcessor:
         groups: GroupTable,
         pipeline: PutPipeline,
         levels: DelayLevels,
+        transactions: Transactions,
         store_host: bytes,
         rng: Random,
     ) -> None:
@@ -84,6 +90,7 @@ class SendProcessor:
         self._groups = groups
         self._pipeline = pipeline
         self._levels = levels
+        self._transactions = transactions
         self._store_host = store_host
         self._rng = rng
         self._check = SendCheck(config, topics, pipeline, rng)
@@ -131,6 +138,8 @@ class SendProcessor:
                 message, wait = self._message_of(channel, request, header, topic, queue_id, instant)
                 wait = wait and not request.is_oneway
                 outcome = self._pipeline.put(message, wait=wait, instant=instant)
+                if message.topic == TRANS_HALF_TOPIC and outcome.result is not None:
+                    self._transactions.prepared(outcome.result)
         except CommandError as error:
             return self.refuse(request, error.code, error.remark)
         except RemoteProtocolError as error:
@@ -156,6 +165,8 @@ class SendProcessor:
         topic = self._check.topic_of(request, header, instant)
         queue_id = self._check.choose_queue(header, topic)
         message, _ = self._message_of(channel, request, header, topic, queue_id, instant)
+        if message.topic == TRANS_HALF_TOPIC:
+            raise _illegal("a reply cannot be transactional")
         return message, queue_id
 
     def _message_of(
@@ -225,7 +236,7 @@ class SendProcessor:
         )
         level = _delay_level(properties) if DELAY in properties else 0
         if message.sys_flag & _TRANSACTION_MASK or TRAN_MSG in properties:
-            self._refuse_half_message(message, properties, level)
+            self._divert_half(message, properties, level, instant)
         if message.topic.startswith(RETRY_PREFIX) and self._is_exhausted(request, header, instant):
             self._to_dead_letters(message, properties, instant)
             level = 0
@@ -233,10 +244,11 @@ class SendProcessor:
             self._levels.divert(message, properties, level, instant.wall_ms)
         else:
             message.properties = encode_properties(properties)
-        if len(message.properties) > PROPERTIES_BYTES_MAX:
-            raise _illegal(
-                f"properties of {len(message.properties)} bytes, at most {PROPERTIES_BYTES_MAX}"
-            )
+        bytes_max = PROPERTIES_BYTES_MAX
+        if message.topic == TRANS_HALF_TOPIC:
+            bytes_max -= COPY_PROPERTIES_BYTES
+        if len(message.properties) > bytes_max:
+            raise _illegal(f"properties of {len(message.properties)} bytes, at most {bytes_max}")
         return message, wait
 
     def refuse(self, request: RemotingCommand, code: int, remark: str | None) -> RemotingCommand:
@@ -278,17 +290,34 @@ class SendProcessor:
             sys_flag |= _MULTI_TAGS
         return sys_flag
 
-    def _refuse_half_message(
-        self, message: PutMessage, properties: dict[str, str], level: int
+    def _divert_half(
+        self, message: PutMessage, properties: dict[str, str], level: int, instant: Instant
     ) -> None:
+        """Make a half message of a transactional one.
+
+        Errors: CommandError when this broker takes none, or not this one.
+        """
         if message.reconsume_times > 0 and level > 0:
             # A consumer older than 4.6.1 sends a committed message back with its old properties.
             message.sys_flag &= ~_TRANSACTION_MASK
             return
-        if message.sys_flag & _TRANSACTION_MASK or is_true(properties.get(TRAN_MSG)):
+        if not is_true(properties.get(TRAN_MSG)):
+            if message.sys_flag & _TRANSACTION_MASK:
+                # RocketMQ stores it where neither a consumer nor a commit ever finds it.
+                raise _illegal("its sysFlag says that it is transactional, TRAN_MSG does not")
+            return
+        if self.config.reject_transaction_message:
             raise CommandError(
-                ResponseCode.NO_PERMISSION, "this broker does not take transactional messages"
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self.config.broker_ip1}] sending transaction message is forbidden",
             )
+        if level > 0:
+            # RocketMQ's broker delays the half message, and then drops it.
+            raise _illegal("a transactional message cannot be delayed")
+        if not properties.get(PGROUP):
+            raise _illegal("a transactional message without PGROUP: no producer could end it")
+        self._transactions.admit(instant.wall_ms)
+        divert_half(message, properties)
 
     def _is_exhausted(self, request: RemotingCommand, header: SendHeader, instant: Instant) -> bool:
         group_name = header.topic[len(RETRY_PREFIX) :]

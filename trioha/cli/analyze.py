@@ -288,10 +288,13 @@ def _tell(record: ReportRecord, progress: TerminalProgress) -> None:
 
 
 def _print(manifest: Manifest, out: Path) -> None:
+    from trioha.analysis.replicas import folded
+
     width = get_terminal_size().columns if sys.stdout.isatty() else None
+    stores = [store.label for store in manifest.inputs.stores]
     for record in manifest.records:
         if record.report is not None:
-            for line, style in report_lines(record.report, width):
+            for line, style in report_lines(folded(record.report, stores), width):
                 print_styled(line, **style)
             click.echo()
     for note in manifest.inputs.notes:

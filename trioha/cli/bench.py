@@ -12,6 +12,7 @@ import trio
 
 from trioha.bench.histogram import LatencySummary
 from trioha.bench.setup import BenchResult, BenchSetup
+from trioha.cli.client_options import chosen_context, context_option
 from trioha.cli.decorators import all_of
 from trioha.cli.output import output_option, print_json, table
 from trioha.credentials import set_tls_source
@@ -26,7 +27,8 @@ def command() -> None:
     """Measure sends, consumption, replication and end-to-end latency.
 
     Without -n each benchmark starts a name server and a broker of its own in a temporary
-    directory and removes them afterwards. Load generator and brokers share the cores of this
+    directory and removes them afterwards. With a context, or TRIOHA_ACCESS_KEY and
+    TRIOHA_SECRET_KEY, every request is signed. Load generator and brokers share the cores of this
     machine: figures are those of the whole.
     """
 
@@ -34,6 +36,7 @@ def command() -> None:
 bench_options = all_of(
     output_option,
     click.option("-n", "--namesrv", metavar="HOST:PORT;…", help="Measure this cluster."),
+    context_option,
     click.option("--self", "own", is_flag=True, help="Start a cluster to measure (default)."),
     click.option(
         "--role",
@@ -140,14 +143,19 @@ def ha(**flags: Any) -> None:
     """
     from trioha.bench.runs import run_ha
 
-    if flags["namesrv"] is not None:
-        raise click.UsageError("ha starts its own cluster: leave -n out")
+    if flags["namesrv"] is not None or chosen_context(click.get_current_context()) is not None:
+        raise click.UsageError("ha starts its own cluster: leave -n and --context out")
     _run(run_ha, flags)
 
 
 def _checked(flags: dict[str, Any]) -> dict[str, Any]:
+    context = chosen_context(click.get_current_context())
+    if context is not None:
+        if flags["namesrv"] is not None:
+            raise click.UsageError("-n and --context both say where to; give one")
+        flags["namesrv"] = context.namesrv
     if flags.pop("own") and flags["namesrv"] is not None:
-        raise click.UsageError("--self and -n exclude each other")
+        raise click.UsageError("--self excludes -n and --context")
     names = [field.name for field in attrs.fields(BenchSetup)]
     flags.setdefault("slaves", 0)
     return {"setup": BenchSetup(**{name: flags.pop(name) for name in names}), **flags}

@@ -30,7 +30,7 @@ def namesrv_option(function: F) -> F:
 
     In this order: the flags, TRIOHA_CONTEXT, NAMESRV_ADDR, the current context, this machine.
     """
-    return _namesrv_option(_context_option(function))
+    return _namesrv_option(context_option(function))
 
 
 def chosen_context(ctx: click.Context) -> Context | None:
@@ -61,7 +61,8 @@ def _namesrv_option(function: F) -> F:
     )(function)
 
 
-def _context_option(function: F) -> F:
+def context_option(function: F) -> F:
+    """``--context NAME`` alone, for `chosen_context`."""
     # No -c: that is a node's file, as with RocketMQ, and a check's threshold, as with Nagios.
     return click.option(
         "--context",

@@ -27,12 +27,25 @@ _CLEANING = "old segments go by age and disk ratio, nothing holds them back"
 _LAYOUT = "this file lies at its usual place under storePathRootDir"
 _STATISTICS = "there are no such statistics"
 _REGISTER = "registrations are complete and periodic in any case"
-_TRANSACTIONS = "there is no transaction check to time"
-_FILTERS = "subscriptions are by tag; SQL92 is refused"
+_FILTERS = "SQL92 filters are evaluated when messages are pulled, without bit maps"
 _SCHEDULE = "delayed messages are delivered by deadline, there is nothing to tune"
 _UNKNOWN_THERE = "RocketMQ 4.9 knows no such key and ignores it too"
 _DLEDGER = "a Raft log is an ordinary commitlog here, sent in batches"
 _MISSING = "not available, and a broker without it would not do what the file asks for"
+
+
+_AUTH_PROVIDERS = (
+    "",
+    *(
+        f"org.apache.rocketmq.auth.{kind}.provider.{name}".lower()
+        for kind, name in (
+            ("authentication", "DefaultAuthenticationProvider"),
+            ("authentication", "LocalAuthenticationMetadataProvider"),
+            ("authorization", "DefaultAuthorizationProvider"),
+            ("authorization", "LocalAuthorizationMetadataProvider"),
+        )
+    ),
+)
 
 
 def _ignored(reason: str, keys: str, only: Iterable[str] = ()) -> dict[str, Ignored]:
@@ -104,10 +117,9 @@ IGNORED_BY_BROKER: Mapping[str, Ignored] = {
         " disableConsumeIfConsumerReadSlowly consumerFallbehindThreshold",
     ),
     **_ignored(_REGISTER, "forceRegister compressedRegister"),
-    **_ignored(_TRANSACTIONS, "transactionTimeOut transactionCheckMax transactionCheckInterval"),
     **_ignored(
         _FILTERS,
-        "enablePropertyFilter filterSupportRetry enableCalcFilterBitMap expectConsumerNumUseFilter"
+        "enableCalcFilterBitMap expectConsumerNumUseFilter"
         " maxErrorRateOfBloomFilter filterDataCleanTimeSpan filterServerNums",
     ),
     **_ignored(
@@ -138,6 +150,30 @@ IGNORED_BY_BROKER: Mapping[str, Ignored] = {
         f"the address server is {_MISSING}: set namesrvAddr",
         "fetchNamesrvAddrByAddressServer",
         ["false"],
+    ),
+    **_ignored(
+        "users and policies of RocketMQ 5 are in auth.json, and each request is checked",
+        "authConfigName userCacheMaxNum userCacheExpiredSecond userCacheRefreshSecond"
+        " aclCacheMaxNum aclCacheExpiredSecond aclCacheRefreshSecond"
+        " statefulAuthenticationCacheMaxNum statefulAuthenticationCacheExpiredSecond"
+        " statefulAuthorizationCacheMaxNum statefulAuthorizationCacheExpiredSecond"
+        " authenticationStrategy authorizationStrategy",
+    ),
+    **_ignored(
+        f"another provider is {_MISSING}",
+        "authenticationProvider authenticationMetadataProvider authorizationProvider"
+        " authorizationMetadataProvider",
+        _AUTH_PROVIDERS,
+    ),
+    **_ignored(
+        f"the migration of plain_acl.yml is {_MISSING}: give aclEnable, or make the users",
+        "migrateAuthFromV1Enabled",
+        ["false"],
+    ),
+    **_ignored(
+        f"a request that needs no user is {_MISSING}",
+        "authenticationWhitelist authorizationWhitelist",
+        [""],
     ),
     **_ignored(f"a store plug-in is {_MISSING}", "messageStorePlugIn", [""]),
     **_ignored(f"a second log path is {_MISSING}", "readOnlyCommitLogStorePaths", [""]),

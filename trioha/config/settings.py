@@ -40,7 +40,9 @@ def key_of(field: attrs.Attribute[Any]) -> str:
     return head + "".join(word[:1].upper() + word[1:] for word in tail)
 
 
-_SECRET = re.compile(r"secret|password|passwd|token|accesskey|credential", re.IGNORECASE)
+_SECRET = re.compile(
+    r"secret|password|passwd|token|accesskey|credential|initauthenticationuser", re.IGNORECASE
+)
 
 
 def is_secret(key: str) -> bool:
@@ -161,6 +163,10 @@ class BrokerConfig(TlsSettings):
         10000, "ms between a slave's metadata pulls, while its master does not tell it", ours=True
     )
     slave_read_enable: bool = setting(False, "send slow consumers to the slave")
+    enable_property_filter: bool = setting(False, "take SQL92 filters from consumers")
+    filter_support_retry: bool = setting(
+        False, "with enablePropertyFilter: SQL92 filters also apply to messages that are retried"
+    )
     offset_check_in_slave: bool = setting(False, "a slave corrects wrong pull offsets itself")
 
     # Access control, and the secrets of nodes.
@@ -170,6 +176,21 @@ class BrokerConfig(TlsSettings):
         "accounts as in RocketMQ's plain_acl.yml, with acl/*.yml beside it; "
         "empty: <root>/config/plain_acl.yml",
         ours=True,
+    )
+    authentication_enabled: bool = setting(
+        False, "check that a user of RocketMQ 5's ACL has signed every request"
+    )
+    authorization_enabled: bool = setting(
+        False, "check every request against the policies of its user, too"
+    )
+    auth_config_path: str = setting(
+        "", "folder of auth.json, the users and policies; empty: <root>/config"
+    )
+    init_authentication_user: str = setting(
+        "", 'super user to begin with: {"username":"…","password":"…"}'
+    )
+    inner_client_authentication_credentials: str = setting(
+        "", 'super user that nodes sign as: {"accessKey":"…","secretKey":"…"}'
     )
 
     # A group that elects its own master.
@@ -212,6 +233,9 @@ class BrokerConfig(TlsSettings):
     trace_on: bool = setting(True, "TRACE_ON in send answers")
     region_id: str = setting("DefaultRegion", "MSG_REGION in send answers")
     reject_transaction_message: bool = setting(False, "refuse half messages")
+    transaction_time_out: int = setting(6000, "ms until an open transaction is checked first")
+    transaction_check_interval: int = setting(60000, "ms between its checks")
+    transaction_check_max: int = setting(15, "checks until it is discarded")
     long_polling_enable: bool = setting(True, "park pulls that find nothing")
     short_polling_time_mills: int = setting(1000, "ms a pull is parked when long polling is off")
     notify_consumer_ids_changed_enable: bool = setting(

@@ -208,15 +208,15 @@ def _accept_ignored(entry: FileEntry, node: _Node[C], notes: list[str]) -> None:
 
 
 def _cure(key: str, node: _Node[C]) -> str:
-    near = _nearest(key, keys_of(node.kind))
-    if near is not None:
-        return f"; did you mean {near}?"
     other = NamesrvConfig if node.kind is BrokerConfig else BrokerConfig
     if key in keys_of(other):
         table, owner = (
             ("namesrv", "name server") if other is NamesrvConfig else ("broker", "broker")
         )
         return f"; it belongs to a {owner}: put it under [{table}]"
+    near = _nearest(key, keys_of(node.kind))
+    if near is not None:
+        return f"; did you mean {near}?"
     return "; `trioha config keys` lists them all"
 
 

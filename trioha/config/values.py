@@ -44,6 +44,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
 PATH_KEYS = frozenset(
     {
         *("storePathRootDir", "storePathCommitLog", "kvConfigPath", "journalPath", "aclFile"),
+        "authConfigPath",
         *("clusterSecretFile", "haSecretFile", "dLegerSecretFile"),
         *TLS_PATH_KEYS,
     }
@@ -176,6 +177,10 @@ def check_broker(config: BrokerConfig, origins: Origins) -> None:
             refuse(key, "1 to 127 characters of a-z A-Z 0-9 _ - % |")
     if config.broker_permission not in (2, 4, 6):
         refuse("brokerPermission", "2 (write), 4 (read) or 6 (both)")
+    if config.authentication_enabled and config.acl_enable:
+        refuse("authenticationEnabled", "either this or aclEnable; they are two kinds of accounts")
+    if config.authorization_enabled and not config.authentication_enabled:
+        refuse("authorizationEnabled", "needs authenticationEnabled=true: unsigned names are lies")
     _check_ports(config, refuse)
     check_dledger(config, refuse)
     check_tls(config, refuse)

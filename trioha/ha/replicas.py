@@ -198,6 +198,8 @@ class Replicas:
 
     def disconnect(self, replica: SlaveReplica, max_phy_offset: int) -> None:
         self._replicas.remove(replica)
+        if replica.slave_ack_offset >= 0:
+            self._tell_offsets(replica, max_phy_offset)
         replica.slave_ack_offset, last = -1, replica.slave_ack_offset
         self._set_in_sync(replica, False, max_phy_offset - last)
 
@@ -381,9 +383,16 @@ class Replicas:
         if replica.slave_ack_offset < max_phy_offset:
             # A slave that takes nothing makes no events, while its gap grows.
             self._alarm_at(now_ms + PROGRESS_INTERVAL_MS)
+        if offsets != replica.told_offsets:
+            replica.told_ms = now_ms
+            self._tell_offsets(replica, max_phy_offset)
+
+    def _tell_offsets(self, replica: SlaveReplica, max_phy_offset: int) -> None:
+        """Write to the journal how far the slave is, if that is not there yet."""
+        offsets = (replica.slave_ack_offset, max_phy_offset)
         if offsets == replica.told_offsets:
             return
-        replica.told_ms, replica.told_offsets = now_ms, offsets
+        replica.told_offsets = offsets
         self._events.event(
             "ha_progress",
             peer=replica.peer,

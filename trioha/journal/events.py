@@ -100,6 +100,8 @@ EVENTS: Mapping[str, EventKind] = {
     "write_refused": _warning("reason"),
     "write_resumed": _info("reason"),
     "delivery_skipped": _warning("level", "index", "reason"),
+    "transaction_discarded": _warning("topic", "group", "index", "checks"),
+    "transaction_lost": _warning("index", "reason"),
     # Connections.
     "connection_closed": _info("peer", "reason"),
     "connection_refused": _warning("peer", "reason"),

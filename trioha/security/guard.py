@@ -39,23 +39,13 @@ def no_node(channel: Channel, request: RemotingCommand) -> bool:
     return False
 
 
-class Guard:
-    """Checks requests against the newest rules."""
+class CheckBefore:
+    """Puts a check before handlers; its subclasses know the rules."""
 
-    def __init__(
-        self,
-        port: Port,
-        source: RulesSource,
-        topic_at: TopicAt = no_topic,
-        is_node: IsNode = no_node,
-        events: EventSink | None = None,
-    ) -> None:
+    def __init__(self, port: Port, events: EventSink | None = None) -> None:
         """`events` hears of rejected requests, now and then."""
         self._denials = Denials(events or NullSink())
         self._port = port
-        self._source = source
-        self._topic_at = topic_at
-        self._is_node = is_node
 
     def guarded(self, code: int, handler: Handler) -> Handler:
         """Return the handler behind its check, or the handler itself if every peer may ask."""
@@ -75,6 +65,31 @@ class Guard:
             return handler(channel, request, instant)
 
         return check_and_handle
+
+    def check(self, channel: Channel, request: RemotingCommand, requirement: Requirement) -> None:
+        """Accept a request, or raise CommandError."""
+        raise NotImplementedError
+
+    def caller(self, channel: Channel, request: RemotingCommand) -> str:
+        """Return the name of the account that signed a request; empty without a right signature."""
+        raise NotImplementedError
+
+
+class Guard(CheckBefore):
+    """Checks requests against the newest accounts of RocketMQ 4.9."""
+
+    def __init__(
+        self,
+        port: Port,
+        source: RulesSource,
+        topic_at: TopicAt = no_topic,
+        is_node: IsNode = no_node,
+        events: EventSink | None = None,
+    ) -> None:
+        super().__init__(port, events)
+        self._source = source
+        self._topic_at = topic_at
+        self._is_node = is_node
 
     def check(self, channel: Channel, request: RemotingCommand, requirement: Requirement) -> None:
         """Accept a request. HOT. Errors: CommandError with Java's words; RemoteProtocolError."""

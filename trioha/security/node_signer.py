@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
-from trioha.security.guard import RulesSource
 from trioha.security.signature import Credentials
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -16,6 +16,21 @@ def unsigned(request: RemotingCommand) -> None:
     """Leave a request as it is: without access control, and for clients without credentials."""
 
 
+class HasAdmin(Protocol):
+    """Rules of either kind."""
+
+    def first_admin(self) -> Credentials | None:
+        """Return the credentials that this node signs with."""
+
+
+class AdminSource(Protocol):
+    """Holds the rules; a reload replaces them."""
+
+    @property
+    def rules(self) -> HasAdmin:
+        """The newest rules."""
+
+
 class NodeSigner:
     """Signs with the first admin account of the node's own rules.
 
@@ -23,7 +38,7 @@ class NodeSigner:
     account does not sign; other nodes then accept it by their white list, or not at all.
     """
 
-    def __init__(self, source: RulesSource) -> None:
+    def __init__(self, source: AdminSource) -> None:
         self._source = source
         self._rules = source.rules
         self._credentials: Credentials | None = self._rules.first_admin()

@@ -123,8 +123,9 @@ class Requirement:
 
         Requests that ask for an admin account or a node need none beside that.
         """
+        perm = AccountPerm.PUB if self.right is Right.PRODUCE else AccountPerm.SUB
         if self.topic and (name := request.ext_str(self.topic, "")):
-            yield need_of(name, AccountPerm.PUB if self.right is Right.PRODUCE else AccountPerm.SUB)
+            yield need_of(name, perm)
         if self.group and (name := request.ext_str(self.group, "")):
             yield Need(retry_topic(name), AccountPerm.SUB)
         if self.message:
@@ -134,7 +135,7 @@ class Requirement:
                 raise CommandError(
                     ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {phy_offset}"
                 )
-            yield need_of(name, AccountPerm.SUB)
+            yield need_of(name, perm)
         if self.body is not None:
             yield from self.body(request)
 

@@ -19,11 +19,13 @@ __all__ = [
     "DispatchListener",
     "GetResult",
     "GetStatus",
+    "MessageFilter",
     "MessageStore",
     "PutBatch",
     "PutMessage",
     "PutResult",
     "PutStatus",
+    "RecordFilter",
     "StoreStatistics",
     "TagFilter",
 ]
@@ -80,6 +82,19 @@ class GetResult:
 
 TagFilter = Callable[[int], bool]
 """tags_code of a consume queue entry -> does the subscription want it?"""
+
+
+@attrs.frozen(eq=False)
+class RecordFilter:
+    """A subscription that looks at the properties of each record, in the log."""
+
+    wants: Callable[[bytes], bool]
+    """Takes the property string as the record holds it. Must not raise."""
+    cost: int = 1
+    """Steps that a call may take: a pull looks at the fewer records, the more these are."""
+
+
+MessageFilter = TagFilter | RecordFilter
 
 DispatchListener = Callable[[str, int, int, Sequence[int]], None]
 """topic, queue_id, max_offset behind the last of them, tags codes: called when messages of a queue
@@ -141,7 +156,7 @@ class MessageStore(Protocol):
         queue_id: int,
         offset: int,
         count_max: int,
-        tag_filter: TagFilter | None,
+        message_filter: MessageFilter | None,
     ) -> GetResult: ...
     def look_message(self, phy_offset: int) -> memoryview | None:
         """The one record that starts here, or None."""
@@ -161,6 +176,17 @@ class MessageStore(Protocol):
         self, topic: str, queue_id: int, offset: int
     ) -> tuple[int, int, int] | None:
         """(phy_offset, size, tags_code) of one entry, or None."""
+
+    # Reading what is in the log, whether or not readers may see it yet.
+    @property
+    def readable_offset(self) -> int:
+        """Readers see records that end at most here, in bytes of the log."""
+
+    def appended_record(self, phy_offset: int) -> memoryview | None: ...
+    def appended_max_offset(self, topic: str, queue_id: int) -> int: ...
+    def appended_entry(
+        self, topic: str, queue_id: int, offset: int
+    ) -> tuple[int, int, int] | None: ...
 
     def queues(self) -> list[tuple[str, int]]:
         """Every (topic, queue_id) that has a consume queue on disk."""

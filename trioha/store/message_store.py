@@ -22,8 +22,8 @@ from trioha.store.index_files import IndexFiles
 from trioha.store.interface import (
     DispatchListener,
     GetResult,
+    MessageFilter,
     StoreStatistics,
-    TagFilter,
 )
 from trioha.store.lookup import Lookup
 from trioha.store.mapped_file import disk_error, fsync_directory
@@ -288,9 +288,9 @@ class FileMessageStore:
         queue_id: int,
         offset: int,
         count_max: int,
-        tag_filter: TagFilter | None,
+        message_filter: MessageFilter | None,
     ) -> GetResult:
-        return self._lookup.get_message(topic, queue_id, offset, count_max, tag_filter)
+        return self._lookup.get_message(topic, queue_id, offset, count_max, message_filter)
 
     def look_message(self, phy_offset: int) -> memoryview | None:
         """The one record that starts here, or None."""

@@ -21,8 +21,8 @@ _HEAD = struct.Struct(">iIIii")
 _U16 = struct.Struct(">H")
 _HEAD_SIZE: Final = 20
 _ELEMENT_SIZE_MIN: Final = 22
-ELEMENTS_MAX: Final = 32_768
-"""Messages of one batch. A batch of 4 MiB has so many if each takes 128 bytes."""
+ELEMENTS_MAX: Final = 16_384
+"""Messages of one batch: they take 100 ms without compiled modules."""
 
 
 class BatchElement(NamedTuple):

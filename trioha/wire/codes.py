@@ -94,6 +94,17 @@ class RequestCode(IntEnum):
     GET_TOPIC_CONFIG = 351
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
+    # RocketMQ 5.
+    AUTH_CREATE_USER = 3001
+    AUTH_UPDATE_USER = 3002
+    AUTH_DELETE_USER = 3003
+    AUTH_GET_USER = 3004
+    AUTH_LIST_USER = 3005
+    AUTH_CREATE_ACL = 3006
+    AUTH_UPDATE_ACL = 3007
+    AUTH_DELETE_ACL = 3008
+    AUTH_GET_ACL = 3009
+    AUTH_LIST_ACL = 3010
     # trioha's own range: msgpack bodies (decision 3 of the design).
     TRIOHA_NODE_STATUS = 30001
     TRIOHA_JOURNAL_STREAM = 30002
@@ -117,6 +128,7 @@ class RequestCode(IntEnum):
     TRIOHA_RAFT_STATUS = 30045
     TRIOHA_RAFT_HELLO = 30046
     TRIOHA_RAFT_ADMIN = 30047
+    TRIOHA_TRANSACTIONS = 30050
 
 
 SENDS = frozenset(
@@ -127,6 +139,7 @@ SENDS = frozenset(
         RequestCode.SEND_REPLY_MESSAGE,
         RequestCode.SEND_REPLY_MESSAGE_V2,
         RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.END_TRANSACTION,
     }
 )
 """Requests that store a message once more each time that they are handled."""
@@ -157,6 +170,7 @@ class ResponseCode(IntEnum):
     SUBSCRIPTION_GROUP_NOT_EXIST = 26
     FILTER_DATA_NOT_EXIST = 27
     FILTER_DATA_NOT_LATEST = 28
+    INVALID_PARAMETER = 29
     CONSUMER_NOT_ONLINE = 206
     CONSUME_MSG_TIMEOUT = 207
     NO_MESSAGE = 208

@@ -33,6 +33,8 @@ METADATA_TOPIC = "TRIOHA_METADATA"
 """Tables of a DLEDGER group: topics, groups, offsets."""
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+TRANS_GROUP = "CID_RMQ_SYS_TRANS"
+"""Its offsets are a broker's progress in the half queue and in the op queue."""
 
 SYSTEM_TOPICS = frozenset(
     {

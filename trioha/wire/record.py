@@ -44,6 +44,7 @@ SCAN_SIZE = SCAN.size
 _V6_BITS = SysFlag.BORNHOST_V6 | SysFlag.STOREHOST_V6
 _U16 = struct.Struct(">H")
 _SYS_FLAG = struct.Struct(">i")
+_BODY_SIZE = struct.Struct(">i")
 _SYS_FLAG_AT = 36
 _HOST_SIZES = {
     0: (8, 8),
@@ -327,6 +328,27 @@ def dispatch_fields(buffer: ReadableBuffer, position: int) -> DispatchFields:
         )
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise RecordError(f"record at {position} is damaged: {error}") from None
+
+
+def properties_of(buffer: ReadableBuffer, position: int, size: int) -> bytes:
+    """The property string of a record of `size` bytes; nothing else of it is copied.
+
+    Empty when the lengths do not add up.
+    """
+    try:
+        body_at = position + _head_of(buffer, position).size
+        (body_size,) = _BODY_SIZE.unpack_from(buffer, body_at - 4)
+        if not 0 <= body_size <= size:
+            return b""
+        properties_at = body_at + body_size + 3
+        properties_at += buffer[properties_at - 3]
+        (properties_size,) = _U16.unpack_from(buffer, properties_at - 2)
+    except (struct.error, IndexError):
+        return b""
+    end = properties_at + properties_size
+    if end != position + size or end > len(buffer):
+        return b""
+    return bytes(buffer[properties_at:end])
 
 
 def decode_record(buffer: ReadableBuffer, position: int = 0, *, check_crc: bool = True) -> Record:

@@ -113,10 +113,15 @@ def test_a_lost_record_is_damage_a_gap_and_a_lost_key(store: ToldStore) -> None:
     assert (row["kind"], row["before"] + 1) == ("gap", victim.queue_offset)
     assert row["at_damage"] is True
     (row,) = rows_of(report, "queue_entries")
-    assert (row["kind"], row["places"]) == ("entry without record", 1)
+    assert (row["kind"], row["places"]) == ("entry of a record lost to damage", 1)
     assert row["first_queue_offset"] == victim.queue_offset
     (row,) = rows_of(report, "index")
-    assert (row["dangling"], row["missing"]) == (2, 0)
+    assert (row["dangling"], row["missing"], row["explained"]) == (0, 0, 2)
+    assert texts_of(report, "error") == [
+        f"{store.root}: 1 damaged stretch of the log, {victim.size} bytes in all, the first at "
+        f"{victim.phy_offset}: magic 0x25a320a7. 1 message of 1 queue is missing there. "
+        "1 queue entry and 2 index entries lead into damage."
+    ]
 
 
 def test_a_missing_segment_is_many_gaps(store: ToldStore) -> None:
@@ -133,6 +138,31 @@ def test_a_missing_segment_is_many_gaps(store: ToldStore) -> None:
     )
     assert sum(row["places"] for row in rows_of(report, "queue_entries")) == len(lost)
     assert all(row["at_damage"] for row in rows_of(report, "steps"))
+    (text,) = texts_of(report, "error")
+    assert "1 damaged stretch of the log, 64.0 KiB in all, the first at 65536: segment mis" in text
+    assert f"{len(lost)} queue entries" in text
+
+
+@pytest.mark.parametrize("place", ["topic", "queue id", "queue offset"])
+def test_a_damaged_header_is_one_finding(store: ToldStore, place: str) -> None:
+    """Not a gap, a topic that "was deleted", an entry without record and keys without entries."""
+    victim = next(each for each in store.told[150:] if each.topic == "a" and each.queue_id == 1)
+    places = {"topic": 88 + 300 + 1, "queue id": 15, "queue offset": 27}
+    flip(store.root, victim.phy_offset + places[place], mask=2)
+    report = make_report("integrity", store.root)
+    assert report.exit_code == 1
+    (text,) = texts_of(report, "error")
+    assert f"the header of the record at {victim.phy_offset} is damaged: it says topic" in text
+    assert f"leads to it topic a queue 1 offset {victim.queue_offset}" in text
+    assert texts_of(report, "info") == texts_of(report, "warning") == []
+
+
+def test_a_store_without_a_record_is_an_error_not_sound(tmp_path: Path) -> None:
+    (tmp_path / "s" / "commitlog").mkdir(parents=True)
+    report = make_report("integrity", tmp_path / "s")
+    assert report.exit_code == 1
+    (text,) = texts_of(report, "error")
+    assert "holds no record at all: nothing was checked" in text
 
 
 def test_a_missing_queue_entry_is_found(store: ToldStore) -> None:

@@ -12,6 +12,7 @@ from support.stores.told import (
     DAY_MS,
     HOUR_MS,
     MONDAY_MS,
+    Told,
     ToldStore,
     make_report,
     rows_of,
@@ -187,32 +188,66 @@ def test_delay_levels_know_what_waits_and_since_when(tmp_path: Path) -> None:
     assert "level 5: the next of 6 messages was due 3.9 min before" in text
 
 
+HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+
+
 def test_transactions_are_done_or_wait(tmp_path: Path) -> None:
     with ToldStore(tmp_path / "s") as store:
+        keys = [f"{number:032X}" for number in range(12)]
         halves = [
-            store.put("RMQ_SYS_TRANS_HALF_TOPIC", at_ms=MONDAY_MS + i, TRAN_MSG="true")
-            for i in range(12)
+            store.put(HALF, at_ms=MONDAY_MS + i, TRAN_MSG="true", unique_key=key)
+            for i, key in enumerate(keys)
         ]
-        store.put("RMQ_SYS_TRANS_HALF_TOPIC", at_ms=MONDAY_MS + 20, TRANSACTION_CHECK_TIMES="1")
         for half in halves[2:9]:
             if half.queue_offset < 6:
-                store.put("t", at_ms=MONDAY_MS + 30, sys_flag=8, TRAN_MSG="true")
-            store.put(
-                "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-                at_ms=MONDAY_MS + 30,
-                tags="d",
-                body=str(half.queue_offset).encode(),
-            )
-    offsets = {"RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS": {"0": 1}}
+                born = MONDAY_MS + 30 - half.born_ms
+                key = half.unique_key
+                store.put("t", at_ms=MONDAY_MS + 30, latency_ms=born, sys_flag=8, unique_key=key)
+            store.put(OP, at_ms=MONDAY_MS + 30, tags="d", body=str(half.queue_offset).encode())
+    offsets = {f"{HALF}@CID_RMQ_SYS_TRANS": {"0": 1}}
     write_config(store.root, "consumerOffset.json", {"offsetTable": offsets})
     report = make_report("queues", store.root, now_ms=NOW_MS)
     (row,) = rows_of(report, "transactions")
-    assert (row["half"], row["checked"], row["done"]) == (13, 1, 7)
-    assert (row["committed"], row["rolled_back"]) == (4, 3)
-    # Passed on: 0. Done: 2 to 8. Waiting: 1, 9, 10, 11 and the one asked for again.
-    assert row["waiting"] == 5
-    assert row["oldest_ms"] == halves[1].store_ms
-    assert row["age_ms"] == NOW_MS - halves[1].store_ms
+    assert (row["transactions"], row["checks"], row["done"]) == (12, 0, 7)
+    assert (row["committed"], row["rolled_back"], row["given_up"]) == (4, 3, 0)
+    # Passed on: 0. Done: 2 to 8. Waiting: 1, 9, 10 and 11.
+    assert row["waiting"] == 4
+    assert row["oldest_ms"] == halves[1].born_ms
+    assert row["age_ms"] == NOW_MS - halves[1].born_ms
+
+
+@pytest.mark.parametrize("checked_up_to", [0, 3], ids=["a slave's old offset", "its master's"])
+def test_a_transaction_that_is_checked_is_stored_again_and_counted_once(
+    tmp_path: Path, checked_up_to: int
+) -> None:
+    with ToldStore(tmp_path / "s") as store:
+
+        def again(half: Told, at_ms: int, topic: str = HALF, check: int = 1) -> Told:
+            """The same message, born when it was."""
+            return store.put(
+                topic,
+                at_ms=at_ms,
+                latency_ms=at_ms - half.born_ms,
+                unique_key=half.unique_key,
+                TRANSACTION_CHECK_TIMES=str(check),
+            )
+
+        names = ("waits", "ends", "is given up")
+        halves = [
+            store.put(HALF, at_ms=MONDAY_MS + i, unique_key=name, TRAN_MSG="true")
+            for i, name in enumerate(names)
+        ]
+        for check in (1, 2):
+            copies = [again(half, MONDAY_MS + 60_000 * check, check=check) for half in halves]
+        store.put(OP, at_ms=MONDAY_MS + 130_000, tags="d", body=b"%d" % copies[1].queue_offset)
+        again(halves[2], MONDAY_MS + 140_000, "TRANS_CHECK_MAX_TIME_TOPIC")
+    offsets = {f"{HALF}@CID_RMQ_SYS_TRANS": {"0": checked_up_to}}
+    write_config(store.root, "consumerOffset.json", {"offsetTable": offsets})
+    report = make_report("queues", store.root, now_ms=NOW_MS)
+    (row,) = rows_of(report, "transactions")
+    assert (row["transactions"], row["checks"]) == (3, 6)
+    assert (row["done"], row["rolled_back"], row["given_up"], row["waiting"]) == (1, 1, 1, 1)
+    assert row["age_ms"] == NOW_MS - halves[0].born_ms, "no check makes it younger"
 
 
 def test_a_damaged_table_is_a_note_not_an_end(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.stores.journals import Diary, at, engine_over
+from support.stores.told import ToldStore
 
 from trioha.analysis.reports import replication
-from trioha.analysis.reports.log_clock import LogClock
+from trioha.analysis.reports.log_clock import Behind, LogClock
 from trioha.analysis.results import Report, ReportOptions
 
 OPTIONS = ReportOptions(now_ms=at(10_000))
@@ -88,6 +89,18 @@ def test_a_slave_s_own_word_is_used_where_its_master_is_silent(slave: Diary) -> 
     (session,) = rows(report_of(slave), "sessions")
     assert session["link"] == f"{HA} → broker-a:1"
     assert (session["lasted_ms"], session["transferred_bytes"]) == (5000, 300)
+
+
+def test_a_killed_master_s_session_has_what_its_slave_still_took(
+    master: Diary, slave: Diary
+) -> None:
+    connect(master, slave, 10)
+    master.progress(20, SLAVE_PORT, 900, 1000)
+    slave.progress(20.7, HA, 1400, 1400)
+    slave.tell(20.7, "ha_disconnected", peer=HA, reason="the master closed the link")
+    slave.stop(50)
+    (session,) = rows(report_of(master, slave), "sessions")
+    assert session["transferred_bytes"] == 1400
 
 
 def test_without_a_slave_s_journal_it_has_its_host_s_name(master: Diary) -> None:
@@ -256,22 +269,74 @@ def test_who_is_further_is_never_further_behind(
 ) -> None:
     clock = LogClock()
     at_ms = end = 0
+    clock.add(0, 0)
     for elapsed, grown in steps:
         at_ms, end = at_ms + elapsed, end + grown
         clock.add(at_ms, end)
     ack, further = sorted((min(ack, end), min(further, end)))
-    assert 0 <= clock.behind_ms(at_ms, further, end) <= clock.behind_ms(at_ms, ack, end) <= at_ms
-    assert clock.behind_ms(at_ms, end, end) == 0
+    near, far = clock.behind(at_ms, further, end), clock.behind(at_ms, ack, end)
+    assert near.most_ms is not None
+    assert far.most_ms is not None
+    assert 0 <= near.least_ms <= far.least_ms <= at_ms
+    assert near.least_ms <= near.most_ms <= far.most_ms <= at_ms
+    assert clock.behind(at_ms, end, end) == Behind(0, 0)
 
 
-def test_older_samples_from_the_log_lengthen_the_past() -> None:
-    clock = LogClock()
-    clock.add(10_000, 500)
-    clock.add(11_000, 600)
-    assert clock.behind_ms(11_000, 100, 600) == 1000
-    clock.add_before([(1000, 0), (2000, 100), (9000, 400), (10_500, 550)])
-    assert clock.behind_ms(11_000, 100, 600) == 9000
-    assert clock.behind_ms(11_000, 450, 600) == 1500
+@given(st.data())
+def test_the_age_of_the_oldest_missing_byte_is_within_its_bounds(data: st.DataObject) -> None:
+    """Records with known times, hours of idleness between them, and samples of the log's end."""
+    clock, at_ms, end = LogClock(), 0, 0
+    written: list[tuple[int, int]] = []
+    """(store time, offset) of each record."""
+    clock.add(0, 0)
+    pause = st.sampled_from([1, 10, 300, 1000, 60_000, 3_600_000])
+    for _ in range(data.draw(st.integers(1, 12))):
+        at_ms += data.draw(pause)
+        if data.draw(st.booleans()):
+            size = data.draw(st.integers(1, 500))
+            written.append((at_ms, end))
+            end += size
+        if data.draw(st.booleans()):
+            clock.add(at_ms, end)
+    at_ms += data.draw(pause)
+    ack = data.draw(st.sampled_from([offset for _, offset in written] or [0]))
+    behind = clock.behind(at_ms, ack, end)
+    truth = at_ms - next(stored_ms for stored_ms, offset in written if offset == ack) if end else 0
+    assert behind.most_ms is not None
+    assert behind.least_ms <= truth <= behind.most_ms
+
+
+def test_an_idle_hour_before_a_burst_is_not_time_behind(master: Diary, slave: Diary) -> None:
+    connect(master, slave, 10)
+    master.progress(11, SLAVE_PORT, 1000, 1000)
+    for minute in range(1, 60):
+        master.alive(11 + 60 * minute, "SYNC_MASTER", 1000)
+    master.progress(3600, SLAVE_PORT, 1000, 500_000)
+    master.progress(3601, SLAVE_PORT, 500_000, 500_000)
+    report = report_of(master, slave)
+    (link,) = rows(report, "links")
+    assert (link["behind_least_ms"], link["behind_max_ms"]) == (0, 49_000)
+    (finding, *_) = [finding.text for finding in report.findings]
+    assert "between 0 ms and 49.0 s behind: no sample while the log was idle" in finding
+
+
+def test_a_store_that_is_there_makes_the_time_behind_exact(tmp_path: Path) -> None:
+    begin_ms = at(0)
+    with ToldStore(tmp_path / "a") as store:
+        told = [store.put(at_ms=begin_ms + 20_000, body=bytes(300))]
+        # After an idle hour: the slave has half of the second burst's first record.
+        told += [store.put(at_ms=at(3620) + each, body=bytes(300)) for each in range(400)]
+    end = told[-1].phy_offset + told[-1].size
+    diary = Diary(tmp_path / "a", "broker-a:0")
+    diary.start(0, "SYNC_MASTER", ha_listen=HA)
+    diary.tell(10, "ha_connected", peer=SLAVE_PORT, offset=0)
+    diary.progress(21, SLAVE_PORT, told[0].size, told[0].size)
+    diary.progress(3620.45, SLAVE_PORT, told[0].size + 100, end)
+    diary.progress(3622, SLAVE_PORT, end, end)
+    with engine_over(diary, stores=(tmp_path / "a",)) as engine:
+        report = replication.run(engine, OPTIONS)
+    (link,) = rows(report, "links")
+    assert (link["behind_least_ms"], link["behind_max_ms"]) == (450, 450)
 
 
 def test_a_slave_may_name_its_master_by_its_host_name(slave: Diary) -> None:

@@ -19,6 +19,7 @@ from support.stores.told import (
     texts_of,
 )
 
+from trioha.analysis.inputs import open_inputs
 from trioha.analysis.reports.growth import cumulative, days_until, last_trend, trend
 
 
@@ -86,6 +87,27 @@ def test_segments_and_days_are_listed(tmp_path: Path) -> None:
     assert [row["segment"] for row in rows_of(report, "segments")] == [path.name for path in files]
     days = {row["day_ms"]: row["messages"] for row in rows_of(report, "days")}
     assert days == {MONDAY_MS + day * DAY_MS: 48 for day in range(4)}
+
+
+def test_a_log_is_as_large_as_its_records_reach(tmp_path: Path) -> None:
+    """Not as large as its files, which a broker allocates before it needs them."""
+    store = grown(tmp_path / "s", days=4, per_hour=2)
+    files = sorted((store.root / "commitlog").iterdir())
+    with open(files[-1], "r+b") as file:  # no holes: what a warmed file is
+        data = file.read()
+        file.seek(0)
+        file.write(data)
+    end = store.told[-1].phy_offset + store.told[-1].size
+    (row,) = rows_of(make_report("retention", store.root), "stores")
+    assert row["log_bytes"] == end < row["allocated_bytes"]
+    last = rows_of(make_report("retention", store.root), "segments")[-1]
+    assert last["data_bytes"] == end - last["begin_offset"] < last["size_bytes"]
+    inputs = open_inputs([str(store.root)])
+    assert inputs.bytes_total == inputs.log_bytes[str(store.root)] == end
+    files[0].unlink()
+    files[1].unlink()
+    (row,) = rows_of(make_report("retention", store.root), "stores")
+    assert row["log_bytes"] == end - 2 * (16 << 10)
 
 
 def test_a_few_minutes_are_too_short_for_a_forecast(tmp_path: Path) -> None:

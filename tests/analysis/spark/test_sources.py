@@ -308,6 +308,32 @@ def test_files_that_spark_reads_itself_give_the_same_rows(
         commitlog_from_binary_files(files, columns=["colour"])
 
 
+def test_segments_are_read_in_ranges_and_never_whole(
+    session: SparkSession, store: Path, tmp_path: Path
+) -> None:
+    """Spark's default heap held no three segments of 64 MiB, which is what a small broker has."""
+    from pyarrow.fs import LocalFileSystem
+
+    from trioha.analysis.spark.binary_files import scan_files
+
+    files = session.read.format("binaryFile").load(f"file://{store}/commitlog")
+    in_ranges = scan_files(files, "headers", (), None, LocalFileSystem(), 4096)
+    assert [row[1:20] for row in in_ranges.orderBy("phy_offset").collect()] == [
+        row[1:] for row in rows_without_spark(store)
+    ]
+    damage = scan_files(files, "corrupt", (), None, None, 4096)
+    assert damage.count() == 1
+    messages = [LogMessage(body=bytes(1 << 20), store_ms=BASE_MS)] * 185
+    log = make_log(messages, segment_bytes=64 << 20)
+    log.write(tmp_path / "commitlog")
+    assert len(log.segments) == 3
+    large = session.read.format("binaryFile").load(f"file://{tmp_path}/commitlog")
+    found = commitlog_from_binary_files(large, "full", columns=["phy_offset", "crc_ok"])
+    assert found.where("crc_ok").count() == len(messages)
+    with pytest.raises(ValueError, match="have no column length"):
+        commitlog_from_binary_files(large.select("path", "content"))
+
+
 def test_splits_survive_the_way_to_a_worker(store: Path) -> None:
     splits = open_store(store).splits()
     assert pickle.loads(pickle.dumps(splits)) == splits

@@ -1,7 +1,7 @@
 // The Go client v2 driven over JSON lines, like the C++, Node.js and Java ones;
 // support/peers/clients.py is the other end.
 //
-//	go-driver produce NAMESRV GROUP OPTIONS-JSON
+//	go-driver produce NAMESRV GROUP OPTIONS-JSON   (see transactions.go with "transactional")
 //	go-driver consume NAMESRV GROUP OPTIONS-JSON   (push consumer)
 package main
 
@@ -40,6 +40,14 @@ type options struct {
 	FailBelow  int32  `json:"fail_below"`
 	Orderly    bool   `json:"orderly"`
 	TimeoutMs  int    `json:"timeout_ms"`
+	AccessKey  string `json:"access_key"`
+	SecretKey  string `json:"secret_key"`
+
+	Transactional bool `json:"transactional"`
+}
+
+func (chosen options) credentials() primitive.Credentials {
+	return primitive.Credentials{AccessKey: chosen.AccessKey, SecretKey: chosen.SecretKey}
 }
 
 type command struct {
@@ -55,6 +63,8 @@ type command struct {
 	Shard       *int              `json:"shard"`
 	DelayLevel  int               `json:"delay_level"`
 	Properties  map[string]string `json:"properties"`
+	Local       string            `json:"local"`
+	Checked     string            `json:"checked"`
 }
 
 type event map[string]any
@@ -93,12 +103,19 @@ func produce(namesrv, group string, chosen options) error {
 	if chosen.TimeoutMs == 0 {
 		chosen.TimeoutMs = 10000
 	}
-	client, err := rocketmq.NewProducer(
+	settings := []producer.Option{
 		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{namesrv})),
 		producer.WithGroupName(group),
-		producer.WithSendMsgTimeout(time.Duration(chosen.TimeoutMs)*time.Millisecond),
+		producer.WithSendMsgTimeout(time.Duration(chosen.TimeoutMs) * time.Millisecond),
 		producer.WithQueueSelector(byShard{producer.NewRoundRobinQueueSelector()}),
-	)
+	}
+	if chosen.AccessKey != "" {
+		settings = append(settings, producer.WithCredentials(chosen.credentials()))
+	}
+	if chosen.Transactional {
+		return transact(settings...)
+	}
+	client, err := rocketmq.NewProducer(settings...)
 	if err != nil {
 		return err
 	}
@@ -199,12 +216,16 @@ func sent(id int) func(*primitive.SendResult, error) {
 }
 
 func consume(namesrv, group string, chosen options) error {
-	client, err := rocketmq.NewPushConsumer(
+	settings := []consumer.Option{
 		consumer.WithNsResolver(primitive.NewPassthroughResolver([]string{namesrv})),
 		consumer.WithGroupName(group),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 		consumer.WithConsumerOrder(chosen.Orderly),
-	)
+	}
+	if chosen.AccessKey != "" {
+		settings = append(settings, consumer.WithCredentials(chosen.credentials()))
+	}
+	client, err := rocketmq.NewPushConsumer(settings...)
 	if err != nil {
 		return err
 	}

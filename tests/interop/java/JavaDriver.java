@@ -10,6 +10,7 @@ import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -18,6 +19,7 @@ import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAverage
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -28,7 +30,7 @@ import org.apache.rocketmq.remoting.RPCHook;
  * support/peers/clients.py is the other end.
  *
  * <pre>
- *   JavaDriver produce NAMESRV GROUP OPTIONS-JSON
+ *   JavaDriver produce NAMESRV GROUP OPTIONS-JSON   (see Transactions with "transactional")
  *   JavaDriver consume NAMESRV GROUP OPTIONS-JSON   (push consumer; lite pull with "lite")
  *   JavaDriver read    NAMESRV GROUP OPTIONS-JSON   (see Reader)
  *   JavaDriver admin                                (see Admin)
@@ -67,7 +69,10 @@ public final class JavaDriver {
     }
 
     private static void produce(String namesrv, String group, JSONObject options) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(group, hookOf(options));
+        boolean transactional = options.getBooleanValue("transactional");
+        DefaultMQProducer producer = transactional
+            ? new TransactionMQProducer(null, group, hookOf(options))
+            : new DefaultMQProducer(group, hookOf(options));
         producer.setNamesrvAddr(namesrv);
         producer.setClientIP("127.0.0.1");
         producer.setSendMsgTimeout(Events.intOf(options, "timeout_ms", 10000));
@@ -75,6 +80,11 @@ public final class JavaDriver {
         producer.setCompressMsgBodyOverHowmuch(Events.intOf(options, "compress_over", 4096));
         producer.setRetryTimesWhenSendFailed(Events.intOf(options, "retries", 2));
         producer.setPollNameServerInterval(Events.intOf(options, "poll_ms", 30000));
+        producer.setHeartbeatBrokerInterval(Events.intOf(options, "heartbeat_ms", 30000));
+        if (transactional) {
+            Transactions.run((TransactionMQProducer) producer, options);
+            return;
+        }
         producer.start();
         Events.ready();
         for (JSONObject command = Events.read(); command != null; command = Events.read()) {
@@ -128,7 +138,7 @@ public final class JavaDriver {
         }
     }
 
-    private static Message message(JSONObject command, String text) {
+    static Message message(JSONObject command, String text) {
         byte[] body;
         if (command.containsKey("random_bytes")) {
             body = new byte[command.getInteger("random_bytes")];
@@ -169,7 +179,7 @@ public final class JavaDriver {
         consumer.setConsumeThreadMax(Events.intOf(options, "threads", 2));
         consumer.setPollNameServerInterval(Events.intOf(options, "poll_ms", 30000));
         consumer.setMaxReconsumeTimes(Events.intOf(options, "max_reconsume_times", -1));
-        consumer.subscribe(options.getString("topic"), expressionOf(options));
+        consumer.subscribe(options.getString("topic"), selectorOf(options));
         if (options.getBooleanValue("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 context.setSuspendCurrentQueueTimeMillis(SUSPEND_MS);
@@ -184,7 +194,10 @@ public final class JavaDriver {
         }
         consumer.start();
         Events.ready();
-        awaitStop();
+        for (JSONObject command = Events.read(); command != null; command = Events.read()) {
+            consumer.subscribe(command.getString("topic"), selectorOf(command));
+            Events.emit("subscribed", event -> { });
+        }
         consumer.shutdown();
     }
 
@@ -195,7 +208,7 @@ public final class JavaDriver {
         consumer.setClientIP("127.0.0.1");
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPollNameServerInterval(Events.intOf(options, "poll_ms", 30000));
-        consumer.subscribe(options.getString("topic"), expressionOf(options));
+        consumer.subscribe(options.getString("topic"), selectorOf(options));
         consumer.start();
         Thread poller = new Thread(() -> {
             while (!Thread.currentThread().isInterrupted()) {
@@ -218,9 +231,14 @@ public final class JavaDriver {
             new SessionCredentials(accessKey, options.getString("secret_key")));
     }
 
-    private static String expressionOf(JSONObject options) {
+    /** By tags; by SQL92 if "sql" is given instead of "expression". */
+    private static MessageSelector selectorOf(JSONObject options) {
+        String sql = options.getString("sql");
+        if (sql != null) {
+            return MessageSelector.bySql(sql);
+        }
         String expression = options.getString("expression");
-        return expression == null ? "*" : expression;
+        return MessageSelector.byTag(expression == null ? "*" : expression);
     }
 
     private static void awaitStop() throws IOException {
@@ -239,7 +257,7 @@ public final class JavaDriver {
         return fail;
     }
 
-    private static void sent(Integer id, SendResult result) {
+    static void sent(Integer id, SendResult result) {
         Events.emit("sent", event -> {
             event.put("id", id);
             event.put("status", result == null ? "ONEWAY" : result.getSendStatus().name());

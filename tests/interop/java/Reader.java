@@ -3,6 +3,7 @@ import com.alibaba.fastjson.JSONObject;
 import java.util.TreeSet;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -14,11 +15,14 @@ import org.apache.rocketmq.common.message.MessageQueue;
 final class Reader {
     private static final int QUERY_MAX = 64;
     private static final int PULL_MAX = 32;
+    private static final int HEARTBEAT_MS = 1000;
 
     static void run(String namesrv, String group) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(group);
         consumer.setNamesrvAddr(namesrv);
         consumer.setClientIP("127.0.0.1");
+        // A broker's version comes with the answer to a heartbeat; SQL92 waits for that.
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.start();
         Events.ready();
         for (JSONObject command = Events.read(); command != null; command = Events.read()) {
@@ -45,7 +49,7 @@ final class Reader {
             case "drain":
                 for (MessageQueue queue : new TreeSet<>(
                     consumer.fetchSubscribeMessageQueues(topic))) {
-                    drain(consumer, queue, command.getString("expression"), messages);
+                    drain(consumer, queue, selectorOf(command), messages);
                 }
                 break;
             case "view":
@@ -72,12 +76,13 @@ final class Reader {
     }
 
     private static void drain(
-        DefaultMQPullConsumer consumer, MessageQueue queue, String expression, JSONArray messages)
+        DefaultMQPullConsumer consumer, MessageQueue queue, MessageSelector selector,
+        JSONArray messages)
         throws Exception {
         long offset = consumer.minOffset(queue);
         long end = consumer.maxOffset(queue);
         while (offset < end) {
-            PullResult result = consumer.pull(queue, expression, offset, PULL_MAX);
+            PullResult result = consumer.pull(queue, selector, offset, PULL_MAX);
             switch (result.getPullStatus()) {
                 case FOUND:
                     for (MessageExt message : result.getMsgFoundList()) {
@@ -91,6 +96,12 @@ final class Reader {
             }
             offset = result.getNextBeginOffset();
         }
+    }
+
+    private static MessageSelector selectorOf(JSONObject command) {
+        String sql = command.getString("sql");
+        return sql == null
+            ? MessageSelector.byTag(command.getString("expression")) : MessageSelector.bySql(sql);
     }
 
     private Reader() {

@@ -375,6 +375,21 @@ async def test_progress_is_told_once_a_second(autojump_clock: trio.testing.MockC
         assert len(node.events.of("ha_progress")) == 4
 
 
+async def test_the_last_progress_is_told_before_the_end_of_the_link(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with following() as node:
+        master = await node.accept()
+        await read_report(master)
+        await master.send_all([frame(0, b"12345")])
+        assert await read_report(master) == 5
+        master.close()
+        await trio.testing.wait_all_tasks_blocked()
+        names = [name for name, _ in node.events.events if name.startswith("ha_")]
+        assert names[-2:] == ["ha_progress", "ha_disconnected"]
+        assert node.events.of("ha_progress")[-1]["ack_offset"] == 5
+
+
 async def test_a_suspended_slave_acknowledges_nothing_and_follows_nobody(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

@@ -11,9 +11,11 @@ from typing import Any
 import msgpack
 import pytest
 import trio
+from support.handlers.transactions import COMMIT, half
 from support.nodes.live_group import live_group
 from support.nodes.live_node import NAME, send_request
 from support.nodes.live_set import Broker, LiveSet, follows, level, live_set
+from support.nodes.transactions import end_request
 
 from trioha.client.cluster import ClusterConfig, open_cluster
 from trioha.client.failover import new_order, run_failover
@@ -30,6 +32,7 @@ from trioha.services.remoting.client import RemotingClient, open_remoting_client
 from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire import fastjson
 from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.message_id import decode_message_id
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
 OPERATOR = Credentials("operator-1", "operator-secret")
@@ -383,3 +386,18 @@ async def test_a_raft_group_elects_and_answers_its_clients_alone(tmp_path: Path)
                     await until_closed(client)
         assert await send(address) == ""
         assert "topic:U" in await send(address, topic="U")
+
+
+async def test_a_transaction_is_ended_by_those_who_may_send_to_its_topic(tmp_path: Path) -> None:
+    async with secured_set(tmp_path) as set_:
+        broker = await set_.add(BrokerRole.ASYNC_MASTER)
+        for topic, answered in (("T", ""), ("Foreign", "No default permission for topic:Foreign")):
+            sent = await ask(broker.address, half(topic=topic, queue_id=0))
+            assert sent.code == SUCCESS, sent.remark
+            offset = decode_message_id(sent.ext_str("msgId"))[2]
+            request = end_request((sent.ext_int("queueOffset"), offset), COMMIT)
+            answer = await ask(broker.address, request, PRODUCER)
+            assert (answer.remark or "").removeprefix(JAVA) == answered
+        # Without a message there is nothing to check against, and nothing to end.
+        answer = await ask(broker.address, end_request((0, 1 << 40), COMMIT), PRODUCER)
+        assert "can not find message" in (answer.remark or "")

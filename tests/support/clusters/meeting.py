@@ -30,7 +30,11 @@ BOTH: tuple[Make, ...] = ("trioha", "java")
 NAMES: Mapping[Make, str] = {"trioha": "broker-trioha", "java": "broker-java"}
 # A retry waits for level 3: two seconds instead of ten.
 QUICK_LEVELS = "1s 2s 2s 3s 4s 5s 6s 7s 8s 9s 10s 20s 30s 1m 2m 3m 1h 2h"
-SETTINGS: Mapping[str, object] = {**SMALL_FILES, "messageDelayLevel": QUICK_LEVELS}
+SETTINGS: Mapping[str, object] = {
+    **SMALL_FILES,
+    "messageDelayLevel": QUICK_LEVELS,
+    "enablePropertyFilter": True,
+}
 ROUTE_S = 20.0
 ASK_PERIOD_S = 0.05
 

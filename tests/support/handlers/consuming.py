@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from support.handlers.sending import BORN_HOST, STORE_HOST, WALL_MS, FakeChannel, FakeReplicas, at
 from support.memory.store import MemoryStore
@@ -34,6 +34,7 @@ from trioha.wire.heartbeat import (
     SubscriptionData,
 )
 from trioha.wire.java_hash import string_hash
+from trioha.wire.properties import encode_properties
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
@@ -120,7 +121,13 @@ class ConsumeSide:
         return response
 
     def put(
-        self, tags: str = "", *, topic: str = "T", queue_id: int = 0, wall_ms: int = WALL_MS
+        self,
+        tags: str = "",
+        *,
+        topic: str = "T",
+        queue_id: int = 0,
+        wall_ms: int = WALL_MS,
+        properties: Mapping[str, str] | None = None,
     ) -> int:
         """Store a message and return its physical offset."""
         message = PutMessage(
@@ -132,7 +139,7 @@ class ConsumeSide:
             born_host=BORN_HOST,
             store_host=STORE_HOST,
             body=b"hello",
-            properties=f"TAGS\x01{tags}".encode() if tags else b"",
+            properties=encode_properties({"TAGS": tags, **(properties or {})}),
             tags_code=string_hash(tags) if tags else 0,
             keys=(b"key",),
         )

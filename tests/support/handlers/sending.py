@@ -8,12 +8,19 @@ from random import Random
 import attrs
 
 from support.memory.store import MemoryStore
+from trioha.broker.clients import ProducerManager
 from trioha.broker.delay import DelayLevels, DelaySchedule
 from trioha.broker.groups import GroupTable
+from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.put_message import PutPipeline
 from trioha.broker.send import SendProcessor
 from trioha.broker.send_back import SendBackProcessor
 from trioha.broker.topics import TopicTable
+from trioha.broker.transactions.checks import TransactionChecks
+from trioha.broker.transactions.end import EndTransactionProcessor
+from trioha.broker.transactions.progress import TransactionProgress
+from trioha.broker.transactions.queues import TransactionQueues
+from trioha.broker.transactions.service import Transactions
 from trioha.config import BrokerConfig
 from trioha.remoting.channel import Instant
 from trioha.testing.recorded_events import RecordedEvents
@@ -95,12 +102,30 @@ class ProduceSide:
         self.pipeline = PutPipeline(self.store, self.config, self.replicas)
         self.levels = DelayLevels.parse(self.config.message_delay_level)
         self.schedule = DelaySchedule(self.levels, self.store, self.pipeline, self.events)
+        self.offsets = ConsumerOffsetTable()
+        self.producers = ProducerManager(self.config)
+        queues = TransactionQueues(self.store, self.offsets)
+        progress = TransactionProgress(self.store, self.offsets, queues)
+        self.transactions = Transactions(
+            self.config, queues, progress, self.pipeline, self.topics, STORE_HOST
+        )
+        self.checks = TransactionChecks(
+            self.transactions,
+            self.store,
+            queues,
+            self.pipeline,
+            self.topics,
+            self.producers,
+            self.events,
+        )
+        self.ender = EndTransactionProcessor(self.transactions, self.pipeline)
         self.sender = SendProcessor(
             self.config,
             self.topics,
             self.groups,
             self.pipeline,
             self.levels,
+            self.transactions,
             STORE_HOST,
             Random(7),
         )

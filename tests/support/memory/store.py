@@ -14,13 +14,15 @@ from trioha.store.interface import (
     DispatchListener,
     GetResult,
     GetStatus,
+    MessageFilter,
     PutBatch,
     PutMessage,
     PutResult,
     PutStatus,
+    RecordFilter,
     StoreStatistics,
-    TagFilter,
 )
+from trioha.wire.record import properties_of
 from trioha.wire.remoting_command import Buffer
 
 _MAGIC = 0xDAA320A7 - (1 << 32)
@@ -185,7 +187,7 @@ class MemoryStore:
         queue_id: int,
         offset: int,
         count_max: int,
-        tag_filter: TagFilter | None,
+        message_filter: MessageFilter | None,
     ) -> GetResult:
         self._gets += 1
         minimum = self.min_offset_in_queue(topic, queue_id)
@@ -204,7 +206,10 @@ class MemoryStore:
         while result.next_begin_offset < scan_end and result.message_count < count_max:
             phy_offset, size, tags_code = entries[result.next_begin_offset]
             result.next_begin_offset += 1
-            if tag_filter is not None and not tag_filter(tags_code):
+            if isinstance(message_filter, RecordFilter):
+                if not message_filter.wants(properties_of(self.records[phy_offset], 0, size)):
+                    continue
+            elif message_filter is not None and not message_filter(tags_code):
                 continue
             result.status = GetStatus.FOUND
             result.buffers.append(memoryview(self.records[phy_offset]))
@@ -259,6 +264,17 @@ class MemoryStore:
         if not self.min_offset_in_queue(topic, queue_id) <= offset < len(entries):
             return None
         return entries[offset]
+
+    readable_offset = 1 << 62
+
+    def appended_record(self, phy_offset: int) -> memoryview | None:
+        return self.look_message(phy_offset)
+
+    def appended_max_offset(self, topic: str, queue_id: int) -> int:
+        return self.max_offset_in_queue(topic, queue_id)
+
+    def appended_entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
+        return self.consume_queue_entry(topic, queue_id, offset)
 
     def queues(self) -> list[tuple[str, int]]:
         return list(self.entries)

@@ -113,7 +113,7 @@ class VirtualMember:
                 async with trio.open_nursery() as nursery:
                     for task in (
                         *(node.flush.run, node.reput.run, node.group_transfer.run),
-                        *(node.forwarding.run, node.pull_hold.run),
+                        *(node.forwarding.run, node.pull_hold.run, node.schedule_message.run),
                     ):
                         nursery.start_soon(task)
                     await node.start_replication(nursery, cast("BrokerListeners", None))

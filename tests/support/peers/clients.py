@@ -184,6 +184,25 @@ class StockProducer(Client):
 
 
 @attrs.define(eq=False)
+class TransactionalProducer(StockProducer):
+    """`send` takes `local` and `checked`: "commit", "rollback" or "unknown", as the local
+    transaction ends and as checks are answered."""
+
+    @property
+    def checks(self) -> list[dict[str, Any]]:
+        """The checks that were answered, in their order."""
+        return [event for event in list(self.events) if event["event"] == "checked"]
+
+    def answer(self, state: str) -> None:
+        """Answer all checks so from now on; "": each as its send said."""
+        self.process.write_line(json.dumps({"op": "answer", "state": state}))
+
+    def wait_for_checks(self, count: int, within_s: float = RECEIVE_S) -> list[dict[str, Any]]:
+        self.wait_until(lambda: len(self.checks) >= count, f"{count} checks", within_s)
+        return self.checks
+
+
+@attrs.define(eq=False)
 class StockConsumer(Client):
     @property
     def bodies(self) -> list[str | None]:
@@ -208,6 +227,11 @@ class StockConsumer(Client):
         )
         return list(self.messages)
 
+    def subscribe_sql(self, topic: str, sql: str, within_s: float = SEND_S) -> None:
+        """Change the filter of a running push consumer, once (Java)."""
+        self.process.write_line(json.dumps({"op": "subscribe", "topic": topic, "sql": sql}))
+        self.wait_for_event("subscribed", within_s)
+
 
 @attrs.define(eq=False)
 class Clients:
@@ -220,8 +244,16 @@ class Clients:
         self, kind: Kind, namesrv: str, group: str = "producers", **options: Any
     ) -> StockProducer:
         """A started producer. Options: timeout_ms; access_key, secret_key; compress_over, retries
-        (JavaScript, Java); poll_ms, system_properties (Java)."""
+        (JavaScript, Java); poll_ms, heartbeat_ms, system_properties (Java)."""
         return self._start(StockProducer, kind, "produce", namesrv, group, options)
+
+    def transactional_producer(
+        self, kind: Kind, namesrv: str, group: str, **options: Any
+    ) -> TransactionalProducer:
+        """A started transactional producer. Options: as `producer`; answer ("commit", "rollback" or
+        "unknown"): to every check."""
+        options |= {"transactional": True}
+        return self._start(TransactionalProducer, kind, "produce", namesrv, group, options)
 
     def consumer(
         self,
@@ -233,7 +265,8 @@ class Clients:
         **options: Any,
     ) -> StockConsumer:
         """A started push consumer. Options: fail_below (times); access_key, secret_key; orderly,
-        threads (C++, Java); lite (pull), max_reconsume_times, poll_ms, system_properties (Java).
+        threads (C++, Java); lite (pull), sql (a filter), max_reconsume_times, poll_ms,
+        system_properties (Java).
         With `wait=False` it may not be ready yet: several can start at once."""
         options |= {"topic": topic, "expression": expression}
         return self._start(StockConsumer, kind, "consume", namesrv, group, options)

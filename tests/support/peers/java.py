@@ -22,7 +22,7 @@ from support.suite.skips import unavailable
 
 INTEROP = REPO / "tests" / "interop"
 # Which pom of tests/interop a release comes from.
-POMS: Mapping[str, str] = {"4": "pom.xml", "5": "pom-5.xml"}
+POMS: Mapping[str, str] = {"4": "pom.xml", "5": "pom-5.xml", "5.3": "pom-5.3.xml"}
 RESOLVE_S = 600.0
 COMPILE_S = 120.0
 MQADMIN_S = 60.0
@@ -224,13 +224,15 @@ def dledger_settings(name: str = "broker-a") -> dict[str, object]:
 
 
 def mqadmin(
-    home: Path, *arguments: str, within_s: float = MQADMIN_S
+    home: Path, *arguments: str, within_s: float = MQADMIN_S, release: str = "4"
 ) -> subprocess.CompletedProcess[str]:
     """Run `mqadmin <arguments>` to its end, both outputs captured."""
-    require_java()
+    require_java(release)
     home.mkdir(parents=True, exist_ok=True)
     return subprocess.run(
-        java_command("org.apache.rocketmq.tools.command.MQAdminStartup", home, arguments),
+        java_command(
+            "org.apache.rocketmq.tools.command.MQAdminStartup", home, arguments, release=release
+        ),
         env=java_environment(home),
         # consumerStatus leaves a directory where it runs.
         cwd=home,

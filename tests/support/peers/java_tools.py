@@ -52,6 +52,18 @@ class JavaReader(_Asked):
         """All of a topic, pulled queue by queue."""
         return self._messages("drain", topic=topic, expression=expression)
 
+    def drain_sql(self, topic: str, sql: str) -> list[Received]:
+        """All messages of a topic that a SQL92 filter takes."""
+        deadline = time.monotonic() + ANSWER_S
+        while True:
+            try:
+                return self._messages("drain", topic=topic, sql=sql)
+            except SendFailed as error:
+                # The client has not yet been told the broker's version by a heartbeat.
+                if "does not upgrade" not in str(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(ASK_PERIOD_S)
+
     def view(self, msg_id: str) -> Received:
         """The message with this offset id, from the broker whose address is in it."""
         (message,) = self._messages("view", msg_id=msg_id)

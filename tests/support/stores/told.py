@@ -142,15 +142,15 @@ def copy_store(source: Path, target: Path) -> Path:
     return target
 
 
-def flip(store: Path, phy_offset: int, segment_bytes: int = 64 << 10) -> None:
-    """Change one byte of the log."""
+def flip(store: Path, phy_offset: int, segment_bytes: int = 64 << 10, mask: int = 0xFF) -> None:
+    """Change one byte of the log: its bits in `mask`."""
     base = phy_offset - phy_offset % segment_bytes
     path = store / "commitlog" / f"{base:020d}"
     with open(path, "r+b") as file:
         file.seek(phy_offset - base)
         (byte,) = file.read(1)
         file.seek(phy_offset - base)
-        file.write(bytes([byte ^ 0xFF]))
+        file.write(bytes([byte ^ mask]))
 
 
 def make_report(

@@ -54,10 +54,16 @@ RAFT_ROUNDS = sized(gate=24, release=100)
 """Faults in groups of real brokers, over all plans."""
 SWITCHES = sized(gate=3, release=10)
 """Switches of each kind, planned and forced, under load."""
+TRANSACTION_RUNS = sized(gate=1, release=25)
+"""Runs of two switches of each of the ten kinds, of whole nodes with open transactions."""
 SWITCHES_OF_THREE = sized(gate=1, release=3)
 """The same in a set of three."""
 ROUNDS_OF_THREE = sized(gate=24, release=300)
 """Switches in sets of three whose members are struck inside promotions."""
+HOSTILE_ROUNDS = sized(gate=20, release=4000)
+"""Rounds of 5,000 frames of hostile peers, at every port of whole nodes."""
+ORACLE_SEEDS = sized(gate=60, release=1000)
+"""Generated stores and journals whose truth is known, for the reports of `trioha analyze`."""
 KILL_ROUNDS = sized(gate=12, release=50)
 """kill -9 of a master, its slave, or both, over all roles and settings."""
 PLANNED_STEPS = sized(

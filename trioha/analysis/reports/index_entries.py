@@ -13,7 +13,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -68,8 +68,13 @@ class IndexCheck:
     wrong: list[WrongEntry] = attrs.field(factory=list)
     unreadable: list[str] = attrs.field(factory=list)
     """Sentences on files that are no index files."""
+    explained: int = 0
+    """Wrong entries of records whose damage is told already."""
 
-    def note(self, wrong: WrongEntry) -> None:
+    def note(self, wrong: WrongEntry, is_explained: Callable[[int], bool]) -> None:
+        if is_explained(wrong.phy_offset):
+            self.explained += 1
+            return
         if wrong.kind == MISSING:
             self.missing += 1
         else:
@@ -140,8 +145,12 @@ class _IndexFile:
         return low
 
 
-def check_index(store: StoreFiles, bytes_max: int = BYTES_MAX) -> IndexCheck:
-    """Compare a store's index with its log.
+def check_index(
+    store: StoreFiles,
+    bytes_max: int = BYTES_MAX,
+    is_explained: Callable[[int], bool] = lambda phy_offset: False,
+) -> IndexCheck:
+    """Compare a store's index with its log; `is_explained` tells places of known damage.
 
     Errors: AnalysisError when the log cannot be read.
     """
@@ -157,7 +166,7 @@ def check_index(store: StoreFiles, bytes_max: int = BYTES_MAX) -> IndexCheck:
             chosen = _spread(splits, bytes_max)
             check.splits, check.splits_checked = len(splits), len(chosen)
             for split in chosen:
-                _check_split(split, files, check)
+                _check_split(split, files, check, is_explained)
     finally:
         for file in files:
             file.close()
@@ -190,7 +199,12 @@ def _spread(splits: Sequence[LogSplit], bytes_max: int) -> list[LogSplit]:
     return [splits[(i + 1) * len(splits) // count - 1] for i in range(count)] if splits else []
 
 
-def _check_split(split: LogSplit, files: Sequence[_IndexFile], check: IndexCheck) -> None:
+def _check_split(
+    split: LogSplit,
+    files: Sequence[_IndexFile],
+    check: IndexCheck,
+    is_explained: Callable[[int], bool],
+) -> None:
     expected: dict[tuple[int, int], tuple[str, str]] = {}
     topics: dict[int, str] = {}
     for batch in scan_split(split, columns="full"):
@@ -212,7 +226,9 @@ def _check_split(split: LogSplit, files: Sequence[_IndexFile], check: IndexCheck
     check.keys_checked += len(expected)
     for phy_offset, key_hash in sorted(expected.keys() - found):
         topic, word = expected[phy_offset, key_hash]
-        check.note(WrongEntry(check.store, MISSING, phy_offset, topic, word, key_hash))
+        check.note(
+            WrongEntry(check.store, MISSING, phy_offset, topic, word, key_hash), is_explained
+        )
     for phy_offset, key_hash in sorted(found - expected.keys()):
         topic = topics.get(phy_offset, "")
-        check.note(WrongEntry(check.store, DANGLING, phy_offset, topic, "", key_hash))
+        check.note(WrongEntry(check.store, DANGLING, phy_offset, topic, "", key_hash), is_explained)

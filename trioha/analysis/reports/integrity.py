@@ -8,14 +8,17 @@ deleting a topic leaves in the log are told, but nothing is wrong with them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
 
 from trioha.analysis.engine import Engine, or_noted
 from trioha.analysis.reports import REPORTS
+from trioha.analysis.reports.causes import Causes, causes_of
 from trioha.analysis.reports.index_entries import IndexCheck, check_index
 from trioha.analysis.reports.queue_entries import (
+    LOST,
     Ends,
     ends_of,
     queued_topics,
@@ -23,13 +26,14 @@ from trioha.analysis.reports.queue_entries import (
     wrong_tags,
 )
 from trioha.analysis.reports.queue_offsets import (
+    STEPS_MAX,
     Queue,
     broken_queues,
     first_steps,
     step_counts,
 )
 from trioha.analysis.reports.tables import table
-from trioha.analysis.reports.words import count_of, say_bytes
+from trioha.analysis.reports.words import count_of
 from trioha.analysis.results import Finding, Report, ReportOptions, Table
 
 SPEC = REPORTS["integrity"]
@@ -40,15 +44,32 @@ STRETCHES_MAX = 1000
 
 def run(engine: Engine, options: ReportOptions) -> Report:
     """The report."""
-    stretches, findings = _damage(engine)
-    steps, step_findings, restarts = _steps(engine, stretches)
-    findings += step_findings
-    tables = [stretches, *steps]
+    stretches, totals = _damage(engine)
+    damage = [
+        dict(zip(("store", "segment", "phy_offset", "length", "reason"), row, strict=True))
+        for row in stretches.rows
+    ]
+    queues = broken_queues(engine)
+    counts = step_counts(engine, queues) if queues else []
+    restarts = {
+        (row["store"], row["topic"], row["queue_id"]): row["restart_offset"]
+        for row in counts
+        if row["restarts"]
+    }
     window = engine.window
-    if window.from_ms is None and window.to_ms is None:
-        for found, told in (_queues(engine, restarts), _index(engine)):
-            tables += found
-            findings += told
+    is_whole = window.from_ms is None and window.to_ms is None
+    ends = ends_of(engine) if is_whole else {}
+    wrong, first, misplaced = wrong_entries(engine, ends, restarts, damage)
+    causes = causes_of(damage, misplaced)
+    steps, step_findings = _steps(engine, queues, counts, causes)
+    tables, findings = [stretches, *steps], list(step_findings)
+    if is_whole:
+        tables += _entry_tables(wrong, first)
+        findings += _queues(engine, ends, wrong, restarts, causes)
+        findings += _lost_topics(engine, ends, causes)
+        found, told = _index(engine, causes)
+        tables += found
+        findings += told
     else:
         findings.append(
             Finding.info(
@@ -56,6 +77,7 @@ def run(engine: Engine, options: ReportOptions) -> Report:
                 "that takes a run without --from and --to."
             )
         )
+    findings = [*causes.findings(totals), *_empty(engine, is_whole=is_whole), *findings]
     is_wrong = any(finding.severity == "error" for finding in findings)
     if not is_wrong:
         findings.insert(0, Finding.info(_sound(engine)))
@@ -65,6 +87,20 @@ def run(engine: Engine, options: ReportOptions) -> Report:
         findings=findings,
         exit_code=1 if is_wrong else 0,
     )
+
+
+def _empty(engine: Engine, *, is_whole: bool) -> Iterator[Finding]:
+    """Stores of which nothing was checked."""
+    rows = engine.query("SELECT DISTINCT store FROM commitlog_stats")
+    held = {row["store"] for row in rows}
+    for store in engine.stores:
+        if store.label not in held and is_whole:
+            yield Finding.error(
+                f"{store.label} holds no record at all: nothing was checked. Is it the "
+                "storePathRootDir of a broker, and is its commitlog complete?"
+            )
+        elif store.label not in held:
+            yield Finding.warning(f"{store.label} holds no record in the window.")
 
 
 def _sound(engine: Engine) -> str:
@@ -85,7 +121,8 @@ def _checked(engine: Engine) -> Table:
     )
 
 
-def _damage(engine: Engine) -> tuple[Table, list[Finding]]:
+def _damage(engine: Engine) -> tuple[Table, list[dict[str, Any]]]:
+    """Damaged stretches, and their sums by store and reason."""
     rows = engine.query(
         "SELECT store, segment, phy_offset, length, reason FROM commitlog_corrupt "
         f"ORDER BY store, phy_offset LIMIT {STRETCHES_MAX}",
@@ -98,14 +135,6 @@ def _damage(engine: Engine) -> tuple[Table, list[Finding]]:
             "MIN(phy_offset) AS first_offset FROM commitlog_corrupt "
             "GROUP BY store, reason ORDER BY store, first_offset, reason LIMIT 1000",
         )
-    findings = [
-        Finding.error(
-            f"{row['store']}: {count_of(row['stretches'], 'damaged stretch')} of the log, "
-            f"{say_bytes(row['bytes'])} in all, the first at {row['first_offset']}: "
-            f"{row['reason']}."
-        )
-        for row in totals
-    ]
     return (
         table(
             "damage",
@@ -113,7 +142,7 @@ def _damage(engine: Engine) -> tuple[Table, list[Finding]]:
             "store segment phy_offset:integer length:bytes reason",
             rows,
         ),
-        findings,
+        totals,
     )
 
 
@@ -130,28 +159,34 @@ def _totals(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _steps(
-    engine: Engine, damage: Table
-) -> tuple[list[Table], Iterator[Finding], dict[Queue, int]]:
-    queues = broken_queues(engine)
-    counts = step_counts(engine, queues) if queues else []
+    engine: Engine, queues: Sequence[Queue], counts: list[dict[str, Any]], causes: Causes
+) -> tuple[list[Table], Iterator[Finding]]:
     rows = first_steps(engine, queues) if queues else []
-    bad = [(row[0], row[2]) for row in damage.rows]
+    explained: dict[Queue, list[int]] = {}
+    """By queue: gaps at damage, messages missing in them, repeats at damage."""
     for row in rows:
-        row["at_damage"] = any(
-            store == row["store"] and row["phy_before"] <= offset < row["phy_offset"]
-            for store, offset in bad
-            if isinstance(offset, int)
-        )
-    restarts = {
-        (row["store"], row["topic"], row["queue_id"]): row["restart_offset"]
-        for row in counts
-        if row["restarts"]
-    }
+        ends = (row["phy_before"], row["phy_offset"])
+        cause = causes.between(row["store"], *ends)
+        row["at_damage"] = cause is not None or any(causes.covers(row["store"], at) for at in ends)
+        sums = explained.setdefault((row["store"], row["topic"], row["queue_id"]), [0, 0, 0])
+        if row["at_damage"] and row["kind"] == "gap":
+            missing = row["queue_offset"] - row["before"] - 1
+            if cause is not None:
+                cause.missing += missing
+                cause.queues.add((row["topic"], row["queue_id"]))
+            sums[0] += 1
+            sums[1] += missing
+        sums[2] += row["at_damage"] and row["kind"] == "repeats"
+    for row in counts:
+        key = (row["store"], row["topic"], row["queue_id"])
+        names = ("gaps_at_damage", "missing_at_damage", "repeats_at_damage")
+        row |= dict(zip(names, explained.get(key, (0, 0, 0)), strict=True))
     tables = [
         table(
             "queue_steps",
             "Queues whose queue offset does not rise by one from record to record",
-            "store topic queue_id:integer gaps:integer missing:integer repeats:integer "
+            "store topic queue_id:integer gaps:integer missing:integer gaps_at_damage:integer "
+            "missing_at_damage:integer repeats:integer repeats_at_damage:integer "
             "restarts:integer",
             counts,
         ),
@@ -160,22 +195,25 @@ def _steps(
             "The first such places; at_damage: a damaged stretch lies between the two records",
             "store topic queue_id:integer kind before:integer queue_offset:integer "
             "phy_before:integer phy_offset:integer store_ms:time at_damage:flag",
-            rows,
+            rows[:STEPS_MAX],
         ),
     ]
-    return tables, _steps_findings(counts), restarts
+    return tables, _steps_findings(counts)
 
 
 def _steps_findings(counts: Sequence[dict[str, Any]]) -> Iterator[Finding]:
     for row in counts:
         where = f"{row['store']}: topic {row['topic']} queue {row['queue_id']}"
-        if row["gaps"]:
+        gaps = row["gaps"] - row["gaps_at_damage"]
+        if gaps:
+            missing = row["missing"] - row["missing_at_damage"]
             yield Finding.error(
-                f"{where}: {count_of(row['missing'], 'message')} missing from the log in "
-                f"{count_of(row['gaps'], 'gap')} of the queue offset."
+                f"{where}: {count_of(missing, 'message')} missing from the log in "
+                f"{count_of(gaps, 'gap')} of the queue offset."
             )
-        if row["repeats"]:
-            times = count_of(row["repeats"], "time")
+        repeats = row["repeats"] - row["repeats_at_damage"]
+        if repeats:
+            times = count_of(repeats, "time")
             yield Finding.error(f"{where}: the queue offset goes back {times}.")
         if row["restarts"]:
             yield Finding.info(
@@ -184,31 +222,39 @@ def _steps_findings(counts: Sequence[dict[str, Any]]) -> Iterator[Finding]:
             )
 
 
-def _queues(engine: Engine, restarts: dict[Queue, int]) -> tuple[list[Table], list[Finding]]:
-    ends = ends_of(engine)
-    counts, first = wrong_entries(engine, ends, restarts)
-    findings = [
-        Finding.error(
+def _queues(
+    engine: Engine,
+    ends: dict[str, Ends],
+    counts: list[dict[str, Any]],
+    restarts: dict[Queue, int],
+    causes: Causes,
+) -> Iterator[Finding]:
+    """What is wrong with entries; what damage explains is counted with its cause."""
+    for row in counts:
+        places = row["places"]
+        if row["kind"] == LOST:
+            causes.entries[row["store"]] = causes.entries.get(row["store"], 0) + places
+            continue
+        yield Finding.error(
             f"{row['store']}: topic {row['topic']} queue {row['queue_id']}: "
-            f"{row['kind']} at {count_of(row['places'], 'queue offset')}, the first "
+            f"{row['kind']} at {count_of(places, 'queue offset')}, the first "
             f"{row['first_queue_offset']}."
         )
-        for row in counts
-    ]
     wrong = {(row["store"], row["topic"], row["queue_id"]) for row in counts}
+    wrong |= causes.misplaced_queues
     for row in wrong_tags(engine, ends):
         key = (row["store"], row["topic"], row["queue_id"])
         # Where places are wrong or the log holds an older queue too, counts differ anyway.
         if key not in wrong and key not in restarts:
-            findings.append(
-                Finding.error(
-                    f"{key[0]}: topic {key[1]} queue {key[2]}: the tags code of "
-                    f"{count_of(row['entries'], 'entry')} is not that of the record's tags."
-                )
+            yield Finding.error(
+                f"{key[0]}: topic {key[1]} queue {key[2]}: the tags code of "
+                f"{count_of(row['entries'], 'entry')} is not that of the record's tags."
             )
-    findings += _ends_findings(engine, ends)
-    findings += _lost_topics(engine, ends)
-    tables = [
+    yield from _ends_findings(engine, ends)
+
+
+def _entry_tables(counts: list[dict[str, Any]], first: list[dict[str, Any]]) -> list[Table]:
+    return [
         table(
             "queue_entries",
             "Consume queues against the log: wrong places by queue",
@@ -223,7 +269,6 @@ def _queues(engine: Engine, restarts: dict[Queue, int]) -> tuple[list[Table], li
             first,
         ),
     ]
-    return tables, findings
 
 
 def _ends_findings(engine: Engine, ends: dict[str, Ends]) -> Iterator[Finding]:
@@ -247,8 +292,8 @@ def _ends_findings(engine: Engine, ends: dict[str, Ends]) -> Iterator[Finding]:
             )
 
 
-def _lost_topics(engine: Engine, ends: dict[str, Ends]) -> Iterator[Finding]:
-    """Topics with records and no entry at all."""
+def _lost_topics(engine: Engine, ends: dict[str, Ends], causes: Causes) -> Iterator[Finding]:
+    """Topics with records and no entry at all, but for those that only a damaged header names."""
     rows = engine.query(
         "SELECT store, topic, SUM(messages) AS messages, MIN(phy_offset_min) AS first_offset "
         "FROM commitlog_stats GROUP BY store, topic ORDER BY store, topic",
@@ -260,24 +305,32 @@ def _lost_topics(engine: Engine, ends: dict[str, Ends]) -> Iterator[Finding]:
         end = ends.get(store)
         if end is None or (store, topic) in kept or row["first_offset"] > end.newest_entry:
             continue
-        text = f"{store}: topic {topic} has {count_of(row['messages'], 'record')} but no queue"
+        messages = row["messages"] - causes.headers_naming(store, topic)
+        if not messages:
+            continue
+        text = f"{store}: topic {topic} has {count_of(messages, 'record')} but no queue"
         if topic in known[store]:
             yield Finding.error(f"{text}, though it exists.")
         else:
             yield Finding.info(f"{text}: it was deleted.")
 
 
-def _index(engine: Engine) -> tuple[list[Table], list[Finding]]:
-    checks = [check_index(store) for store in engine.stores]
+def _index(engine: Engine, causes: Causes) -> tuple[list[Table], list[Finding]]:
+    checks = [
+        check_index(store, is_explained=partial(causes.covers, store.label))
+        for store in engine.stores
+    ]
+    causes.index_entries.update((check.store, check.explained) for check in checks)
     findings: list[Finding] = []
     for store, check in zip(engine.stores, checks, strict=True):
         findings += _index_findings(check, is_closed=store.is_closed)
     return [
         table(
             "index",
-            "Index files against the log",
+            "Index files against the log; explained: wrong entries of damaged records",
             "store files:integer entries:integer keys_checked:integer missing:integer "
-            "dangling:integer not_yet:integer splits:integer splits_checked:integer",
+            "dangling:integer explained:integer not_yet:integer splits:integer "
+            "splits_checked:integer",
             [attrs.asdict(check, recurse=False) for check in checks],
         ),
         table(

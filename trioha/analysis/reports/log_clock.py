@@ -1,53 +1,64 @@
-"""When a log had grown up to an offset: bytes of a gap into seconds."""
+"""When a log had grown up to an offset: bytes of a gap into milliseconds, with bounds."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
 
 import attrs
 
 
-@attrs.define(eq=False)
-class LogClock:
-    """When a log had grown up to an offset, from samples of its end.
+@attrs.frozen
+class Behind:
+    """Age of the oldest byte that a slave lacks: at least, and at most.
 
-    Between two samples it grew evenly; before the first there is only a lower bound.
+    `most_ms` is None when no sample is old enough to say.
     """
 
-    _at_ms: list[int] = attrs.field(factory=list)
-    _ends: list[int] = attrs.field(factory=list)
-
-    def add(self, at_ms: int, end: int) -> None:
-        """Samples in the order of their time; what does not grow says nothing new."""
-        if not self._ends or end > self._ends[-1]:
-            self._at_ms.append(at_ms)
-            self._ends.append(end)
-
-    def add_before(self, samples: Iterable[tuple[int, int]]) -> None:
-        """Older samples (time, end), rising, from another source, such as the log itself."""
-        if self._ends:
-            samples = [each for each in samples if each[1] < self._ends[0]]
-        older = LogClock()
-        for at_ms, end in samples:
-            older.add(at_ms, end)
-        self._at_ms[:0], self._ends[:0] = older._at_ms, older._ends
+    least_ms: int
+    most_ms: int | None
 
     @property
-    def first_end(self) -> int | None:
-        return self._ends[0] if self._ends else None
+    def is_exact(self) -> bool:
+        return self.least_ms == self.most_ms
 
-    def behind_ms(self, at_ms: int, ack: int, end: int) -> int:
-        """How old the oldest byte is that a slave lacks."""
-        if ack >= end or not self._ends:
-            return 0
+    @property
+    def figure_ms(self) -> int:
+        """The upper bound, or the lower one where there is no other."""
+        return self.least_ms if self.most_ms is None else self.most_ms
+
+
+UP_TO_DATE = Behind(0, 0)
+
+
+@attrs.define(eq=False)
+class LogClock:
+    """Samples of a log's end: when each end was first and last seen.
+
+    A log is sampled while it grows, and hardly ever while it is idle. So between two samples
+    nothing is interpolated: a byte was written after the last sample that ends before it, and at
+    the latest at the first sample that ends behind it.
+    """
+
+    _ends: list[int] = attrs.field(factory=list)
+    _first_ms: list[int] = attrs.field(factory=list)
+    _last_ms: list[int] = attrs.field(factory=list)
+
+    def add(self, at_ms: int, end: int) -> None:
+        """Take samples in the order of their time."""
+        if not self._ends or end > self._ends[-1]:
+            self._ends.append(end)
+            self._first_ms.append(at_ms)
+            self._last_ms.append(at_ms)
+        elif end == self._ends[-1]:
+            self._last_ms[-1] = max(self._last_ms[-1], at_ms)
+
+    def behind(self, at_ms: int, ack: int, end: int) -> Behind:
+        """How old the oldest byte is that a slave lacks whose log ends at `ack`."""
+        if ack >= end:
+            return UP_TO_DATE
         index = bisect_right(self._ends, ack)
+        is_sampled = index < len(self._ends)
+        least_ms = max(0, at_ms - self._first_ms[index]) if is_sampled else 0
         if index == 0:
-            return max(0, at_ms - self._at_ms[0])
-        if index == len(self._ends):
-            # It grew since the last sample that showed growth.
-            return max(0, at_ms - self._at_ms[-1])
-        low, high = self._ends[index - 1], self._ends[index]
-        begin, over = self._at_ms[index - 1], self._at_ms[index]
-        grown_ms = begin + (over - begin) * (ack - low) // (high - low)
-        return max(0, at_ms - grown_ms)
+            return Behind(least_ms, None)
+        return Behind(least_ms, max(least_ms, at_ms - self._last_ms[index - 1]))

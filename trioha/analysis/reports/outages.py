@@ -90,12 +90,16 @@ class _Span:
     """Milliseconds by which it may have ended before `end_ms`."""
 
     @property
+    def was_killed(self) -> bool:
+        """It ended with its node, which could not tell of it."""
+        return self.life.dead_by_ms is not None and self.end_ms == self.life.end_ms
+
+    @property
     def end_bounds_ms(self) -> tuple[int, int]:
         """Earliest and latest moment at which it can have ended."""
         assert self.end_ms is not None
-        dead_by_ms = self.life.dead_by_ms
-        if dead_by_ms is not None and self.end_ms == self.life.end_ms:
-            return max(self.begin_ms, self.life.heard_ms), dead_by_ms
+        if self.was_killed and self.life.dead_by_ms is not None:
+            return max(self.begin_ms, self.life.heard_ms), self.life.dead_by_ms
         return max(self.begin_ms, self.end_ms - self.slack_ms), self.end_ms
 
 
@@ -162,10 +166,17 @@ def _until_next_term(
     if not span.life.is_member or term is None:
         return span
     newer = [other for other in spans if (other.stint.epoch or 0) > term]
-    if not newer or (span.end_ms is not None and span.end_ms <= newer[0].begin_ms):
+    if not newer:
         return span
     stood = [since_ms for since_ms, won in elections if won == newer[0].stint.epoch]
     end_ms = max(span.begin_ms, min([*stood, newer[0].begin_ms]))
+    has_ended = span.end_ms is not None and span.end_ms <= newer[0].begin_ms
+    if has_ended and (not span.was_killed or (span.end_ms or 0) <= end_ms):
+        return span
+    if span.was_killed:
+        # Another node noticed only after the group had.
+        slack_ms = end_ms - min(end_ms, max(span.begin_ms, span.life.heard_ms))
+        return attrs.evolve(span, end_ms=end_ms, slack_ms=slack_ms)
     stint = attrs.evolve(span.stint, left=_UNHEARD, is_planned=False)
     timeout_ms = _TIMEOUTS_MAX * (span.life.heartbeat_limit_ms or 0)
     return _Span(span.begin_ms, end_ms, span.life, True, stint, timeout_ms)
@@ -175,13 +186,20 @@ def _between(broker: str, spans: Sequence[_Span]) -> list[Outage]:
     found = []
     latest: _Span | None = None  # the mastership that lasted longest so far
     for span in spans:
-        if latest is not None and latest.end_ms is not None and span.begin_ms > latest.end_ms:
+        if latest is not None and _is_gap(latest, span):
             found.append(_outage(broker, latest, span))
         if latest is None or span.end_ms is None or span.end_ms > (latest.end_ms or 1 << 62):
             latest = span if latest is None or latest.end_ms is not None else latest
     if latest is not None and latest.end_ms is not None:
         found.append(_outage(broker, latest, None))
     return found
+
+
+def _is_gap(before: _Span, after: _Span) -> bool:
+    """Whether there was no master between two, if only for the time that evidence is vague."""
+    if before.end_ms is None or before.end_ms >= after.begin_ms + _OVERLAP_MS:
+        return False
+    return before.end_bounds_ms[0] < after.begin_ms
 
 
 def _outage(broker: str, before: _Span, after: _Span | None) -> Outage:
@@ -197,7 +215,7 @@ def _outage(broker: str, before: _Span, after: _Span | None) -> Outage:
         cause = f"{cause}: {life.reason}"
     return Outage(
         broker=broker,
-        begin_ms=before.end_ms,
+        begin_ms=before.end_ms if after is None else min(before.end_ms, after.begin_ms),
         earliest_ms=earliest_ms,
         latest_ms=latest_ms if after is None else min(latest_ms, after.begin_ms),
         end_ms=None if after is None else after.begin_ms,

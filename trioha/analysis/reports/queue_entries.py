@@ -10,7 +10,7 @@ the dispatcher, which recovery puts right.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -31,6 +31,11 @@ _TAGS_MAX = 50_000
 """Tags per store and queue that are compared; more are no tags but ids."""
 
 MISSING, DANGLING, WRONG = "record without entry", "entry without record", "entry of another record"
+LOST = "entry of a record lost to damage"
+_STRETCHES_MAX = 200
+"""Damaged stretches named in SQL, the longest first."""
+_MISPLACED_MAX = 1000
+"""Entries without record for which a record of another queue is looked for."""
 
 
 @attrs.frozen
@@ -92,20 +97,26 @@ def _by_store(values: Mapping[str, int], otherwise: int) -> str:
 
 
 def wrong_entries(
-    engine: Engine, ends: Mapping[str, Ends], restarts: Mapping[Queue, int]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Counts by store, queue and kind, and the first wrong places.
+    engine: Engine,
+    ends: Mapping[str, Ends],
+    restarts: Mapping[Queue, int],
+    damage: Sequence[Mapping[str, Any]],
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+    """Counts by store, queue and kind, the first wrong places, and records of other queues.
 
-    `restarts` has the phy_offset at which a queue last began anew: older records need no entry.
+    The last are records whose header says another queue, or another place in it, than the entry
+    that leads to them. `restarts` has the phy_offset at which a queue last began anew: older
+    records need no entry. `damage` are the log's damaged stretches.
     """
     sides = _sides(engine, ends)
     if sides is None:
-        return [], []
+        return [], [], []
     blocks = _bad_blocks(engine, sides)
     if not blocks:
-        return [], []
+        return [], [], []
     columns = "store, topic, queue_id, queue_offset, phy_offset, size, side"
-    judged = _judged(f"SELECT {columns} FROM ({sides}) AS t WHERE {_within(blocks)}", restarts)
+    rows = f"SELECT {columns} FROM ({sides}) AS t WHERE {_within(blocks)}"
+    judged = _judged(rows, restarts, damage)
     counts = engine.query(
         f"{judged} SELECT store, topic, queue_id, kind, COUNT(*) AS places, "
         "MIN(queue_offset) AS first_queue_offset FROM judged "
@@ -116,7 +127,60 @@ def wrong_entries(
         "entry_offset FROM judged ORDER BY store, topic, queue_id, queue_offset "
         f"LIMIT {WRONG_MAX}",
     )
-    return counts, first
+    dangling = engine.query(
+        f"{judged} SELECT store, topic, queue_id, queue_offset, entry_offset FROM judged "
+        f"WHERE kind = {literal(DANGLING)} ORDER BY store, entry_offset LIMIT {_MISPLACED_MAX}",
+    )
+    misplaced = _misplaced(engine, dangling) if dangling else []
+    if misplaced:
+        _without_misplaced(engine, judged, counts, misplaced)
+    return [row for row in counts if row["places"]], first, misplaced
+
+
+def _without_misplaced(
+    engine: Engine,
+    judged: str,
+    counts: list[dict[str, Any]],
+    misplaced: Sequence[Mapping[str, Any]],
+) -> None:
+    """Take places off the counts that are wrong because of records with damaged headers."""
+    places = literals(sorted({row["phy_offset"] for row in misplaced}))
+    found = engine.query(
+        f"{judged} SELECT store, topic, queue_id, kind, COUNT(*) AS places FROM judged "
+        f"WHERE entry_offset IN {places} AND kind = {literal(DANGLING)} "
+        f"OR record_offset IN {places} AND kind <> {literal(DANGLING)} "
+        "GROUP BY store, topic, queue_id, kind",
+    )
+    keys = ("store", "topic", "queue_id", "kind")
+    explained = {tuple(row[key] for key in keys): row["places"] for row in found}
+    for row in counts:
+        row["places"] -= explained.get(tuple(row[key] for key in keys), 0)
+
+
+def _misplaced(engine: Engine, dangling: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Entries whose record is there, with a header that says another queue or place."""
+    places = literals(sorted({row["entry_offset"] for row in dangling}))
+    records = {
+        (row["store"], row["phy_offset"]): row
+        for row in engine.query(
+            "SELECT store, phy_offset, topic, queue_id, queue_offset FROM commitlog "
+            f"WHERE phy_offset IN {places}",
+        )
+    }
+    return [
+        {
+            "store": row["store"],
+            "phy_offset": row["entry_offset"],
+            "topic": row["topic"],
+            "queue_id": row["queue_id"],
+            "queue_offset": row["queue_offset"],
+            "record_topic": record["topic"],
+            "record_queue_id": record["queue_id"],
+            "record_queue_offset": record["queue_offset"],
+        }
+        for row in dangling
+        if (record := records.get((row["store"], row["entry_offset"]))) is not None
+    ]
 
 
 def _bad_blocks(engine: Engine, sides: str) -> list[dict[str, Any]]:
@@ -153,7 +217,7 @@ def _within(blocks: list[dict[str, Any]]) -> str:
     )
 
 
-def _judged(sides: str, restarts: Mapping[Queue, int]) -> str:
+def _judged(sides: str, restarts: Mapping[Queue, int], damage: Sequence[Mapping[str, Any]]) -> str:
     """CTEs that end in `judged`: queue offsets whose record and entry are no pair, and why.
 
     A place is right when its entry is that of the youngest record which has this queue offset.
@@ -171,10 +235,22 @@ def _judged(sides: str, restarts: Mapping[Queue, int]) -> str:
         "GROUP BY store, topic, queue_id, queue_offset), "
         "judged AS (SELECT store, topic, queue_id, queue_offset, record_offset, entry_offset, "
         f"CASE WHEN entry_offset IS NULL THEN {literal(MISSING)} "
+        f"WHEN record_offset IS NULL AND {_is_lost(damage)} THEN {literal(LOST)} "
         f"WHEN record_offset IS NULL THEN {literal(DANGLING)} ELSE {literal(WRONG)} END AS kind "
         "FROM places WHERE (agree = 0 OR record_offset > entry_offset) "
         f"AND NOT (entry_offset IS NULL AND {_is_older(restarts)})) "
     )
+
+
+def _is_lost(damage: Sequence[Mapping[str, Any]]) -> str:
+    """SQL: whether an entry leads into a damaged stretch of the log."""
+    longest = sorted(damage, key=lambda row: -int(row["length"]))[:_STRETCHES_MAX]
+    named = " OR ".join(
+        f"(store = {literal(row['store'])} AND entry_offset >= {row['phy_offset']} "
+        f"AND entry_offset < {row['phy_offset'] + row['length']})"
+        for row in longest
+    )
+    return f"({named})" if named else "1 = 0"
 
 
 def _is_older(restarts: Mapping[Queue, int]) -> str:

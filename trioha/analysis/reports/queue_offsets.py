@@ -18,6 +18,8 @@ from trioha.wire.names import RAFT_TOPICS
 
 STEPS_MAX = 200
 """Steps listed; all are counted."""
+_STEPS_READ_MAX = 20_000
+"""Steps that are held against damage: a missing segment makes one for every queue."""
 QUEUED = f"(sys_flag & {SysFlag.TRANSACTION_MASK}) IN (0, {SysFlag.TRANSACTION_COMMIT})"
 """SQL: whether a record has a place in its queue."""
 NUMBERED = f"topic NOT IN {literals(sorted(RAFT_TOPICS))}"
@@ -82,7 +84,7 @@ def first_steps(engine: Engine, queues: Sequence[Queue]) -> list[dict[str, Any]]
         "CASE WHEN queue_offset > before + 1 THEN 'gap' WHEN queue_offset = 0 "
         "THEN 'begins anew' ELSE 'repeats' END AS kind "
         f"FROM ({_steps(queues)}) AS t WHERE queue_offset <> before + 1 "
-        f"ORDER BY store, phy_offset LIMIT {STEPS_MAX}",
+        f"ORDER BY store, phy_offset LIMIT {_STEPS_READ_MAX}",
     )
 
 

@@ -12,7 +12,8 @@ from trioha.analysis.reports.consumer_lag import (
     queue_ends,
 )
 from trioha.analysis.reports.queue_skew import skew_chart, skew_findings, skew_table
-from trioha.analysis.reports.redelivery import delays, redelivery, transactions
+from trioha.analysis.reports.redelivery import delays, redelivery
+from trioha.analysis.reports.transactions import transactions
 from trioha.analysis.results import Report, ReportOptions
 
 SPEC = REPORTS["queues"]

@@ -1,9 +1,8 @@
-"""What did not go through at once: retries, dead letters, delayed messages, transactions.
+"""What did not go through at once: retries, dead letters, delayed messages.
 
 A message sent back waits in SCHEDULE_TOPIC_XXXX and is then stored in %RETRY%group; after too many
-times it is stored in %DLQ%group instead. A half message of a transaction is done when a record of
-the op topic names its queue offset, or when the checker has passed it on
-(TransactionalMessageBridge). Stores of one broker repeat each other: figures are per store.
+times it is stored in %DLQ%group instead. Stores of one broker repeat each other: figures are per
+store.
 """
 
 from __future__ import annotations
@@ -13,23 +12,18 @@ from typing import Any
 
 from trioha.analysis.engine import Engine, literal, literals, or_noted
 from trioha.analysis.reports.consumer_lag import QueueEnds, newest_ms
-from trioha.analysis.reports.dialect import text_of
 from trioha.analysis.reports.first_stores import has_prefix
 from trioha.analysis.reports.tables import table
 from trioha.analysis.reports.words import count_of, say_ms
 from trioha.analysis.results import Chart, Finding, Series, Table
-from trioha.wire.codes import SysFlag
 from trioha.wire.names import (
     DLQ_PREFIX,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
-    TRANS_HALF_TOPIC,
-    TRANS_OP_HALF_TOPIC,
     is_dlq_topic,
 )
 from trioha.wire.properties import Property
 
-CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 OVERDUE_MS = 60_000
 """How late the head of a delay level may be before it is worth a sentence."""
 
@@ -205,69 +199,3 @@ def _find_due(engine: Engine, rows: list[dict[str, Any]], newest: dict[str, int]
             row["due_ms"] = due_ms
             now_ms = newest.get(row["store"])
             row["overdue_ms"] = None if now_ms is None else max(0, now_ms - due_ms)
-
-
-def transactions(engine: Engine, now_ms: int) -> tuple[list[Table], list[Finding]]:
-    """Half messages: committed, rolled back, waiting."""
-    checks = engine.item("properties", Property.TRANSACTION_CHECK_TIMES)
-    half, op = literal(TRANS_HALF_TOPIC), literal(TRANS_OP_HALF_TOPIC)
-    found = engine.query(
-        "SELECT COUNT(*) AS found FROM commitlog_stats "
-        f"WHERE topic IN {literals((TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC))}",
-    )
-    if not found[0]["found"]:
-        return [], []
-    committed = f"(sys_flag & {SysFlag.TRANSACTION_MASK}) = {SysFlag.TRANSACTION_COMMIT}"
-    rows = engine.query(
-        f"SELECT store, SUM(CASE WHEN topic = {half} THEN 1 ELSE 0 END) AS half, "
-        f"SUM(CASE WHEN topic = {half} AND {checks} IS NOT NULL THEN 1 ELSE 0 END) AS checked, "
-        f"SUM(CASE WHEN topic = {op} THEN 1 ELSE 0 END) AS done, "
-        f"SUM(CASE WHEN {committed} THEN 1 ELSE 0 END) AS committed FROM commitlog_full "
-        "GROUP BY store ORDER BY store",
-    )
-    waiting = {row["store"]: row for row in _waiting(engine)}
-    for row in rows:
-        left = waiting.get(row["store"], {"messages": 0, "oldest_ms": None})
-        row["rolled_back"] = max(0, row["done"] - row["committed"])
-        row["waiting"] = left["messages"]
-        row["oldest_ms"] = left["oldest_ms"]
-        row["age_ms"] = None if left["oldest_ms"] is None else now_ms - left["oldest_ms"]
-    findings = [
-        Finding.warning(
-            f"{row['store']}: {count_of(row['waiting'], 'transaction')} neither committed nor "
-            f"rolled back, the oldest {say_ms(row['age_ms'])} old."
-        )
-        for row in rows
-        if row["waiting"]
-    ]
-    return [
-        table(
-            "transactions",
-            "Half messages; checked: stored again to ask the producer; done: op records",
-            "store half:integer checked:integer done:integer committed:integer "
-            "rolled_back:integer waiting:integer oldest_ms:time age_ms:duration",
-            rows,
-        )
-    ], findings
-
-
-def _waiting(engine: Engine) -> list[dict[str, Any]]:
-    """Half messages that no op record names and the checker has not passed on."""
-    passed = []
-    for store in engine.stores:
-        offsets = or_noted(engine, store.consumer_offsets) or {}
-        passed += [
-            f"WHEN store = {literal(store.label)} AND queue_id = {queue_id} THEN {offset}"
-            for queue_id, offset in offsets.get((TRANS_HALF_TOPIC, CHECK_GROUP), {}).items()
-        ]
-    offset = f"CASE {' '.join(passed)} ELSE 0 END" if passed else "0"
-    return engine.query(
-        "SELECT half.store AS store, COUNT(*) AS messages, MIN(store_ms) AS oldest_ms FROM ("
-        f"SELECT store, queue_id, {text_of(engine, 'queue_offset')} AS place, store_ms "
-        f"FROM commitlog WHERE topic = {literal(TRANS_HALF_TOPIC)} AND queue_offset >= {offset}"
-        f") AS half LEFT JOIN (SELECT DISTINCT store, queue_id, {text_of(engine, 'body')} AS place "
-        f"FROM commitlog_full WHERE topic = {literal(TRANS_OP_HALF_TOPIC)}) AS op "
-        "ON op.store = half.store AND op.queue_id = half.queue_id AND op.place = half.place "
-        "WHERE op.place IS NULL GROUP BY half.store",
-        topics=(TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC),
-    )

@@ -1,9 +1,9 @@
 """How far slaves were behind, when links were silent or gone, what puts waited for them.
 
-Everything is read from journals. Gaps are those that were sampled, once a second while a slave
-moved or was behind; between two samples the last one stands. Seconds behind are the age of the
-oldest byte that the slave lacked, read from how the master's log grew; for what is older than the
-journal, from the log itself, if the store is given.
+Gaps are those that journals sampled, once a second while a slave moved or was behind; between two
+samples the last one stands. Time behind is the age of the oldest byte that the slave lacked: its
+store time, if the store is given and can be read here. Else it has the bounds that the samples of
+the master's log give (`log_clock`): nothing is interpolated over the time in which a log was idle.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 
-from trioha.analysis.engine import Engine, bucket, literals
+from trioha.analysis.engine import Engine
 from trioha.analysis.reports import REPORTS
 from trioha.analysis.reports.groups import group_findings, groups_table
 from trioha.analysis.reports.links import ReplicationLinks, Session, links_of
 from trioha.analysis.reports.lives import Life, stores_of_journals
-from trioha.analysis.reports.log_clock import LogClock
+from trioha.analysis.reports.log_clock import Behind, LogClock
+from trioha.analysis.reports.store_times import store_times
 from trioha.analysis.reports.sync_waits import wait_charts, waits_table
 from trioha.analysis.reports.tables import ratio, table
 from trioha.analysis.reports.time_buckets import bucket_width_ms, buckets
@@ -29,8 +30,19 @@ NEEDS = frozenset({"journal"})
 
 LEVEL_MS = 1_000
 """A slave that is no further behind than this has caught up."""
-_LOG_SAMPLE_MS = 10 * MINUTE_MS
 _LINKS_MAX = 200
+_LOOKED_UP_MAX = 5_000
+"""Samples whose time behind is looked up in a store: some ten seconds when each is searched for."""
+_CLOCKS_MS = 1_000
+"""A record that was stored so far outside its sample's bounds is another one: the log was cut."""
+
+
+@attrs.frozen
+class _Sample:
+    at_ms: int
+    ack: int
+    gap_bytes: int
+    behind: Behind
 
 
 @attrs.frozen
@@ -39,8 +51,12 @@ class _Link:
 
     name: str
     sessions: list[Session]
-    samples: list[list[tuple[int, int, int]]]
-    """Of each session: time, bytes behind, milliseconds behind."""
+    samples: list[list[_Sample]]
+    """Of each session."""
+
+    @property
+    def all_samples(self) -> list[_Sample]:
+        return [sample for of_session in self.samples for sample in of_session]
 
 
 @attrs.frozen
@@ -53,8 +69,7 @@ def run(engine: Engine, options: ReportOptions) -> Report:
     """The report."""
     links = links_of(engine)
     until_ms = links.lives.heard_ms or options.now_ms
-    _read_logs(engine, links)
-    by_link = _by_link(links)
+    by_link = _by_link(engine, links)
     shares = _shares(links, until_ms)
     groups = groups_table(links, until_ms)
     charts = [
@@ -78,43 +93,56 @@ def run(engine: Engine, options: ReportOptions) -> Report:
     )
 
 
-def _read_logs(engine: Engine, links: ReplicationLinks) -> None:
-    """Where a slave lacked what is older than its master's journal, ask the log how old."""
-    wanting = set()
-    for session in links.told():
-        first = _clock(links, session).first_end
-        if first is not None and any(ack < min(first, end) for _, ack, end in session.progress):
-            wanting.add(session.journal)
-    for journal in wanting:
-        stores = stores_of_journals(engine, {journal})
-        if stores:
-            rows = engine.query(
-                f"SELECT {bucket('minute_ms', _LOG_SAMPLE_MS)} AS at_ms, "
-                "MIN(store_ms_min) AS first_ms, MIN(phy_offset_min) AS first_offset "
-                f"FROM commitlog_stats WHERE store IN {literals(stores)} "
-                f"GROUP BY {bucket('minute_ms', _LOG_SAMPLE_MS)} ORDER BY first_offset",
-            )
-            links.clocks[journal].add_before((row["first_ms"], row["first_offset"]) for row in rows)
-
-
 def _clock(links: ReplicationLinks, session: Session) -> LogClock:
     """A slave knows its master's log from what its master says."""
     return links.clocks.setdefault(session.journal, LogClock())
 
 
-def _by_link(links: ReplicationLinks) -> list[_Link]:
+def _by_link(engine: Engine, links: ReplicationLinks) -> list[_Link]:
     found: dict[str, _Link] = {}
     for session in links.told():
         link = found.setdefault(session.link, _Link(session.link, [], []))
         clock = _clock(links, session)
         link.sessions.append(session)
-        link.samples.append(
-            [
-                (at, max(0, end - ack), clock.behind_ms(at, ack, end))
-                for at, ack, end in session.progress
-            ]
-        )
+        samples = [
+            _Sample(at_ms, ack, max(0, end - ack), clock.behind(at_ms, ack, end))
+            for at_ms, ack, end in session.progress
+        ]
+        link.samples.append(_looked_up(engine, session, samples))
     return list(found.values())[:_LINKS_MAX]
+
+
+def _looked_up(engine: Engine, session: Session, samples: list[_Sample]) -> list[_Sample]:
+    """The samples, those with bounds by the store time of the oldest byte that the slave lacked."""
+    vague = [at for at, sample in enumerate(samples) if not sample.behind.is_exact]
+    labels = stores_of_journals(engine, {session.journal}) if vague else []
+    stores = [store for store in engine.stores if store.label in labels]
+    if not stores:
+        return samples
+    vague.sort(key=lambda at: -samples[at].behind.figure_ms)
+    exact = list(samples)
+    try:
+        with store_times(stores[0]) as times:
+            for at in vague[:_LOOKED_UP_MAX]:
+                exact[at] = _exact(samples[at], times.at(samples[at].ack))
+    except OSError as error:
+        engine.note(
+            f"The files of {stores[0].label} cannot be read here ({error.strerror or error}): "
+            "times behind have bounds instead."
+        )
+    return exact
+
+
+def _exact(sample: _Sample, stored_ms: int | None) -> _Sample:
+    if stored_ms is None:
+        return sample
+    behind_ms = sample.at_ms - stored_ms
+    bounds = sample.behind
+    most_ms = bounds.most_ms if bounds.most_ms is not None else behind_ms
+    if not bounds.least_ms - _CLOCKS_MS <= behind_ms <= most_ms + _CLOCKS_MS:
+        return sample
+    behind_ms = max(0, behind_ms)
+    return attrs.evolve(sample, behind=Behind(behind_ms, behind_ms))
 
 
 def _gap_charts(links: Sequence[_Link], until_ms: int) -> Iterator[Chart]:
@@ -127,21 +155,21 @@ def _gap_charts(links: Sequence[_Link], until_ms: int) -> Iterator[Chart]:
         f"The largest gap sampled in each {say_ms(width_ms)}. Where the line breaks there was no "
         "link."
     )
-    for place, title, label in ((1, "Bytes behind", "bytes"), (2, "Time behind", "time behind")):
+    for is_time, title, label in ((False, "Bytes behind", "bytes"), (True, "Time behind", "time")):
         yield Chart(
             title=f"{title}, by link",
             kind="line",
             x_label="time",
             y_label=label,
-            series=[Series(link.name, _largest(link, spans, width_ms, place)) for link in links],
-            note=note,
+            series=[Series(link.name, _largest(link, spans, width_ms, is_time)) for link in links],
+            note=f"{note} Where a time has bounds, the upper one is drawn." if is_time else note,
             x_kind="time",
-            y_kind="bytes" if place == 1 else "duration",
+            y_kind="duration" if is_time else "bytes",
         )
 
 
 def _largest(
-    link: _Link, spans: Sequence[int], width_ms: int, place: int
+    link: _Link, spans: Sequence[int], width_ms: int, is_time: bool
 ) -> list[tuple[int, int | None]]:
     """The largest value in each bucket; the last one lasts until the next or the session's end."""
     found: dict[int, int] = {}
@@ -149,10 +177,11 @@ def _largest(
     for session, samples in zip(link.sessions, link.samples, strict=True):
         end_ms = spans[-1] if session.end_ms is None else session.end_ms
         for at, sample in enumerate(samples):
-            begin = sample[0]
-            over = samples[at + 1][0] if at + 1 < len(samples) else max(begin, end_ms)
+            value = sample.behind.figure_ms if is_time else sample.gap_bytes
+            begin = sample.at_ms
+            over = samples[at + 1].at_ms if at + 1 < len(samples) else max(begin, end_ms)
             for index in range((begin - first) // width_ms, (over - first) // width_ms + 1):
-                found[index] = max(found.get(index, 0), sample[place])
+                found[index] = max(found.get(index, 0), value)
     return [(begin, found.get(index)) for index, begin in enumerate(spans)]
 
 
@@ -190,7 +219,7 @@ def _links_table(links: Sequence[_Link], until_ms: int) -> Table:
             for session in link.sessions
             for begin, end in session.in_sync
         )
-        samples = [sample for of_session in link.samples for sample in of_session]
+        samples = link.all_samples
         knows = any(session.is_master for session in link.sessions)
         rows.append(
             {
@@ -198,16 +227,18 @@ def _links_table(links: Sequence[_Link], until_ms: int) -> Table:
                 "sessions": len(link.sessions),
                 "connected_ms": connected,
                 "in_sync": ratio(min(in_sync, connected), connected) if knows else None,
-                "gap_max_bytes": max((gap for _, gap, _ in samples), default=None),
-                "behind_max_ms": max((behind for _, _, behind in samples), default=None),
+                "gap_max_bytes": max((sample.gap_bytes for sample in samples), default=None),
+                "behind_least_ms": max((each.behind.least_ms for each in samples), default=None),
+                "behind_max_ms": max((each.behind.figure_ms for each in samples), default=None),
                 "transferred_bytes": sum(_transferred(session) for session in link.sessions),
             }
         )
     return table(
         "links",
-        "Links",
+        "Links, by one sample a second; the largest time behind is between behind_least and "
+        "behind_max",
         "link sessions:integer connected_ms:duration in_sync:share gap_max_bytes:bytes "
-        "behind_max_ms:duration transferred_bytes:bytes",
+        "behind_least_ms:duration behind_max_ms:duration transferred_bytes:bytes",
         rows,
     )
 
@@ -335,13 +366,12 @@ def _findings(
     links: ReplicationLinks, by_link: Sequence[_Link], shares: Table
 ) -> Iterator[Finding]:
     for link in by_link:
-        samples = [sample for of_session in link.samples for sample in of_session]
+        samples = link.all_samples
         if samples:
-            gap = max(gap for _, gap, _ in samples)
-            behind = max(behind for _, _, behind in samples)
+            gap = max(sample.gap_bytes for sample in samples)
             yield Finding(
-                "info" if behind < MINUTE_MS else "warning",
-                f"{link.name}: at most {say_bytes(gap)} and {say_ms(behind)} behind, in "
+                "info" if max(s.behind.figure_ms for s in samples) < MINUTE_MS else "warning",
+                f"{link.name}: at most {say_bytes(gap)} and {_say_behind(samples)}, in "
                 f"{count_of(len(link.sessions), 'session')}.",
             )
     beyond = [each for each in links.silences if each.end != "it spoke again"]
@@ -374,21 +404,34 @@ def _findings(
         yield Finding.info("The journals tell of no replication link.")
 
 
+def _say_behind(samples: Sequence[_Sample]) -> str:
+    """The largest time behind, or between which times it lies."""
+    least_ms = max(sample.behind.least_ms for sample in samples)
+    most_ms = max(sample.behind.figure_ms for sample in samples)
+    if any(each.behind.most_ms is None and each.behind.figure_ms == most_ms for each in samples):
+        return f"at least {say_ms(most_ms)} behind: the journal does not reach back further"
+    if say_ms(least_ms) == say_ms(most_ms):
+        return f"{say_ms(most_ms)} behind"
+    return (
+        f"between {say_ms(least_ms)} and {say_ms(most_ms)} behind: no sample while the log was idle"
+    )
+
+
 def _lasted(session: Session, until_ms: int) -> int:
     return max(0, (until_ms if session.end_ms is None else session.end_ms) - session.begin_ms)
 
 
 def _transferred(session: Session) -> int:
-    acks = session.progress.ack
-    return max(0, acks[-1] - session.offset) if acks else 0
+    """Bytes that the slave took: a killed master could not write down the last of them."""
+    ends = [each for each in (session, session.other) if each is not None and each.progress.ack]
+    return max([0, *(each.progress.ack[-1] - session.offset for each in ends)])
 
 
-def _catch_up(session: Session, samples: Sequence[tuple[int, int, int]]) -> _CatchUp | None:
+def _catch_up(session: Session, samples: Sequence[_Sample]) -> _CatchUp | None:
     """How long a slave that came behind took to be level; None if it never was, or came level."""
-    acks = session.progress.ack
     if not samples or not session.first_gap:
         return None
-    for at, (at_ms, _, behind_ms) in enumerate(samples):
-        if behind_ms <= LEVEL_MS:
-            return _CatchUp(at_ms - session.begin_ms, max(0, acks[at] - session.offset))
+    for sample in samples:
+        if sample.behind.figure_ms <= LEVEL_MS:
+            return _CatchUp(sample.at_ms - session.begin_ms, max(0, sample.ack - session.offset))
     return None

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from trioha.analysis.engine import Engine, bucket
+from trioha.analysis.log_end import LogEnd, held_bytes
 from trioha.analysis.reports import REPORTS
 from trioha.analysis.reports.days import day_table
 from trioha.analysis.reports.growth import Trend, cumulative, days_until, last_trend, trend
@@ -66,8 +67,9 @@ def run(engine: Engine, options: ReportOptions) -> Report:
         tables=[
             table(
                 "stores",
-                "Stores and their disks",
-                "store first_ms:time last_ms:time log_bytes:bytes segments:integer "
+                "Stores and their disks; log: up to the end of its last record",
+                "store first_ms:time last_ms:time log_bytes:bytes allocated_bytes:bytes "
+                "segments:integer "
                 "segment_bytes:bytes queue_bytes:bytes index_bytes:bytes disk_bytes:bytes "
                 "disk_used_bytes:bytes disk_used:share beyond_reserved:integer",
                 stores,
@@ -116,7 +118,8 @@ def _store(store: StoreFiles, extent: tuple[int, int] | None) -> dict[str, Any]:
         "store": store.label,
         "first_ms": extent[0] if extent else None,
         "last_ms": extent[1] if extent else None,
-        "log_bytes": sum(segment.data_end for segment in store.segments),
+        "log_bytes": held_bytes(store),
+        "allocated_bytes": sum(segment.data_end for segment in store.segments),
         "segments": len(store.segments),
         "segment_bytes": max((segment.size for segment in store.segments), default=None),
         "queue_bytes": None,
@@ -214,7 +217,7 @@ def _findings(
     rows = {each["limit"]: each for each in made if each["fit"] == fit}
     refuses = rows["refuses writes"]
     kept, per_day = refuses["kept_bytes"], refuses["bytes_per_day"]
-    others = row["disk_used_bytes"] - row["log_bytes"]
+    others = row["disk_used_bytes"] - row["allocated_bytes"]
     early = rows["deletes early"]
     growth = f"{store} grows by {say_bytes(per_day)} a day ({fit})"
     if early["days"] is None:
@@ -236,6 +239,7 @@ def _findings(
 def _segments(engine: Engine) -> Table:
     rows = []
     for store in engine.stores:
+        end = LogEnd().find(store)
         for segment in store.segments[-_SEGMENTS_MAX:]:
             rows.append(
                 {
@@ -243,7 +247,7 @@ def _segments(engine: Engine) -> Table:
                     "segment": Path(segment.path).name,
                     "begin_offset": segment.from_offset,
                     "size_bytes": segment.size,
-                    "data_bytes": segment.data_end,
+                    "data_bytes": max(0, min(segment.size, end - segment.from_offset)),
                     "modified_ms": _modified_ms(segment.path),
                 }
             )

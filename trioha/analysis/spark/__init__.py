@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
     from pyspark.sql import DataFrame, SparkSession
 
     from trioha.analysis.scan import ScanFilter
@@ -29,15 +30,18 @@ def commitlog_from_binary_files(
     *,
     columns: Iterable[str] = (),
     filters: ScanFilter | None = None,
+    filesystem: FileSystem | None = None,
 ) -> DataFrame:
-    """Rows of segments in a DataFrame of Spark's format ``binaryFile`` (columns path and content).
+    """Rows of segments in a DataFrame of Spark's format ``binaryFile`` (columns path and length).
 
-    `table` is headers, full or corrupt. A segment is one row there and is read whole, by one task:
-    give executors memory for about three of them. Each file is judged by itself, so the end of one
+    `table` is headers, full or corrupt. Tasks read the files themselves, in ranges of 64 MiB and a
+    mebibyte at a time: a task stays below 512 MiB, however large a segment is. `filesystem` is what
+    they read with; without it Arrow finds one by the path (s3a, hdfs, gs, file, …), with the
+    credentials of the workers' environment. Each file is judged by itself, so the end of one
     without a blank counts as the end of the log, and a missing segment is not reported.
 
     Errors: ValueError when `table` or a column is unknown.
     """
     from trioha.analysis.spark import binary_files
 
-    return binary_files.scan_files(files, table, tuple(columns), filters)
+    return binary_files.scan_files(files, table, tuple(columns), filters, filesystem)

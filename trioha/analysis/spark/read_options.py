@@ -7,8 +7,9 @@ Names follow the Kafka connector where it has the notion (`minPartitions`, `maxB
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,25 @@ class ReadOptions:
     partitions_min: int = 1
     pushes_filters: bool = False
     """Take filters of the query over: safe only when the DataFrame is scanned once."""
+
+
+PATHS = ("path", "paths")
+"""What Spark makes of the argument of `load`."""
+READING = (*PATHS, "columns", "splitBytes", "minPartitions")
+BY_TOPIC = ("topic", "pushFilters")
+BY_TIME = ("from", "to")
+FOLLOWING = ("startingOffsets", "maxBytesPerTrigger", "failOnDataLoss")
+
+
+def check_names(options: Mapping[str, str], known: Collection[str], what: str) -> None:
+    """Errors: AnalysisError with the nearest name when an option is none of `known`."""
+    names = {name.lower(): name for name in known}
+    shown = [name for name in known if name not in PATHS]
+    for name in options:
+        if name.lower() not in names:
+            near = get_close_matches(name.lower(), [each.lower() for each in shown], 1)
+            cure = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(shown)}"
+            raise AnalysisError(f"{what} has no option {name}; {cure}")
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:

@@ -43,8 +43,13 @@ from trioha.analysis.schema import AnalysisError, TableSchema
 from trioha.analysis.spark.arrow_batches import rows_to_arrow, to_arrow
 from trioha.analysis.spark.log_stream import LogStreamReader
 from trioha.analysis.spark.read_options import (
+    BY_TIME,
+    BY_TOPIC,
+    FOLLOWING,
+    READING,
     PushedFilters,
     ReadOptions,
+    check_names,
     read_options,
     schema_of,
 )
@@ -62,10 +67,17 @@ class _Source(DataSource):
     def name(cls) -> str:
         return cls.format_name
 
+    known: ClassVar[tuple[str, ...]] = READING
+    """Options of a read."""
+    following: ClassVar[tuple[str, ...]] = ()
+    """Options of a stream beside those."""
+
     def schema(self) -> str:
+        check_names(self.options, (*self.known, *self.following), self.format_name)
         return schema_of(self.table, self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        check_names(self.options, self.known, f"a read of {self.format_name}")
         return self.reader_class(read_options(self.options), self.table, arrow_schema(schema))
 
     reader_class: ClassVar[type[_Reader]]
@@ -238,8 +250,12 @@ class CommitLogSource(_Source):
     format_name = "rocketmq_commitlog"
     table = tables.COMMITLOG
     reader_class = _LogReader
+    known = (*READING, *BY_TOPIC, *BY_TIME)
+    following = FOLLOWING
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        known = (*self.known, *self.following)
+        check_names(self.options, known, f"a stream of {self.format_name}")
         return LogStreamReader(self.options, self.table, arrow_schema(schema))
 
 
@@ -256,6 +272,7 @@ class CommitLogCorruptSource(_Source):
     format_name = "rocketmq_commitlog_corrupt"
     table = tables.COMMITLOG_CORRUPT
     reader_class = _LogCorruptReader
+    known = (*READING, "topic", *BY_TIME)
 
 
 class ConsumeQueueSource(_Source):
@@ -264,6 +281,7 @@ class ConsumeQueueSource(_Source):
     format_name = "rocketmq_consumequeue"
     table = tables.CONSUMEQUEUE
     reader_class = _QueueReader
+    known = (*READING, *BY_TOPIC)
 
 
 class JournalSource(_Source):
@@ -272,6 +290,7 @@ class JournalSource(_Source):
     format_name = "trioha_journal"
     table = tables.JOURNAL
     reader_class = _JournalReader
+    known = (*READING, *BY_TIME)
 
 
 class JournalCorruptSource(_Source):

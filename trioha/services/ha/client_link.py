@@ -125,11 +125,15 @@ class HaClientLink:
 
         Errors: none that a peer, a network or a full disk can cause; `reason` tells those.
         """
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            nursery.cancel_scope.deadline = trio.current_time() + self._housekeeping_s
-            nursery.start_soon(self._run, self._read, name=f"ha.read[{self.peer}]")
-            nursery.start_soon(self._run, self._report_on_time, name=f"ha.report[{self.peer}]")
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                nursery.cancel_scope.deadline = trio.current_time() + self._housekeeping_s
+                nursery.start_soon(self._run, self._read, name=f"ha.read[{self.peer}]")
+                nursery.start_soon(self._run, self._report_on_time, name=f"ha.report[{self.peer}]")
+        finally:
+            # What came since the last sample would be in no journal.
+            self._tell_progress(self._clock.now_ms())
         if nursery.cancel_scope.cancelled_caught and not self.reason:
             self.reason = f"the master said nothing for {self._housekeeping_s:g} s"
 

@@ -385,6 +385,7 @@ async def open_master_slave_node(
         node = MasterSlaveNode(parts, mastership, connect_link=connect_link)
         node.metadata_files.load()
         node.core.schedule.refresh()
+        node.core.load_transactions()
         await node.persist.save_all()
     except BaseException:
         store.close()

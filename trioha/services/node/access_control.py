@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
+from trioha.broker.admin_acl import AclAdminProcessor
+from trioha.broker.admin_auth import AuthAdminProcessor
 from trioha.config import BrokerConfig, NamesrvConfig
 from trioha.ha.auth import AccessPolicy
 from trioha.journal import EventSink
-from trioha.remoting.channel import Channel
-from trioha.security.guard import Guard, IsNode, no_node, no_topic
+from trioha.remoting.channel import Channel, Handler
+from trioha.security.auth_guard import AuthGuard
+from trioha.security.first_users import first_users, inner_client
+from trioha.security.guard import CheckBefore, Guard, IsNode, no_node, no_topic
 from trioha.security.node_signer import NodeSigner, Sign, unsigned
 from trioha.security.requirement import TopicAt
 from trioha.security.requirements import Port
-from trioha.services.node.acl_files import AclFiles
+from trioha.services.node.acl_files import AclFiles, AuthFiles
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand
 
 ACL_FILE = "plain_acl.yml"
+AUTH_FILE = "auth.json"
 
 
 class AccessControl:
@@ -30,21 +36,57 @@ class AccessControl:
         is_node: IsNode = no_node,
         events: EventSink | None = None,
     ) -> None:
-        self.files = files
-        self.guard: Guard | None = None
+        self.guard: CheckBefore | None = None
         self.sign: Sign = unsigned
         """Signs what this node asks of others."""
+        self.run: Callable[[], Awaitable[None]] | None = None
+        """Looks at the files, and changes them, until cancelled."""
         if files is not None:
             self.guard = Guard(port, files, topic_at, is_node, events)
             self.sign = NodeSigner(files).sign
+            self.run = files.run
+        self._files = files
+
+    def admin_handlers(self, config: BrokerConfig) -> Mapping[int, Handler]:
+        """Return the handlers of a broker's requests about accounts."""
+        return {} if self._files is None else AclAdminProcessor(config, self._files).handlers()
 
     def caller(self, channel: Channel, request: RemotingCommand) -> str:
         """Return the access key that a request is signed with; empty if none was checked."""
         return "" if self.guard is None else self.guard.caller(channel, request)
 
 
+class UsersAndPolicies(AccessControl):
+    """The same with the users and policies of RocketMQ 5."""
+
+    def __init__(self, config: BrokerConfig, topic_at: TopicAt, events: EventSink) -> None:
+        """Blocks. Errors: ConfigError; OSError."""
+        super().__init__(Port.BROKER, None)
+        folder = config.auth_config_path or Path(config.store_path_root_dir, "config")
+        inner = inner_client(config)
+        files = AuthFiles(Path(folder, AUTH_FILE), events, first_users(config))
+        guard = AuthGuard(
+            Port.BROKER,
+            files,
+            config.broker_cluster_name,
+            topic_at,
+            nodes_prove_themselves(config),
+            events,
+            authorizes=config.authorization_enabled,
+        )
+        self.guard = guard
+        self.sign = NodeSigner(files).sign if inner is None else inner.sign
+        self.run = files.run
+        self._admin = AuthAdminProcessor(files, guard.is_super)
+
+    def admin_handlers(self, config: BrokerConfig) -> Mapping[int, Handler]:
+        return self._admin.handlers()
+
+
 def broker_access(config: BrokerConfig, topic_at: TopicAt, events: EventSink) -> AccessControl:
     """Return the access control of a broker. Blocks. Errors: ConfigError with file and line."""
+    if config.authentication_enabled:
+        return UsersAndPolicies(config, topic_at, events)
     path = Path(config.acl_file or Path(config.store_path_root_dir, "config", ACL_FILE))
     files = AclFiles(path, events) if config.acl_enable else None
     return AccessControl(Port.BROKER, files, topic_at, nodes_prove_themselves(config), events)

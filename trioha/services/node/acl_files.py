@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 import attrs
 import trio
@@ -26,6 +27,8 @@ from trioha.errors import ConfigError
 from trioha.journal import EventSink
 from trioha.security.accounts import AclRules
 from trioha.security.acl_file import AclFile, parse_acl_file, rules_of
+from trioha.security.auth_file import AuthBook, auth_rules_of, parse_auth_file, text_of
+from trioha.security.policies import AuthRules, User
 from trioha.services.loop.host import run_blocking
 
 LOOK_S = 5.0
@@ -35,13 +38,25 @@ _TOOLS_FILE = "tools.yml"
 """Credentials of RocketMQ's own tools, in the same folder."""
 
 
+class HasAccounts(Protocol):
+    """Rules of either kind."""
+
+    @property
+    def accounts(self) -> Mapping[str, object]:
+        """Accounts by name."""
+
+
+F = TypeVar("F", AclFile, AuthBook)
+R = TypeVar("R", bound=HasAccounts)
+
+
 @attrs.frozen
-class _Read:
+class _Read(Generic[F]):
     """A file as it was last looked at."""
 
     stamp: tuple[int, int, int]
     """Time of change in ns, size in bytes and inode: another stamp, another text."""
-    file: AclFile | None
+    file: F | None
     """Its accounts; those of its last good text if the file is broken now."""
 
 
@@ -52,27 +67,28 @@ class _Change:
     on_changed: OnChanged
 
 
-class AclFiles:
-    """Implements `trioha.security.guard.RulesSource` and `trioha.broker.admin_acl.AclStore`."""
+class RuleFiles(Generic[F, R]):
+    """Files of accounts, and the rules that they make."""
 
-    def __init__(self, path: Path, events: EventSink) -> None:
-        """Read the files. Blocks.
-
-        Errors: ConfigError when ``plain_acl.yml`` is not there, or a file is broken.
-        """
+    def __init__(
+        self,
+        path: Path,
+        events: EventSink,
+        parse: Callable[[str, str], F],
+        rules_of: Callable[[Iterable[F]], R],
+    ) -> None:
+        """Read the files. Blocks. Errors: ConfigError when one is broken."""
         self._path = path.absolute()
         self._events = events
+        self._parse: Callable[[str, str], F] = parse
+        self._rules_of: Callable[[Iterable[F]], R] = rules_of
         self._changes: list[_Change] = []
         self._wake = trio.Event()
-        if not self._path.is_file():
-            raise ConfigError(
-                f"{self._path}: no such file, but aclEnable=true; "
-                "write the accounts there, or name another file (aclFile)"
-            )
+        self._known: dict[Path, _Read[F]]
         self._known, problems = self._look({})
         if problems:
             raise ConfigError(problems[0])
-        self.rules: AclRules = rules_of(self.files)
+        self.rules: R = rules_of(self.files)
         """The newest rules: a plain attribute, since every request reads it."""
         self._tell()
 
@@ -81,7 +97,7 @@ class AclFiles:
         return str(self._path)
 
     @property
-    def files(self) -> Sequence[AclFile]:
+    def files(self) -> Sequence[F]:
         """The default file comes last, as in RocketMQ."""
         return [read.file for read in self._known.values() if read.file is not None]
 
@@ -117,16 +133,16 @@ class AclFiles:
             ]
             self._known = known
             if has_news:
-                self.rules = rules_of(self.files)
+                self.rules = self._rules_of(self.files)
                 self._tell()
 
     def _tell(self) -> None:
         self._events.event("acl_loaded", files=len(self._known), accounts=len(self.rules.accounts))
 
-    def _look(self, known: dict[Path, _Read]) -> tuple[dict[Path, _Read], list[str]]:
+    def _look(self, known: dict[Path, _Read[F]]) -> tuple[dict[Path, _Read[F]], list[str]]:
         """Return all files as they are now, and what is wrong with those that have changed."""
         problems: list[str] = []
-        found: dict[Path, _Read] = {}
+        found: dict[Path, _Read[F]] = {}
         for path in self._paths():
             before = known.get(path)
             try:
@@ -134,7 +150,7 @@ class AclFiles:
                 if before is not None and before.stamp == stamp:
                     found[path] = before
                     continue
-                found[path] = _Read(stamp, parse_acl_file(str(path), path.read_text("utf-8")))
+                found[path] = _Read(stamp, self._parse(str(path), path.read_text("utf-8")))
                 continue
             except FileNotFoundError as error:
                 if path != self._path:
@@ -152,6 +168,25 @@ class AclFiles:
         return found, problems
 
     def _paths(self) -> list[Path]:
+        return [self._path]
+
+
+class AclFiles(RuleFiles[AclFile, AclRules]):
+    """Implements `trioha.security.guard.RulesSource` and `trioha.broker.admin_acl.AclStore`."""
+
+    def __init__(self, path: Path, events: EventSink) -> None:
+        """Read the files. Blocks.
+
+        Errors: ConfigError when ``plain_acl.yml`` is not there, or a file is broken.
+        """
+        if not path.is_file():
+            raise ConfigError(
+                f"{path.absolute()}: no such file, but aclEnable=true; "
+                "write the accounts there, or name another file (aclFile)"
+            )
+        super().__init__(path, events, parse_acl_file, rules_of)
+
+    def _paths(self) -> list[Path]:
         folder = self._path.parent / "acl"
         paths = [
             Path(root, name)
@@ -160,6 +195,37 @@ class AclFiles:
             if name.endswith((".yml", ".yaml")) and Path(root, name) != folder / _TOOLS_FILE
         ]
         return [path for path in paths if path != self._path] + [self._path]
+
+
+class AuthFiles(RuleFiles[AuthBook, AuthRules]):
+    """The users and policies of RocketMQ 5.
+
+    Implements `trioha.security.auth_guard.AuthSource` and `trioha.broker.admin_auth.AuthStore`.
+    """
+
+    def __init__(self, path: Path, events: EventSink, first_users: Iterable[User]) -> None:
+        """Read the file, once those of `first_users` are in it that it lacks. Blocks.
+
+        Errors: ConfigError when the file is broken, or has no super user; OSError.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _add_users(path, first_users)
+        super().__init__(path, events, parse_auth_file, auth_rules_of)
+        if self.rules.first_admin() is None:
+            raise ConfigError(
+                f"{path}: authenticationEnabled=true, but no super user could sign in; "
+                'set initAuthenticationUser={"username":"NAME","password":"PASSWORD"}'
+            )
+
+
+def _add_users(path: Path, users: Iterable[User]) -> None:
+    text = path.read_text("utf-8") if path.exists() else ""
+    before = book = parse_auth_file(str(path), text)
+    for user in users:
+        if user.username not in book.users:
+            book = book.put_user(user)
+    if book != before or not path.exists():
+        _replace(path, text_of(book))
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 import trio
 
-from trioha.broker.admin_acl import AclAdminProcessor
 from trioha.broker.core import BrokerCore, BrokerReplicas
 from trioha.broker.request_gate import RequestGate
 from trioha.broker.visibility import Visibility
@@ -63,6 +62,8 @@ from trioha.services.remoting.server import RemotingServer, server_limits
 from trioha.store.lookup import UNBOUNDED
 from trioha.store.message_store import FileMessageStore
 from trioha.wire.bodies import TopicConfig
+from trioha.wire.names import TRANS_HALF_TOPIC
+from trioha.wire.properties import REAL_TOPIC, decode_properties
 from trioha.wire.record import dispatch_fields
 
 if TYPE_CHECKING:
@@ -222,8 +223,7 @@ class BrokerNode(ABC):
         config = self.config
         access = self.access
         declared = [self.core.handlers, self.introspection.handlers(), handlers]
-        if access.files is not None:
-            declared.append(AclAdminProcessor(config, access.files).handlers())
+        declared.append(access.admin_handlers(config))
         self.gate = RequestGate(
             declared, self.forwarding, self.events, confirm, access.guard, self.traffic
         )
@@ -325,9 +325,17 @@ class BrokerNode(ABC):
         await run_blocking(self.store.close)
 
     def _topic_at(self, phy_offset: int) -> str:
-        """Return the topic of the message at an offset in bytes; empty when there is none."""
+        """Return the topic of the message at an offset in bytes; empty when there is none.
+
+        A half message belongs to the topic that it is for.
+        """
         record = self.store.look_message(phy_offset)
-        return "" if record is None else dispatch_fields(record, 0).topic
+        if record is None:
+            return ""
+        fields = dispatch_fields(record, 0)
+        if fields.topic == TRANS_HALF_TOPIC:
+            return decode_properties(fields.properties).get(REAL_TOPIC, fields.topic)
+        return fields.topic
 
     def _topics_changed(self, topic: TopicConfig | None) -> None:
         self.registration.topics_changed(topic)
@@ -338,7 +346,7 @@ class BrokerNode(ABC):
 
     def _next_delivery_ms(self) -> int | None:
         wall_ms = self.clock.wall_ms()
-        due_ms = self.core.schedule.next_deadline(wall_ms)
+        due_ms = self.core.next_delivery_ms(wall_ms)
         if due_ms is None:
             return None
         return self.clock.now_ms() + max(0, due_ms - wall_ms)

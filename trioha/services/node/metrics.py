@@ -47,6 +47,7 @@ def _broker_families(node: MeasuredBroker) -> Iterator[Metric]:
     yield from certificate_families(families, node.process.certificate_end_s())
     yield from _store_families(node, families)
     yield from _traffic_families(node, families)
+    yield from _transaction_families(node, families)
     yield from _client_families(node, families)
     yield from _registration_families(node, families)
     yield from node.replication_families(families)
@@ -127,6 +128,35 @@ def _traffic_families(node: MeasuredBroker, families: Families) -> Iterator[Metr
         "trioha_puts_waiting",
         "Messages stored and not yet answered: they wait for disk or slave.",
         one(node.core.pipeline.waiter_count),
+    )
+
+
+def _transaction_families(node: MeasuredBroker, families: Families) -> Iterator[Metric]:
+    table, checks = node.core.transactions, node.core.transaction_checks
+    counter = families.counter
+    yield families.gauge(
+        "trioha_transactions_open",
+        "Half messages that are neither committed nor rolled back; 0 on a slave.",
+        one(len(table.pending)),
+    )
+    oldest = table.pending.oldest
+    yield families.gauge(
+        "trioha_transactions_oldest_seconds",
+        "Age of the open half message that was checked longest ago; 0 without one.",
+        one(0 if oldest is None else max(0, node.clock.wall_ms() - oldest.born_ms) / 1000),
+    )
+    yield counter("trioha_transactions_committed", "Commits.", one(table.committed_count))
+    yield counter("trioha_transactions_rolled_back", "Rollbacks.", one(table.rolled_back_count))
+    yield counter("trioha_transactions_checks", "Checks.", one(checks.checked_count))
+    yield counter(
+        "trioha_transactions_unasked",
+        "Checks for which no producer of the group was connected.",
+        one(checks.unasked_count),
+    )
+    yield counter(
+        "trioha_transactions_discarded",
+        "Half messages that were moved to TRANS_CHECK_MAX_TIME_TOPIC.",
+        one(checks.discarded_count),
     )
 
 

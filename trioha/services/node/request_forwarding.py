@@ -59,6 +59,7 @@ ANSWER_S = 10.0
 """Longer than the other node parks a request and waits for other nodes together."""
 
 _TOLD_BACK = (
+    RequestCode.CHECK_TRANSACTION_STATE,
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
     RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,

@@ -151,6 +151,7 @@ class GroupRole:
         with node.outboxes.batch():
             node.become(BrokerRole.SYNC_MASTER)
             node.raft_metadata.lead()
+            node.core.load_transactions()
             self._take_requests()
         self.look()
 

@@ -1,0 +1,140 @@
+"""Each report against generated stores and journals: it says the truth, within its bounds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from support.stores.journals import BEGIN_MS, at, engine_over
+from support.stores.oracle import SEGMENT_BYTES, Timeline, World, make_timeline, make_world
+from support.stores.told import make_report, rows_of, texts_of
+from support.suite.sizes import ORACLE_SEEDS, drawn_seeds
+
+from trioha.analysis.reports import failovers, replication
+from trioha.analysis.results import Report, ReportOptions
+
+NOW_MS = BEGIN_MS + 400 * 86_400_000
+OPTIONS = ReportOptions(now_ms=NOW_MS)
+STEP_MS = 1
+"""Journals and stores have milliseconds: each end of a duration is off by less than one."""
+
+
+@pytest.fixture(scope="module", params=drawn_seeds("oracle", ORACLE_SEEDS))
+def seed(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture(scope="module")
+def world(seed: int, tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_world(tmp_path_factory.mktemp("world"), seed)
+
+
+@pytest.fixture(scope="module")
+def timeline(seed: int, tmp_path_factory: pytest.TempPathFactory) -> Timeline:
+    return make_timeline(tmp_path_factory.mktemp("timeline"), seed)
+
+
+def test_divergence_counts_every_record_with_a_flipped_byte(world: World) -> None:
+    report = make_report("divergence", world.master.root, world.slave, now_ms=NOW_MS)
+    (pair,) = rows_of(report, "pairs")
+    places = sorted(told.phy_offset for told in world.flipped)
+    assert report.exit_code == bool(places)
+    assert (pair["verdict"] == "diverged") is bool(places)
+    assert pair["differing"] == len(places)
+    assert (pair["first_offset"], pair["last_offset"]) == (
+        (places[0], places[-1]) if places else (None, None)
+    )
+    last = world.slave_told[-1]
+    assert (pair["common_begin"], pair["common_end"]) == (0, last.phy_offset + last.size)
+    assert pair["behind_bytes"] == world.end - pair["common_end"]
+    assert pair["behind_messages"] == len(world.told) - len(world.slave_told)
+
+
+def test_integrity_has_one_error_for_one_cause(world: World) -> None:
+    report = make_report("integrity", world.broken, now_ms=NOW_MS)
+    errors = texts_of(report, "error")
+    assert len(errors) == (world.lost_segment is not None) + len(world.renamed), errors
+    assert report.exit_code == bool(errors)
+    damage = [(row["phy_offset"], row["length"]) for row in rows_of(report, "damage")]
+    if world.lost_segment is None:
+        assert damage == []
+    else:
+        assert damage == [(world.lost_segment, SEGMENT_BYTES)]
+    lost = [row for row in rows_of(report, "queue_entries") if "lost to damage" in row["kind"]]
+    queued = Counter((told.topic, told.queue_id) for told in world.lost)
+    assert {(row["topic"], row["queue_id"]): row["places"] for row in lost} == queued
+    for told in world.renamed:
+        assert any(f"the record at {told.phy_offset} is damaged" in text for text in errors)
+
+
+def test_transactions_are_counted_once_and_age_since_their_birth(world: World) -> None:
+    report = make_report("queues", world.master.root, now_ms=NOW_MS)
+    rows = [row for table in report.tables if table.name == "transactions" for row in table.rows]
+    if not world.transactions:
+        assert rows == []
+        return
+    (row,) = rows_of(report, "transactions")
+    outcomes = Counter(each.outcome for each in world.transactions)
+    assert row["transactions"] == len(world.transactions)
+    assert row["checks"] == sum(each.checks for each in world.transactions)
+    assert row["done"] == outcomes["committed"] + outcomes["rolled back"]
+    assert row["committed"] == outcomes["committed"]
+    assert row["rolled_back"] == outcomes["rolled back"]
+    assert (row["given_up"], row["waiting"]) == (outcomes["given up"], outcomes["waiting"])
+    born = [each.born_ms for each in world.transactions if each.outcome == "waiting"]
+    assert row["age_ms"] == (NOW_MS - min(born) if born else None)
+
+
+def test_a_log_is_as_large_as_it_is(world: World) -> None:
+    (row,) = rows_of(make_report("retention", world.master.root, now_ms=NOW_MS), "stores")
+    assert row["log_bytes"] == world.end
+    (row,) = rows_of(make_report("retention", world.broken, now_ms=NOW_MS), "stores")
+    assert row["log_bytes"] == world.end - (SEGMENT_BYTES if world.lost_segment else 0)
+
+
+@pytest.mark.parametrize("has_store", [False, True])
+def test_time_behind_is_within_its_bounds_and_exact_with_the_store(
+    world: World, has_store: bool
+) -> None:
+    stores = (world.master.root,) if has_store else ()
+    with engine_over(world.journal, stores=stores) as engine:
+        report = replication.run(engine, OPTIONS)
+    (link,) = rows_of(report, "links")
+    if not world.lags:
+        assert link["behind_max_ms"] is None
+        return
+    truth_ms = max(lag.behind_ms for lag in world.lags)
+    assert link["gap_max_bytes"] == max(lag.end - lag.ack for lag in world.lags)
+    assert link["behind_least_ms"] - STEP_MS <= truth_ms <= link["behind_max_ms"] + STEP_MS
+    if has_store:
+        assert abs(link["behind_max_ms"] - truth_ms) <= STEP_MS
+    assert link["transferred_bytes"] == world.lags[-1].ack
+
+
+def test_outages_are_those_there_were(timeline: Timeline) -> None:
+    report = _failovers(timeline)
+    assert report.exit_code == 0, texts_of(report, "error")
+    found = [row for row in rows_of(report, "outages") if row["is_over"]]
+    assert [row["is_planned"] for row in found] == [each.is_planned for each in timeline.outages]
+    for row, true in zip(found, timeline.outages, strict=True):
+        lasted_ms = round((true.end_s - true.begin_s) * 1000)
+        assert row["lasted_min_ms"] - STEP_MS <= lasted_ms <= row["lasted_max_ms"] + STEP_MS
+        assert row["lasted_min_ms"] <= row["lasted_ms"] <= row["lasted_max_ms"]
+        assert abs(row["end_ms"] - at(true.end_s)) <= STEP_MS
+    (broker,) = rows_of(report, "brokers")
+    assert broker["lost_ms"] == sum(row["lasted_ms"] for row in found)
+    assert broker["mttr_ms"] == _mean(row for row in found if not row["is_planned"])
+    assert broker["planned_mean_ms"] == _mean(row for row in found if row["is_planned"])
+    assert abs(broker["from_ms"] - at(timeline.begin_s)) <= STEP_MS
+
+
+def _failovers(timeline: Timeline) -> Report:
+    with engine_over(*timeline.diaries) as engine:
+        return failovers.run(engine, OPTIONS)
+
+
+def _mean(rows: Any) -> int | None:
+    lasted: Sequence[int] = [row["lasted_ms"] for row in rows]
+    return round(sum(lasted) / len(lasted)) if lasted else None

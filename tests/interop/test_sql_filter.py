@@ -1,0 +1,139 @@
+"""SQL92 filters beside RocketMQ's: its filter module judges expressions, its client subscribes."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.clusters.meeting import BOTH, Meeting
+from support.clusters.pair import Make
+from support.fakes.sql_filters import drawn_expression, drawn_properties
+from support.peers.clients import Clients, SendFailed, StockProducer
+from support.peers.java import compiled_classes, java_command, java_environment, require_java
+from support.peers.java_tools import JavaReader
+from support.suite.drawn_seed import drawn_seed
+
+from trioha.broker.sql.java_values import SqlEvaluationError
+from trioha.broker.sql.parser import parse_sql_filter
+from trioha.broker.sql.tokens import SqlFilterError, TrailingTextError
+
+PAIRS = 6000
+JUDGE_S = 120
+START_S = 60.0
+FILTERS = (
+    "n BETWEEN 10 AND 19",
+    "n > 5 AND (region = 'eu' OR region IN ('us', 'it''s'))",
+    "region IS NULL OR NOT (n <= 20)",
+    "TAGS = 'Odd' AND n <> 7",
+    "n > region",
+    "nothing = 'x'",
+    "n >= 0 -- all of them",
+)
+
+
+def java_verdicts(home: Path, questions: list[tuple[str, dict[str, str]]]) -> list[str]:
+    """The verdicts of RocketMQ's filter module, one word each; see FilterJudge.java."""
+    require_java()
+    lines = [json.dumps({"expression": text, "properties": props}) for text, props in questions]
+    done = subprocess.run(
+        java_command("FilterJudge", home, [], classes=compiled_classes()),
+        env=java_environment(home),
+        input="\n".join(lines) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=JUDGE_S,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+def our_verdict(text: str, properties: dict[str, str]) -> str:
+    try:
+        found = parse_sql_filter(text).evaluate(properties)
+    except TrailingTextError:
+        return "trailing"
+    except SqlFilterError:
+        return "invalid"
+    except SqlEvaluationError:
+        return "exception"
+    return {None: "null", True: "true", False: "false"}[found]
+
+
+def test_every_drawn_expression_means_the_same_to_rocketmq(tmp_path: Path) -> None:
+    rng = random.Random(drawn_seed("sql filters"))
+    questions = [(drawn_expression(rng), drawn_properties(rng)) for _ in range(PAIRS)]
+    theirs = java_verdicts(tmp_path, questions)
+    ours = [our_verdict(*question) for question in questions]
+    differences = [
+        f"{text!r} {properties} java {their} ours {our}"
+        for (text, properties), their, our in zip(questions, theirs, ours, strict=True)
+        # RocketMQ ignores text that follows a complete expression.
+        if our != their and not (our == "trailing" and their != "invalid")
+    ]
+    assert differences == []
+    # The draw is worth something: each verdict is frequent.
+    for verdict in ("invalid", "null", "true", "false", "exception", "trailing"):
+        assert ours.count(verdict) > PAIRS // 100, verdict
+
+
+def test_pulls_with_a_filter_bring_what_rocketmq_brings(
+    meeting: Meeting,
+    producers: dict[Make, StockProducer],
+    readers: dict[Make, JavaReader],
+    topic: str,
+) -> None:
+    found: dict[Make, list[list[str | None]]] = {}
+    for make in BOTH:
+        mine = f"{topic}-{make}"
+        meeting.create_topic(mine, [make], queues=1)
+        for number in range(30):
+            region = ("eu", "us", "it's", "Ελλάδα", "")[number % 5]
+            properties = {"n": str(number)} | ({"region": region} if region else {})
+            tags = ("Even", "Odd")[number % 2]
+            producers[make].send(mine, str(number), tags=tags, properties=properties)
+        reader = readers[make]
+        found[make] = [[m.body for m in reader.drain_sql(mine, sql)] for sql in FILTERS]
+    assert found["trioha"] == found["java"]
+    assert [len(bodies) for bodies in found["trioha"]] == [10, 14, 13, 14, 0, 0, 30]
+    # RocketMQ delivers everything to a pull whose filter is wrong.
+    assert len(readers["java"].drain_sql(f"{topic}-java", "n >")) == 30
+    with pytest.raises(SendFailed, match=r"CODE: 23 .*'n >': character 4: expected a property"):
+        readers["trioha"].drain_sql(f"{topic}-trioha", "n >")
+
+
+@pytest.mark.parametrize("make", BOTH)
+def test_a_push_consumer_changes_its_filter(
+    make: Make, meeting: Meeting, producers: dict[Make, StockProducer], clients: Clients, topic: str
+) -> None:
+    meeting.create_topic(topic, [make], queues=1)
+    namesrv = meeting.namesrvs[make].address
+    consumer = clients.consumer("java", namesrv, topic, topic, sql="n BETWEEN 10 AND 19")
+
+    def send(numbers: list[int]) -> None:
+        for number in numbers:
+            producers[make].send(topic, str(number), properties={"n": str(number)})
+
+    send([5, 12, 30])
+    consumer.wait_for_bodies(["12"])
+    consumer.subscribe_sql(topic, "n > 20")
+    # RocketMQ's parked pull still has the old filter, for which the first of these is.
+    send([13, 31])
+    consumer.wait_for_bodies(["31"])
+    assert consumer.bodies == ["12", "31"]
+    consumer.stop()
+
+
+@pytest.mark.parametrize("make", BOTH)
+def test_a_consumer_with_a_wrong_filter_does_not_start(
+    make: Make, meeting: Meeting, clients: Clients, topic: str
+) -> None:
+    meeting.create_topic(topic, [make], queues=1)
+    namesrv = meeting.namesrvs[make].address
+    consumer = clients.consumer("java", namesrv, topic, topic, sql="n > 5 AND", wait=False)
+    error = consumer.wait_for_event("broken", START_S)["error"]
+    assert "CODE: 23" in error
+    if make == "trioha":
+        assert "'n > 5 AND': character 10: expected a property, a value" in error

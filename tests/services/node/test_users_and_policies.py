@@ -1,0 +1,154 @@
+"""Whole brokers with users and policies (ACL 2.0), in the test's own loop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+import trio
+from support.nodes.live_node import NAME, send_request
+from support.nodes.live_set import Broker, LiveSet, follows, level, live_set
+
+from trioha.client.cluster import ClusterConfig, open_cluster
+from trioha.client.failover import new_order, run_failover
+from trioha.config import BrokerRole
+from trioha.errors import ConfigError
+from trioha.failover.outcome import Result
+from trioha.security.policies import User, UserType
+from trioha.security.requirements import REQUIREMENTS, Port
+from trioha.security.signature import Credentials
+from trioha.services.loop.clock import Clock
+from trioha.services.node.acl_files import AuthFiles
+from trioha.services.remoting.client import open_remoting_client, parse_address
+from trioha.testing.recorded_events import RecordedEvents
+from trioha.wire.codes import RequestCode as C
+from trioha.wire.codes import ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+
+ADMIN, SHOP = Credentials("admin", "admin-secret"), Credentials("shop", "shop-secret")
+FORGER, STRANGER = Credentials("admin", "not-the-secret"), Credentials("nobody", "x")
+SETTINGS: dict[str, Any] = {
+    "authentication_enabled": True,
+    "authorization_enabled": True,
+    "init_authentication_user": json.dumps({"username": "admin", "password": "admin-secret"}),
+    "inner_client_authentication_credentials": json.dumps(
+        {"accessKey": "inner", "secretKey": "inner-secret"}
+    ),
+}
+SUCCESS, NO_PERMISSION = int(ResponseCode.SUCCESS), int(ResponseCode.NO_PERMISSION)
+
+
+async def ask(
+    address: str, request: RemotingCommand, by: Credentials | None = ADMIN
+) -> RemotingCommand:
+    sign = (lambda request: None) if by is None else by.sign
+    async with open_remoting_client(*parse_address(address), Clock(), sign=sign) as client:
+        return await client.request(request)
+
+
+async def status_of(broker: Broker) -> dict[str, Any]:
+    answer = await ask(broker.address, RemotingCommand(C.TRIOHA_NODE_STATUS))
+    assert answer.code == SUCCESS, answer.remark
+    status: dict[str, Any] = msgpack.unpackb(answer.body_bytes(), strict_map_key=False)
+    return status
+
+
+async def make_shop(address: str) -> None:
+    """A user who may send to `T`."""
+    info = {"username": "shop", "password": "shop-secret"}
+    entries = [{"resource": "Topic:T", "actions": ["Pub"], "decision": "Allow"}]
+    acl = {"subject": "User:shop", "policies": [{"entries": entries}]}
+    for code, fields, body in (
+        (C.AUTH_CREATE_USER, {"username": "shop"}, info),
+        (C.AUTH_CREATE_ACL, {"subject": "User:shop"}, acl),
+    ):
+        answer = await ask(address, RemotingCommand(code, dict(fields), json.dumps(body).encode()))
+        assert answer.code == SUCCESS, answer.remark
+
+
+async def send(address: str, by: Credentials | None = SHOP, topic: str = "T") -> int:
+    return (await ask(address, send_request(topic=topic), by)).code
+
+
+@asynccontextmanager
+async def set_of_two(root: Path) -> AsyncIterator[tuple[LiveSet, Broker, Broker]]:
+    async with live_set(root, **SETTINGS) as one:
+        master, slave = await one.add(BrokerRole.ASYNC_MASTER), await one.add()
+        for broker in (master, slave):
+            await make_shop(broker.address)
+        assert await send(master.address) == SUCCESS
+        while True:
+            if level(await status_of(master)) and follows(await status_of(slave)):
+                break
+            await trio.sleep(0.01)  # it is a real network
+        yield one, master, slave
+
+
+async def test_no_code_of_a_broker_is_carried_out_without_a_right(tmp_path: Path) -> None:
+    async with live_set(tmp_path, **SETTINGS) as one:
+        master = await one.add(BrokerRole.ASYNC_MASTER)
+        await make_shop(master.address)
+        before = await status_of(master)
+        rejected = 0
+        for by in (None, FORGER, STRANGER, SHOP):
+            for code, requirement in REQUIREMENTS[Port.BROKER].items():
+                if requirement.by_connection:
+                    continue
+                fields = {"topic": "U", "b": "U", "group": "g", "consumerGroup": "g"}
+                body = b'{"consumerGroup":"g","group":"g","consumerDataSet":[{"groupName":"g"}]}'
+                answer = await ask(master.address, RemotingCommand(code, dict(fields), body), by)
+                if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    continue  # plain accounts, or the other kind of broker
+                if by is SHOP and code in (C.VIEW_MESSAGE_BY_ID, C.END_TRANSACTION):
+                    continue  # there is no message whose topic could be asked
+                assert answer.code == NO_PERMISSION, (by, code, answer.code, answer.remark)
+                rejected += 1
+        assert rejected > 4 * 60
+        after = await status_of(master)
+        for key in ("max_phy_offset", "role", "epoch", "topics", "groups"):
+            assert before.get(key) == after.get(key), key
+        assert master.events.of("acl_denied")
+
+
+async def test_a_set_replicates_and_is_failed_over_by_a_super_user_alone(tmp_path: Path) -> None:
+    async with set_of_two(tmp_path) as (one, _, slave):
+        for by in (None, SHOP):
+            async with open_cluster(one.namesrv, ClusterConfig(credentials=by)) as cluster:
+                outcome = await run_failover(cluster, new_order(cluster, NAME))
+                assert outcome.result is not Result.DONE, outcome
+        async with open_cluster(one.namesrv, ClusterConfig(credentials=ADMIN)) as cluster:
+            outcome = await run_failover(cluster, new_order(cluster, NAME))
+            assert outcome.result is Result.DONE, outcome
+        assert await send(slave.address) == SUCCESS
+        assert await send(slave.address, topic="U") == NO_PERMISSION
+
+
+async def test_users_survive_a_restart_in_a_file_for_its_owner_alone(tmp_path: Path) -> None:
+    events = RecordedEvents()
+    path = tmp_path / "config" / "auth.json"
+    first = [User("admin", "admin-secret", UserType.SUPER)]
+    files = AuthFiles(path, events, first)
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_text(path.read_text().replace("admin-secret", "changed-secret"))
+    await files.look()
+    assert files.rules.accounts["admin"].user.password == "changed-secret"
+    again = AuthFiles(path, events, first)
+    assert again.rules.accounts["admin"].user.password == "changed-secret"
+    kept = files.rules
+    path.write_text("{")
+    await files.look()
+    assert files.rules is kept
+    (problem,) = events.of("acl_rejected")
+    assert str(problem["reason"]).startswith(f"{path}: not readable as JSON")
+    with pytest.raises(ConfigError, match="not readable as JSON"):
+        AuthFiles(path, events, first)
+
+
+async def test_a_broker_that_nobody_could_sign_in_to_does_not_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="initAuthenticationUser"):
+        AuthFiles(tmp_path / "auth.json", RecordedEvents(), [])

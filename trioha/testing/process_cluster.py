@@ -155,14 +155,19 @@ class ProcessCluster(TriohaCluster):
         self._namesrv_node = await self.launch("namesrv", arguments)
 
     async def launch_all(self) -> None:
-        """Start all nodes side by side. Errors: as `launch`, for the first that fails."""
+        """Start the name server, then masters and members, then slaves: none has to ask again.
+
+        Errors: as `launch`, for the first that fails.
+        """
         failure: BaseException | None = None
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.launch_namesrv)
-                for broker in self.brokers:
-                    assert isinstance(broker, ProcessClusterBroker)
-                    nursery.start_soon(broker.launch)
+            await self.launch_namesrv()
+            for are_slaves in (False, True):
+                async with trio.open_nursery() as nursery:
+                    for broker in self.brokers:
+                        assert isinstance(broker, ProcessClusterBroker)
+                        if (broker.machine.role == "SLAVE") is are_slaves:
+                            nursery.start_soon(broker.launch)
         except* TriohaError as errors:
             failure = errors
         while isinstance(failure, BaseExceptionGroup):

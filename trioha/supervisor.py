@@ -9,12 +9,14 @@ broker that fell over should be looked at.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 
 import attrs
 import trio
@@ -31,6 +33,27 @@ STOP_GRACE_S = 30.0
 """Over a broker's own grace (shutdownGrace, 10 s) and its last flush."""
 
 
+class ChildProcess(Protocol):
+    """The part of `trio.Process` that a supervisor uses."""
+
+    pid: int
+
+    @property
+    def returncode(self) -> int | None: ...
+    @property
+    def stdout(self) -> trio.abc.ReceiveStream | None: ...
+    @property
+    def stderr(self) -> trio.abc.ReceiveStream | None: ...
+    async def wait(self) -> int: ...
+    def send_signal(self, sig: signal.Signals | int) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+Spawn = Callable[[Sequence[str], Path | None, Mapping[str, str] | None], Awaitable[ChildProcess]]
+"""Starts `trioha` with arguments, a file for stderr and an environment."""
+
+
 class NodeFailed(TriohaError):
     """A node ended before it was ready; the text carries its last lines."""
 
@@ -40,7 +63,7 @@ class Node:
     """One child."""
 
     name: str
-    process: trio.Process
+    process: ChildProcess
     log: Path | None = None
     """Where its stderr goes; None: to the supervisor, line by line."""
     facts: dict[str, object] = attrs.Factory(dict)
@@ -73,6 +96,8 @@ class Supervisor:
     _nursery: trio.Nursery
     _on_line: Callable[[Node, str], None]
     _on_death: Callable[[Node], None]
+    _spawn: Spawn | None = None
+    """Starts nodes that have a log and are not detached; None: as programs of their own."""
     nodes: list[Node] = attrs.field(factory=list, init=False)
 
     async def start(
@@ -90,22 +115,13 @@ class Supervisor:
 
         Errors: NodeFailed when it ends first.
         """
-        command = [sys.executable, "-m", "trioha", "run", *arguments, "--ready-json"]
+        words = ["run", *arguments, "--ready-json"]
         if not detached:
-            command.append("--until-stdin-ends")
-        stderr = subprocess.PIPE if log is None else log.open("ab")
-        try:
-            process = await trio.lowlevel.open_process(
-                command,
-                stdin=subprocess.DEVNULL if detached else subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                env=environment,
-                start_new_session=True,
-            )
-        finally:
-            if not isinstance(stderr, int):
-                stderr.close()
+            words.append("--until-stdin-ends")
+        if self._spawn is not None and log is not None and not detached:
+            process = await self._spawn(words, log, environment)
+        else:
+            process = await _open_process(words, log, environment, detached=detached)
         node = Node(name, process, log, is_detached=detached)
         self.nodes.append(node)
         if process.stderr is not None:
@@ -184,6 +200,7 @@ async def open_supervisor(
     *,
     on_line: Callable[[Node, str], None] = lambda node, line: None,
     on_death: Callable[[Node], None] = lambda node: None,
+    spawn: Spawn | None = None,
 ) -> AsyncIterator[Supervisor]:
     """Supervise while the block runs; on the way out every node that is not detached is stopped.
 
@@ -191,7 +208,7 @@ async def open_supervisor(
     Errors: an exception of the block comes out as it is.
     """
     async with open_background_nursery() as nursery:
-        supervisor = Supervisor(nursery, on_line, on_death)
+        supervisor = Supervisor(nursery, on_line, on_death, spawn)
         try:
             yield supervisor
             await supervisor.stop_all()
@@ -205,3 +222,25 @@ async def open_supervisor(
             raise
         finally:
             nursery.cancel_scope.cancel()
+
+
+async def _open_process(
+    words: Sequence[str],
+    log: Path | None,
+    environment: Mapping[str, str] | None,
+    *,
+    detached: bool,
+) -> trio.Process:
+    stderr = subprocess.PIPE if log is None else log.open("ab")
+    try:
+        return await trio.lowlevel.open_process(
+            [sys.executable, "-m", "trioha", *words],
+            stdin=subprocess.DEVNULL if detached else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env=environment,
+            start_new_session=True,
+        )
+    finally:
+        if not isinstance(stderr, int):
+            stderr.close()

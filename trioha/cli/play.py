@@ -6,13 +6,16 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from trioha.cli.failures import ExitCode
 from trioha.journal import EventLevel
-from trioha.testing.playing import Played, load_scenario, play, shipped
-from trioha.testing.timeline import TimelineEvent
+
+if TYPE_CHECKING:
+    from trioha.testing.playing import Played
+    from trioha.testing.timeline import TimelineEvent
 
 _HASH_SEED = "PYTHONHASHSEED"
 
@@ -57,16 +60,18 @@ def command(
 
     docs/testing-with-trioha.md tells what a script can do. Exit codes: 0 it held, 1 it failed.
     """
+    if not listed and name is not None and _HASH_SEED not in os.environ:
+        # The order of sets of strings depends on it, and with that the order of events.
+        environment = {**os.environ, _HASH_SEED: "0"}
+        os.execve(sys.executable, [sys.executable, "-m", "trioha", *sys.argv[1:]], environment)
+    from trioha.testing.playing import load_scenario, play, shipped
+
     if listed:
         for one in shipped():
             click.echo(f"{one.name:<20} {one.title}")
         return ExitCode.OK
     if name is None:
         raise click.UsageError("name a scenario or its file; --list shows what comes with trioha")
-    if _HASH_SEED not in os.environ:
-        # The order of sets of strings depends on it, and with that the order of events.
-        environment = {**os.environ, _HASH_SEED: "0"}
-        os.execve(sys.executable, [sys.executable, "-m", "trioha", *sys.argv[1:]], environment)
     # A script that makes handlers fail on purpose is no news.
     logging.getLogger("trioha.client").setLevel(logging.CRITICAL)
     scenario = load_scenario(name)

@@ -17,7 +17,7 @@ _AFTER_FAILURE_S = 0.1
 
 
 class Load:
-    """What a load has sent so far."""
+    """Sends of a load and their results."""
 
     def __init__(self, story: Callable[[], str]) -> None:
         self.sent: list[SendResult] = []

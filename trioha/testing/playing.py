@@ -41,7 +41,7 @@ class Played:
     """The result of a scenario."""
 
     failure: BaseException | None
-    """What ended the script; None if it held."""
+    """Error that ended the script; None if the scenario held."""
     log: bytes
     """All events as JSON lines."""
     story: str

@@ -23,6 +23,7 @@ from trioha.layouts import START_PATIENCE_S, free_ports, namesrv_arguments
 from trioha.services.loop.background import open_background_nursery
 from trioha.supervisor import Node, Supervisor, open_supervisor
 from trioha.testing.cluster import ClusterBroker, HandFailed, TriohaCluster
+from trioha.testing.fork_server import fork_server
 from trioha.testing.machines import Layout, MachineSpec, java_text, machines_of, settings_of
 from trioha.testing.timeline import TimelineEvent
 from trioha.testing.virtual_time import is_virtual
@@ -154,14 +155,19 @@ class ProcessCluster(TriohaCluster):
         self._namesrv_node = await self.launch("namesrv", arguments)
 
     async def launch_all(self) -> None:
-        """Start all nodes side by side. Errors: as `launch`, for the first that fails."""
+        """Start the name server, then masters and members, then slaves: none has to ask again.
+
+        Errors: as `launch`, for the first that fails.
+        """
         failure: BaseException | None = None
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.launch_namesrv)
-                for broker in self.brokers:
-                    assert isinstance(broker, ProcessClusterBroker)
-                    nursery.start_soon(broker.launch)
+            await self.launch_namesrv()
+            for are_slaves in (False, True):
+                async with trio.open_nursery() as nursery:
+                    for broker in self.brokers:
+                        assert isinstance(broker, ProcessClusterBroker)
+                        if (broker.machine.role == "SLAVE") is are_slaves:
+                            nursery.start_soon(broker.launch)
         except* TriohaError as errors:
             failure = errors
         while isinstance(failure, BaseExceptionGroup):
@@ -242,7 +248,9 @@ async def open_process_cluster(
             root = Path(tempfile.mkdtemp(prefix="trioha-test-"))
             stack.callback(shutil.rmtree, root, ignore_errors=True)
         cluster = ProcessCluster(layout, seed, root, settings)
-        cluster.supervisor = await stack.enter_async_context(open_supervisor())
+        cluster.supervisor = await stack.enter_async_context(
+            open_supervisor(spawn=fork_server().spawn)
+        )
         stack.callback(cluster.supervisor.kill_all)
         cluster.operator = cluster.observer = await stack.enter_async_context(
             open_client(cluster.namesrv, cluster.client_config())

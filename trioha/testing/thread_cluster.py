@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class ThreadCluster:
-    """What a synchronous test, or one on asyncio, has of a cluster."""
+    """A cluster of processes, for a synchronous test or one on asyncio."""
 
     def __init__(self, cluster: ProcessCluster, token: trio.lowlevel.TrioToken) -> None:
         self.namesrv = cluster.namesrv

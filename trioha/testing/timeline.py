@@ -19,7 +19,7 @@ PROMOTED = "promoted"
 
 
 class NotSeen(TriohaError, AssertionError):
-    """What a test waited for did not happen in time."""
+    """The expected event or state did not come in time."""
 
 
 @attrs.frozen

@@ -26,8 +26,8 @@ LOOK_S = 1.0
 WARN_DAYS = 14
 """A certificate that expires within so many days is a journal line, once a day."""
 _DAY_S = 86_400
-_LINK_READ_BYTES_MAX = 262_144
-"""Twice `services.ha.client_link.FULL_READ_BYTES`, by which a slave notices that more follows."""
+_LINK_READ_BYTES_MAX = 139_264
+"""Holds more than FULL_READ_BYTES of plaintext, by which a slave notices that more follows."""
 
 
 class NodeTls:

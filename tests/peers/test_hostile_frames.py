@@ -43,6 +43,7 @@ PARTS = sized(gate=1, release=40)
 SIDE_BY_SIDE = 10
 SECRET = "a secret of tests"
 GROWTH_BYTES_MAX = 64 << 20
+"""Memory that a round may leave behind."""
 FAULTS = {"handler_failed", "task_failed", "flush_failed"}
 
 Peer = Callable[[], Awaitable[int]]
@@ -197,14 +198,13 @@ async def test_no_frame_of_any_peer_ends_a_node_or_is_a_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, part: int
 ) -> None:
     without_waits(monkeypatch)
-    before = 0
     for number in rounds(part):
         print(f"round {number}; again: HOSTILE_ROUND={number} pytest tests/peers -k hostile")
         rng = Random(number)
         root = tmp_path / str(number)
         root.mkdir()
+        before = own_bytes()
         besiege_one = besiege_group if number % 5 == 4 else besiege_set
         await besiege_one(root, rng, SECRET if number % 2 else "")
-        before = before or own_bytes()
+        assert own_bytes() - before < GROWTH_BYTES_MAX
         shutil.rmtree(root)
-    assert own_bytes() - before < GROWTH_BYTES_MAX

@@ -43,7 +43,7 @@ PARTS = sized(gate=1, release=40)
 SIDE_BY_SIDE = 10
 SECRET = "a secret of tests"
 GROWTH_BYTES_MAX = 512 << 20
-"""Memory that a round may leave behind: the node's own budget. Rounds that leave 200 MiB were seen."""
+"""Memory that a round may leave behind: the budget of a node. Some rounds leave 200 MiB."""
 FAULTS = {"handler_failed", "task_failed", "flush_failed"}
 
 Peer = Callable[[], Awaitable[int]]

@@ -132,6 +132,8 @@ class FailoverProcessor:
     """Called when `next_deadline_ms` may be another one."""
     _caller: Callable[[Channel, RemotingCommand], str] = lambda channel, request: ""
     """Returns the account that has signed a request; "" if none was checked."""
+    _check_address: Callable[[str], object] = parse_address
+    """Raises TriohaError for what is no address. A simulated host's name is its address."""
     desk: TicketDesk = attrs.field(factory=TicketDesk, init=False)
     _waiters: list[_Waiter] = attrs.field(factory=list, init=False)
     # Requests that wait for the promotion in progress; None when there is none.
@@ -267,7 +269,7 @@ class FailoverProcessor:
             self._node.target_holds(
                 body.integer("log_offset", 0), body.integer("metadata_position", 0)
             )
-            self._role.hand_over(body.peer(), body.epoch(), ticket.ticket_id)
+            self._role.hand_over(body.peer(self._check_address), body.epoch(), ticket.ticket_id)
             self.desk.use(ticket)
             self._on_deadline()
         return self._answer(request)
@@ -317,7 +319,7 @@ class FailoverProcessor:
     ) -> RemotingCommand:
         body = _Body(request)
         ticket = self.desk.shown(body.ticket_id())
-        self._role.follow(body.peer(), body.epoch(), body.nonce())
+        self._role.follow(body.peer(self._check_address), body.epoch(), body.nonce())
         self.desk.use(ticket)
         if ticket.forced:
             ticket.forced = False
@@ -443,12 +445,12 @@ class _Body:
             raise RemoteProtocolError(f"a nonce of {len(nonce)} bytes, not {NONCE_BYTES}")
         return nonce
 
-    def address(self, name: str) -> str:
+    def address(self, name: str, check: Callable[[str], object]) -> str:
         address = self.text(name)
         if len(address) > ADDRESS_CHARS_MAX:
             raise RemoteProtocolError(f"{name} is too long: {address:.60}")
         try:
-            parse_address(address)
+            check(address)
         except TriohaError as error:
             raise RemoteProtocolError(f"{name}: {error}") from None
         return address
@@ -503,9 +505,9 @@ class _Body:
             raise RemoteProtocolError(f"members is no table of addresses: {table!r:.60}")
         return {int(key): value for key, value in table.items()}
 
-    def peer(self) -> Peer:
+    def peer(self, check_address: Callable[[str], object]) -> Peer:
         return Peer(
             home_id=self.integer("home_id", largest=HOME_ID_MAX),
-            address=self.address("address"),
-            ha_address=self.address("ha_address"),
+            address=self.address("address", check_address),
+            ha_address=self.address("ha_address", check_address),
         )

@@ -78,7 +78,9 @@ class SimNode:
         self.stopped = False
         """SIGSTOP: nothing happens until it goes on, then all of it."""
         self.roles = Roles(self)
-        self.failover = FailoverProcessor(BROKER, self.roles, self, AuditTrail(), NullSink())
+        self.failover = FailoverProcessor(
+            BROKER, self.roles, self, AuditTrail(), NullSink(), check_address=str
+        )
         self.greeting = Greeting(
             BROKER,
             self.host,

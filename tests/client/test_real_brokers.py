@@ -35,7 +35,7 @@ from trioha.wire.fastjson import loads
 from trioha.wire.remoting_command import RemotingCommand
 
 FIRST = PushConsumerConfig(consume_from=ConsumeFrom.FIRST)
-WAIT_S = 60.0
+WAIT_S = 120.0
 QUEUES = 4
 
 _MAKES = [

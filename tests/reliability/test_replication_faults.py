@@ -18,7 +18,7 @@ from support.histories.load import Load, Mix
 from support.histories.load_history import LoadHistory
 from support.processes.admin import create_topic, request
 from support.processes.faults import TINY_FILES, fill_disk, small_disk
-from support.processes.rig import Node, Processes, trioha_broker
+from support.processes.rig import Node, Processes, forget_owner, trioha_broker
 from support.processes.status import (
     check_sound,
     journal,
@@ -82,6 +82,7 @@ def test_a_slave_with_one_message_more_is_master_by_its_newer_term_and_not_in_a_
     cluster.master.stop()
     cluster.slave.stop()
     # The slave's store has a life of its own for the length of one message.
+    forget_owner(cluster.slave.store)
     usurper = trioha_broker(
         processes,
         "127.0.0.1:1",
@@ -92,6 +93,7 @@ def test_a_slave_with_one_message_more_is_master_by_its_newer_term_and_not_in_a_
     assert send_one(usurper) == ResponseCode.SUCCESS
     end = node_status(usurper)["max_phy_offset"]
     assert usurper.stop() == 0
+    forget_owner(cluster.slave.store)
 
     cluster.master.start()
     cluster.slave.start()

@@ -7,6 +7,7 @@ that opens a store leaves its name there. Java brokers do not look at the file.
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from trioha.errors import StoreError
@@ -34,4 +35,6 @@ def claim_store(root: Path, broker_name: str, *, adopt: bool = False) -> None:
         root.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{broker_name}\n")
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return  # the next start notes it
         raise disk_error(error, f"cannot use {path}") from error

@@ -9,6 +9,7 @@ The server is `trioha.cli.fork_nodes`.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import errno
 import functools
 import json
@@ -63,7 +64,8 @@ class ForkedProcess:
     def send_signal(self, number: signal.Signals | int) -> None:
         """Send a signal, if it still runs."""
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it ends, and that is not told yet
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """Send SIGTERM."""

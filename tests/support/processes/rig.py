@@ -295,6 +295,11 @@ def trioha_namesrv(
     return Node(process, address, r"trioha namesrv ready listen=(\S+)")
 
 
+def forget_owner(store: Path) -> None:
+    """Let a broker of any name open the store next."""
+    (store / "broker-name").unlink(missing_ok=True)
+
+
 def trioha_broker(
     processes: Processes,
     namesrv: str,

@@ -6,6 +6,7 @@ from support.handlers.sending import FakeChannel
 from trioha.broker.parked_requests import ParkedRequests
 from trioha.errors import CommandError
 from trioha.remoting.channel import Channel
+from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -26,6 +27,21 @@ def test_they_come_out_in_the_order_they_went_in_without_those_whose_client_has_
     assert parked.take(lambda channel, command: taken.append((channel, command.opaque))) == 2
     assert taken == [(here, 0), (here, 2)]
     assert len(parked) == 0
+
+
+def test_a_connection_that_ends_leaves_nothing_behind() -> None:
+    budget = TrafficBudget(1 << 20)
+    parked, gone, here = ParkedRequests(budget), FakeChannel(), FakeChannel()
+    for opaque, channel in enumerate([gone, here, gone]):
+        parked.add(channel, request(opaque=opaque))
+    parked.channel_closed(gone)
+    parked.channel_closed(gone)
+    assert (len(parked), budget.waiting_bytes) == (1, SIZE)
+    taken: list[int] = []
+    parked.take(lambda channel, command: taken.append(command.opaque))
+    assert (taken, budget.waiting_bytes) == ([1], 0)
+    parked.channel_closed(here)
+    assert budget.waiting_bytes == 0
 
 
 @pytest.mark.parametrize(

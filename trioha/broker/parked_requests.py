@@ -32,7 +32,10 @@ class ParkedRequests:
     ) -> None:
         """`budget` is the node's; without one, the limits of this queue are all there are."""
         self._budget = budget or TrafficBudget(bytes_max)
-        self._requests: list[tuple[Channel, RemotingCommand]] = []
+        self._requests: dict[int, tuple[Channel, RemotingCommand, int]] = {}
+        """Connection, request and its bytes, by a number that rises."""
+        self._of_channel: dict[Channel, list[int]] = {}
+        self._serial = 0
         self._bytes = 0
         self._count_max = count_max
         self._bytes_max = bytes_max
@@ -57,15 +60,25 @@ class ParkedRequests:
             )
         self._bytes += size
         self._budget.waiting_bytes += size
-        self._requests.append((channel, request))
+        self._serial += 1
+        self._requests[self._serial] = (channel, request, size)
+        self._of_channel.setdefault(channel, []).append(self._serial)
+
+    def channel_closed(self, channel: Channel) -> None:
+        """Forget the requests of a connection that ended: a switch may never come to its end."""
+        for serial in self._of_channel.pop(channel, ()):
+            _, _, size = self._requests.pop(serial)
+            self._bytes -= size
+            self._budget.waiting_bytes -= size
 
     def take(self, use: Callable[[Channel, RemotingCommand], None]) -> int:
         """Give out all of them in order, without those of closed connections; return the count."""
-        requests, self._requests = self._requests, []
+        requests, self._requests = self._requests, {}
+        self._of_channel.clear()
         self._budget.waiting_bytes -= self._bytes
         self._bytes = 0
         count = 0
-        for channel, request in requests:
+        for channel, request, _ in requests.values():
             if not channel.closed:
                 use(channel, request)
                 count += 1

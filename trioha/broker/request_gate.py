@@ -166,6 +166,10 @@ class RequestGate:
     def parked_count(self) -> int:
         return len(self._parked)
 
+    def channel_closed(self, channel: Channel) -> None:
+        """Forget the parked requests of a connection that ended."""
+        self._parked.channel_closed(channel)
+
     def mode_of(self, code: int) -> Mode:
         """Return what becomes of a request of this code at the moment."""
         mode = self._modes.get(code, Mode.SERVE)

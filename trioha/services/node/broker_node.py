@@ -277,6 +277,7 @@ class BrokerNode(ABC):
 
     def channel_closed(self, channel: Channel) -> None:
         self.core.channel_closed(channel)
+        self.gate.channel_closed(channel)
         self.forwarding.channel_closed(channel)
 
     def in_batch(self, on_time: Callable[[Instant], None]) -> Callable[[Instant], None]:

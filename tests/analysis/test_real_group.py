@@ -22,7 +22,7 @@ SLACK_MS = 50
 
 @attrs.frozen
 class Killed:
-    """What happened to a group, by the clock of this machine, and what is said of it."""
+    """When a leader was killed, by this machine's clock, and the reports on it."""
 
     killed_ms: int
     serves_again_by_ms: int

@@ -133,7 +133,7 @@ def test_a_command_that_is_not_written_yet_is_covered(
 
 
 def test_only_these_modules_print_bytes_or_escape_sequences_of_their_own() -> None:
-    """Whoever is added here shows that no peer's text gets there."""
+    """A module may be added to this list only if it prints no text of peers that way."""
     past_the_stream = {
         path.name
         for path in Path(trioha.cli.__file__).parent.rglob("*.py")

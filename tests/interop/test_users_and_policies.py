@@ -168,7 +168,7 @@ STEPS: list[Step] = [
     (SUPER, request(C.AUTH_DELETE_ACL, SHOP)),
     (SUPER, request(C.AUTH_DELETE_ACL, {"subject": "User:none"})),
     (SUPER, request(C.AUTH_GET_ACL, {"subject": "User:none"})),
-    # An operator who is no super user.
+    # An operator without the rights of a super user.
     (SUPER, user(C.AUTH_CREATE_USER, "ops", password="ops-secret")),
     (SUPER, policy("Cluster:*", ["Update", "Get"], of="ops")),
     (SUPER, policy("Topic:T", ["Sub"], of="ops")),

@@ -27,7 +27,7 @@ from trioha.wire.route import BrokerData, ClusterInfo
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\x7f\r\n\t\u202egnp\u2066\u200b[red]x[/red][/]{$error}"
 """Escape sequences, line breaks, bidirectional and invisible characters, markup of Textual."""
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
-"""What no terminal may get. Line breaks and tabs lay out what is printed."""
+"""Characters that must not reach a terminal. Line breaks and tabs may: they lay out the text."""
 
 _KEPT = re.compile(r"[\d.]+:\d+|[A-Z_]+")
 """Addresses and enumerations: without them a node's answer is not looked at."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tarfile
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from support.stores.small import (
     records_of,
     small_config,
 )
+from support.suite.archives import unpack
 
 from trioha.analysis import store_files
 from trioha.analysis.consume_queues import scan_queue
@@ -52,8 +52,7 @@ def damage_of(store: StoreFiles) -> list[CorruptRow]:
 
 @pytest.mark.parametrize("name", ["java-clean-stop", "java-killed"])
 def test_a_java_store_is_read_as_java_told_it(name: str, tmp_path: Path) -> None:
-    with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(GOLDEN / f"{name}.tar.xz", tmp_path)
     root = next(path.parent for path in tmp_path.rglob("commitlog"))
     store = store_files.open_store(root)
     # Java makes the next file in advance, which `iter_records` takes for a part of the log.
@@ -68,8 +67,7 @@ def test_a_java_store_is_read_as_java_told_it(name: str, tmp_path: Path) -> None
 
 
 def test_a_java_store_of_dledger_mode_is_read_as_java_told_it(tmp_path: Path) -> None:
-    with tarfile.open(GOLDEN / "java-dledger.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(GOLDEN / "java-dledger.tar.xz", tmp_path)
     told = json.loads((GOLDEN / "java-dledger.json").read_text())
     store = store_files.open_store(tmp_path)
     assert all(segment.is_dledger for segment in store.segments)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
-import tarfile
 from pathlib import Path
 
 from support.clusters.pair import Cluster
 from support.processes.rig import Processes
 from support.processes.status import run_trioha, wait_in_sync
+from support.suite.archives import unpack
 
 from trioha.journal.file import JournalFile
 from trioha.watch.recording import open_recording
@@ -19,8 +19,7 @@ SECRET = "correct-horse-battery"
 
 
 def unpacked(path: Path, into: Path) -> dict[str, bytes]:
-    with tarfile.open(path) as tar:
-        tar.extractall(into, filter="data")
+    unpack(path, into)
     (root,) = into.iterdir()
     return {
         str(file.relative_to(root)): file.read_bytes() for file in root.rglob("*") if file.is_file()

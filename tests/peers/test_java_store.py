@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.suite.archives import unpack
 
 from trioha.journal import NullSink
 from trioha.store.inspect import verify_store
@@ -67,8 +67,7 @@ def name(request: pytest.FixtureRequest) -> str:
 def root(name: str, tmp_path: Path) -> Path:
     """The store as the Java broker left it, holes and all."""
     root = tmp_path / "store"
-    with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
-        archive.extractall(root, filter="data")
+    unpack(GOLDEN / f"{name}.tar.xz", root)
     return root
 
 

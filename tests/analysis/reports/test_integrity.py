@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import struct
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from support.stores.told import (
     texts_of,
     write_config,
 )
+from support.suite.archives import unpack
 
 from trioha.analysis.engine import Window
 from trioha.analysis.reports import queue_entries
@@ -341,8 +341,7 @@ def test_a_run_is_told_by_its_sums(low: int, steps: list[int]) -> None:
 
 @pytest.mark.parametrize("name", ["java-clean-stop", "java-killed", "java-dledger"])
 def test_stores_of_a_java_broker_are_sound_and_known(tmp_path: Path, name: str) -> None:
-    with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(GOLDEN / f"{name}.tar.xz", tmp_path)
     sent = json.loads((GOLDEN / f"{name}.json").read_text())
     report = make_report("integrity", tmp_path)
     assert report.exit_code == 0, texts_of(report, "error")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import re
-import tarfile
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.stores.logs import LogMessage, make_log
+from support.suite.archives import unpack
 
 from trioha.analysis.scan import ScanFilter, scan_split
 from trioha.analysis.schema import COMMITLOG, COMMITLOG_FULL, TABLES
@@ -252,8 +252,7 @@ def test_queue_entries_are_rows(session: SparkSession, tmp_path: Path) -> None:
 def test_every_source_reads_a_java_store_of_dledger_mode(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    with tarfile.open(GOLDEN / "java-dledger.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+    unpack(GOLDEN / "java-dledger.tar.xz", tmp_path)
     told = json.loads((GOLDEN / "java-dledger.json").read_text())
     expected = {(each["phy_offset"], each["queue_id"], each["queue_offset"]) for each in told}
 

@@ -102,6 +102,8 @@ EVENTS: Mapping[str, EventKind] = {
     "delivery_skipped": _warning("level", "index", "reason"),
     "transaction_discarded": _warning("topic", "group", "index", "checks"),
     "transaction_lost": _warning("index", "reason"),
+    "timer_skipped": _warning("index", "reason"),
+    "timers_lost": _warning("index", "count"),
     # Connections.
     "connection_closed": _info("peer", "reason"),
     "connection_refused": _warning("peer", "reason"),

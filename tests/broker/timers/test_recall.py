@@ -11,9 +11,9 @@ from trioha.wire.names import TIMER_TOPIC
 from trioha.wire.timers import RecallHandle
 
 
-def handle(**fields: object) -> str:
-    made = RecallHandle("T", BrokerConfig().broker_name, WALL_MS + 4_001, "K1")
-    return attrs.evolve(made, **fields).encode()
+def handle(topic: str = "T", broker_name: str = "", timestamp_ms: int = WALL_MS + 4_001) -> str:
+    broker_name = broker_name or BrokerConfig().broker_name
+    return RecallHandle(topic, broker_name, timestamp_ms, "K1").encode()
 
 
 @pytest.mark.parametrize("delay_ms", [1, 999, 1_000, 1_001, 5_000, 5_500, 259_199_000])

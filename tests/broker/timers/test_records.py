@@ -9,7 +9,7 @@ from support.handlers.timers import delivered, handle_in, properties_of, run_unt
 from support.handlers.transactions import half
 
 from trioha.config import BrokerConfig
-from trioha.wire.batch import encode_batch
+from trioha.wire.batch import BatchElement, encode_batch
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.java_hash import string_hash
 from trioha.wire.names import RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -31,7 +31,7 @@ YEAR_S = 365 * 86_400
 )
 def test_message_waits_to_the_millisecond(properties: dict[str, str], due_ms: int) -> None:
     side = ProduceSide()
-    assert timer(side, **properties).code == 0
+    assert timer(side, properties=properties).code == 0
     message, _ = side.store.messages[0]
     assert (message.topic, message.queue_id) == (TIMER_TOPIC, 0)
     assert message.tags_code == WALL_MS + due_ms
@@ -66,6 +66,8 @@ def test_delivered_message_is_as_rocketmq_delivers_it() -> None:
         "KEYS": "k1 k2",
         "TAGS": "TagA",
         "CLUSTER": "DefaultCluster",
+        "REAL_TOPIC": "T",
+        "REAL_QID": "1",
         "TIMER_DELAY_SEC": "3",
         "TIMER_OUT_MS": str(WALL_MS + 2_000),
         "TIMER_ENQUEUE_MS": str(WALL_MS),
@@ -102,7 +104,7 @@ def test_answer_names_the_real_queue_and_a_handle() -> None:
 )
 def test_time_that_is_past_means_now_as_in_rocketmq(properties: dict[str, str]) -> None:
     side = ProduceSide()
-    response = timer(side, **properties)
+    response = timer(side, properties=properties)
     assert response.code == 0
     assert handle_in(response) == ""
     assert delivered(side) == [("K1", 0)]
@@ -125,7 +127,7 @@ def test_illegal_delay_is_refused_and_nothing_stored(
     properties: dict[str, str], reason: str
 ) -> None:
     side = ProduceSide()
-    response = timer(side, **properties)
+    response = timer(side, properties=properties)
     assert response.code == ResponseCode.MESSAGE_ILLEGAL
     assert reason in (response.remark or "")
     assert side.store.messages == []
@@ -177,7 +179,7 @@ def test_transaction_cannot_be_delayed() -> None:
 def test_batch_cannot_be_delayed() -> None:
     side = ProduceSide()
     for own, shared in (("TIMER_DELAY_SEC\x015", ""), ("", "TIMER_DELIVER_MS\x015")):
-        body = encode_batch([(0, b"one", own.encode())])
+        body = encode_batch([BatchElement(0, memoryview(b"one"), memoryview(own.encode()))])
         request = send_v2(
             body=body, properties=shared, code=RequestCode.SEND_BATCH_MESSAGE, m="true"
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from support.handlers.sending import WALL_MS, ProduceSide, at, send_v2
 from trioha.errors import CommandError
 from trioha.store.interface import PutMessage
@@ -14,11 +16,18 @@ BUDGET = 256
 
 
 def timer(
-    side: ProduceSide, key: str = "K1", *, topic: str = "T", now_ms: int = 0, **more: str | int
+    side: ProduceSide,
+    key: str = "K1",
+    *,
+    topic: str = "T",
+    now_ms: int = 0,
+    properties: Mapping[str, str] | None = None,
+    **more: str | int,
 ) -> RemotingCommand:
     """Send a message with these properties, and return the answer."""
-    properties = {"UNIQ_KEY": key, "WAIT": "true", **{name: str(v) for name, v in more.items()}}
-    request = send_v2(topic, properties=encode_properties(properties).decode())
+    pairs = {"UNIQ_KEY": key, "WAIT": "true", **(properties or {})}
+    pairs.update((name, str(value)) for name, value in more.items())
+    request = send_v2(topic, properties=encode_properties(pairs).decode())
     return side.send(request, at(now_ms))
 
 

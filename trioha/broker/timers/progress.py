@@ -50,12 +50,15 @@ class TimerProgress:
         self.due_ms = self._noted = self._committed = None
 
     def load(self) -> TimerPlace:
-        """Return the newest place that this log supports."""
-        for first in (_NEWEST, _SAFE):
-            place = self._read(first)
-            if place is not None and place.log_end <= self._store.max_phy_offset:
-                return place
-        return TimerPlace()
+        """Return the newest place that this log supports, for a broker that becomes master."""
+        log_end = self._store.max_phy_offset
+        newest, safe = self._read(_NEWEST), self._read(_SAFE)
+        if newest is None or newest.log_end <= log_end:
+            return newest or TimerPlace()
+        place = TimerPlace() if safe is None or safe.log_end > log_end else safe
+        # The log will grow beyond the other one's end, and then it would count.
+        self._write(_NEWEST, attrs.evolve(place, log_end=log_end))
+        return place
 
     def commit(self, begin: int, next_key: int, end: int, wall_ms: int) -> None:
         """Note what is done now."""

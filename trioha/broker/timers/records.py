@@ -1,6 +1,6 @@
 """The records of timer messages: pending, rolled, delivered, cancelling (HookUtils 5.3).
 
-A delivered message is as RocketMQ 5 makes it: without REAL_TOPIC and REAL_QID, with the times at
+A delivered message is as RocketMQ 5.3 makes it: with all that it waited with, and the times at
 which it was stored and delivered. TIMER_OUT_MS stays, so a consumer that sends the message on does
 not delay it once more. TIMER_DELIVER_MS is taken out where it is ours (`trioha.wire.timers`).
 """
@@ -134,10 +134,10 @@ def delivered_message(record: Record, wall_ms: int) -> PutMessage:
     Errors: ValueError when the record does not say where it belongs.
     """
     properties = dict(record.properties)
-    topic = properties.pop(REAL_TOPIC, "")
+    topic = properties.get(REAL_TOPIC, "")
     if not topic or topic in (TIMER_TOPIC, TRANS_HALF_TOPIC):
         raise ValueError(f"REAL_TOPIC is {topic!r}")
-    queue_id = parse_long(properties.pop(REAL_QID, ""))
+    queue_id = parse_long(properties.get(REAL_QID, ""))
     if queue_id is None or not 0 <= queue_id <= 0x7FFFFFFF:
         raise ValueError(f"REAL_QID is {queue_id}")
     if Property.TIMER_DELAY_SEC in properties or Property.TIMER_DELAY_MS in properties:

@@ -90,6 +90,8 @@ class MemberState:
         # A leader that this member heard before a crash may hold a lease: vote for no other yet.
         self.heard_ms = now_ms
         self.election_deadline_ms = 0
+        self.listens_once_more = False
+        """The election deadline was moved once, since this member was held up when it came."""
         self._rng = rng
         self.hard_state_dirty = False
         self.messages: list[RaftMessage] = []
@@ -142,8 +144,14 @@ class MemberState:
             return True
         return self.now_ms - self.heard_ms < self.settings.election_timeout_min_ms
 
+    def is_late(self, deadline_ms: int) -> bool:
+        """Return whether this member was held up when `deadline_ms` came: by a standstill of its
+        machine or a long step of its own loop. It has read no message meanwhile."""
+        return self.now_ms - deadline_ms >= self.settings.heartbeat_interval_ms
+
     def draw_election_deadline(self) -> None:
         """Draw a new deadline: a leader was heard, a vote given, or a round begins (Raft 5.2)."""
+        self.listens_once_more = False
         self.election_deadline_ms = self.now_ms + self._rng.randint(
             self.settings.election_timeout_min_ms, self.settings.election_timeout_max_ms
         )

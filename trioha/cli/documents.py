@@ -43,7 +43,7 @@ change_options = all_of(dry_run_option, noun_options, click.pass_context)
 loss_options = all_of(dry_run_option, yes_option, noun_options, click.pass_context)
 
 
-class JobPlan(Protocol):
+class JobPlan(attrs.AttrsInstance, Protocol):
     """What plans of changes have in common."""
 
     @property
@@ -77,7 +77,7 @@ def in_cluster(namesrv: str, config: ClusterConfig, work: Callable[[Cluster], Aw
     return trio.run(run, strict_exception_groups=True)
 
 
-def show(document: object, output: str, in_words: Callable[[bool], str]) -> None:
+def show(document: attrs.AttrsInstance, output: str, in_words: Callable[[bool], str]) -> None:
     """Print a job's result; `in_words` makes the text and is told whether it may be wide."""
     if output in DOCUMENTS:
         print_document(document, output)
@@ -85,9 +85,9 @@ def show(document: object, output: str, in_words: Callable[[bool], str]) -> None
         click.echo(in_words(output == "wide"))
 
 
-def print_document(document: object, output: str) -> None:
+def print_document(document: attrs.AttrsInstance, output: str) -> None:
     """Print a job's result as JSON or YAML."""
-    plain = attrs.asdict(document)  # type: ignore[call-overload]
+    plain = attrs.asdict(document)
     if output == "json":
         print_json(plain)
         return

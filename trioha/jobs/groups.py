@@ -26,7 +26,7 @@ from trioha.wire.names import RETRY_PREFIX, SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS, 
 
 
 @attrs.frozen
-class GroupLine:
+class ListedGroup:
     """One group of a list."""
 
     name: str
@@ -41,7 +41,7 @@ class GroupLine:
 class GroupList:
     """Consumer groups by name."""
 
-    groups: list[GroupLine]
+    groups: list[ListedGroup]
 
 
 @attrs.frozen
@@ -137,7 +137,7 @@ def list_groups(scope: JobScope, *, everything: bool = False) -> Flow[GroupList]
         )
         read = {topic for topic in topics.get(name, ()) if not is_retry_topic(topic)}
         read |= {topic for topic in told.subscriptions if not is_retry_topic(topic)}
-        lines.append(GroupLine(name, len(told.members), told.model, sorted(read), lags[name]))
+        lines.append(ListedGroup(name, len(told.members), told.model, sorted(read), lags[name]))
     return GroupList(lines)
 
 

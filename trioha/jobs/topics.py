@@ -22,7 +22,7 @@ ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 
 @attrs.frozen
-class TopicLine:
+class ListedTopic:
     """One topic of a list."""
 
     name: str
@@ -39,7 +39,7 @@ class TopicLine:
 class TopicList:
     """Topics by name."""
 
-    topics: list[TopicLine]
+    topics: list[ListedTopic]
 
 
 @attrs.frozen
@@ -279,11 +279,11 @@ def _answering_namesrv(scope: JobScope) -> Flow[str]:
     return scope.namesrvs[-1]
 
 
-def _line(name: str, kind: str, route: TopicRouteData, order: bool) -> TopicLine:
+def _line(name: str, kind: str, route: TopicRouteData, order: bool) -> ListedTopic:
     perm = 0
     for one in route.queue_datas:
         perm |= one.perm
-    return TopicLine(
+    return ListedTopic(
         name,
         kind,
         sorted(one.broker_name for one in route.broker_datas),

@@ -22,9 +22,9 @@ from support.suite.json_schema import faults
 from trioha.cli import documents, run
 from trioha.client.cluster import Cluster, ClusterConfig, open_cluster
 from trioha.client.delivery import Handler
-from trioha.client.queue_task import PushConsumerConfig
 from trioha.client.driving import drive
 from trioha.client.message import ConsumeFrom, Message, ReceivedMessage
+from trioha.client.queue_task import PushConsumerConfig
 from trioha.jobs.cluster_map import read_map
 from trioha.jobs.members import read_connections
 from trioha.jobs.telling import JobScope
@@ -33,9 +33,7 @@ from trioha.testing.machines import Layout
 from trioha.testing.memory_cluster import open_memory_cluster
 
 T = TypeVar("T")
-_QUICK = PushConsumerConfig(
-    consume_from=ConsumeFrom.FIRST, suspend_s=0.2, commit_interval_s=0.1
-)
+_QUICK = PushConsumerConfig(consume_from=ConsumeFrom.FIRST, suspend_s=0.2, commit_interval_s=0.1)
 """A member whose pulls end soon: it looks at new offsets then."""
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
 import attrs
 
@@ -135,11 +136,12 @@ def target_of(order: ResendOrder, message: FoundMessage) -> str:
 def copy_key(message: FoundMessage, target: str) -> str:
     """Return the UNIQ_KEY of a message's copy: always the same one.
 
-    It has the shape of RocketMQ's ids, whose bytes 10 to 13 are a time within the month by which
-    mqadmin narrows its search: here that is when the original was stored.
+    It has the shape of RocketMQ's ids: bytes 10 to 13 are milliseconds since the month began, from
+    which on mqadmin looks for a message. Here they are a day before the original was stored.
     """
     digest = hashlib.sha256(f"{message.record.message_id} {target}".encode()).digest()
-    month_ms = message.record.store_timestamp % (28 * 86_400_000)
+    stored = datetime.fromtimestamp(message.record.store_timestamp / 1000, UTC)
+    month_ms = max(0, ((stored.day - 2) * 86_400 + stored.hour * 3600) * 1000)
     return (digest[:10] + month_ms.to_bytes(4, "big") + digest[10:12]).hex().upper()
 
 
@@ -154,6 +156,12 @@ def resend(
     Errors: JobRefused when another resend of the same queues is going on; Unreachable,
     CommandError before anything was sent.
     """
+    # A copy in its own source would be copied by every further run.
+    messages = [
+        one
+        for one in messages
+        if RESENT not in one.properties or target_of(order, one) != one.record.topic
+    ]
     progress = ResendProgress(found=len(messages))
     queues = sorted(
         {MessageQueue(one.record.topic, one.broker, one.record.queue_id) for one in messages}

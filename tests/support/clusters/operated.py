@@ -139,7 +139,7 @@ class Operated:
         for _ in range(int(within_s / 0.02)):
             if holds():
                 return
-            self.call(lambda cluster: trio.sleep(0.02))
+            self.call(_moment)
         raise AssertionError(f"it does not hold after {within_s} s")
 
     def send(self, topic: str, count: int, *, tags: str = "", keys: str = "") -> list[str]:
@@ -197,6 +197,10 @@ class Operated:
         assert done.err.startswith("trioha: "), done
         assert done.err.count("\n") == 1, done
         return done.err
+
+
+async def _moment(cluster: TriohaCluster) -> None:
+    await trio.sleep(0.02)
 
 
 async def _is_known(cluster: TriohaCluster, group: str) -> bool:

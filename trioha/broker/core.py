@@ -328,6 +328,7 @@ class BrokerCore:
         self.metadata.flush()
         was_slave, self.role = self.role is BrokerRole.SLAVE, role
         self.pipeline.role = self._pull.role = role
+        self.pipeline.roles_taken += 1
         self._admin.role_changed(role, broker_id)
         if role is BrokerRole.SLAVE:
             if not was_slave:

@@ -47,8 +47,8 @@ from trioha.wire.properties import (
     decode_properties,
     encode_properties,
 )
-from trioha.wire.timers import is_timer
 from trioha.wire.remoting_command import Buffer, Progress, RemotingCommand
+from trioha.wire.timers import is_timer
 
 SLICE_MESSAGES = 8_192
 """Messages stored in one turn: 50 ms without compiled modules."""

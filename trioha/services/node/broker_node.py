@@ -41,7 +41,7 @@ from trioha.services.admin.journal_samples import JournalSamples
 from trioha.services.admin.metrics_families import Families
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
-from trioha.services.loop.host import random_source, run_blocking
+from trioha.services.loop.host import random_bytes, random_source, run_blocking
 from trioha.services.loop.transport import Connect, connect
 from trioha.services.node.access_control import broker_access
 from trioha.services.node.config_persist import PersistedTable
@@ -151,7 +151,7 @@ class BrokerNode(ABC):
         self.keyring = cluster_keyring(config)
         """Proves what nodes and operators ask of each other."""
         self._refusals = RefusalNotes(events)
-        self._proofs = NodeProofs(self.keyring, self._refusals)
+        self._proofs = NodeProofs(self.keyring, self._refusals, random_bytes)
         self.introspection = Introspection(parts.process, lambda: core.config, clock)
         self.visibility = Visibility(store, readable_offset, core.on_dispatch)
         store.on_dispatch = self.visibility.on_dispatch

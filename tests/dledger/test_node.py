@@ -297,6 +297,32 @@ def test_a_follower_that_was_held_up_listens_once_more_before_it_asks_for_votes(
         assert any(isinstance(one, say.VoteRequest) for one in said) is not hears
 
 
+def test_founders_stand_one_after_the_other_and_wait_for_no_leader() -> None:
+    """Nobody has led a group of term 0: there is no lease to wait for, and no one to hear."""
+    step_ms = RaftSettings().heartbeat_interval_ms
+    for rank, member in enumerate(("n0", "n1", "n2")):
+        recovered = Recovered(
+            configurations=ConfigurationTable(((0, Configuration.of("n0", "n1", "n2")),))
+        )
+        node = DLedgerNode(member, RaftSettings(), recovered, _Log(), Random(1), 0)
+        assert rank * step_ms <= node.next_deadline_ms <= (rank + 1) * step_ms
+        candidate = "n1" if member == "n0" else "n0"
+        request = say.VoteRequest(candidate, member, 1, True, False, 0, 0)
+        node.step(request, 1)
+        (answer,) = _said(_drain(node, _Log(), 1))
+        assert isinstance(answer, say.VoteResponse)
+        assert answer.granted
+
+
+def test_a_member_that_comes_back_waits_for_the_leader_it_may_have_heard() -> None:
+    node, log = _node("n0", "n1", "n2", recovered=_of_term_one(0))
+    assert node.next_deadline_ms >= RaftSettings().election_timeout_min_ms
+    node.step(say.VoteRequest("n1", "n0", 2, True, False, 1, 0), 1)
+    (answer,) = _said(_drain(node, log, 1))
+    assert isinstance(answer, say.VoteResponse)
+    assert not answer.granted
+
+
 def test_a_follower_that_is_on_time_asks_for_votes_at_once() -> None:
     node, log = _node("n0", "n1", "n2", recovered=_of_term_one(0))
     node.step(_heartbeat("n1"), 1)

@@ -9,6 +9,9 @@ The stored property string is the client's without WAIT and with CLUSTER. Most a
 (`PropertyShapes`) and only need their id put between two constants; the others are parsed into a
 map and joined again. `BatchSender` stores batches; a large one goes on in the turns after this one.
 
+A message with TIMER_DELAY_SEC or its like waits where no consumer looks, too, until it is due
+(`trioha.broker.timers`). A delay level is stronger, as in RocketMQ.
+
 A message with TRAN_MSG is the half message of a transaction (`trioha.broker.transactions`): it is
 stored where no consumer looks, and delivered when its producer commits it.
 """
@@ -26,6 +29,7 @@ from trioha.broker.put_message import PutPipeline, remark_of
 from trioha.broker.send_batch import BatchProgress, BatchSender, delay_level, illegal, message_ids
 from trioha.broker.send_check import SendCheck
 from trioha.broker.send_header import SendHeader, field, read_send_header
+from trioha.broker.timers.records import ADDED_BYTES, divert_timer, handle_of
 from trioha.broker.topics import TopicTable
 from trioha.broker.transactions.records import COPY_PROPERTIES_BYTES, divert_half
 from trioha.broker.transactions.service import Transactions
@@ -38,6 +42,7 @@ from trioha.wire.codes import VERSION_V3_4_9, Perm, RequestCode, ResponseCode, S
 from trioha.wire.fields_template import FieldsTemplate
 from trioha.wire.names import (
     RETRY_PREFIX,
+    TIMER_TOPIC,
     TRANS_HALF_TOPIC,
     dlq_topic,
 )
@@ -52,6 +57,7 @@ from trioha.wire.properties import (
     encode_properties,
 )
 from trioha.wire.remoting_command import Buffer, RemotingCommand
+from trioha.wire.timers import WANTED, is_timer
 
 DLQ_QUEUE_NUMS = 1
 # Looking a member up in its enum costs more than the comparison it is for.
@@ -97,6 +103,10 @@ class SendProcessor:
             ("msgId", "queueId", "queueOffset"),
             {"MSG_REGION": self._region, "TRACE_ON": self._trace_on},
         )
+        self._timer_answer_fields = FieldsTemplate(
+            ("msgId", "queueId", "queueOffset", "recallHandle"),
+            {"MSG_REGION": self._region, "TRACE_ON": self._trace_on},
+        )
         self._shapes = PropertyShapes(config.broker_cluster_name)
         self._batches = BatchSender(config, pipeline, store_host)
 
@@ -120,6 +130,7 @@ class SendProcessor:
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand | None:
         """Store the message or batch of `request`; the answer, or None when it comes later."""
+        recall_handle = ""
         try:
             header = read_send_header(request)
             topic = self._check.topic_of(request, header, instant)
@@ -144,6 +155,8 @@ class SendProcessor:
                 outcome = self._pipeline.put(message, wait=wait, instant=instant)
                 if message.topic == TRANS_HALF_TOPIC and outcome.result is not None:
                     self._transactions.prepared(outcome.result)
+                elif message.topic == TIMER_TOPIC:
+                    recall_handle = self._recall_handle(message)
         except CommandError as error:
             return self.refuse(request, error.code, error.remark)
         except RemoteProtocolError as error:
@@ -153,7 +166,7 @@ class SendProcessor:
         result = outcome.result
         if result is None:
             return self.refuse(request, outcome.code, outcome.remark)
-        response = self.answer(request, outcome.code, result, queue_id, earlier_ids)
+        response = self.answer(request, outcome.code, result, queue_id, earlier_ids, recall_handle)
         if outcome.wait_flush or outcome.wait_slave:
             self._pipeline.when_safe(outcome, instant, channel, response)
             return None
@@ -244,11 +257,15 @@ class SendProcessor:
         if message.topic.startswith(RETRY_PREFIX) and self._is_exhausted(request, header, instant):
             self._to_dead_letters(message, properties, instant)
             level = 0
+        bytes_max = PROPERTIES_BYTES_MAX
         if level > 0:
+            for name in WANTED:
+                properties.pop(name, None)
             self._levels.divert(message, properties, level, instant.wall_ms)
+        elif is_timer(properties) and self._divert_timer(message, properties, instant):
+            bytes_max -= ADDED_BYTES
         else:
             message.properties = encode_properties(properties)
-        bytes_max = PROPERTIES_BYTES_MAX
         if message.topic == TRANS_HALF_TOPIC:
             bytes_max -= COPY_PROPERTIES_BYTES
         if len(message.properties) > bytes_max:
@@ -270,6 +287,7 @@ class SendProcessor:
         result: PutResult,
         queue_id: int,
         earlier_ids: bytes = b"",
+        recall_handle: str = "",
     ) -> RemotingCommand:
         """The answer to a message or batch that is stored.
 
@@ -279,10 +297,12 @@ class SendProcessor:
         if len(offsets) <= 1:
             offsets = (result.phy_offset,)
         message_id = earlier_ids + message_ids(self._host_id, offsets)
-        fields = self._answer_fields.fill(
-            request.serialize_type,
-            [message_id, str(queue_id).encode(), str(result.queue_offset).encode()],
-        )
+        template = self._answer_fields
+        values = [message_id, str(queue_id).encode(), str(result.queue_offset).encode()]
+        if recall_handle:
+            template = self._timer_answer_fields
+            values.append(recall_handle.encode())
+        fields = template.fill(request.serialize_type, values)
         return request.response(code, remark_of(code) if code else None, encoded_fields=fields)
 
     def _body_of(self, request: RemotingCommand) -> Buffer:
@@ -323,7 +343,7 @@ class SendProcessor:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self.config.broker_ip1}] sending transaction message is forbidden",
             )
-        if level > 0:
+        if level > 0 or is_timer(properties):
             # RocketMQ's broker delays the half message, and then drops it.
             raise illegal("a transactional message cannot be delayed")
         if not properties.get(PGROUP):
@@ -355,4 +375,20 @@ class SendProcessor:
         )
         message.topic = topic.topic_name
         message.queue_id = self._rng.randrange(DLQ_QUEUE_NUMS)
-        properties.pop(DELAY, None)
+        for name in (DELAY, *WANTED):
+            properties.pop(name, None)
+
+    def _divert_timer(
+        self, message: PutMessage, properties: dict[str, str], instant: Instant
+    ) -> bool:
+        """Let a message wait until it is due; False if it is due now.
+
+        Errors: CommandError when it cannot wait so.
+        """
+        if not divert_timer(message, properties, self.config, instant.wall_ms):
+            return False
+        self._topics.create_internal(TIMER_TOPIC, 1, Perm.READ | Perm.WRITE, instant.wall_ms)
+        return True
+
+    def _recall_handle(self, message: PutMessage) -> str:
+        return handle_of(decode_properties(message.properties), self.config.broker_name)

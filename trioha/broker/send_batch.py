@@ -48,6 +48,7 @@ from trioha.wire.properties import (
     encode_properties,
 )
 from trioha.wire.remoting_command import Buffer, Progress, RemotingCommand
+from trioha.wire.timers import is_timer
 
 SLICE_MESSAGES = 8_192
 """Messages stored in one turn: 50 ms without compiled modules."""
@@ -247,7 +248,9 @@ def _entry(flag: int, body: bytes, own: bytes, shared: dict[str, str], suffix: b
     properties = decode_properties(own) | shared
     if is_true(properties.get(TRAN_MSG)):
         raise illegal("a batch cannot be transactional")
-    if DELAY in properties and delay_level(properties) > 0:
+    is_delayed = DELAY in properties and delay_level(properties) > 0
+    # RocketMQ's broker delivers the timer messages of a batch at once.
+    if is_delayed or is_timer(properties):
         raise illegal("a batch cannot be delayed")
     if own and not own.endswith(b"\x02"):
         own += b"\x02"

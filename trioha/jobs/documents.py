@@ -1,0 +1,55 @@
+"""The documents that commands print with ``-o json``, and their JSON schemas (`docs/schemas`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trioha.jobs.dead_letters import DeadLetterList, PurgePlan
+from trioha.jobs.group_changes import GroupChange
+from trioha.jobs.groups import GroupDetail, GroupList
+from trioha.jobs.messages import MessageList, ShownMessage
+from trioha.jobs.offsets import OffsetChange
+from trioha.jobs.resend import ResendResult
+from trioha.jobs.sending import SentMessage
+from trioha.jobs.topic_changes import TopicChange
+from trioha.jobs.topics import TopicDetail, TopicList, TopicStats
+from trioha.jobs.tracing import MessageTrace
+
+DOCUMENTS: Mapping[str, type] = {
+    "topic list": TopicList,
+    "topic describe": TopicDetail,
+    "topic create": TopicChange,
+    "topic alter": TopicChange,
+    "topic delete": TopicChange,
+    "topic stats": TopicStats,
+    "group list": GroupList,
+    "group describe": GroupDetail,
+    "group create": GroupChange,
+    "group alter": GroupChange,
+    "group delete": GroupChange,
+    "group clone-offsets": GroupChange,
+    "group reset-offsets": OffsetChange,
+    "group skip": OffsetChange,
+    "message get": MessageList,
+    "message browse": MessageList,
+    "message tail": ShownMessage,
+    "message send": SentMessage,
+    "message resend": ResendResult,
+    "message trace": MessageTrace,
+    "dlq list": DeadLetterList,
+    "dlq browse": MessageList,
+    "dlq resend": ResendResult,
+    "dlq purge": PurgePlan,
+}
+"""Command → class of its document."""
+
+
+def schema_of(kind: type) -> dict[str, Any]:
+    """Return the JSON schema of a document. It may get more properties in later versions."""
+    import msgspec
+
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **msgspec.json.schema(kind),
+    }

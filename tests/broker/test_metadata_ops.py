@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioha.broker.metadata_ops import (
+    AccessPut,
     DelaySet,
     GroupGone,
     GroupPut,
@@ -37,6 +38,7 @@ ANY_OP: list[MetadataOp] = [
     ProgressGone("g"),
     DelaySet({1: 5, 18: 7}, 4096),
     QueueEnds({"T": {0: 5, 3: 1 << 40}}, {"Old": 77}),
+    AccessPut("users", '{"users":[]}'),
     Snapshot(
         DataVersion(1, 2),
         {"T": TopicConfig("T")},

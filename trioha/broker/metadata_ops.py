@@ -24,6 +24,8 @@ from trioha.wire.remoting_command import Buffer
 
 VERSION = 1
 QUEUE_ID_MAX = 65_535
+ACCESS_CHARS_MAX = 8 << 20
+"""Limit of a file of accounts that is replicated: 10,000 users with ten policies each are 6 MB."""
 OFFSET_MAX = (1 << 63) - 1
 _NUMBER_MIN = -(1 << 63)
 
@@ -120,6 +122,14 @@ class QueueEnds:
     Of those that the log still holds."""
 
 
+@attrs.frozen
+class AccessPut:
+    """The text of the file of accounts, whole: `trioha.broker.access_text`."""
+
+    kind: str
+    text: str = attrs.field(repr=False)
+
+
 MetadataOp = (
     TopicPut
     | TopicGone
@@ -132,6 +142,7 @@ MetadataOp = (
     | DelaySet
     | Snapshot
     | QueueEnds
+    | AccessPut
 )
 
 
@@ -183,7 +194,7 @@ def decode_ops(body: Buffer) -> list[MetadataOp]:
 
 _TOPIC, _TOPIC_GONE, _QUEUES_GONE, _GROUP, _GROUP_GONE = 1, 2, 3, 4, 5
 _OFFSETS, _LOCAL_OFFSETS, _PROGRESS_GONE, _DELAY, _SNAPSHOT = 6, 7, 8, 9, 10
-_QUEUE_ENDS = 11
+_QUEUE_ENDS, _ACCESS = 11, 12
 
 
 def _encode(op: MetadataOp) -> list[object]:
@@ -218,6 +229,8 @@ def _encode(op: MetadataOp) -> list[object]:
             ]
         case QueueEnds(ends, gone):
             return [_QUEUE_ENDS, ends, gone]
+        case AccessPut(kind, text):
+            return [_ACCESS, kind, text]
 
 
 def _pair(version: DataVersion) -> tuple[int, int]:
@@ -290,6 +303,12 @@ def _queue_ends(ends: Any, gone: Any) -> QueueEnds:
         },
         {_name(topic): _int(phy_offset) for topic, phy_offset in gone.items()},
     )
+
+
+def _access_put(kind: Any, text: Any) -> AccessPut:
+    if len(_text(text)) > ACCESS_CHARS_MAX:
+        raise ValueError(f"{len(text)} characters of accounts")
+    return AccessPut(_text(kind), text)
 
 
 def _topic_fields(topic: TopicConfig) -> tuple[object, ...]:
@@ -390,4 +409,5 @@ _DECODERS: Mapping[int, Callable[..., MetadataOp]] = {
     _DELAY: _delay_set,
     _SNAPSHOT: _snapshot,
     _QUEUE_ENDS: _queue_ends,
+    _ACCESS: _access_put,
 }

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from trioha.broker.admin import AdminProcessor
+from trioha.broker.admin_config import RuntimeSettings
 from trioha.broker.client_registrations import client_registrations
 from trioha.broker.clients import ConsumerManager, ProducerManager
 from trioha.broker.delay import DelayLevels, DelaySchedule
@@ -174,6 +175,7 @@ class BrokerCore:
             status=status,
             apply_config=self._apply_config,
             instant=instant,
+            events=events,
         )
         processors: tuple[Processor, ...] = (
             self._send,
@@ -291,6 +293,11 @@ class BrokerCore:
         """Deliver delayed messages, and check open transactions."""
         self.schedule.run_due(instant, _DELIVERIES_PER_TURN)
         self.transaction_checks.run_due(instant, _DELIVERIES_PER_TURN)
+
+    @property
+    def runtime_settings(self) -> RuntimeSettings:
+        """Settings changed over the wire, to be kept in a file."""
+        return self._admin.runtime_settings
 
     def _apply_config(self, config: BrokerConfig) -> None:
         """Give a changed configuration to every part that reads it."""

@@ -101,13 +101,13 @@ def group_names(scope: JobScope) -> Flow[list[str]]:
     return [name.removeprefix(RETRY_PREFIX) for name in names if is_retry_topic(name)]
 
 
-def list_groups(scope: JobScope, *, everything: bool = False) -> Flow[GroupList]:
-    """List the groups; with `everything` the system's own too.
+def list_groups(scope: JobScope, *, everything: bool = False, broker: str = "") -> Flow[GroupList]:
+    """List the groups; with `everything` the system's own too; lag on one broker if named.
 
     Errors: Unreachable, CommandError.
     """
     known = yield from read_map(scope)
-    addresses = list(known.readers().values()) if known.brokers else []
+    addresses = list(known.readers(broker=broker).values()) if known.brokers else []
     lags: dict[str, int] = {}
     topics: dict[str, set[str]] = {}
     code = RequestCode.GET_BROKER_CONSUME_STATS

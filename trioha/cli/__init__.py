@@ -52,6 +52,8 @@ COMMANDS: Mapping[str, str] = {
     "bench": "Measure.",
     "doctor": "Say what this machine lacks, and the cure.",
     "version": "Say exactly what runs here.",
+    "completion": "Print what lets a shell complete commands and live names.",
+    "help": "Explain a command or a word.",
 }
 
 

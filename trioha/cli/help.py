@@ -45,13 +45,13 @@ def command(ctx: click.Context, words: tuple[str, ...], directory: Path | None) 
     if not words:
         click.echo(cli.get_help(root))
         return
-    text = _help_of(root, words) or explain(" ".join(words))
-    if text is None:
+    found = _help_of(root, words) or explain(" ".join(words))
+    if found is None:
         known = [*COMMANDS, *glossary()]
         wanted = " ".join(words)
         cure = what_there_is(wanted, known, otherwise="; `trioha --help` lists the commands")
         raise TriohaError(f"neither a command nor a word of the glossary: {wanted}{cure}")
-    click.echo(text)
+    click.echo(found)
 
 
 def _help_of(ctx: click.Context, words: tuple[str, ...]) -> str | None:

@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, str] = {
     "record": "Keep what a cluster says of itself, to replay it later.",
     "bundle": "Pack what is known of an incident into one file, without secrets.",
     "journal": "Read what a node recorded, or follow it.",
+    "user": "List, create, alter, delete users and their policies.",
     "acl": "Show and change the accounts of a cluster's brokers.",
     "transactions": "Look at transactional messages that are still open.",
     "node": "Look into one running node: its tasks, its settings.",

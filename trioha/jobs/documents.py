@@ -28,6 +28,7 @@ from trioha.jobs.sending import SentMessage
 from trioha.jobs.topic_changes import TopicChange
 from trioha.jobs.topics import TopicDetail, TopicList, TopicStats
 from trioha.jobs.tracing import MessageTrace
+from trioha.jobs.users import UserChange, UserDetail, UserList
 
 DOCUMENTS: Mapping[str, type] = {
     "topic list": TopicList,
@@ -73,6 +74,13 @@ DOCUMENTS: Mapping[str, type] = {
     "client list": ClientList,
     "client describe": RunningInfo,
     "client consume-directly": DirectConsumption,
+    "user list": UserList,
+    "user describe": UserDetail,
+    "user create": UserChange,
+    "user alter": UserChange,
+    "user delete": UserChange,
+    "user grant": UserChange,
+    "user revoke": UserChange,
 }
 """Command → class of its document."""
 

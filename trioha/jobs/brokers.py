@@ -14,7 +14,7 @@ import attrs
 from trioha.errors import RemoteProtocolError
 from trioha.failover.asking import Answer, Failed, Flow, Reply
 from trioha.jobs.cluster_map import ClusterMap, find_node, read_map
-from trioha.jobs.telling import JobScope, NotThere, ask_many, change_one, read_one
+from trioha.jobs.telling import JobScope, NotThere, ask_many, change_one, check_unchanged, read_one
 from trioha.wire.bodies import decode_kv_table
 from trioha.wire.codes import RequestCode
 from trioha.words import what_there_is
@@ -225,6 +225,10 @@ def plan_setting(
 
 def carry_out_setting(scope: JobScope, plan: SettingChange) -> Flow[SettingChange]:
     """Set it. Errors: CommandError when a broker refuses, OutcomeUnknown, Unreachable."""
+    now = {}
+    for name, address in plan.brokers.items():
+        now[name] = (yield from _read_settings(scope, address)).get(plan.key)
+    check_unchanged(plan.key, plan.before, now)
     done: list[str] = []
     body = f"{plan.key}={plan.value}\n".encode()
     for name, address in plan.brokers.items():

@@ -6,7 +6,7 @@ import attrs
 
 from trioha.failover.asking import Answer, Failed, Flow, ask_all
 from trioha.jobs.cluster_map import tell_namesrvs
-from trioha.jobs.telling import JobScope, NotThere, answered, ask_namesrv
+from trioha.jobs.telling import JobScope, NotThere, answered, ask_namesrv, check_unchanged
 from trioha.wire.bodies import decode_kv_table
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.route import NOT_A_NAME_SERVER, ClusterInfo
@@ -129,6 +129,8 @@ def plan_kv(scope: JobScope, namespace: str, key: str, value: str | None) -> Flo
 
 def carry_out_kv(scope: JobScope, plan: KvChange) -> Flow[KvChange]:
     """Tell every name server. Errors: JobRefused."""
+    entries = (yield from kv_entries(scope, plan.namespace)).entries
+    check_unchanged(f"{plan.namespace} {plan.key}", plan.before, entries.get(plan.key))
     fields = {"namespace": plan.namespace, "key": plan.key}
     if plan.value is None:
         notes = yield from tell_namesrvs(scope, RequestCode.DELETE_KV_CONFIG, fields)

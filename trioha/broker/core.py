@@ -32,6 +32,9 @@ from trioha.broker.reply import ReplyProcessor
 from trioha.broker.send import SendProcessor
 from trioha.broker.send_back import SendBackProcessor
 from trioha.broker.slave_tables import SlaveTables
+from trioha.broker.timers.listing import PendingTimersProcessor
+from trioha.broker.timers.recall import RecallProcessor
+from trioha.broker.timers.service import Timers
 from trioha.broker.topics import TopicTable
 from trioha.broker.transactions.checks import TransactionChecks
 from trioha.broker.transactions.end import EndTransactionProcessor
@@ -47,12 +50,18 @@ from trioha.store.interface import MessageStore
 from trioha.wire.bodies import TopicConfig
 from trioha.wire.codes import RequestCode
 from trioha.wire.message_id import pack_host
-from trioha.wire.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from trioha.wire.names import (
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
 from trioha.wire.remoting_command import RemotingCommand
 
 _DELIVERIES_PER_TURN = 256
-_TIMED_TOPICS = frozenset({SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC})
-_TRANSACTION_TOPICS = frozenset({TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC})
+_LOADED_TOPICS = frozenset({TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, TIMER_TOPIC})
+"""Whoever becomes master reads these: what is open, what is pending."""
+_TIMED_TOPICS = _LOADED_TOPICS | {SCHEDULE_TOPIC}
 _METADATA_CHANGES = (
     RequestCode.UPDATE_CONSUMER_OFFSET,
     RequestCode.UPDATE_AND_CREATE_TOPIC,
@@ -129,7 +138,7 @@ class BrokerCore:
         """A slave's log holds a topic that its table does not: it is to ask its master."""
         self.schedule_changed = False
         """A delayed message or a transaction came in or ended: the next deadline may be nearer."""
-        self._transactions_cut = False
+        self._open_cut = False
         self._pull = PullProcessor(
             config, store, self.topics, self.groups, self.consumers, self.offsets, self.hold
         )
@@ -147,6 +156,7 @@ class BrokerCore:
             self.producers,
             events,
         )
+        self.timers = Timers(config, store, self.pipeline, self.offsets, events)
         self._send = SendProcessor(
             config,
             self.topics,
@@ -182,6 +192,8 @@ class BrokerCore:
             self._send_back,
             EndTransactionProcessor(self.transactions, self.pipeline),
             OpenTransactionsProcessor(self.transactions, queues, self.pipeline, self.producers),
+            PendingTimersProcessor(self.timers, self.pipeline),
+            RecallProcessor(config, self.topics, self.timers, self.pipeline, store_host),
             ReplyProcessor(self._send, self.pipeline, self.producers, store_host),
             self._pull,
             HeartbeatProcessor(self.consumers, self.producers, self.topics, self.groups),
@@ -213,6 +225,8 @@ class BrokerCore:
         if topic in _TIMED_TOPICS:
             if topic == SCHEDULE_TOPIC:
                 self.schedule.on_scheduled(queue_id)
+            elif topic == TIMER_TOPIC:
+                self.timers.on_dispatch(max_offset, tags_codes)
             self.schedule_changed = True
 
     def after_batch(self, instant: Instant) -> None:
@@ -283,15 +297,20 @@ class BrokerCore:
 
     def next_delivery_ms(self, wall_ms: int) -> int | None:
         """When `deliver_delayed` has something to do, on the wall clock; or None."""
-        delayed_ms = self.schedule.next_deadline(wall_ms)
-        check_ms = self.transaction_checks.next_deadline(wall_ms)
-        if delayed_ms is None or check_ms is None:
-            return check_ms if delayed_ms is None else delayed_ms
-        return min(delayed_ms, check_ms)
+        nearest: int | None = None
+        for deadline_ms in (
+            self.schedule.next_deadline(wall_ms),
+            self.timers.next_deadline(wall_ms),
+            self.transaction_checks.next_deadline(wall_ms),
+        ):
+            if deadline_ms is not None and (nearest is None or deadline_ms < nearest):
+                nearest = deadline_ms
+        return nearest
 
     def deliver_delayed(self, instant: Instant) -> None:
         """Deliver delayed messages, and check open transactions."""
         self.schedule.run_due(instant, _DELIVERIES_PER_TURN)
+        self.timers.run_due(instant, _DELIVERIES_PER_TURN)
         self.transaction_checks.run_due(instant, _DELIVERIES_PER_TURN)
 
     @property
@@ -308,6 +327,7 @@ class BrokerCore:
         self.consumers.config = config
         self.producers.config = config
         self.transactions.config = config
+        self.timers.config = config
 
     def become(self, role: BrokerRole, broker_id: int) -> None:
         """Take this role. The caller answers the sends that wait for a promise of the old role."""
@@ -315,31 +335,37 @@ class BrokerCore:
         self.metadata.flush()
         was_slave, self.role = self.role is BrokerRole.SLAVE, role
         self.pipeline.role = self._pull.role = role
+        self.pipeline.roles_taken += 1
         self._admin.role_changed(role, broker_id)
         if role is BrokerRole.SLAVE:
             if not was_slave:
                 self.offsets.become_slave()
             self.transactions.forget()
+            self.timers.forget()
         elif was_slave:
             self.offsets.become_master()
             self.schedule.refresh()
             if not self.offsets.read_only:  # else the leader's tables are not complete yet
                 self.load_transactions()
-        elif self._transactions_cut:
+        elif self._open_cut:
             self.load_transactions()
 
     def load_transactions(self) -> None:
-        """Read which transactions are open, once tables and queues are up to the log."""
-        self._transactions_cut = False
+        """Read which transactions are open and which timer messages are pending.
+
+        Tables and queues must be up to the log.
+        """
+        self._open_cut = False
         self.transactions.load()
         self.transaction_checks.begin()
+        self.timers.load()
 
     def log_cut(self, topic: str, queue_id: int, offset: int) -> None:
         """A queue ends at `offset` from now on, sooner than before."""
         self.offsets.cut_back(topic, queue_id, offset)
         if topic == SCHEDULE_TOPIC:
             self.schedule.cut_back(queue_id, offset)
-        self._transactions_cut = self._transactions_cut or topic in _TRANSACTION_TOPICS
+        self._open_cut = self._open_cut or topic in _LOADED_TOPICS
 
     def pause(self) -> None:
         """Take no puts, and deliver nothing delayed, until `become`."""

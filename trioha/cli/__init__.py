@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, str] = {
     "user": "List, create, alter, delete users and their policies.",
     "acl": "Show and change the accounts of a cluster's brokers.",
     "transactions": "Look at transactional messages that are still open.",
+    "timers": "Look at messages that wait for their time.",
     "node": "Look into one running node: its tasks, its settings.",
     "analyze": "Answer questions about the past from stores and journals.",
     "context": "Name clusters, and choose which one commands speak to.",

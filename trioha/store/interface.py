@@ -179,6 +179,10 @@ class MessageStore(Protocol):
     ) -> tuple[int, int, int] | None:
         """(phy_offset, size, tags_code) of one entry, or None."""
 
+    def queue_entries(self, topic: str, queue_id: int, offset: int, count_max: int) -> memoryview:
+        """Entries from `offset` on, 20 bytes each, back to back; possibly fewer than there are, and
+        none outside of the queue."""
+
     # Reading what is in the log, whether or not readers may see it yet.
     @property
     def readable_offset(self) -> int:

@@ -95,6 +95,7 @@ class RequestCode(IntEnum):
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
     # RocketMQ 5.
+    RECALL_MESSAGE = 370
     AUTH_CREATE_USER = 3001
     AUTH_UPDATE_USER = 3002
     AUTH_DELETE_USER = 3003
@@ -129,6 +130,7 @@ class RequestCode(IntEnum):
     TRIOHA_RAFT_HELLO = 30046
     TRIOHA_RAFT_ADMIN = 30047
     TRIOHA_TRANSACTIONS = 30050
+    TRIOHA_TIMERS = 30051
 
 
 SENDS = frozenset(
@@ -140,6 +142,7 @@ SENDS = frozenset(
         RequestCode.SEND_REPLY_MESSAGE_V2,
         RequestCode.CONSUMER_SEND_MSG_BACK,
         RequestCode.END_TRANSACTION,
+        RequestCode.RECALL_MESSAGE,
     }
 )
 """Requests that store a message once more each time that they are handled."""
@@ -177,6 +180,8 @@ class ResponseCode(IntEnum):
     UPDATE_AND_CREATE_ACL_CONFIG_FAILED = 209
     DELETE_ACL_CONFIG_FAILED = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211
+    # RocketMQ 5.
+    ILLEGAL_OPERATION = 604
     # RocketMQ 5 calls it CONTROLLER_FENCED_MASTER_EPOCH.
     FENCED_MASTER_EPOCH = 2000
 

@@ -23,6 +23,8 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 BENCHMARK_TOPIC = "BenchmarkTest"
 TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 TRANS_OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+"""Timer messages wait here until their time has come, in queue 0."""
 TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
@@ -35,6 +37,10 @@ SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 TRANS_GROUP = "CID_RMQ_SYS_TRANS"
 """Its offsets are a broker's progress in the half queue and in the op queue."""
+TIMER_GROUP = "CID_RMQ_SYS_TIMER"
+"""Its offsets are a broker's progress in the queue of timer messages."""
+BROKER_GROUPS = frozenset({TRANS_GROUP, TIMER_GROUP})
+"""Groups whose offsets are the broker's own: clients may not commit any."""
 
 SYSTEM_TOPICS = frozenset(
     {
@@ -49,6 +55,7 @@ SYSTEM_TOPICS = frozenset(
         OFFSET_MOVED_TOPIC,
         RAFT_TOPIC,
         METADATA_TOPIC,
+        TIMER_TOPIC,
     }
 )
 """Every broker has its own of these; administrators may not create or delete them."""
@@ -63,6 +70,7 @@ RESERVED_TOPICS = frozenset(
         OFFSET_MOVED_TOPIC,
         RAFT_TOPIC,
         METADATA_TOPIC,
+        TIMER_TOPIC,
     }
 )
 """Clients may not send to these."""

@@ -10,7 +10,7 @@ are never shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -123,16 +123,7 @@ class ConfigAdminProcessor:
             self.runtime_settings.put({key: value for _, key, value in lines})
             self._apply(self.config)
             account = request.ext_str(ACCESS_KEY, "")
-            for key in dict.fromkeys(key for _, key, _ in lines):
-                name = _FIELDS[key].name
-                self._events.event(
-                    "setting_changed",
-                    key=key,
-                    before=_shown(key, getattr(before, name)),
-                    after=_shown(key, getattr(self.config, name)),
-                    peer=channel.peer,
-                    account=account,
-                )
+            self._note(before, [key for _, key, _ in lines], channel.peer, account)
         return request.response()
 
     def _take_over(self, values: Mapping[str, str]) -> None:
@@ -143,8 +134,24 @@ class ConfigAdminProcessor:
                 changes[_FIELDS[key].name] = _converted(key, value, "runtimeSettings.json")
             except ConfigError as error:
                 raise RemoteProtocolError(str(error)) from None
-        self.config = attrs.evolve(self.config, **changes)
+        before = self.config
+        self.config = attrs.evolve(before, **changes)
         self._apply(self.config)
+        # An operator who changed the file since will wonder.
+        self._note(before, values, "runtimeSettings.json", "")
+
+    def _note(self, before: BrokerConfig, keys: Iterable[str], peer: str, account: str) -> None:
+        for key in dict.fromkeys(keys):
+            name = _FIELDS[key].name
+            values = [_shown(key, getattr(one, name)) for one in (before, self.config)]
+            self._events.event(
+                "setting_changed",
+                key=key,
+                before=values[0],
+                after=values[1],
+                peer=peer,
+                account=account,
+            )
 
     def get_config(
         self, channel: Channel, request: RemotingCommand, instant: Instant

@@ -7,6 +7,7 @@ import trio
 
 from trioha.client import Message
 from trioha.client.driving import drive
+from trioha.jobs.brokers import list_brokers
 from trioha.jobs.drain import DrainOrder, DrainPlan, carry_out_drain, plan_drain, undo_drain
 from trioha.jobs.telling import JobScope
 from trioha.jobs.topic_changes import carry_out, plan_create
@@ -52,7 +53,10 @@ async def test_a_leader_hands_over_and_is_safe_to_stop() -> None:
         assert done.address == leader.address
         assert await cluster.master_of("broker-a") is not leader
         # A follower has nothing to hand over.
-        follower = await drained(cluster, 2)
+        brokers = (
+            await drive(list_brokers(JobScope((cluster.namesrv,))), cluster.operator)
+        ).brokers
+        follower = await drained(cluster, max(one.id for one in brokers))
         assert (follower.way, follower.safe_to_stop) == ("nothing", True)
 
 

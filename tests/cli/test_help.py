@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.shell_completion import CompletionItem, ShellComplete
 from support.clusters.operated import Operated
@@ -15,6 +16,7 @@ from trioha.cli import COMMANDS, cli, run
 from trioha.cli.completion import VARIABLE
 from trioha.cli.failures import ExitCode
 from trioha.cli.glossary import glossary
+from trioha.jobs.documents import DOCUMENTS
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -104,3 +106,12 @@ def test_completing_a_command_imports_none() -> None:
         "assert not [m for m in sys.modules if m.startswith('trioha.jobs')]\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+
+
+def test_the_list_of_a_noun_s_commands_is_not_cut_off_at_80_columns() -> None:
+    context = click.Context(cli)
+    for noun in sorted({name.split()[0] for name in DOCUMENTS}):
+        group = cli.get_command(context, noun)
+        assert isinstance(group, click.Group)
+        for verb, one in group.commands.items():
+            assert not one.get_short_help_str(60).endswith("..."), (noun, verb)

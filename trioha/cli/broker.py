@@ -70,7 +70,9 @@ def list_(ctx: click.Context, cluster: str, namesrv: str, timeout_s: float, outp
 def describe(
     broker: str, broker_id: int | None, namesrv: str, timeout_s: float, output: str
 ) -> None:
-    """Show what a broker tells of itself; -o wide adds RocketMQ's runtime table.
+    """Show what a broker tells of itself.
+
+    -o wide adds RocketMQ's runtime table.
 
     \b
     trioha broker describe broker-a

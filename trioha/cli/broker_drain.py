@@ -49,7 +49,7 @@ def drain_command(
     yes: bool,
     **flags: Any,
 ) -> None:
-    """Move a broker's duties elsewhere, wait for its clients, say when it is safe to stop.
+    """Move a broker's duties away; say when it is safe to stop.
 
     \b
     trioha broker drain broker-a --dry-run

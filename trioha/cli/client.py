@@ -60,7 +60,9 @@ def list_(
 def describe(
     group: str, client_id: str, stacks: bool, namesrv: str, timeout_s: float, output: str
 ) -> None:
-    """Ask a consumer of GROUP what it is doing: its queues, subscriptions, thread stacks.
+    """Ask a consumer what it is doing.
+
+    It tells its queues, subscriptions and thread stacks.
 
     \b
     trioha client describe billing
@@ -91,7 +93,9 @@ def consume_directly_(
     timeout_s: float,
     output: str,
 ) -> None:
-    """Let a connected consumer of GROUP consume one message now; progress does not change.
+    """Let a connected consumer consume one message now.
+
+    The progress of its group does not change.
 
     \b
     trioha client consume-directly billing AC1100010001... -t orders

@@ -35,7 +35,7 @@ def command() -> None:
 @only_cluster_option
 @noun_options
 def describe(cluster: str, namesrv: str, timeout_s: float, output: str) -> None:
-    """Show name servers, brokers, and how many topics and groups there are.
+    """Show name servers, brokers, numbers of topics and groups.
 
     \b
     trioha cluster describe
@@ -50,7 +50,9 @@ def describe(cluster: str, namesrv: str, timeout_s: float, output: str) -> None:
 @noun_options
 @click.pass_context
 def health(ctx: click.Context, namesrv: str, timeout_s: float, output: str) -> None:
-    """Say what is wrong, by the alert rules of the context (`trioha context show`).
+    """Say what is wrong, by the alert rules.
+
+    They are those of the context: `trioha context show`.
 
     \b
     trioha cluster health
@@ -84,7 +86,7 @@ def health(ctx: click.Context, namesrv: str, timeout_s: float, output: str) -> N
 def top(
     count: int, every_s: float | None, once: bool, namesrv: str, timeout_s: float, output: str
 ) -> None:
-    """Show the brokers' traffic, the busiest topics, the groups that lag most.
+    """Show traffic, the busiest topics, the slowest groups.
 
     \b
     trioha cluster top

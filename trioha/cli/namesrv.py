@@ -39,7 +39,7 @@ def command() -> None:
 @noun_options
 @click.pass_context
 def list_(ctx: click.Context, namesrv: str, timeout_s: float, output: str) -> None:
-    """List the name servers: whether they answer, and whether they know the same brokers.
+    """List the name servers, and whether they agree.
 
     \b
     trioha namesrv list -n '10.0.0.1:9876;10.0.0.2:9876'
@@ -67,7 +67,7 @@ def config(namesrv: str, timeout_s: float, output: str) -> None:
 
 @command.group("kv")
 def kv() -> None:
-    """Read and change entries that name servers keep for clients and tools."""
+    """Read and change entries kept for clients and tools."""
 
 
 @kv.command("list")

@@ -87,7 +87,9 @@ def describe(username: str, namesrv: str, timeout_s: float, output: str) -> None
 @only_broker_option
 @change_options
 def create(ctx: click.Context, username: str, kind: str, broker: str, **flags: Any) -> None:
-    """Create a user on every broker; its password is asked for, or TRIOHA_NEW_SECRET_KEY's.
+    """Create a user on every broker.
+
+    Its password is asked for, or taken from TRIOHA_NEW_SECRET_KEY.
 
     \b
     trioha user create shop
@@ -135,7 +137,9 @@ def alter(
 @user_argument
 @loss_options
 def delete(ctx: click.Context, username: str, **flags: Any) -> None:
-    """Delete a user and its policies from every broker; asks for its name.
+    """Delete a user and its policies.
+
+    From every broker; the name has to be typed.
 
     \b
     trioha user delete shop
@@ -163,7 +167,9 @@ def grant(
     deny: bool,
     **flags: Any,
 ) -> None:
-    """Let a user do something with a topic or a group; NAME may be * or end in *.
+    """Let a user do something with a topic or a group.
+
+    NAME may be * or end in *.
 
     \b
     trioha user grant shop Topic:orders --action Pub
@@ -179,7 +185,9 @@ def grant(
 @click.argument("resource", metavar="Topic:NAME|Group:NAME")
 @loss_options
 def revoke(ctx: click.Context, username: str, resource: str, **flags: Any) -> None:
-    """Take a user's policy for a resource back; asks for the user's name.
+    """Take a user's policy for a resource back.
+
+    The user's name has to be typed.
 
     \b
     trioha user revoke shop Topic:orders

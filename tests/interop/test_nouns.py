@@ -149,3 +149,51 @@ def test_a_connected_java_consumer(
     assert any("10 s" in note for note in reset["notes"])
     (queue,) = [one for one in mine if one["broker"] == "broker-trioha"]
     consumer.wait_for_count(8 + queue["offset"], within_s=30.0)
+
+
+def offsets(meeting: Meeting, group: str, topic: str) -> dict[Make, int | None]:
+    found: dict[Make, int | None] = {}
+    for make in BOTH:
+        fields: dict[str, Any] = {"consumerGroup": group, "topic": topic, "queueId": 0}
+        command = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        answer = request(meeting.masters[make].address, command)
+        found[make] = answer.ext_int("offset") if answer.code == 0 else None
+    return found
+
+
+def test_offsets_are_set_and_cloned_as_by_mqadmin(
+    meeting: Meeting, admin: MqAdmin, cli: Cli, producers: dict[Make, StockProducer]
+) -> None:
+    topic = "nouns-offsets"
+    meeting.create_topic(topic, queues=1)
+    meeting.create_topic("%RETRY%set-mqadmin", queues=1)  # mqadmin finds a group's brokers by it
+    sent = producers["trioha"].send_all(topic, [f"body {number}" for number in range(8)])
+    assert {one.broker for one in sent} == set(NAMES.values())
+    for group in ("set-trioha", "set-mqadmin"):
+        for make in BOTH:
+            fields: dict[str, Any] = {
+                "consumerGroup": group,
+                "topic": topic,
+                "queueId": 0,
+                "commitOffset": 3,
+            }
+            command = RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+            assert request(meeting.masters[make].address, command).code == 0
+    namesrv = meeting.namesrvs["trioha"].address
+
+    cli.json("group", "reset-offsets", "set-trioha", "-t", topic, "--to", "earliest", "--yes")
+    admin.run("resetOffsetByTime", "-n", namesrv, "-g", "set-mqadmin", "-t", topic, "-s", "1")
+    assert offsets(meeting, "set-trioha", topic) == {"trioha": 0, "java": 0}
+    assert offsets(meeting, "set-mqadmin", topic) == {"trioha": 0, "java": 0}
+
+    cli.json("group", "skip", "set-trioha", "-t", topic, "--yes")
+    admin.run("skipAccumulatedMessage", "-n", namesrv, "-g", "set-mqadmin", "-t", topic)
+    assert offsets(meeting, "set-trioha", topic) == {"trioha": 4, "java": 4}
+    assert offsets(meeting, "set-mqadmin", topic) == {"trioha": 4, "java": 4}
+
+    cli.json("group", "clone-offsets", "set-trioha", "copy-trioha", "-t", topic)
+    admin.run(
+        *("cloneGroupOffset", "-n", namesrv, "-s", "set-mqadmin", "-d", "copy-mqadmin"),
+        *("-t", topic, "-o", "true"),
+    )
+    assert offsets(meeting, "copy-trioha", topic) == offsets(meeting, "copy-mqadmin", topic)

@@ -27,6 +27,7 @@ from trioha.wire.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig
 
 ANY_OP: list[MetadataOp] = [
     TopicPut(TopicConfig("T", 4, 8, 6, "MULTI_TAG", 1, True), DataVersion(1700, 3)),
+    TopicPut(TopicConfig("F", attributes=(("message.type", "FIFO"),)), DataVersion(1700, 3)),
     TopicGone("T", DataVersion(1700, 4)),
     QueuesGone("%RETRY%g"),
     GroupPut(SubscriptionGroupConfig("g", retry_max_times=-1), DataVersion(-1, 3)),

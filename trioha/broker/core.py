@@ -341,7 +341,7 @@ class BrokerCore:
             if not was_slave:
                 self.offsets.become_slave()
             self.transactions.forget()
-            self.timers.forget()
+            self.timers.follow()
         elif was_slave:
             self.offsets.become_master()
             self.schedule.refresh()

@@ -189,7 +189,7 @@ _QUEUE_ENDS = 11
 def _encode(op: MetadataOp) -> list[object]:
     match op:
         case TopicPut(topic, version):
-            return [_TOPIC, attrs.astuple(topic), _pair(version)]
+            return [_TOPIC, _topic_fields(topic), _pair(version)]
         case TopicGone(name, version):
             return [_TOPIC_GONE, name, _pair(version)]
         case QueuesGone(name):
@@ -210,7 +210,7 @@ def _encode(op: MetadataOp) -> list[object]:
             return [
                 _SNAPSHOT,
                 _pair(topic_version),
-                [attrs.astuple(topic) for topic in topics.values()],
+                [_topic_fields(topic) for topic in topics.values()],
                 _pair(group_version),
                 [attrs.astuple(group) for group in groups.values()],
                 offsets,
@@ -292,8 +292,15 @@ def _queue_ends(ends: Any, gone: Any) -> QueueEnds:
     )
 
 
+def _topic_fields(topic: TopicConfig) -> tuple[object, ...]:
+    """The fields of a topic; without attributes as older nodes know them."""
+    fields = attrs.astuple(topic, recurse=False)
+    return fields if topic.attributes else fields[:-1]
+
+
 def _topic(fields: Any) -> TopicConfig:
-    name, reads, writes, perm, filter_type, sys_flag, order = fields
+    name, reads, writes, perm, filter_type, sys_flag, order, *rest = fields
+    (attributes,) = rest or ((),)
     return TopicConfig(
         _name(name),
         _number(reads),
@@ -302,6 +309,7 @@ def _topic(fields: Any) -> TopicConfig:
         _text(filter_type),
         _number(sys_flag),
         _bool(order),
+        tuple((_text(key), _text(value)) for key, value in attributes),
     )
 
 

@@ -75,11 +75,12 @@ async def test_a_master_fails_over_while_clients_send_and_waits_for_them() -> No
         async with trio.open_nursery() as nursery:
             nursery.start_soon(send)
             began_s = trio.current_time()
-            done = await drained(cluster)
+            done = await drained(cluster, wait_s=120.0)
             waited_s = trio.current_time() - began_s
             nursery.cancel_scope.cancel()
-        # The producer asks for its route every 30 s; until then its sends are forwarded.
-        assert 2 < waited_s < 60
+        # The producer asks for its route every 30 s; until then its sends are forwarded. And
+        # another may send rarely: nothing comes for 30 s before the node is safe to stop.
+        assert 31 <= waited_s < 70
         assert (done.way, done.safe_to_stop) == ("failover", True)
         assert await cluster.master_of("broker-a") is not master
         await master.stop()

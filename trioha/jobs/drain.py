@@ -4,7 +4,8 @@ Theory of operation. What a node does alone depends on its set:
 
 * A master with a slave in sync hands its mastership over (`trioha.failover`), a leader of a DLEDGER
   group its leadership (`TRIOHA_RAFT_ADMIN`). Clients with an old route are forwarded to the new
-  master for two minutes; once nothing has been forwarded for a while they have left.
+  master for two minutes; once nothing has been forwarded for a while they have left. While
+  producers are connected, a while is the 30 s in which they ask for their routes again.
 * A slave, or a follower, does nothing alone: consumers that read from it turn to the master.
 * A master without a slave keeps its messages, so nobody can take them over. Name servers are told
   to take its write permission (205): producers turn to other brokers within 30 s. It is drained
@@ -23,6 +24,7 @@ from trioha.failover.asking import Answer, Ask, Flow, ask_all, pause
 from trioha.failover.engine import FailoverEngine, Order, dry_run
 from trioha.failover.outcome import Result
 from trioha.jobs.brokers import describe_broker
+from trioha.jobs.clients import list_clients
 from trioha.jobs.cluster_map import MASTER_ID, read_map, tell_namesrvs
 from trioha.jobs.groups import list_groups
 from trioha.jobs.telling import JobRefused, JobScope, answered, read_one
@@ -33,7 +35,9 @@ from trioha.wire.maps import decode_map
 
 _LOOK_S = 0.5
 _QUIET_S = 2.0
-"""So long nothing must have come."""
+"""So long nothing must have come, where no producer is connected."""
+_ROUTE_S = 31.0
+"""The same where one is: stock clients ask for their routes every 30 s."""
 _LEADER_S = 10.0
 
 
@@ -175,6 +179,8 @@ def _wait_for_clients(
 ) -> Flow[str]:
     """Return what is still there at the end; empty if nothing is."""
     seen: tuple[int, ...] = ()
+    clients = yield from list_clients(scope, consumers=False)
+    wanted_s = _ROUTE_S if clients.clients and plan.way != "nothing" else _QUIET_S
     quiet_s = waited_s = 0.0
     left = ""
     while True:
@@ -185,7 +191,11 @@ def _wait_for_clients(
         now = yield from _traffic(scope, plan)
         quiet_s = quiet_s + _LOOK_S if now == seen else 0.0
         seen = now
-        left = "" if quiet_s >= _QUIET_S else "messages or forwarded requests still come"
+        left = ""
+        if quiet_s < wanted_s:
+            left = f"nothing has come for {quiet_s:g} s, and producers need {wanted_s:g} s to leave"
+            if not quiet_s:
+                left = "messages or forwarded requests still come"
         if not left and plan.way == "write permission":
             left = yield from _lag(scope, plan)
         if not left or waited_s >= order.wait_s:

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from trioha.broker.access_text import AccessText
 from trioha.broker.admin import AdminProcessor
+from trioha.broker.admin_config import RuntimeSettings
 from trioha.broker.client_registrations import client_registrations
 from trioha.broker.clients import ConsumerManager, ProducerManager
 from trioha.broker.delay import DelayLevels, DelaySchedule
@@ -188,6 +189,7 @@ class BrokerCore:
             status=status,
             apply_config=self._apply_config,
             instant=instant,
+            events=events,
         )
         processors: tuple[Processor, ...] = (
             self._send,
@@ -314,6 +316,11 @@ class BrokerCore:
         self.schedule.run_due(instant, _DELIVERIES_PER_TURN)
         self.timers.run_due(instant, _DELIVERIES_PER_TURN)
         self.transaction_checks.run_due(instant, _DELIVERIES_PER_TURN)
+
+    @property
+    def runtime_settings(self) -> RuntimeSettings:
+        """Settings changed over the wire, to be kept in a file."""
+        return self._admin.runtime_settings
 
     def _apply_config(self, config: BrokerConfig) -> None:
         """Give a changed configuration to every part that reads it."""

@@ -68,6 +68,8 @@ from trioha.wire.properties import REAL_TOPIC, decode_properties
 from trioha.wire.record import dispatch_fields
 from trioha.wire.remoting_command import RemotingCommand
 
+RUNTIME_SETTINGS = "runtimeSettings.json"
+
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
@@ -194,9 +196,8 @@ class BrokerNode(ABC):
             sign=self.access.sign,
             traffic=self.traffic,
         )
-        self.metadata_files = MetadataFiles(
-            config, core, events, self._on_metadata_synced, tables or {}
-        )
+        others = {RUNTIME_SETTINGS: core.runtime_settings, **(tables or {})}
+        self.metadata_files = MetadataFiles(config, core, events, self._on_metadata_synced, others)
         self.persist = self.metadata_files.persist
         self._seen_end = store.max_phy_offset
         # After an unclean stop the index is behind the log.

@@ -23,6 +23,14 @@ from trioha.broker.metadata import Metadata, ignore_body
 from trioha.broker.metadata_waits import MetadataReplicas, MetadataWaits
 from trioha.broker.offset_requests import OffsetProcessor
 from trioha.broker.offsets import ConsumerOffsetTable
+from trioha.broker.pop.acks import AckProcessor
+from trioha.broker.pop.assignment import AskRoute, AssignmentProcessor, no_route
+from trioha.broker.pop.hold import PopHold
+from trioha.broker.pop.queue_reader import QueueReader
+from trioha.broker.pop.records import ReviveLogWriter
+from trioha.broker.pop.redelivery import Redelivery
+from trioha.broker.pop.requests import PopProcessor
+from trioha.broker.pop.service import PopService
 from trioha.broker.pull import PullProcessor
 from trioha.broker.pull_hold import PullHold
 from trioha.broker.put_message import PutPipeline, ReplicaView
@@ -46,7 +54,12 @@ from trioha.store.interface import MessageStore
 from trioha.wire.bodies import TopicConfig
 from trioha.wire.codes import RequestCode
 from trioha.wire.message_id import pack_host
-from trioha.wire.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from trioha.wire.names import (
+    REVIVE_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
 from trioha.wire.remoting_command import RemotingCommand
 
 _DELIVERIES_PER_TURN = 256
@@ -61,6 +74,9 @@ _METADATA_CHANGES = (
     RequestCode.CLONE_GROUP_OFFSET,
     RequestCode.CLEAN_UNUSED_TOPIC,
 )
+
+
+_PROGRESS_MOVES = (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.CLONE_GROUP_OFFSET)
 
 
 class Processor(Protocol):
@@ -91,12 +107,13 @@ class BrokerCore:
         delete_queues: Callable[[str], None] | None = None,
         on_topics_changed: Callable[[TopicConfig | None], None] | None = None,
         traffic: TrafficBudget | None = None,
+        ask_route: AskRoute = no_route,
     ) -> None:
         """`write_metadata` and `on_metadata_body` are `Metadata`'s `write` and `on_body`.
 
         `delete_queues` removes the queues of a topic that was deleted here: at once by default, but
         a group's log has to carry the deletion first. `on_topics_changed` is `TopicTable`'s.
-        `traffic` is the node's budget, which parked pulls count in.
+        `traffic` is the node's budget, which parked pulls count in. `ask_route` asks a name server.
         """
         wall_ms = instant.wall_ms
         self.role = config.broker_role
@@ -123,6 +140,8 @@ class BrokerCore:
         self.locks = QueueLocks()
         self.hold = PullHold(traffic)
         self._parked = self.hold.by_queue
+        self.pop_hold = PopHold(traffic)
+        self._parked_pops = self.pop_hold.by_topic
         self.slave_tables = SlaveTables(self.topics, self.groups, self.offsets, self.schedule)
         self.unknown_topic_seen = False
         """A slave's log holds a topic that its table does not: it is to ask its master."""
@@ -145,6 +164,29 @@ class BrokerCore:
             self.topics,
             self.producers,
             events,
+        )
+        revive_topic = REVIVE_TOPIC_PREFIX + config.broker_cluster_name
+        self._timed_topics = _TIMED_TOPICS | {revive_topic}
+        self._loaded_topics = _TRANSACTION_TOPICS | {revive_topic}
+        self.pops = PopService(
+            store,
+            self.offsets,
+            self.topics,
+            self.groups,
+            self.pipeline,
+            ReviveLogWriter(revive_topic, config.broker_name, store_host),
+            Redelivery(self.topics, self.pipeline, rng),
+            by_quorum=replicas.by_quorum,
+        )
+        self._pop = PopProcessor(
+            config,
+            self.topics,
+            self.groups,
+            self.pipeline,
+            QueueReader(store, self.offsets, self.pops),
+            self.pops,
+            self.pop_hold,
+            rng,
         )
         self._send = SendProcessor(
             config,
@@ -182,6 +224,17 @@ class BrokerCore:
             OpenTransactionsProcessor(self.transactions, queues, self.pipeline, self.producers),
             ReplyProcessor(self._send, self.pipeline, self.producers, store_host),
             self._pull,
+            self._pop,
+            AckProcessor(self.topics, self.offsets, self.pipeline, self.pops, self.pop_hold),
+            AssignmentProcessor(
+                config,
+                self.topics,
+                self.groups,
+                self.consumers,
+                self.pipeline,
+                self.pops,
+                ask_route,
+            ),
             HeartbeatProcessor(self.consumers, self.producers, self.topics, self.groups),
             OffsetProcessor(self.offsets, store, self.topics),
             self._query,
@@ -193,6 +246,8 @@ class BrokerCore:
             handlers.update(processor.handlers())
         for code in _METADATA_CHANGES:
             handlers[code] = self.metadata_waits.guard(handlers[code])
+        for code in _PROGRESS_MOVES:
+            handlers[code] = self._noting_moves(handlers[code])
         self.handlers: Final[Mapping[int, Handler]] = MappingProxyType(handlers)
 
     @property
@@ -206,26 +261,46 @@ class BrokerCore:
         """Messages became readable. HOT: once per message or batch."""
         if self._parked:
             self.hold.on_dispatch(topic, queue_id, max_offset, tags_codes)
+        if self._parked_pops:
+            self.pop_hold.on_dispatch(topic, queue_id, tags_codes)
         if topic not in self._known_topics:
             self.unknown_topic_seen = True
-        if topic in _TIMED_TOPICS:
+        if topic in self._timed_topics:
             if topic == SCHEDULE_TOPIC:
                 self.schedule.on_scheduled(queue_id)
             self.schedule_changed = True
 
     def after_batch(self, instant: Instant) -> None:
-        """Answer the parked pulls for which the last batch brought something."""
+        """Answer the parked pulls and pops for which the last batch brought something."""
         if self.hold.has_due:
             self._pull.answer_due(instant)
+        if self.pop_hold.has_due:
+            self._pop.answer_due(instant)
+
+    @property
+    def has_due(self) -> bool:
+        """`after_batch` has something to answer."""
+        return self.hold.has_due or self.pop_hold.has_due
+
+    @property
+    def next_parked_deadline_ms(self) -> int | None:
+        """When `expire_pulls` has something to do, or None."""
+        pull_ms, pop_ms = self.hold.next_deadline_ms, self.pop_hold.next_deadline_ms
+        if pull_ms is None or pop_ms is None:
+            return pop_ms if pull_ms is None else pull_ms
+        return min(pull_ms, pop_ms)
 
     def channel_closed(self, channel: Channel) -> None:
-        """Forget the clients and parked pulls of a connection that ended."""
+        """Forget the clients, parked pulls and parked pops of a connection that ended."""
         self.hold.channel_closed(channel)
+        self.pop_hold.channel_closed(channel)
         self.consumers.channel_closed(channel)
         self.producers.channel_closed(channel)
 
     def on_flushed(self, offset: int) -> None:
         self.pipeline.on_flushed(offset)
+        if self.pops.cursors.has_waiting:
+            self.pops.cursors.settle()
 
     def on_acked(self, now_ms: int) -> None:
         """Answer what the acknowledgements that the replicas have counted so far allow. HOT.
@@ -235,9 +310,12 @@ class BrokerCore:
         """
         self.metadata_waits.release_acknowledged()
         self.pipeline.release_acknowledged(now_ms)
+        if self.pops.cursors.has_waiting:
+            self.pops.cursors.settle()
 
     def expire_pulls(self, instant: Instant) -> None:
         self._pull.answer_due(instant)
+        self._pop.answer_due(instant)
 
     def next_wait_deadline_ms(self) -> int | None:
         """When `expire_waits` has something to do, or None."""
@@ -281,22 +359,25 @@ class BrokerCore:
 
     def next_delivery_ms(self, wall_ms: int) -> int | None:
         """When `deliver_delayed` has something to do, on the wall clock; or None."""
-        delayed_ms = self.schedule.next_deadline(wall_ms)
-        check_ms = self.transaction_checks.next_deadline(wall_ms)
-        if delayed_ms is None or check_ms is None:
-            return check_ms if delayed_ms is None else delayed_ms
-        return min(delayed_ms, check_ms)
+        deadlines = (
+            self.schedule.next_deadline(wall_ms),
+            self.transaction_checks.next_deadline(wall_ms),
+            self.pops.next_deadline(wall_ms),
+        )
+        return min((due_ms for due_ms in deadlines if due_ms is not None), default=None)
 
     def deliver_delayed(self, instant: Instant) -> None:
-        """Deliver delayed messages, and check open transactions."""
+        """Deliver delayed messages, check open transactions, deliver popped messages again."""
         self.schedule.run_due(instant, _DELIVERIES_PER_TURN)
         self.transaction_checks.run_due(instant, _DELIVERIES_PER_TURN)
+        self.pops.run_due(instant, _DELIVERIES_PER_TURN)
 
     def _apply_config(self, config: BrokerConfig) -> None:
         """Give a changed configuration to every part that reads it."""
         self._send.config = config
         self._send_back.config = config
         self._pull.config = config
+        self._pop.config = config
         self._query.config = config
         self.consumers.config = config
         self.producers.config = config
@@ -313,6 +394,8 @@ class BrokerCore:
             if not was_slave:
                 self.offsets.become_slave()
             self.transactions.forget()
+            self.pops.forget()
+            self.pop_hold.wake_all()
         elif was_slave:
             self.offsets.become_master()
             self.schedule.refresh()
@@ -321,10 +404,24 @@ class BrokerCore:
         elif self._transactions_cut:
             self.load_transactions()
 
+    def _noting_moves(self, handler: Handler) -> Handler:
+        """Return a handler that notes in the revive log which groups it has moved."""
+
+        def answer(
+            channel: Channel, request: RemotingCommand, instant: Instant
+        ) -> RemotingCommand | None:
+            response = handler(channel, request, instant)
+            if self.role is not BrokerRole.SLAVE:
+                self.pops.note_moves(instant)
+            return response
+
+        return answer
+
     def load_transactions(self) -> None:
-        """Read which transactions are open, once tables and queues are up to the log."""
+        """Read open transactions and popped messages, once tables and queues are up to the log."""
         self._transactions_cut = False
         self.transactions.load()
+        self.pops.load()
         self.transaction_checks.begin()
 
     def log_cut(self, topic: str, queue_id: int, offset: int) -> None:
@@ -332,7 +429,7 @@ class BrokerCore:
         self.offsets.cut_back(topic, queue_id, offset)
         if topic == SCHEDULE_TOPIC:
             self.schedule.cut_back(queue_id, offset)
-        self._transactions_cut = self._transactions_cut or topic in _TRANSACTION_TOPICS
+        self._transactions_cut = self._transactions_cut or topic in self._loaded_topics
 
     def pause(self) -> None:
         """Take no puts, and deliver nothing delayed, until `become`."""

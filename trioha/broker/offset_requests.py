@@ -10,7 +10,7 @@ from trioha.errors import CommandError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import MessageStore
 from trioha.wire.codes import RequestCode, ResponseCode
-from trioha.wire.names import TRANS_GROUP
+from trioha.wire.names import BROKER_GROUPS
 from trioha.wire.refusals import no_permission
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -59,9 +59,9 @@ class OffsetProcessor:
             # 5.x does so, too: consumers of a deleted topic would keep its offsets alive.
             raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic:.127}] not exist")
         group = request.ext_str("consumerGroup")
-        if group == TRANS_GROUP:
-            # It would make this broker forget open transactions.
-            raise no_permission(f"the offsets of {TRANS_GROUP} are the broker's own")
+        if group in BROKER_GROUPS:
+            # It would make this broker forget open transactions, or messages in flight.
+            raise no_permission(f"the offsets of {group} are the broker's own")
         queue_id = request.ext_int("queueId")
         offset = request.ext_int("commitOffset")
         if request.ext_bool(ONLY_FORWARD_FIELD):

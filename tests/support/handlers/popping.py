@@ -10,8 +10,10 @@ import attrs
 from support.handlers.sending import BORN_HOST, STORE_HOST, FakeChannel, FakeReplicas, at
 from support.memory.store import MemoryStore
 from trioha.broker.core import BrokerCore
+from trioha.broker.pop.assignment import AskRoute, no_route
 from trioha.config import BrokerConfig
 from trioha.errors import CommandError, RemoteProtocolError
+from trioha.remoting.channel import Instant
 from trioha.store.interface import PutMessage
 from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.bodies import TopicConfig
@@ -48,6 +50,7 @@ class PopSide:
         store: MemoryStore | None = None,
         by_quorum: bool = False,
         queues: int = 4,
+        ask_route: AskRoute = no_route,
     ) -> None:
         self.config = (
             attrs.evolve(BrokerConfig(), broker_ip1="127.0.0.1", enable_property_filter=True)
@@ -64,6 +67,7 @@ class PopSide:
             Random(7),
             at(),
             lambda _: {},
+            ask_route=ask_route,
         )
         self.store.on_dispatch = self.core.on_dispatch
         self.core.topics.put(
@@ -71,6 +75,10 @@ class PopSide:
         )
         self.channel = FakeChannel()
         self.now_ms = 0
+
+    @property
+    def instant(self) -> Instant:
+        return at(self.now_ms)
 
     def put(
         self, body: str, queue_id: int = 0, *, topic: str = TOPIC, tags: str = "", **more: str
@@ -163,8 +171,8 @@ class PopSide:
             "extraInfo": message.handle,
         }
 
-    def wait(self, elapsed_ms: int) -> None:
-        """Let time go by; what is due on the way is done when it is due."""
+    def wait(self, elapsed_ms: int, *, safe: bool = True) -> None:
+        """Let time go by; what is due on the way is done when it is due, and on disk if `safe`."""
         until_ms = self.now_ms + elapsed_ms
         while (due_ms := self.core.next_delivery_ms(at(self.now_ms).wall_ms)) is not None:
             due_in_ms = due_ms - at(self.now_ms).wall_ms
@@ -172,7 +180,8 @@ class PopSide:
                 break
             self.now_ms += max(0, due_in_ms)
             self.core.deliver_delayed(at(self.now_ms))
-            self.make_safe()
+            if safe:
+                self.make_safe()
         self.now_ms = until_ms
         self.core.expire_pulls(at(self.now_ms))
 
@@ -194,6 +203,21 @@ class PopSide:
             for message, _ in self.store.messages
             if message.topic == topic
         ]
+
+    def after_power_loss(self, offsets: bytes) -> PopSide:
+        """The broker after a loss of what was not on disk; `offsets` is the table that was."""
+        store = MemoryStore()
+        for message, result in self.store.messages:
+            if result.end_offset <= self.store.flushed_offset:
+                store.put_message(message, result.store_timestamp)
+        store.flush()
+        side = PopSide(self.config, store=store)
+        side.core.topics.load(self.core.topics.encode())
+        side.core.groups.load(self.core.groups.encode())
+        side.core.offsets.load(offsets)
+        side.now_ms = self.now_ms
+        side.core.load_transactions()
+        return side
 
 
 def popped(response: RemotingCommand) -> list[Popped]:

@@ -1,7 +1,7 @@
 """Requests 400 and 401: which queues a client receives from, and how.
 
 As QueryAssignmentProcessor.java.
-A client with `clientRebalance` false asks any broker of a topic, for the queues of all of them. So
+A client with clientRebalance false asks any broker of a topic, for the queues of all of them. So
 the broker asks a name server for the route first; without one it answers for its own queues.
 """
 

@@ -5,7 +5,7 @@ A handle is text, parts with a space between them::
     start offset, pop time, invisible time, revive queue, retry, broker, queue, offset
 
 `retry` is 0 for the topic itself, 1 for the retry topic ``%RETRY%group_topic``, 2 for the retry
-topic ``%RETRY%group+topic`` of `enableRetryTopicV2`. Clients put the handle of a message together
+topic ``%RETRY%group+topic`` of enableRetryTopicV2. Clients put the handle of a message together
 from the fields `startOffsetInfo` and `msgOffsetInfo`; a proxy adds the offset in the log.
 
 Revive queue 999 marks an ordered pop.

@@ -45,7 +45,7 @@ class CheckpointKey(NamedTuple):
 
 
 @attrs.define(eq=False)
-class Checkpoint:
+class PopCheckpoint:
     """The messages that one pop took from one queue."""
 
     key: CheckpointKey
@@ -100,15 +100,15 @@ class InFlight:
 
     def __init__(self, *, checkpoints_max: int = CHECKPOINTS_MAX) -> None:
         self._checkpoints_max = checkpoints_max
-        self._live: dict[CheckpointKey, Checkpoint] = {}
+        self._live: dict[CheckpointKey, PopCheckpoint] = {}
         self._finished: dict[CheckpointKey, tuple[int, ...]] = {}
-        self._heap: list[tuple[int, int, Checkpoint]] = []
+        self._heap: list[tuple[int, int, PopCheckpoint]] = []
         self._serial = 0
 
     def __len__(self) -> int:
         return len(self._live)
 
-    def __iter__(self) -> Iterator[Checkpoint]:
+    def __iter__(self) -> Iterator[PopCheckpoint]:
         return iter(self._live.values())
 
     @property
@@ -123,14 +123,14 @@ class InFlight:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
-    def find(self, key: CheckpointKey) -> Checkpoint | None:
+    def find(self, key: CheckpointKey) -> PopCheckpoint | None:
         return self._live.get(key)
 
     def is_known(self, key: CheckpointKey) -> bool:
         """Return whether the key names a live checkpoint or one that was finished lately."""
         return key in self._live or key in self._finished
 
-    def add(self, checkpoint: Checkpoint) -> None:
+    def add(self, checkpoint: PopCheckpoint) -> None:
         """Add a checkpoint, or replace the one with its key."""
         if checkpoint.is_done:
             self.finish(checkpoint)
@@ -159,7 +159,7 @@ class InFlight:
                 self.finish(checkpoint)
         return outcome
 
-    def finish(self, checkpoint: Checkpoint) -> None:
+    def finish(self, checkpoint: PopCheckpoint) -> None:
         """Remove a checkpoint: its messages are acknowledged or in the retry topic."""
         key = checkpoint.key
         self._live.pop(key, None)
@@ -170,32 +170,32 @@ class InFlight:
         if len(finished) > _FINISHED_MAX:
             del finished[next(iter(finished))]
 
-    def take_due(self, wall_ms: int) -> Checkpoint | None:
+    def take_due(self, wall_ms: int) -> PopCheckpoint | None:
         """Return a checkpoint whose time is over; `finish` or `postpone` it next."""
         due_ms = self.next_due_ms
         if due_ms is None or due_ms > wall_ms:
             return None
         return heapq.heappop(self._heap)[2]
 
-    def postpone(self, checkpoint: Checkpoint, due_ms: int) -> None:
+    def postpone(self, checkpoint: PopCheckpoint, due_ms: int) -> None:
         """Look at a checkpoint again later: the store has rejected what is to be redelivered."""
         checkpoint.due_ms = due_ms
         self._push(checkpoint)
 
-    def forget_queues(self, topic: str, group: str) -> list[Checkpoint]:
+    def forget_queues(self, topic: str, group: str) -> list[PopCheckpoint]:
         """Remove and return the checkpoints of a group in a topic that was deleted."""
         gone = [one for key, one in self._live.items() if key[:2] == (topic, group)]
         for checkpoint in gone:
             del self._live[checkpoint.key]
         return gone
 
-    def _push(self, checkpoint: Checkpoint) -> None:
+    def _push(self, checkpoint: PopCheckpoint) -> None:
         self._serial += 1
         heapq.heappush(self._heap, (checkpoint.due_ms, self._serial, checkpoint))
         if len(self._heap) > 2 * len(self._live) + _HEAP_SLACK:
             self._heap = [entry for entry in self._heap if self._is_current(entry)]
             heapq.heapify(self._heap)
 
-    def _is_current(self, entry: tuple[int, int, Checkpoint]) -> bool:
+    def _is_current(self, entry: tuple[int, int, PopCheckpoint]) -> bool:
         due_ms, _, checkpoint = entry
         return self._live.get(checkpoint.key) is checkpoint and checkpoint.due_ms == due_ms

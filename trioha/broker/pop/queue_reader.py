@@ -30,7 +30,7 @@ _PASSED_OVER: Final = frozenset(
 
 
 @attrs.frozen
-class Found:
+class FoundMessages:
     """What one queue has for a pop."""
 
     key: QueueKey
@@ -64,7 +64,7 @@ class QueueReader:
         init_mode: int,
         message_filter: MessageFilter | None,
         instant: Instant,
-    ) -> Found:
+    ) -> FoundMessages:
         """Find messages at the group's cursor; it moves over what the filter does not take.
 
         Errors: CommandError when the store takes no note of that.
@@ -82,7 +82,7 @@ class QueueReader:
                 break
             self._service.pass_over(key, next_offset)
         rest = max(0, result.max_offset - cursor.next_offset)
-        return Found(key, rest=rest, is_unfinished=rest > 0)
+        return FoundMessages(key, rest=rest, is_unfinished=rest > 0)
 
     def read_ordered(
         self,
@@ -91,7 +91,7 @@ class QueueReader:
         init_mode: int,
         message_filter: MessageFilter | None,
         instant: Instant,
-    ) -> Found:
+    ) -> FoundMessages:
         """Find messages at the group's offset; it moves over what the filter does not take.
 
         Errors: CommandError when the table of offsets takes nothing new.
@@ -112,16 +112,16 @@ class QueueReader:
             offset = next_offset
             self._offsets.commit(key.group, key.topic, key.queue_id, offset)
         rest = max(0, result.max_offset - offset)
-        return Found(key, rest=rest, is_unfinished=rest > 0)
+        return FoundMessages(key, rest=rest, is_unfinished=rest > 0)
 
-    def peek(self, topic: str, group: str, queue_id: int, count_max: int) -> Found:
+    def peek(self, topic: str, group: str, queue_id: int, count_max: int) -> FoundMessages:
         """Find messages at the group's cursor; nothing changes."""
         key = QueueKey(topic, group, queue_id)
         offset = self._next_offset(key, 0)
         result = self._store.get_message(topic, queue_id, offset, count_max, None)
         if result.status is GetStatus.FOUND:
             return _found(key, result)
-        return Found(key, rest=max(0, result.max_offset - offset))
+        return FoundMessages(key, rest=max(0, result.max_offset - offset))
 
     def rest(self, topic: str, group: str, queue_id: int, init_mode: int) -> int:
         """Return the number of messages behind the group's cursor."""
@@ -160,7 +160,7 @@ class QueueReader:
         return offset
 
 
-def _found(key: QueueKey, result: GetResult) -> Found:
+def _found(key: QueueKey, result: GetResult) -> FoundMessages:
     next_offset = result.next_begin_offset
     if result.size > BODY_BYTES_MAX:
         next_offset = cut_to_frame(result)
@@ -173,7 +173,7 @@ def _found(key: QueueKey, result: GetResult) -> Found:
             offsets.append(queue_offset)
             position += record_size
         size += len(view)
-    return Found(
+    return FoundMessages(
         key,
         tuple(offsets),
         result.buffers,

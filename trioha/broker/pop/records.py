@@ -26,7 +26,7 @@ from typing import Final
 import attrs
 
 from trioha.broker.message_fields import tags_code
-from trioha.broker.pop.in_flight import MESSAGES_MAX, Checkpoint, CheckpointKey
+from trioha.broker.pop.in_flight import MESSAGES_MAX, CheckpointKey, PopCheckpoint
 from trioha.broker.pop.order import OrderBatch, OrderKey
 from trioha.errors import RemoteProtocolError
 from trioha.store.interface import PutMessage
@@ -75,7 +75,7 @@ class ReviveLogWriter:
     broker_name: str
     store_host: bytes
 
-    def checkpoint(self, one: Checkpoint, wall_ms: int) -> PutMessage:
+    def checkpoint(self, one: PopCheckpoint, wall_ms: int) -> PutMessage:
         key = one.key
         fields: dict[str, object] = {
             "bm": one.acked,
@@ -152,7 +152,7 @@ class ReviveLogWriter:
         )
 
 
-Entry = Checkpoint | Acked | OrderBatch | RequestMode
+Entry = PopCheckpoint | Acked | OrderBatch | RequestMode
 
 
 def read_entry(record: Record) -> Entry | None:
@@ -191,7 +191,7 @@ def _key(fields: Json) -> CheckpointKey:
     )
 
 
-def _checkpoint(fields: Json) -> Checkpoint:
+def _checkpoint(fields: Json) -> PopCheckpoint:
     key = _key(fields)
     differences = _integers(fields, "d")
     if not differences:
@@ -200,7 +200,7 @@ def _checkpoint(fields: Json) -> Checkpoint:
     offsets = tuple(key.start_offset + difference for difference in differences)
     if len(offsets) > MESSAGES_MAX or any(offset < 0 for offset in offsets):
         raise RemoteProtocolError(f"a checkpoint of {len(offsets)} messages")
-    return Checkpoint(
+    return PopCheckpoint(
         key,
         integer(fields, "it"),
         offsets,

@@ -1,6 +1,6 @@
 """Puts a message whose invisible time is over into the retry topic, or the dead letter topic.
 
-As `PopReviveService.reviveRetry`: the copy goes into queue 0 of ``%RETRY%group_topic`` with one
+As PopReviveService.java: the copy goes into queue 0 of ``%RETRY%group_topic`` with one
 delivery more on its account, and remembers when it was popped first (1ST_POP_TIME). RocketMQ's
 broker puts it there for ever and leaves the end to clients. Here it goes to ``%DLQ%group`` once it
 was redelivered `retryMaxTimes` times, as messages do that consumers send back.

@@ -1,7 +1,7 @@
 """Requests 200050, 200052, 200054 and 200055: pop, peek, notification, polling information.
 
 As PopMessageProcessor.java, with these differences: messages of the retry topic keep its name (as
-with `popResponseReturnActualRetryTopic`; clients look at the handle), and what Java's broker would
+with popResponseReturnActualRetryTopic; clients look at the handle), and what Java's broker would
 do with a wrong invisible time or a handle that it does not know is told to the client instead.
 
 One pop of five looks into the retry topic first, the others look there last, as in RocketMQ: a
@@ -29,7 +29,7 @@ from trioha.broker.pop.handles import (
 from trioha.broker.pop.hold import ParkedPop, PopHold
 from trioha.broker.pop.in_flight import MESSAGES_MAX
 from trioha.broker.pop.order import OrderBatch
-from trioha.broker.pop.queue_reader import Found, QueueReader
+from trioha.broker.pop.queue_reader import FoundMessages, QueueReader
 from trioha.broker.pop.service import PopService
 from trioha.broker.pull import SUSPEND_MS_MAX
 from trioha.broker.put_message import PutPipeline
@@ -497,7 +497,7 @@ def _is_late(request: RemotingCommand, instant: Instant) -> bool:
     return instant.wall_ms - born_ms - request.ext_int("pollTime", 0) > _LATE_MS
 
 
-def _add(answer: _Answer, found: Found) -> None:
+def _add(answer: _Answer, found: FoundMessages) -> None:
     if found.offsets:
         key = found.key
         answer.buffers += found.buffers

@@ -27,7 +27,7 @@ from trioha.broker.groups import GroupTable
 from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.pop.cursors import Cursor, PopCursors, QueueKey
 from trioha.broker.pop.handles import normal_topic
-from trioha.broker.pop.in_flight import AckOutcome, Checkpoint, CheckpointKey, InFlight
+from trioha.broker.pop.in_flight import AckOutcome, CheckpointKey, InFlight, PopCheckpoint
 from trioha.broker.pop.live_records import LiveRecords
 from trioha.broker.pop.order import OrderBatch, OrderKey
 from trioha.broker.pop.records import (
@@ -89,7 +89,7 @@ class PopService:
         """Progress in the revive log, and the end of the log that it rests on."""
         self._progress_due_ms: int | None = None
         self._paused_until_ms = 0
-        self._foreign: list[Checkpoint] = []
+        self._foreign: list[PopCheckpoint] = []
         """Live checkpoints that a Java broker has written into other queues: to be copied."""
 
     # Taking over.
@@ -134,7 +134,7 @@ class PopService:
     def _load_entry(self, record: Record, queue_id: int, cursors: dict[QueueKey, int]) -> None:
         entry = read_entry(record)
         match entry:
-            case Checkpoint(key=key):
+            case PopCheckpoint(key=key):
                 queue = QueueKey(key.topic, key.group, key.queue_id)
                 if queue not in cursors:
                     cursors[queue] = self._offsets.query(key.group, key.topic, key.queue_id)
@@ -221,7 +221,9 @@ class PopService:
 
         Errors: CommandError when the store takes nothing.
         """
-        mark = Checkpoint(CheckpointKey(*key, offset, instant.wall_ms), 0, (), next_offset=offset)
+        mark = PopCheckpoint(
+            CheckpointKey(*key, offset, instant.wall_ms), 0, (), next_offset=offset
+        )
         self._append(self.writer.checkpoint(mark, instant.wall_ms), False, instant)
 
     def note_moves(self, instant: Instant) -> None:
@@ -255,7 +257,7 @@ class PopService:
         """
         cursor = self.cursors.get(key)
         assert cursor is not None, key
-        checkpoint = Checkpoint(
+        checkpoint = PopCheckpoint(
             CheckpointKey(*key, offsets[0], instant.wall_ms),
             invisible_ms,
             offsets,
@@ -301,7 +303,7 @@ class PopService:
         if self.in_flight.look_up(key, offset) is not AckOutcome.TAKEN:
             raise stale_handle(key)
         queue = QueueKey(key.topic, key.group, key.queue_id)
-        checkpoint = Checkpoint(
+        checkpoint = PopCheckpoint(
             self._free_key(queue, offset, instant.wall_ms), invisible_ms, (offset,)
         )
         self._add(checkpoint, False, instant)
@@ -315,7 +317,7 @@ class PopService:
             key = key._replace(pop_time=key.pop_time + 1)
         return key
 
-    def _add(self, checkpoint: Checkpoint, wait: bool, instant: Instant) -> None:
+    def _add(self, checkpoint: PopCheckpoint, wait: bool, instant: Instant) -> None:
         message = self.writer.checkpoint(checkpoint, instant.wall_ms)
         outcome = self._append(message, wait, instant)
         self._live_at(checkpoint.key, outcome)
@@ -406,7 +408,7 @@ class PopService:
             self._paused_until_ms = instant.wall_ms + RETRY_MS
         self._advance(instant.wall_ms)
 
-    def _revive(self, checkpoint: Checkpoint, instant: Instant) -> None:
+    def _revive(self, checkpoint: PopCheckpoint, instant: Instant) -> None:
         key = checkpoint.key
         topic = normal_topic(key.topic, key.group)
         group = self._groups.get(key.group)
@@ -454,7 +456,7 @@ class PopService:
                 self._live_at(key, self._append(message, False, instant))
             budget -= 1
 
-    def _copy(self, checkpoint: Checkpoint, instant: Instant) -> None:
+    def _copy(self, checkpoint: PopCheckpoint, instant: Instant) -> None:
         checkpoint.cursor_before = -1
         message = self.writer.checkpoint(checkpoint, instant.wall_ms)
         self._live_at(checkpoint.key, self._append(message, False, instant))

@@ -287,10 +287,18 @@ MUTATIONS = (
     Mutation(
         "leader-without-a-majority-stays",
         "trioha/dledger/leadership.py",
-        "self._heard_by_majority_ms() >= state.settings.election_timeout_min_ms:",
-        "self._heard_by_majority_ms() > state.settings.election_timeout_min_ms:",
+        "self._heard_by_majority_ms() < state.settings.election_timeout_min_ms:",
+        "self._heard_by_majority_ms() <= state.settings.election_timeout_min_ms:",
         ("tests/dledger/test_node.py",),
         "check-quorum comes one heartbeat later than the lease allows",
+    ),
+    Mutation(
+        "held-up-leader-never-steps-down",
+        "trioha/dledger/leadership.py",
+        "elif self._asks_once_more or not state.is_late(self.next_heartbeat_ms):",
+        "elif not state.is_late(self.next_heartbeat_ms):",
+        ("tests/dledger/test_node.py",),
+        "a leader on a slow machine leads on though no majority answers",
     ),
     Mutation(
         "vote-record-of-another-group",

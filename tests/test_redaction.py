@@ -24,6 +24,9 @@ from trioha.redaction import redacted, without_secrets
         "ACCESS_KEY='hush'",
         "admin.token:hush,next",
         "https://me:hush@host/x",
+        '{"tls.server.keyPassword": "two hush, words"}',
+        'tls.server.keyPassword = "a \\"hush\\" b"',
+        '"line {\\"password\\": \\"one} hush\\"}"',
     ],
 )
 def test_the_value_goes_and_the_name_stays(text: str) -> None:

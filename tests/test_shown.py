@@ -33,7 +33,13 @@ def test_it_is_shown_once_only_and_loses_nothing_that_json_can_say(text: str) ->
     assert json.loads(shown(json.dumps(text, ensure_ascii=False))) == text
 
 
-@given(st.text(st.characters(categories=("L", "N", "P", "S", "M")) | st.just(" ")))
+WRITTEN = st.characters(categories=("L", "N", "P", "S", "M")).filter(
+    # Further variation selectors change how a letter looks, so that two names look alike.
+    lambda one: not "\U000e0100" <= one <= "\U000e01ef"
+)
+
+
+@given(st.text(WRITTEN | st.just(" ")))
 def test_what_anybody_writes_stays_as_it_is(text: str) -> None:
     assert shown(text) == text
 

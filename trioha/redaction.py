@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from trioha.config import is_secret
+from trioha.config import HIDDEN, is_secret
 
-HIDDEN = "******"
 _NAMES = r"[\w.\-]*(?:secret|password|passwd|token|access_?key|credential)[\w.\-]*"
-# name = value, name: value, "name": "value", also with the quotes escaped once or twice.
+# name = value, name: value, "name": "value", also with the quotes escaped once or twice. Between
+# quotes a secret may hold anything, without them it ends with the word.
 _PAIR = re.compile(
-    rf"""(?P<name>{_NAMES})(?P<between>\\*["']?\s*[:=]\s*\\*["']?)(?P<value>[^\s"'\\,;&}}\])]+)""",
+    rf"""(?P<name>{_NAMES}\\*["']?\s*[:=]\s*)"""
+    r"""(?:(?P<quote>\\*["']).+?(?<!\\)(?P=quote)|(?P<open>\\*["']?)[^\s"'\\,;&}\])]+)""",
     re.IGNORECASE,
 )
 _URL = re.compile(r"(?P<head>\w+://[^\s/:@]+:)(?P<value>[^\s/@]+)@")
@@ -23,8 +24,13 @@ _URL = re.compile(r"(?P<head>\w+://[^\s/:@]+:)(?P<value>[^\s/@]+)@")
 
 def redacted(text: str) -> str:
     """The text with the values of what sounds like a secret replaced."""
-    text = _PAIR.sub(lambda found: f"{found['name']}{found['between']}{HIDDEN}", text)
+    text = _PAIR.sub(_hidden, text)
     return _URL.sub(lambda found: f"{found['head']}{HIDDEN}@", text)
+
+
+def _hidden(found: re.Match[str]) -> str:
+    quote = found["quote"] or ""
+    return f"{found['name']}{quote or found['open']}{HIDDEN}{quote}"
 
 
 def without_secrets(value: Any) -> Any:

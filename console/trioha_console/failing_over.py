@@ -75,11 +75,10 @@ async def drive(flow: Flow[T], source: Asking) -> T:
 
 
 async def _ask(source: Asking, request: Ask) -> Reply:
-    command = RemotingCommand(request.code, body=request.encoded_body())
     try:
-        response = await source.ask(request.address, command, request.patience_s)
+        response = await source.ask(request.address, request.command(), request.patience_s)
     except NotConnected as error:
         return Failed(str(error), may_have_happened=False)
     except TriohaError as error:
         return Failed(str(error))
-    return Answer(response.code, response.remark or "", response.body_bytes())
+    return Answer.of(response)

@@ -95,6 +95,36 @@ def test_reset_to_the_end() -> None:
     assert offsets_of(response.body_bytes()) == {0: 3, 1: 3}
 
 
+def named(broker: str, offsets: dict[int, int], topic: str = "T") -> RemotingCommand:
+    pairs = [(MessageQueue(topic, broker, number).to_dict(), at) for number, at in offsets.items()]
+    command = reset(timestamp="0")
+    command.body = fastjson.dumps({"offsetTable": fastjson.ObjectKeyMap(pairs)})
+    return command
+
+
+def test_a_body_names_queues_and_their_offsets() -> None:
+    side = committed_side()
+    member = FakeChannel()
+    side.beat(member, client_id="a@1")
+    assert side.ask(named(side.config.broker_name, {1: 2})).code == 0
+    (told,) = of_code(member, RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
+    assert offsets_of(told.body_bytes()) == {1: 2}
+
+
+@pytest.mark.parametrize(
+    ("broker", "queue_id", "topic"), [("elsewhere", 0, "T"), (None, 2, "T"), (None, 0, "U")]
+)
+def test_a_body_with_a_queue_of_another_place_tells_nobody(
+    broker: str | None, queue_id: int, topic: str
+) -> None:
+    side = committed_side()
+    member = FakeChannel()
+    side.beat(member, client_id="a@1")
+    asked = named(broker or side.config.broker_name, {queue_id: 1}, topic)
+    assert side.ask(asked).code == ResponseCode.SYSTEM_ERROR
+    assert not of_code(member, RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
+
+
 def test_reset_without_consumers_online_is_206() -> None:
     # mqadmin then resets the stored offsets itself.
     assert committed_side().ask(reset()).code == ResponseCode.CONSUMER_NOT_ONLINE

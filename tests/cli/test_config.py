@@ -50,6 +50,27 @@ def test_notes_go_to_stderr() -> None:
     assert "sendMessageThreadPoolNums has no meaning here" in result.stderr
 
 
+@pytest.mark.parametrize("node", ["broker", "namesrv"])
+@pytest.mark.parametrize("options", [(), ("--origin",), ("-o", "json"), ("--origin", "-o", "json")])
+def test_secrets_are_not_shown(node: str, options: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "node.conf"
+    keys = ["tls.server.keyPassword", "tls.client.keyPassword"]
+    if node == "broker":
+        keys += ["haSecret", "dLegerSecret"]
+    file.write_text("".join(f"{key}=hush-{key}\n" for key in keys))
+    result = invoke("show", node, "--config", str(file), "--changed", *options)
+    assert "hush" not in result.output
+    assert result.output.count("******") == len(keys)
+
+
+def test_a_secret_of_a_wrong_type_is_not_repeated(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text('"tls.server.keyPassword" = 471147\n')
+    told = CliRunner().invoke(cli, ["config", "show", "--config", str(file)])
+    assert "keyPassword must be text" in str(told.exception)
+    assert "471147" not in told.output + str(told.exception)
+
+
 def test_a_name_server_has_settings_of_its_own() -> None:
     shown = json.loads(invoke("show", "namesrv", "-o", "json", "--listen", "h:1").output)
     assert list(shown) == list(keys_of(NamesrvConfig))

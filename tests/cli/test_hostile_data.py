@@ -30,6 +30,7 @@ from trioha.shown import shown
 from trioha.store.interface import PutMessage
 from trioha.watch.marks import ROLE, Mark
 from trioha.watch.recording import Encoder
+from trioha.wire.codes import RequestCode
 from trioha.wire.message_id import pack_host
 from trioha.wire.properties import encode_properties
 
@@ -105,6 +106,19 @@ def test_what_was_escaped_is_still_there_to_be_seen(
     monkeypatch.setenv("NAMESRV_ADDR", node)
     run(line.replace("NODE", node).split())
     assert "u001b]0;owned" in printed(capfdbinary)
+
+
+def test_tasks_and_settings_of_wrong_types_are_one_error(capfdbinary: Captured) -> None:
+    bodies = {RequestCode.TRIOHA_NODE_TASKS: b"", RequestCode.TRIOHA_NODE_CONFIG: b""}
+    wrong = [b"", b"\xc1", b"x" * (5 << 20), *map(msgpack.packb, (5, [], {}, {"root": HOSTILE}))]
+    wrong += [msgpack.packb({"count": 1, "root": {"name": HOSTILE}, "settings": [HOSTILE * 1000]})]
+    with hostile_node(bodies) as address:
+        for body in wrong:
+            bodies |= dict.fromkeys(bodies, body)
+            for line in (f"node tasks {address}", f"node config {address} --changed -o json"):
+                assert run(line.split()) == 1
+                out = printed(capfdbinary)
+                assert re.fullmatch(rf"trioha: {address}: .{{,200}}\n", out), out
 
 
 @pytest.mark.parametrize("how", ["echo", "print", "write", "error", "bug", "usage"])

@@ -231,6 +231,10 @@ def test_without_a_delay_a_commit_is_told_at_once() -> None:
     assert _commits(_drain(node, log, 5022)) == [("n1", 3)]
 
 
+def _heartbeat(leader: str) -> say.Heartbeat:
+    return say.Heartbeat(leader, "n0", 1, committed_offset=0, read_round=0, sent_ms=1)
+
+
 def _heartbeat_answer(member: str, sent_ms: int) -> say.HeartbeatResponse:
     return say.HeartbeatResponse(
         member, "n0", 1, read_round=0, sent_ms=sent_ms, matched_offset=0, held_offset=0
@@ -248,9 +252,85 @@ def test_a_leader_steps_down_once_the_shortest_timeout_has_passed_without_a_majo
             # With the leader itself, n2 alone makes a majority of three.
             node.step(_heartbeat_answer("n2", 5900), heard_ms)
             _drain(node, log, heard_ms)
-        node.on_time(heard_ms + elapsed_ms)
-        _drain(node, log, heard_ms + elapsed_ms)
+        settings = node.state.settings
+        for now_ms in (elapsed_ms - settings.heartbeat_interval_ms, elapsed_ms):
+            node.on_time(heard_ms + now_ms)
+            _drain(node, log, heard_ms + now_ms)
         assert node.state.role is role, elapsed_ms
+
+
+@pytest.mark.parametrize("late_ms", [0, RaftSettings().heartbeat_interval_ms])
+def test_a_leader_that_was_held_up_asks_once_more_before_it_steps_down(late_ms: int) -> None:
+    """Its process stood still: it cannot know yet whether a majority still answers. It asks once,
+    however late the next deadline is seen."""
+    heartbeat_ms = RaftSettings().heartbeat_interval_ms
+    for answers in (True, False):
+        node, log = _level_leader(RaftSettings())
+        node.on_time(9000)
+        asked = [one for one in _said(_drain(node, log, 9000)) if isinstance(one, say.Heartbeat)]
+        assert {one.target for one in asked} == {"n1", "n2"}
+        assert node.state.role is Role.LEADER
+        assert node.status().lease_until_ms < 9000, "nobody's promise covers the standstill"
+        if answers:
+            node.step(_heartbeat_answer("n2", 9000), 9001)
+        now_ms = 9000 + heartbeat_ms + late_ms
+        node.on_time(now_ms)
+        _drain(node, log, now_ms)
+        assert (node.state.role is Role.LEADER) is answers
+
+
+def test_a_follower_that_was_held_up_listens_once_more_before_it_asks_for_votes() -> None:
+    settings = RaftSettings()
+    for hears in (True, False):
+        node, log = _node("n0", "n1", "n2", settings=settings, recovered=_of_term_one(0))
+        node.step(_heartbeat("n1"), 1)
+        _drain(node, log, 1)
+        late_ms = node.next_deadline_ms + settings.heartbeat_interval_ms
+        node.on_time(late_ms)
+        assert _said(_drain(node, log, late_ms)) == []
+        now_ms = node.next_deadline_ms
+        assert now_ms == late_ms + 2 * settings.heartbeat_interval_ms
+        if hears:
+            node.step(_heartbeat("n1"), now_ms)
+        node.on_time(now_ms + settings.heartbeat_interval_ms)
+        said = _said(_drain(node, log, now_ms))
+        assert any(isinstance(one, say.VoteRequest) for one in said) is not hears
+
+
+def test_founders_stand_one_after_the_other_and_wait_for_no_leader() -> None:
+    """Nobody has led a group of term 0: there is no lease to wait for, and no one to hear."""
+    step_ms = RaftSettings().heartbeat_interval_ms
+    for rank, member in enumerate(("n0", "n1", "n2")):
+        recovered = Recovered(
+            configurations=ConfigurationTable(((0, Configuration.of("n0", "n1", "n2")),))
+        )
+        node = DLedgerNode(member, RaftSettings(), recovered, _Log(), Random(1), 0)
+        assert rank * step_ms <= node.next_deadline_ms <= (rank + 1) * step_ms
+        candidate = "n1" if member == "n0" else "n0"
+        request = say.VoteRequest(candidate, member, 1, True, False, 0, 0)
+        node.step(request, 1)
+        (answer,) = _said(_drain(node, _Log(), 1))
+        assert isinstance(answer, say.VoteResponse)
+        assert answer.granted
+
+
+def test_a_member_that_comes_back_waits_for_the_leader_it_may_have_heard() -> None:
+    node, log = _node("n0", "n1", "n2", recovered=_of_term_one(0))
+    assert node.next_deadline_ms >= RaftSettings().election_timeout_min_ms
+    node.step(say.VoteRequest("n1", "n0", 2, True, False, 1, 0), 1)
+    (answer,) = _said(_drain(node, log, 1))
+    assert isinstance(answer, say.VoteResponse)
+    assert not answer.granted
+
+
+def test_a_follower_that_is_on_time_asks_for_votes_at_once() -> None:
+    node, log = _node("n0", "n1", "n2", recovered=_of_term_one(0))
+    node.step(_heartbeat("n1"), 1)
+    _drain(node, log, 1)
+    now_ms = node.next_deadline_ms
+    node.on_time(now_ms)
+    said = _said(_drain(node, log, now_ms))
+    assert [one.target for one in said if isinstance(one, say.VoteRequest)] == ["n1", "n2"]
 
 
 def test_a_leader_of_five_steps_down_at_its_own_deadlines_though_one_follower_answers() -> None:

@@ -361,6 +361,13 @@ def test_configuration_is_not_settable_over_the_wire(body: bytes) -> None:
     assert namesrv.is_on_disk()
 
 
+def test_a_password_is_not_told() -> None:
+    namesrv = Namesrv(NamesrvConfig(tls_server_key_password="hush", tls_client_key_password="hush"))
+    told = namesrv.call(RequestCode.GET_NAMESRV_CONFIG).body_bytes()
+    assert b"hush" not in told
+    assert b"tls.server.keyPassword=******\n" in told
+
+
 def test_configuration_is_told_as_properties() -> None:
     namesrv = Namesrv(NamesrvConfig(listen_port=9999, kv_config_path="/a\nb"))
     lines = namesrv.call(RequestCode.GET_NAMESRV_CONFIG).body_bytes().decode().splitlines()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from trioha.layouts import namesrv_arguments
 from trioha.supervisor import NodeFailed, open_supervisor
@@ -40,6 +41,30 @@ async def test_a_forked_node_that_cannot_start_says_why(tmp_path: Path) -> None:
         async with open_supervisor(spawn=fork_server().spawn) as supervisor:
             arguments = ["namesrv", "--set", "listenPort=-5"]
             await supervisor.start("n", arguments, log=tmp_path / "n.log")
+
+
+async def test_whoever_reads_the_exit_code_first_the_one_who_waits_gets_it() -> None:
+    """Seen as a hang at the end of one cluster in hundreds."""
+    status, told = os.pipe()
+    os.set_blocking(status, False)
+    ours_in, ours_out = os.pipe()
+    streams = (trio.lowlevel.FdStream(ours_out), trio.lowlevel.FdStream(ours_in))
+    async with streams[0], streams[1]:
+        process = ForkedProcess(os.getpid(), *streams, status)
+        codes = []
+
+        async def wait() -> None:
+            codes.append(await process.wait())
+
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(wait)
+                nursery.start_soon(wait)
+                await trio.testing.wait_all_tasks_blocked()
+                os.write(told, b"7")
+                assert process.returncode == 7
+        os.close(told)
+        assert codes == [7, 7]
 
 
 async def test_nodes_end_with_the_process_that_started_them(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ asterisks in their place, where Java's broker shows the secret to every account.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
-from trioha.config import BrokerConfig
+from trioha.config import HIDDEN, BrokerConfig
 from trioha.errors import CommandError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.security.accounts import KEY_CHARS_MIN, AccountText, is_perm, split_perm
@@ -25,8 +25,6 @@ from trioha.wire import fastjson
 from trioha.wire.bodies import DataVersion
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
-
-HIDDEN: Final = "******"
 
 Edit = Callable[[str, str], str]
 """Takes a file's name and text, and returns the changed text. Errors: ConfigError."""

@@ -13,7 +13,8 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from trioha.broker.admin_acl import HIDDEN, Edit, OnChanged
+from trioha.broker.admin_acl import Edit, OnChanged
+from trioha.config import HIDDEN
 from trioha.errors import CommandError, ConfigError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.security.auth_file import (

@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from trioha.config import BrokerConfig, is_secret, key_of
+from trioha.config import BrokerConfig, key_of, without_secret
 from trioha.config.files import FileEntry, Syntax, parse_properties
 from trioha.config.values import convert
 from trioha.errors import ConfigError
@@ -100,8 +100,7 @@ class ConfigAdminProcessor:
 
 
 def _shown(key: str, value: object) -> str:
-    if is_secret(key):
-        return "******" if value else ""
+    value = without_secret(key, value)
     if isinstance(value, bool):
         return "true" if value else "false"
     text = str(getattr(value, "value", value))

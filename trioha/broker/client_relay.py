@@ -22,6 +22,7 @@ from trioha.store.interface import MessageStore
 from trioha.wire import fastjson
 from trioha.wire.bodies import MessageQueue
 from trioha.wire.codes import ONEWAY_FLAG, LanguageCode, RequestCode, ResponseCode
+from trioha.wire.json_fields import integer_of, object_of
 from trioha.wire.message_id import decode_message_id
 from trioha.wire.refusals import system_error
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
@@ -59,11 +60,15 @@ class ClientRelay:
         """Tell every consumer of a group to go on from a point in time (-1: from the end).
 
         The consumers then commit the new offsets themselves. Without `isForce` no queue moves
-        forwards.
+        forwards. A body names the queues and their offsets instead; RocketMQ's broker has no such
+        thing.
         """
         topic, group = request.ext_str("topic"), request.ext_str("group")
         timestamp_ms = request.ext_int("timestamp")
-        targets = self._targets(topic, group, timestamp_ms, request.ext_bool("isForce"))
+        if body := request.body_bytes():
+            targets = self._named_targets(topic, body)
+        else:
+            targets = self._targets(topic, group, timestamp_ms, request.ext_bool("isForce"))
         members = self._consumers.members(group)
         if not members:
             raise CommandError(
@@ -196,6 +201,21 @@ class ClientRelay:
 
         self._calls_in_flight += 1
         member.request_nowait(command, deadline_ms, done)
+
+    def _named_targets(self, topic: str, body: bytes) -> dict[MessageQueue, int]:
+        """Return the offsets that an operator names. Errors: CommandError for a queue not here."""
+        config = self._topics.get(topic)
+        table = object_of(fastjson.loads(body), "reset offsets").get("offsetTable")
+        pairs = table.items() if isinstance(table, fastjson.ObjectKeyMap) else []
+        targets = {MessageQueue.from_dict(key): integer_of(at, "offset") for key, at in pairs}
+        for queue in targets:
+            here = (queue.topic, queue.broker_name) == (topic, self._config.broker_name)
+            if config is None or not here or not 0 <= queue.queue_id < config.read_queue_nums:
+                raise system_error(
+                    f"[reset-offset] {queue.topic:.127} queue {queue.queue_id} of"
+                    f" {queue.broker_name:.255} is not a queue of {topic:.127} here"
+                )
+        return targets
 
     def _targets(
         self, topic: str, group: str, timestamp_ms: int, is_force: bool

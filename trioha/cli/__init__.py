@@ -9,11 +9,14 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from trioha.shown import safe_output
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS: Mapping[str, str] = {
     "run": "Start a name server, a broker, or a whole cluster.",
@@ -22,6 +25,8 @@ COMMANDS: Mapping[str, str] = {
     "play": "Play a scenario: a cluster that is hurt, in virtual time.",
     "produce": "Send messages.",
     "consume": "Receive messages.",
+    "topic": "List, describe, create, alter, delete topics.",
+    "group": "List, describe, reset, clone, delete consumer groups.",
     "check": "Look once, for Nagios, cron and scripts: exit codes 0, 1, 2, 3.",
     "ha": "Look at replication.",
     "console": "Watch a cluster live, fail over, replay what was recorded.",
@@ -56,6 +61,17 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"trioha.cli.{cmd_name}")
         command: click.Command = module.command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [
+            CompletionItem(name, help=text)
+            for name, text in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

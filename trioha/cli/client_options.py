@@ -76,15 +76,13 @@ def context_option(function: F) -> F:
 
 
 def _note_context(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
-    if value and not ctx.resilient_parsing:
+    if value:
         if _BY_ADDRESS in ctx.meta:
             raise click.UsageError(_TWO_PLACES, ctx)
         ctx.meta[_CONTEXT] = _load().of(value)
 
 
 def _choose_namesrv(ctx: click.Context, _: click.Parameter, value: str | None) -> str:
-    if ctx.resilient_parsing:
-        return value or _DEFAULT_NAMESRV
     if value:
         if _CONTEXT in ctx.meta:
             raise click.UsageError(_TWO_PLACES, ctx)

@@ -11,7 +11,7 @@ import click
 
 from trioha.cli.node_options import broker_from, broker_options, namesrv_from
 from trioha.cli.output import output_option, print_json, table
-from trioha.config import BrokerConfig, NamesrvConfig
+from trioha.config import BrokerConfig, NamesrvConfig, without_secret
 from trioha.config.sources import keys_of
 from trioha.config.values import allowed
 
@@ -38,6 +38,8 @@ def command() -> None:
 def show(node: str, origin: bool, changed: bool, output: str, **flags: Any) -> None:
     """Print the settings a node would run with, given the same flags as `trioha run`.
 
+    Secrets are shown as ******; --origin tells where they stand.
+
     \b
     trioha config show --config broker.conf --origin
     trioha config show namesrv --changed
@@ -54,7 +56,8 @@ def show(node: str, origin: bool, changed: bool, output: str, **flags: Any) -> N
     rows = []
     for key, field in keys_of(_KINDS[node]).items():
         if not changed or loaded.origins[key] != "default":
-            rows.append((key, _plain(getattr(loaded.config, field.name)), loaded.origins[key]))
+            value = without_secret(key, _plain(getattr(loaded.config, field.name)))
+            rows.append((key, value, loaded.origins[key]))
     if output == "json":
         print_json(
             {

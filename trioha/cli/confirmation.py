@@ -15,8 +15,8 @@ def is_somebody_there() -> bool:
 
 def check_confirmable(yes: bool, dry_run: bool, output: str, answer: str = "say yes") -> None:
     """Errors: click.UsageError when a question would be asked that nobody can answer."""
-    if output == "json" and not (yes or dry_run):
-        raise click.UsageError("-o json asks no questions: give --yes or --dry-run")
+    if output in ("json", "yaml") and not (yes or dry_run):
+        raise click.UsageError(f"-o {output} asks no questions: give --yes or --dry-run")
     if not (yes or dry_run or is_somebody_there()):
         raise click.UsageError(f"nobody is here to {answer}: give --yes or --dry-run")
 

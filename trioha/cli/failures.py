@@ -36,6 +36,9 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+LINE_CHARS_MAX = 4_000
+"""Limit of an error's line: a peer's remark may be megabytes."""
+
 _CURES = {
     errno.EADDRINUSE: "choose another port (0 picks a free one) or stop who holds it",
     errno.EACCES: "choose another path or port, or ask for the permission",
@@ -129,4 +132,6 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 def _say(text: str) -> None:
     line = " ".join(text.split())
+    if len(line) > LINE_CHARS_MAX:
+        line = f"{line[:LINE_CHARS_MAX]}… ({len(line)} characters)"
     click.echo(f"trioha: {line}", err=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import click
 import trio
@@ -13,6 +13,8 @@ from trioha.cli.output import output_option, print_json, table
 from trioha.client import ClusterConfig
 from trioha.client.node_admin import NodeAdmin, open_node_admin
 from trioha.services.admin.task_tree import tree_lines
+
+T = TypeVar("T")
 
 
 @click.group("node")
@@ -54,7 +56,7 @@ def config(address: str, changed: bool, timeout_s: float, output: str) -> None:
     trioha node config 127.0.0.1:10911 --changed
     trioha node config 127.0.0.1:9876 -o json
     """
-    settings = _ask(address, timeout_s, NodeAdmin.config)["settings"]
+    settings = _ask(address, timeout_s, NodeAdmin.settings)
     if changed:
         settings = [row for row in settings if row["origin"] != "default"]
     if output == "json":
@@ -69,9 +71,9 @@ def config(address: str, changed: bool, timeout_s: float, output: str) -> None:
 def _ask(
     address: str,
     timeout_s: float,
-    question: Callable[[NodeAdmin], Awaitable[Mapping[str, Any]]],
-) -> Mapping[str, Any]:
-    async def ask() -> Mapping[str, Any]:
+    question: Callable[[NodeAdmin], Awaitable[T]],
+) -> T:
+    async def ask() -> T:
         patience = ClusterConfig(connect_timeout_s=timeout_s, request_timeout_s=timeout_s)
         async with open_node_admin(address, cluster_config=patience) as node:
             return await question(node)

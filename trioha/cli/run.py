@@ -151,7 +151,7 @@ def cluster(
 
     A node that dies is reported and not restarted. Exit code 1 if one did.
     """
-    from trioha.cli.cluster import run_cluster
+    from trioha.cli.run_layout import run_cluster
 
     host, port = listen or ("127.0.0.1", 9876)
     deaths = trio.run(

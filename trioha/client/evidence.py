@@ -11,7 +11,7 @@ import trio
 from trioha.client.cluster import ClusterConfig, open_cluster, success
 from trioha.client.node_admin import NodeAdmin
 from trioha.client.watching import look_once
-from trioha.errors import CommandError, TriohaError
+from trioha.errors import CommandError, RemoteProtocolError, TriohaError
 from trioha.journal.file import Event
 from trioha.watch.collector import EVERYTHING, Raw
 from trioha.wire.address import parse_namesrvs
@@ -91,7 +91,7 @@ async def gather(namesrv: str, *, timeout_s: float, since_wall_ms: int) -> Evide
 
 async def _ask(admin: NodeAdmin, node: NodeEvidence, since_wall_ms: int) -> None:
     questions: dict[str, Callable[[], Awaitable[Any]]] = {
-        "config": admin.config,
+        "config": lambda: _settings(admin),
         "tasks": admin.tasks,
     }
     if node.name != "namesrv":
@@ -106,6 +106,10 @@ async def _ask(admin: NodeAdmin, node: NodeEvidence, since_wall_ms: int) -> None
     await _try(node, "journal", lambda: _journal(admin, node, since_wall_ms))
 
 
+async def _settings(admin: NodeAdmin) -> dict[str, Any]:
+    return {"settings": await admin.settings()}
+
+
 async def _try(node: NodeEvidence, what: str, ask: Callable[[], Awaitable[None]]) -> bool:
     """False when the node is not there at all; a refusal is an answer."""
     try:
@@ -113,6 +117,8 @@ async def _try(node: NodeEvidence, what: str, ask: Callable[[], Awaitable[None]]
     except CommandError as error:
         node.errors[what] = str(error)
         node.is_foreign = error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    except RemoteProtocolError as error:
+        node.errors[what] = str(error)
     except TriohaError as error:
         node.errors[what] = str(error)
         return False

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
-
-import trio
+from typing import Any
 
 from trioha.client.cluster import Cluster
-from trioha.errors import Unreachable
+from trioha.client.driving import drive
 from trioha.failover import audit
-from trioha.failover.asking import Answer, Ask, Failed, Flow, Reply, Wait
 from trioha.failover.engine import FailoverEngine, Order, dry_run
 from trioha.failover.outcome import Outcome, Step
 from trioha.failover.plan import Plan
 from trioha.whoami import operator_here as operator_here
-from trioha.wire.remoting_command import RemotingCommand
-
-T = TypeVar("T")
 
 TICKET_BYTES = 8
 
@@ -64,49 +58,6 @@ async def run_failover(
         on_step=on_step,
     )
     return await drive(engine.run(), cluster)
-
-
-async def drive(flow: Flow[T], cluster: Cluster) -> T:
-    """Run a flow of the engine's to its end."""
-    try:
-        effect = next(flow)
-        while True:
-            if isinstance(effect, Wait):
-                await trio.sleep(effect.seconds)
-                replies: list[Reply] = []
-            else:
-                replies = await _ask_all(cluster, effect)
-            effect = flow.send(replies)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-
-
-async def _ask_all(cluster: Cluster, asks: tuple[Ask, ...]) -> list[Reply]:
-    replies: list[Reply] = [Failed("not asked", may_have_happened=False)] * len(asks)
-
-    async def ask(index: int) -> None:
-        replies[index] = await _ask(cluster, asks[index])
-
-    async with trio.open_nursery() as nursery:
-        for index, request in enumerate(asks):
-            nursery.start_soon(ask, index, name=f"failover.ask[{request.address}]")
-    return replies
-
-
-async def _ask(cluster: Cluster, request: Ask) -> Reply:
-    try:
-        client = await cluster.connection(request.address)
-    except Unreachable as error:
-        return Failed(str(error), may_have_happened=False)
-    command = RemotingCommand(request.code, body=request.encoded_body())
-    with trio.move_on_after(request.patience_s):
-        try:
-            response = await client.request(command)
-        except Unreachable as error:
-            return Failed(str(error))
-        return Answer(response.code, response.remark or "", response.body_bytes())
-    return Failed(f"{request.address} did not answer within {request.patience_s:g} s")
 
 
 async def audit_records(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from trioha.client.cluster import Cluster, ClusterConfig, open_cluster
 from trioha.errors import Unreachable
 from trioha.watch.node_answers import JournalPiece as JournalPiece
 from trioha.watch.node_answers import journal_request, read_journal, read_map
+from trioha.watch.node_inside import read_settings, read_tasks
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -50,20 +51,18 @@ class NodeAdmin:
 
     async def tasks(self) -> Mapping[str, Any]:
         """The nursery tree with its task names; see `trioha.services.admin.task_tree`."""
-        return await self._ask(RequestCode.TRIOHA_NODE_TASKS)
+        return read_tasks(self.address, await self._ask(RequestCode.TRIOHA_NODE_TASKS))
 
-    async def config(self) -> Mapping[str, Any]:
-        """Every setting with its origin, secrets hidden."""
-        return await self._ask(RequestCode.TRIOHA_NODE_CONFIG)
+    async def settings(self) -> Sequence[Mapping[str, Any]]:
+        """A row for every setting, with its origin; secrets are hidden."""
+        return read_settings(self.address, await self._ask(RequestCode.TRIOHA_NODE_CONFIG))
 
     async def status(self) -> Mapping[str, Any]:
         """What a broker says of itself and its replication links."""
-        return await self._ask(RequestCode.TRIOHA_NODE_STATUS)
+        return read_map(self.address, await self._ask(RequestCode.TRIOHA_NODE_STATUS))
 
-    async def _ask(self, code: RequestCode) -> Mapping[str, Any]:
-        return read_map(
-            self.address, await self._cluster.request(self.address, RemotingCommand(code))
-        )
+    async def _ask(self, code: RequestCode) -> RemotingCommand:
+        return await self._cluster.request(self.address, RemotingCommand(code))
 
 
 @asynccontextmanager

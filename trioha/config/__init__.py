@@ -2,20 +2,24 @@
 
 from trioha.config.settings import (
     DELAY_LEVELS,
+    HIDDEN,
     BrokerConfig,
     BrokerRole,
     FlushDiskType,
     NamesrvConfig,
     is_secret,
     key_of,
+    without_secret,
 )
 
 __all__ = [
     "DELAY_LEVELS",
+    "HIDDEN",
     "BrokerConfig",
     "BrokerRole",
     "FlushDiskType",
     "NamesrvConfig",
     "is_secret",
     "key_of",
+    "without_secret",
 ]

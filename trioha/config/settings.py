@@ -51,6 +51,15 @@ def is_secret(key: str) -> bool:
     return _SECRET.search(key) is not None and not key.lower().endswith("file")
 
 
+HIDDEN = "******"
+"""Stands in place of a secret, wherever settings are shown."""
+
+
+def without_secret(key: str, value: object) -> object:
+    """Return a setting's value as it may be shown: `HIDDEN` in place of a secret that is set."""
+    return HIDDEN if value and is_secret(key) else value
+
+
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 

@@ -16,7 +16,7 @@ import attrs
 
 from trioha.config.dledger import check_dledger
 from trioha.config.files import FileEntry, Syntax
-from trioha.config.settings import BrokerConfig, BrokerRole, NamesrvConfig, key_of
+from trioha.config.settings import BrokerConfig, BrokerRole, NamesrvConfig, key_of, without_secret
 from trioha.config.tls import TLS_PATH_KEYS, check_tls
 from trioha.errors import ConfigError
 
@@ -104,7 +104,8 @@ def convert(field: attrs.Attribute[Any], entry: FileEntry, notes: list[str]) -> 
     result = _typed(field, value, entry.syntax)
     if result is None:
         raise ConfigError(
-            f"{entry.origin}: {entry.key} must be {allowed(field)}, not {_shown(entry.value)}"
+            f"{entry.origin}: {entry.key} must be {allowed(field)},"
+            f" not {_shown(without_secret(entry.key, entry.value))}"
         )
     if entry.key in PATH_KEYS and isinstance(result, str) and result:
         return str(Path(result).expanduser())

@@ -12,6 +12,10 @@ does not adopt a candidate's newer term (thesis 4.2.3). A leader's lease relies 
 removed member cannot depose leaders. Only a candidate that the leader itself has named
 (`by_transfer`) is exempt.
 
+A member that was held up when its deadline came has not listened to its leader. It listens for two
+heartbeats more before it asks for votes: else one standstill of a machine would depose the leader
+of every group whose members it carries.
+
 A member that may have forgotten a promise (`impaired`) neither votes nor stands.
 """
 
@@ -35,6 +39,14 @@ class LeaderElector:
         state = self._state
         if not state.may_stand:
             state.draw_election_deadline()
+            return False
+        if (
+            state.leader_id
+            and not state.listens_once_more
+            and state.is_late(state.election_deadline_ms)
+        ):
+            state.listens_once_more = True
+            state.election_deadline_ms = state.now_ms + 2 * state.settings.heartbeat_interval_ms
             return False
         state.become_pre_candidate("no leader heard")
         return self._ask(is_pre=True, by_transfer=False)

@@ -8,7 +8,8 @@ entry was replaced.
 
 The leader sends a heartbeat every `heartbeat_interval_ms`, whatever else it sends. Any answer shows
 that the follower still accepts the leader. Without answers of a majority within the shortest
-election timeout the leader steps down (*check-quorum*, thesis 6.2).
+election timeout the leader steps down (*check-quorum*, thesis 6.2). A leader whose own process was
+held up that long has asked nobody meanwhile: it asks once more before it steps down.
 
 Reads. No voter votes within the shortest election timeout after it has heard the leader. So if a
 majority has echoed a heartbeat that was sent within the last `lease_ms`, no other member can have
@@ -55,6 +56,8 @@ class Leadership:
         self.next_heartbeat_ms = state.now_ms
         self._commit_due_ms = _NEVER
         """When to push a commit that no bytes have carried."""
+        self._asks_once_more = False
+        """The last heartbeat came late, and no majority had answered before it."""
         self._state = state
         self._ledger = ledger
         self._read_round = 0
@@ -88,8 +91,12 @@ class Leadership:
             self._tell_commit()
         if state.now_ms < self.next_heartbeat_ms:
             return True
-        if state.now_ms - self._heard_by_majority_ms() >= state.settings.election_timeout_min_ms:
+        if state.now_ms - self._heard_by_majority_ms() < state.settings.election_timeout_min_ms:
+            self._asks_once_more = False
+        elif self._asks_once_more or not state.is_late(self.next_heartbeat_ms):
             return False
+        else:
+            self._asks_once_more = True
         self.next_heartbeat_ms = state.now_ms + state.settings.heartbeat_interval_ms
         if self._reads:
             self._read_round = self._reads[-1][0]

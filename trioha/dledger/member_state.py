@@ -88,8 +88,11 @@ class MemberState:
         """Reason why the store cannot be trusted any more; empty while it can."""
         self.now_ms = now_ms
         # A leader that this member heard before a crash may hold a lease: vote for no other yet.
-        self.heard_ms = now_ms
+        # A member of term 0 has answered no leader: it would have saved the leader's term before.
+        self.heard_ms = now_ms if self.term > 0 else now_ms - settings.election_timeout_min_ms
         self.election_deadline_ms = 0
+        self.listens_once_more = False
+        """The election deadline was moved once, since this member was held up when it came."""
         self._rng = rng
         self.hard_state_dirty = False
         self.messages: list[RaftMessage] = []
@@ -142,11 +145,25 @@ class MemberState:
             return True
         return self.now_ms - self.heard_ms < self.settings.election_timeout_min_ms
 
+    def is_late(self, deadline_ms: int) -> bool:
+        """Return whether this member was held up when `deadline_ms` came: by a standstill of its
+        machine or a long step of its own loop. It has read no message meanwhile."""
+        return self.now_ms - deadline_ms >= self.settings.heartbeat_interval_ms
+
     def draw_election_deadline(self) -> None:
-        """Draw a new deadline: a leader was heard, a vote given, or a round begins (Raft 5.2)."""
-        self.election_deadline_ms = self.now_ms + self._rng.randint(
-            self.settings.election_timeout_min_ms, self.settings.election_timeout_max_ms
-        )
+        """Draw a new deadline: a leader was heard, a vote given, or a round begins (Raft 5.2).
+
+        A group's first election has no leader to wait for. Its founders stand one after the other,
+        a heartbeat apart, so that no votes are split.
+        """
+        self.listens_once_more = False
+        shortest_ms = self.settings.election_timeout_min_ms
+        longest_ms = self.settings.election_timeout_max_ms
+        voters = sorted(self.configuration.voters)
+        if self.term == 0 and self.member_id in voters:
+            rank, step_ms = voters.index(self.member_id), self.settings.heartbeat_interval_ms
+            shortest_ms, longest_ms = rank * step_ms, (rank + 1) * step_ms
+        self.election_deadline_ms = self.now_ms + self._rng.randint(shortest_ms, longest_ms)
 
     def become_follower(self, term: int, leader_id: str, reason: str) -> None:
         assert term >= self.term, f"term {term} after {self.term}"

@@ -1,9 +1,9 @@
-"""The seam between a failover and its driver: requests out, answers or failures in.
+"""The seam between a failover or a job and its driver: requests out, answers or failures in.
 
-Theory of operation. The engine is a generator. It yields a tuple of `Ask`, which the driver sends
-all at once; the driver sends back a list with an `Answer` or a `Failed` for each, in that order.
-Or it yields a `Wait`, and the driver sends an empty list after that time. Trio drives it in the
-CLI, asyncio in the console, a simulation in tests.
+Theory of operation. The engine is a generator, and so is each job of an operator (`trioha.jobs`).
+It yields a tuple of `Ask`, which the driver sends all at once; the driver sends back a list with an
+`Answer` or a `Failed` for each, in that order. Or it yields a `Wait`, and the driver sends an empty
+list after that time. Trio drives it in the CLI, asyncio in the console, a simulation in tests.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import msgpack
 
 from trioha.wire.codes import ResponseCode
 from trioha.wire.maps import decode_map
+from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
 T = TypeVar("T")
 
@@ -26,11 +27,19 @@ class Ask:
 
     address: str
     code: int
-    body: Mapping[str, object] | None = None
-    """Sent as msgpack; None sends no body."""
+    body: Mapping[str, object] | bytes | None = None
+    """A map is sent as msgpack, bytes as they are; None sends no body."""
     patience_s: float = 3.0
+    ext_fields: Mapping[str, ExtValue] = attrs.field(factory=dict)
+    """The request's header fields."""
 
-    def encoded_body(self) -> bytes:
+    def command(self) -> RemotingCommand:
+        """Return a new command each time: connections write their opaque into it."""
+        return RemotingCommand(self.code, dict(self.ext_fields), self._encoded_body())
+
+    def _encoded_body(self) -> bytes:
+        if isinstance(self.body, bytes):
+            return self.body
         return b"" if self.body is None else bytes(msgpack.packb(self.body))
 
 
@@ -41,6 +50,14 @@ class Answer:
     code: int
     remark: str = ""
     body: bytes = b""
+    ext_fields: Mapping[str, str] = attrs.field(factory=dict)
+    """The answer's header fields."""
+
+    @classmethod
+    def of(cls, response: RemotingCommand) -> Answer:
+        """Return a node's response as a flow gets it."""
+        fields = {name: str(value) for name, value in response.ext_fields.items()}
+        return cls(response.code, response.remark or "", response.body_bytes(), fields)
 
     @property
     def is_success(self) -> bool:

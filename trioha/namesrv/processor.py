@@ -14,7 +14,7 @@ from zlib import crc32
 
 import attrs
 
-from trioha.config import NamesrvConfig, key_of
+from trioha.config import NamesrvConfig, key_of, without_secret
 from trioha.errors import CommandError, RemoteProtocolError
 from trioha.journal import EventSink
 from trioha.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
@@ -344,8 +344,9 @@ class NamesrvProcessor:
 
     def _get_config(self, _: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
         lines = [
-            f"{key_of(field)}={_property(getattr(self._config, field.name))}\n"
+            f"{key}={_property(without_secret(key, getattr(self._config, field.name)))}\n"
             for field in attrs.fields(NamesrvConfig)
+            for key in (key_of(field),)
         ]
         return request.response(body="".join(lines).encode())
 

@@ -50,6 +50,9 @@ class ForkedProcess:
                 told = os.read(self._status, 64)
             except BlockingIOError:
                 return None
+            # `wait` may be waiting for it: nothing else wakes a task that waits for a closed one.
+            with contextlib.suppress(RuntimeError):  # outside Trio nobody waits
+                trio.lowlevel.notify_closing(self._status)
             os.close(self._status)
             self._code = int(told) if told else -signal.SIGKILL
         return self._code
@@ -58,7 +61,8 @@ class ForkedProcess:
         """Wait until it has ended; return its exit code."""
         async with self._waiting:
             while (code := self.returncode) is None:
-                await trio.lowlevel.wait_readable(self._status)
+                with contextlib.suppress(trio.ClosedResourceError):  # `returncode` was quicker
+                    await trio.lowlevel.wait_readable(self._status)
         return code
 
     def send_signal(self, number: signal.Signals | int) -> None:

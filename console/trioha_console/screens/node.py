@@ -16,7 +16,8 @@ from textual.widget import Widget
 from trioha.errors import CommandError, TriohaError
 from trioha.journal.file import Event
 from trioha.watch.condition import condition_of
-from trioha.watch.node_answers import journal_request, read_journal, read_map
+from trioha.watch.node_answers import journal_request, read_journal
+from trioha.watch.node_inside import read_settings, read_tasks
 from trioha.watch.replica import NOT_TRIOHA_CODE
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand
@@ -133,12 +134,15 @@ class NodeScreen(DetailScreen):
     async def _ask(self, tab: str, code: RequestCode) -> None:
         try:
             response = await self._source.ask(self.address, RemotingCommand(code))
-            told = read_map(self.address, response)
+            rows: list[Any]
+            if tab == "tasks":
+                rows = task_lines(read_tasks(self.address, response))
+            else:
+                rows = settings_of(read_settings(self.address, response))
         except TriohaError as error:
             self.post_message(self.Told(tab, None, _in_words(error)))
             return
-        rows = task_lines(told) if tab == "tasks" else settings_of(told)
-        self.post_message(self.Told(tab, list(rows)))
+        self.post_message(self.Told(tab, rows))
 
     @work(exclusive=True, group="journal", description="follows the node's journal")
     async def _follow_journal(self) -> None:

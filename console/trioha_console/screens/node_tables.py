@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -31,28 +31,21 @@ class TaskLine:
 
 
 def task_lines(tree: Mapping[str, Any]) -> list[TaskLine]:
-    """The tree from the root down; oddities of a newer node are left out."""
+    """The tree of `trioha.watch.node_inside` from the root down."""
     lines: list[TaskLine] = []
 
     def walk(task: Mapping[str, Any], lead: str, branch: str) -> None:
-        lines.append(
-            TaskLine(len(lines), branch, str(task.get("name")), str(task.get("waits_in") or ""))
-        )
-        children = [
-            (child, nursery)
-            for nursery in task.get("nurseries") or ()
-            for child in nursery.get("tasks") or ()
-        ]
-        for index, (child, _) in enumerate(children):
+        lines.append(TaskLine(len(lines), branch, task["name"], task["waits_in"]))
+        nurseries = task["nurseries"]
+        children = [child for nursery in nurseries for child in nursery["tasks"]]
+        for index, child in enumerate(children):
             last = index == len(children) - 1
             walk(child, lead + ("   " if last else "│  "), lead + ("└─ " if last else "├─ "))
-        left_out = sum(nursery.get("left_out") or 0 for nursery in task.get("nurseries") or ())
+        left_out = sum(nursery["left_out"] for nursery in nurseries)
         if left_out:
             lines.append(TaskLine(len(lines), f"{lead}└─ ", f"… and {left_out} more", ""))
 
-    root = tree.get("root")
-    if isinstance(root, dict):
-        walk(root, "", "")
+    walk(tree["root"], "", "")
     return lines
 
 
@@ -104,20 +97,12 @@ class Setting:
     doc: str
 
 
-def settings_of(told: Mapping[str, Any]) -> list[Setting]:
-    """Every setting; those that somebody set come first."""
-    found = []
-    settings = told.get("settings")
-    for row in settings if isinstance(settings, list) else ():
-        if isinstance(row, dict):
-            found.append(
-                Setting(
-                    str(row.get("key")),
-                    str(row.get("value")),
-                    str(row.get("origin") or "default"),
-                    str(row.get("doc") or ""),
-                )
-            )
+def settings_of(rows: Iterable[Mapping[str, Any]]) -> list[Setting]:
+    """Every setting of `trioha.watch.node_inside`; those that somebody set come first."""
+    found = [
+        Setting(row["key"], str(row["value"]), row["origin"] or "default", row["doc"])
+        for row in rows
+    ]
     found.sort(key=lambda one: (one.origin == "default", one.key))
     return found
 

@@ -10,10 +10,10 @@ import msgpack
 import pytest
 import trio
 
-from trioha.config import BrokerConfig, NamesrvConfig, is_secret
+from trioha.config import HIDDEN, BrokerConfig, NamesrvConfig, is_secret
 from trioha.journal.file import JournalFile
 from trioha.services.admin import task_tree
-from trioha.services.admin.introspection import HIDDEN, NodeProcess
+from trioha.services.admin.introspection import NodeProcess
 from trioha.services.broker import serve_broker
 from trioha.services.loop.clock import Clock
 from trioha.services.namesrv.server import serve_namesrv

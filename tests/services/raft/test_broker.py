@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,18 @@ async def test_a_leader_that_breaks_off_is_replaced_and_nothing_is_lost(tmp_path
         end = (await second.status())["max_phy_offset"]
         await first.wait(lambda it: holds(it, end) and it["standing"] == "SLAVE")
         assert (await first.ask(max_offset())).ext_int("offset") == 6
+
+
+async def test_a_machine_that_stands_still_deposes_no_leader(tmp_path: Path) -> None:
+    async with live_group(tmp_path) as group:
+        await group.start()
+        leader = await group.leader()
+        longest_ms = leader.config.d_leger_election_timeout_max
+        time.sleep(1.3 * longest_ms / 1000)  # noqa: ASYNC251 - the standstill itself
+        assert (await leader.send()).code == SUCCESS
+        roles = [row["role"] for row in leader.events.of("raft_role")]
+        assert roles.count("LEADER") == 1, roles
+        assert roles[-1] == "LEADER"
 
 
 async def test_a_leader_that_is_stopped_hands_over_first(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ MUTANTS = (
         "self._of_voters(state.held_offset, _HELD_OFFSET)",
         "self._of_voters(state.end_offset, _HELD_OFFSET)",
         "fault S6: the leader's own copy is in the page cache only",
-        1,
+        0,
     ),
     Mutant(
         "follower-acknowledges-before-fsync",
@@ -96,7 +96,7 @@ MUTANTS = (
         "return HardState(self.term, self.voted_for,",
         "return HardState(self.term, '',",
         "fault S7: a vote is given that a crash forgets",
-        116,
+        382,
     ),
     Mutant(
         "own-vote-is-not-saved",
@@ -104,7 +104,7 @@ MUTANTS = (
         "        self.voted_for = self.member_id\n",
         "        self.voted_for = ''\n",
         "fault S7: a candidate that restarts votes for another in the same term",
-        40,
+        25,
     ),
     Mutant(
         "commits-what-was-not-compared",
@@ -112,7 +112,7 @@ MUTANTS = (
         "state.commit(min(heartbeat.committed_offset, state.matched_offset))",
         "state.commit(min(heartbeat.committed_offset, state.end_offset))",
         "faults S8 and A6: the leader's commit trusted past the verified prefix",
-        4,
+        0,
     ),
     Mutant(
         "votes-for-shorter-logs",
@@ -128,7 +128,7 @@ MUTANTS = (
         "if (request.log_term, request.log_end) < (state.held_term, state.held_offset):",
         "if request.log_end < state.held_offset:",
         "a long log of an old term beats a short one of a new term",
-        25,
+        0,
     ),
     Mutant(
         "claims-the-term-it-is-in",
@@ -136,7 +136,7 @@ MUTANTS = (
         "                        state.held_term,\n",
         "                        state.term,\n",
         "fault A4: the last term taken from the current one; a lagging member wins",
-        22,
+        9,
     ),
     Mutant(
         "votes-twice",
@@ -144,7 +144,7 @@ MUTANTS = (
         "free = not state.voted_for and not state.leader_id",
         "free = True",
         "one vote per term, forgotten",
-        5,
+        0,
     ),
     Mutant(
         "never-forgets-a-vote",
@@ -152,7 +152,7 @@ MUTANTS = (
         '            self.term, self.voted_for = term, ""\n',
         "            self.term = term\n",
         "a vote of an older term counts in the new one: nobody can be elected",
-        0,
+        2,
     ),
     Mutant(
         "counts-would-as-does",
@@ -161,7 +161,7 @@ MUTANTS = (
         "        if response.granted and response.term != state.term + response.is_pre:\n",
         "        if state.role not in (Role.PRE_CANDIDATE, Role.CANDIDATE):\n",
         "a late answer to a pre-vote is counted as a vote",
-        40,
+        178,
     ),
     Mutant(
         "half-is-a-majority",
@@ -169,7 +169,7 @@ MUTANTS = (
         "return count // 2 + 1",
         "return (count + 1) // 2",
         "two halves of four, two leaders",
-        59,
+        13,
     ),
     Mutant(
         "leader-is-deaf-to-newer-terms",
@@ -178,7 +178,7 @@ MUTANTS = (
         "        if self._leadership is not None:\n            return False\n"
         "        leader_id = message.source if isinstance(message, _FROM_LEADER)",
         "fault B1: a member in a newer term never rejoins",
-        62,
+        1,
     ),
     Mutant(
         "lost-pushes-stay-lost",
@@ -203,7 +203,7 @@ MUTANTS = (
         "        if state.leader_id and state.matched_offset > state.committed_offset:\n"
         "            state.messages",
         "ours, seed 273: a follower far behind catches up at a heartbeat's pace",
-        232,
+        405,
     ),
     Mutant(
         "old-fsync-counts-for-new-bytes",
@@ -211,7 +211,7 @@ MUTANTS = (
         "if cut_count != self.cut_count or held <= self.held_offset:",
         "if held <= self.held_offset:",
         "an fsync that began before a cut is taken for one of what was written since",
-        79,
+        23,
     ),
     Mutant(
         "batch-crosses-terms",
@@ -227,7 +227,7 @@ MUTANTS = (
         "            self.matched_offset = self.committed_offset\n            self.hard",
         "            self.hard",
         "what one leader proved is believed of the next",
-        4,
+        23,
     ),
     Mutant(
         "configuration-outlives-its-record",
@@ -235,7 +235,7 @@ MUTANTS = (
         "        self.configurations = self.configurations.cut(phy_offset)\n",
         "",
         "a log that is cut keeps the members of the part that went",
-        9,
+        10,
     ),
     Mutant(
         "followers-ignore-configurations",
@@ -243,7 +243,7 @@ MUTANTS = (
         "                if row[0] > known:",
         "                if row[0] < 0:",
         "only the leader knows who votes",
-        2,
+        10,
     ),
     Mutant(
         "learners-count",
@@ -251,7 +251,7 @@ MUTANTS = (
         "            for voter in state.configuration.voters\n        ]",
         "            for voter in state.configuration.members\n        ]",
         "a majority of members is no majority of voters",
-        106,
+        13,
     ),
     Mutant(
         "whoever-forgot-votes",
@@ -259,7 +259,7 @@ MUTANTS = (
         "        if state.impaired:\n",
         "        if False:\n",
         "fault S9: a wiped or damaged member helps to elect somebody who lacks what it has lost",
-        205,
+        284,
     ),
     Mutant(
         "lease-from-the-answer",
@@ -267,7 +267,7 @@ MUTANTS = (
         "self.echoed_ms = max(self.echoed_ms, response.sent_ms)",
         "self.echoed_ms = self._state.now_ms",
         "fault S11: a lease that counts from when the answer came",
-        1696,
+        12,
     ),
     Mutant(
         "lease-longer-than-the-timeout",
@@ -275,7 +275,7 @@ MUTANTS = (
         "return self.election_timeout_min_ms * (100 - self.lease_drift_percent) // 100",
         "return self.election_timeout_max_ms * 2",
         "fault S11: an isolated leader serves stale reads, 6 to 9 s in DLedger",
-        9,
+        12,
     ),
     Mutant(
         "voters-ignore-the-lease",
@@ -291,7 +291,7 @@ MUTANTS = (
         "        elif self.has_lease:\n",
         "        elif True:\n",
         "fault S11: DLedger's GET",
-        15,
+        14,
     ),
     Mutant(
         "reads-before-the-term-is-open",
@@ -321,7 +321,7 @@ MUTANTS = (
         "RequestKind.PRESENT: _modes(Mode.CONFIRM, Mode.FORWARD, Mode.PARK, Mode.REJECT),",
         "RequestKind.PRESENT: _modes(Mode.SERVE, Mode.FORWARD, Mode.PARK, Mode.REJECT),",
         "fault S11: a leader that was cut off believes itself",
-        751,
+        590,
     ),
     Mutant(
         "installs-on-any-conflict",
@@ -329,7 +329,7 @@ MUTANTS = (
         "        if common < compare.begin_offset:\n",
         "        if common < compare.end_offset and compare.begin_offset:\n",
         "a log is emptied that shares bytes with the leader's",
-        2,
+        0,
     ),
 )
 

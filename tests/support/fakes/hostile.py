@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,14 +45,19 @@ def hostile(value: Any) -> Any:
 
 
 @contextmanager
-def hostile_node() -> Iterator[str]:
-    """A name server and broker in a thread of its own; yields its address."""
+def hostile_node(bodies: Mapping[Any, bytes] | None = None) -> Iterator[str]:
+    """A name server and broker in a thread of its own; yields its address.
+
+    `bodies` are its answers by request code, looked up with every request, in place of its own.
+    """
     started = threading.Event()
     ends: list[tuple[trio.lowlevel.TrioToken, trio.CancelScope]] = []
     listener = open_listener("127.0.0.1", 0)
 
     async def serve() -> None:
         known = _answers(listener.address)
+        if bodies is not None:
+            known |= {code: _answer_with(bodies, code) for code in bodies}
         handlers: dict[int, Handler] = {code: known.get(code, _refuse) for code in RequestCode}
         server = RemotingServer(RequestTable(handlers, NullSink()).handle, Clock(), NullSink())
         async with trio.open_nursery() as nursery:
@@ -108,7 +113,8 @@ def _answers(own: str) -> dict[int, Any]:
         ),
     }
 
-    def answer(body: bytes) -> Any:
-        return lambda _, request, __: request.response(body=body)
+    return {code: _answer_with(bodies, code) for code in bodies}
 
-    return {code: answer(body) for code, body in bodies.items()}
+
+def _answer_with(bodies: Mapping[Any, bytes], code: int) -> Any:
+    return lambda _, request, __: request.response(body=bodies[code])

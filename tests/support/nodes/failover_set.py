@@ -321,7 +321,7 @@ class FakeSet:
         if kind == "request lost":
             self.pass_ms(int(request.patience_s * 1000))
             return Failed("no answer")
-        answer = node.answer(request.code, request.encoded_body())
+        answer = node.answer(request.code, request.command().body_bytes())
         if kind == "dies after":
             node.alive = False
             return Failed("connection closed")

@@ -131,6 +131,7 @@ def member_config(root: Path, peers: str, number: int, port: int) -> BrokerConfi
         d_leger_heartbeat_interval=60,
         d_leger_election_timeout_min=500,
         d_leger_election_timeout_max=900,
+        slave_timeout=20_000,  # a disk may stand still for seconds
         store_path_root_dir=str(root),
         listen_port=port,
         shutdown_grace=500,

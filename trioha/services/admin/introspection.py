@@ -12,7 +12,7 @@ from enum import Enum
 import attrs
 import msgpack
 
-from trioha.config import BrokerConfig, NamesrvConfig, is_secret, key_of
+from trioha.config import BrokerConfig, NamesrvConfig, key_of, without_secret
 from trioha.journal.file import JournalFile
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.services.admin.journal_stream import JournalStream
@@ -21,7 +21,6 @@ from trioha.services.loop.clock import Clock
 from trioha.wire.codes import RequestCode
 from trioha.wire.remoting_command import RemotingCommand
 
-HIDDEN = "******"
 _CHANGED = "set over the wire (request 25)"
 
 
@@ -79,9 +78,12 @@ class Introspection:
                 origin = self._process.origins.get(key, "")
             if isinstance(value, Enum):
                 value = value.value
-            if is_secret(key):
-                value = HIDDEN if value else ""
             settings.append(
-                {"key": key, "value": value, "origin": origin, "doc": field.metadata["doc"]}
+                {
+                    "key": key,
+                    "value": without_secret(key, value),
+                    "origin": origin,
+                    "doc": field.metadata["doc"],
+                }
             )
         return request.response(body=msgpack.packb({"settings": settings}))

@@ -86,7 +86,7 @@ def drive(
             drive(world, host, flow, conclude, [replies[number] for number in range(len(wanted))])
 
     for index, one in enumerate(wanted):
-        request = RemotingCommand(one.code, body=one.encoded_body())
+        request = one.command()
         world.ask(
             host,
             one.address,
@@ -99,7 +99,7 @@ def drive(
 def _reply_of(answer: object) -> Reply:
     if not isinstance(answer, RemotingCommand):
         return Failed("no answer in time")
-    return Answer(answer.code, answer.remark or "", answer.body_bytes())
+    return Answer.of(answer)
 
 
 def _attempt(world: World, operator: str, *, force: bool) -> Flow[str]:

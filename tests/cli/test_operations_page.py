@@ -1,0 +1,38 @@
+"""docs/operations.md: every command of its tables runs against a cluster, from top to bottom."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+from support.clusters.operated import Operated
+
+from trioha.cli import cli
+from trioha.jobs.documents import DOCUMENTS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+ROW = re.compile(r"^\| ([^|]+) \| `(trioha [^`]+)` \|", re.MULTILINE)
+
+
+def test_every_command_of_the_page_runs(operator: Operated) -> None:
+    rows = ROW.findall(PAGE)
+    assert len(rows) > 10
+    names: dict[str, str] = {}
+    for job, text in rows:
+        for name, value in names.items():
+            text = text.replace(name, value)
+        done = operator.trioha(*shlex.split(text)[1:])
+        assert (done.code, done.err) == (0, ""), (job, text, done)
+        if text.startswith("trioha group create billing"):
+            ids = operator.send("orders", 12, tags="paid", keys="order-4711")
+            names["MSG_ID"] = ids[0]
+            assert operator.consume("orders", "billing") == 12
+
+
+def test_every_command_of_a_noun_is_on_the_page() -> None:
+    commands = {" ".join(shlex.split(text)[1:3]) for _, text in ROW.findall(PAGE)}
+    assert DOCUMENTS.keys() - commands == set()
+    context = click.Context(cli)
+    assert all(cli.get_command(context, name.split()[0]) for name in DOCUMENTS)

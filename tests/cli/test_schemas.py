@@ -1,0 +1,57 @@
+"""docs/schemas has the schema of every document of a noun; `TRIOHA_REWRITE=1` writes them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+import pytest
+from support.suite.json_schema import faults
+
+from trioha.cli import cli
+from trioha.jobs.documents import DOCUMENTS, schema_of
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
+NOUNS = sorted({name.split()[0] for name in DOCUMENTS})
+
+
+def test_the_schemas_are_those_of_the_documents() -> None:
+    texts = {
+        f"{name.replace(' ', '-')}.json": json.dumps(schema_of(kind), indent=1) + "\n"
+        for name, kind in DOCUMENTS.items()
+    }
+    if os.environ.get("TRIOHA_REWRITE"):
+        for path in SCHEMAS.glob("*.json"):
+            path.unlink()
+        for file, text in texts.items():
+            (SCHEMAS / file).write_text(text)
+    assert {path.name: path.read_text() for path in SCHEMAS.glob("*.json")} == texts
+
+
+def test_every_command_of_a_noun_has_one() -> None:
+    context = click.Context(cli)
+    found = set()
+    for noun in NOUNS:
+        group = cli.get_command(context, noun)
+        assert isinstance(group, click.Group)
+        found |= {
+            f"{noun} {name}"
+            for name, one in group.commands.items()
+            if any(param.name == "output" for param in one.params)
+        }
+    assert found - DOCUMENTS.keys() == set()
+    assert DOCUMENTS.keys() - found == set()
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ({"topics": [{"name": 1}]}, "$.topics[0].name is 1, no string"),
+        ({}, "$ lacks topics"),
+        ({"topics": [], "more": 1}, "$ has more, which the schema does not know"),
+    ],
+)
+def test_a_wrong_document_is_noticed(value: object, says: str) -> None:
+    assert says in faults(value, schema_of(DOCUMENTS["topic list"]))

@@ -1,0 +1,405 @@
+"""Sends stored messages again: one, a range, a whole DLQ; throttled, and never twice.
+
+Theory of operation. A copy goes to the broker of the message that it is a copy of, with a UNIQ_KEY
+made of that message's id and of the target. Before a message is sent, that broker is asked for the
+key in its index (12): what is there was sent before, by a run that broke off. So a resend that was
+interrupted is begun again and goes on where it was.
+
+When the answer to a send does not come, the job looks for the key, for a while. If the broker
+cannot be asked, or does not have it, the outcome of that one message is unknown; the job stops
+there and names it. The next run asks again.
+
+Two operators at once: the job locks the source's queues at the brokers (41) under a group of its
+own. Whoever comes second is told so. A lock ends 60 s after its holder has gone.
+
+The target of a dead letter is its group's retry topic, which that group alone reads: a consumer
+gets it under the name of the topic it came from. Sending to that topic itself would deliver it to
+every other group once more; `to_origin` does it all the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from trioha.errors import TriohaError
+from trioha.failover.asking import Answer, Failed, Flow, ask_all, pause
+from trioha.jobs.cluster_map import MASTER_ID, read_route
+from trioha.jobs.messages import FoundMessage, key_question, matches
+from trioha.jobs.telling import Fields, JobRefused, JobScope, answered
+from trioha.wire.bodies import LockBatchBody, MessageQueue, decode_locked_queues
+from trioha.wire.codes import Perm, RequestCode, ResponseCode
+from trioha.wire.names import (
+    AUTO_CREATE_TOPIC,
+    DLQ_PREFIX,
+    is_dlq_topic,
+    is_retry_topic,
+    retry_topic,
+)
+from trioha.wire.properties import Property, encode_properties
+from trioha.wire.route import TopicRouteData
+
+LOCK_GROUP = "TRIOHA_RESEND"
+SENDER_GROUP = "TRIOHA_RESEND"
+RESENT = "TRIOHA_RESENT"
+"""Property of a copy: the broker's id of the message that it is a copy of."""
+_LOCK_RENEW_EVERY = 100
+"""Messages between two renewals at most: locks last 60 s."""
+_LOCK_RENEW_S = 20
+_COMPRESSION_BITS = 0x701
+"""Of sysFlag: compressed, and by which method. What zlib compressed is sent inflated."""
+_LOOK_ROUNDS = 20
+_LOOK_PAUSE_S = 0.5
+_STORED = (
+    ResponseCode.SUCCESS,
+    ResponseCode.FLUSH_DISK_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT,
+)
+_NOT_SENT = frozenset(
+    {
+        Property.UNIQ_KEY,
+        Property.WAIT,
+        Property.CLUSTER,
+        Property.MSG_REGION,
+        Property.TRACE_ON,
+        Property.MIN_OFFSET,
+        Property.MAX_OFFSET,
+        Property.REAL_TOPIC,
+        Property.REAL_QID,
+        Property.TRAN_MSG,
+        Property.DELAY,
+        Property.CONSUME_START_TIME,
+    }
+)
+
+
+@attrs.frozen
+class ResendResult:
+    """What became of a resend."""
+
+    source: str
+    found: int
+    sent: int
+    present: int
+    """Copies that were there already: sent by an earlier run."""
+    skipped: list[str]
+    """Messages that can not be sent, and why."""
+    unknown: list[str]
+    """Messages of which it is not known whether their copy is stored."""
+    done: bool
+    dry_run: bool
+
+
+@attrs.frozen
+class ResendOrder:
+    """What to send where."""
+
+    source: str
+    """Topic of the messages."""
+    topic: str = ""
+    """Target; empty: the retry topic of a dead letter's group, else the topic it came from."""
+    to_origin: bool = False
+    """Dead letters go to the topic that they came from, for every group to read."""
+    rate_per_s: float = 0.0
+    """Messages per second; 0 does not throttle."""
+    dry_run: bool = False
+    client_id: str = "trioha"
+    """Tells two operators apart."""
+
+
+@attrs.define
+class ResendProgress:
+    """How far a resend is."""
+
+    found: int = 0
+    sent: int = 0
+    present: int = 0
+    skipped: list[str] = attrs.Factory(list)
+    unknown: list[str] = attrs.Factory(list)
+
+
+def target_of(order: ResendOrder, message: FoundMessage) -> str:
+    """Return the topic that a copy goes to."""
+    if order.topic:
+        return order.topic
+    source = message.record.topic
+    origin = message.properties.get(Property.RETRY_TOPIC) or source
+    if is_dlq_topic(source) and not order.to_origin:
+        return retry_topic(source.removeprefix(DLQ_PREFIX))
+    return origin
+
+
+def copy_key(message: FoundMessage, target: str) -> str:
+    """Return the UNIQ_KEY of a message's copy: always the same one.
+
+    It has the shape of RocketMQ's ids, whose bytes 10 to 13 are a time within the month by which
+    mqadmin narrows its search: here that is when the original was stored.
+    """
+    digest = hashlib.sha256(f"{message.record.message_id} {target}".encode()).digest()
+    month_ms = message.record.store_timestamp % (28 * 86_400_000)
+    return (digest[:10] + month_ms.to_bytes(4, "big") + digest[10:12]).hex().upper()
+
+
+def resend(
+    scope: JobScope,
+    order: ResendOrder,
+    messages: Sequence[FoundMessage],
+    on_progress: Callable[[ResendProgress], None] = lambda progress: None,
+) -> Flow[ResendResult]:
+    """Send copies of the messages that have none yet; `on_progress` hears of each.
+
+    Errors: JobRefused when another resend of the same queues is going on; Unreachable,
+    CommandError before anything was sent.
+    """
+    progress = ResendProgress(found=len(messages))
+    queues = sorted(
+        {MessageQueue(one.record.topic, one.broker, one.record.queue_id) for one in messages}
+    )
+    routes: dict[str, TopicRouteData | None] = {}
+    if not order.dry_run:
+        yield from _lock(scope, order, queues)
+    for number, message in enumerate(messages, 1):
+        target = target_of(order, message)
+        if target not in routes:
+            routes[target] = yield from read_route(scope, target)
+        reason = yield from _why_not(scope, routes, order, message, target)
+        if reason:
+            progress.skipped.append(f"{message.msg_id}: {reason}")
+        else:
+            yield from _send_once(scope, order, message, target, routes, progress)
+        on_progress(progress)
+        if progress.unknown:
+            break
+        if not order.dry_run:
+            if order.rate_per_s:
+                yield from pause(1 / order.rate_per_s)
+            if number % _renewed_every(order.rate_per_s) == 0:
+                yield from _lock(scope, order, queues)
+    if not order.dry_run:
+        yield from _unlock(scope, order, queues)
+    return ResendResult(
+        order.source,
+        progress.found,
+        progress.sent,
+        progress.present,
+        progress.skipped,
+        progress.unknown,
+        not (progress.unknown or order.dry_run),
+        order.dry_run,
+    )
+
+
+def _renewed_every(rate_per_s: float) -> int:
+    if not rate_per_s:
+        return _LOCK_RENEW_EVERY
+    return max(1, min(_LOCK_RENEW_EVERY, int(rate_per_s * _LOCK_RENEW_S)))
+
+
+def _why_not(
+    scope: JobScope,
+    routes: dict[str, TopicRouteData | None],
+    order: ResendOrder,
+    message: FoundMessage,
+    target: str,
+) -> Flow[str]:
+    """Return why a message cannot be sent; empty if it can."""
+    origin = message.properties.get(Property.RETRY_TOPIC)
+    if is_dlq_topic(message.record.topic) and origin and not order.topic:
+        if origin not in routes:
+            routes[origin] = yield from read_route(scope, origin)
+        if routes[origin] is None:
+            return f"its topic {origin} is gone; --topic NAME sends it elsewhere"
+    if routes[target] is None:
+        group = "; has its group been deleted?" if is_retry_topic(target) else ""
+        return f"the target {target} does not exist{group}"
+    home = _home(routes[target], message)
+    if not _writers(routes[target], home):
+        return f"{target} takes no messages on {home} now"
+    return ""
+
+
+def _send_once(
+    scope: JobScope,
+    order: ResendOrder,
+    message: FoundMessage,
+    target: str,
+    routes: dict[str, TopicRouteData | None],
+    progress: ResendProgress,
+) -> Flow[None]:
+    key = copy_key(message, target)
+    route = routes[target]
+    assert route is not None, "a message without a target is skipped"
+    home = _home(route, message)
+    is_there = yield from _look(scope, route, home, target, key)
+    if is_there is None:
+        progress.unknown.append(
+            f"{message.msg_id}: {home} does not answer, and may hold its copy from before"
+        )
+        return
+    if is_there:
+        progress.present += 1
+        return
+    if order.dry_run:
+        progress.sent += 1
+        return
+    writers = _writers(route, home)
+    queue, address = writers[progress.sent % len(writers)]
+    reply = (yield from ask_all(scope.ask(address, *_send_request(message, target, queue, key))))[0]
+    if isinstance(reply, Answer) and reply.code in _STORED:
+        progress.sent += 1
+        return
+    if isinstance(reply, Answer):
+        progress.skipped.append(
+            f"{message.msg_id}: {queue.broker_name} refuses it: {reply.remark or reply.code}"
+        )
+        return
+    yield from _find_out(scope, home, target, key, message, reply, routes, progress)
+
+
+def _find_out(
+    scope: JobScope,
+    home: str,
+    target: str,
+    key: str,
+    message: FoundMessage,
+    failed: Failed,
+    routes: dict[str, TopicRouteData | None],
+    progress: ResendProgress,
+) -> Flow[None]:
+    """Look for a copy whose answer did not come, until its broker has answered."""
+    for _ in range(_LOOK_ROUNDS):
+        # After a failover another node has the name.
+        route = routes[target] = yield from read_route(scope, target)
+        is_there = None
+        if route is not None:
+            is_there = yield from _look(scope, route, home, target, key)
+        if is_there:
+            progress.sent += 1
+            return
+        # Not there may mean not yet in the index; a send that failed to leave is not there.
+        if is_there is False and not failed.may_have_happened:
+            break
+        yield from pause(_LOOK_PAUSE_S)
+    progress.unknown.append(
+        f"{message.msg_id}: it is not known whether its copy {key} in {target} on {home} is"
+        f" stored: {failed.reason}"
+    )
+
+
+def _look(
+    scope: JobScope, route: TopicRouteData, home: str, target: str, key: str
+) -> Flow[bool | None]:
+    """Return whether the copy is stored; None if its broker does not answer."""
+    nodes = next((one.broker_addrs for one in route.broker_datas if one.broker_name == home), {})
+    if not nodes:
+        return None
+    address = nodes[min(nodes)]
+    (reply,) = yield from ask_all(key_question(scope, address, target, key, True))
+    if isinstance(reply, Failed):
+        return None
+    return bool(matches(address, home, reply, key, True))
+
+
+def _home(route: TopicRouteData | None, message: FoundMessage) -> str:
+    """Return the broker that a copy goes to: always the same one, so that it is found again.
+
+    It is the original's own, whose DLQ could not be read without it. Where the target is not there,
+    one of its brokers is chosen by the message's id.
+    """
+    names = [] if route is None else sorted(one.broker_name for one in route.queue_datas)
+    if message.broker in names or not names:
+        return message.broker
+    return names[int(copy_key(message, "")[:8], 16) % len(names)]
+
+
+def _writers(route: TopicRouteData | None, home: str) -> list[tuple[MessageQueue, str]]:
+    """Return the queues on one broker that take messages, each with the master's address."""
+    if route is None:
+        return []
+    nodes = next((one.broker_addrs for one in route.broker_datas if one.broker_name == home), {})
+    if MASTER_ID not in nodes:
+        return []
+    return [
+        (MessageQueue("", home, queue_id), nodes[MASTER_ID])
+        for one in route.queue_datas
+        if one.broker_name == home and one.perm & Perm.WRITE
+        for queue_id in range(one.write_queue_nums)
+    ]
+
+
+def _send_request(
+    message: FoundMessage, target: str, queue: MessageQueue, key: str
+) -> tuple[RequestCode, Fields, bytes]:
+    record = message.record
+    properties = {
+        name: value for name, value in message.properties.items() if name not in _NOT_SENT
+    }
+    if not is_retry_topic(target):
+        # Only a retry topic's messages are renamed by consumers.
+        properties.pop(Property.RETRY_TOPIC, None)
+        properties.pop(Property.RECONSUME_TIME, None)
+    properties[Property.UNIQ_KEY] = key
+    properties[RESENT] = record.message_id
+    fields: Fields = {
+        "a": SENDER_GROUP,
+        "b": target,
+        "c": AUTO_CREATE_TOPIC,
+        "d": 4,
+        "e": queue.queue_id,
+        "f": record.sys_flag & _COMPRESSION_BITS if message.body is record.body else 0,
+        "g": record.born_timestamp,
+        "h": record.flag,
+        "i": encode_properties(properties).decode(),
+        "j": 0,
+        "k": False,
+        "m": False,
+    }
+    return RequestCode.SEND_MESSAGE_V2, fields, bytes(message.body)
+
+
+def _lock(scope: JobScope, order: ResendOrder, queues: Sequence[MessageQueue]) -> Flow[None]:
+    """Take or renew the locks of the source's queues. Errors: JobRefused."""
+    for broker, address, mine in (yield from _owners(scope, order, queues)):
+        body = LockBatchBody(LOCK_GROUP, order.client_id, mine).encode()
+        reply = (yield from ask_all(scope.ask(address, RequestCode.LOCK_BATCH_MQ, {}, body)))[0]
+        held = decode_locked_queues(answered(address, reply).body)
+        if missing := sorted(set(mine) - set(held)):
+            raise JobRefused(
+                f"another operator resends queue {missing[0].queue_id} of {order.source} at"
+                f" {broker}; wait for the end of that, its lock ends 60 s after it has stopped"
+            )
+
+
+def _unlock(scope: JobScope, order: ResendOrder, queues: Sequence[MessageQueue]) -> Flow[None]:
+    try:
+        owners = yield from _owners(scope, order, queues)
+    except TriohaError:
+        return
+    asks = [
+        scope.ask(
+            address,
+            RequestCode.UNLOCK_BATCH_MQ,
+            {},
+            LockBatchBody(LOCK_GROUP, order.client_id, mine).encode(),
+        )
+        for _, address, mine in owners
+    ]
+    yield from ask_all(*asks)  # a lock that is not given back ends by itself
+
+
+def _owners(
+    scope: JobScope, order: ResendOrder, queues: Sequence[MessageQueue]
+) -> Flow[list[tuple[str, str, list[MessageQueue]]]]:
+    route = yield from read_route(scope, order.source)
+    masters = {
+        one.broker_name: one.broker_addrs[MASTER_ID]
+        for one in (() if route is None else route.broker_datas)
+        if MASTER_ID in one.broker_addrs
+    }
+    names = sorted({one.broker_name for one in queues} & masters.keys())
+    return [
+        (name, masters[name], [one for one in queues if one.broker_name == name]) for name in names
+    ]

@@ -436,8 +436,9 @@ class BrokerCore:
         self.pipeline.role = BrokerRole.SLAVE
 
     def confirm_pulls(self, confirm: Callable[[Callable[[bool], None]], None] | None) -> None:
-        """Correct clients' offsets only when `confirm` says that this broker is the master."""
-        self._pull.confirm = confirm
+        """Correct offsets, and hand messages out by POP, only when `confirm` says that this broker
+        is the master."""
+        self._pull.confirm = self._pop.confirm = confirm
 
     def client_registrations(self, now_ms: int) -> Iterator[tuple[Channel, RemotingCommand]]:
         """Return what another master must hear of the clients that are connected here."""

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 from services.ha.test_transactions import Switch, cut_off, killed, planned, restarted
-from support.nodes.pops import PopLoad
+from support.nodes.pops import Ask, PopLoad
 from support.nodes.virtual_set import VirtualBroker, VirtualSet, virtual_set, without_waits
 from support.suite.sizes import TRANSACTION_RUNS
 
@@ -38,8 +38,11 @@ async def loaded(set_: VirtualSet, load: PopLoad) -> AsyncIterator[None]:
             nursery.start_soon(use, broker)
         yield
         over.set()
-    home_id = await set_.wait_master()
-    await load.drain(set_[home_id].ask)
+
+    async def find_master() -> Ask:
+        return set_[await set_.wait_master()].ask
+
+    await load.drain(find_master)
 
 
 @pytest.mark.parametrize("seed", range(TRANSACTION_RUNS))

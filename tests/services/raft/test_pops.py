@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 from services.raft.test_transactions import Hurt, handed_over, isolated, killed
-from support.nodes.pops import PopLoad
+from support.nodes.pops import Ask, PopLoad
 from support.nodes.virtual_group import (
     VirtualGroup,
     VirtualMember,
@@ -43,8 +43,11 @@ async def loaded(group: VirtualGroup, load: PopLoad) -> AsyncIterator[None]:
             nursery.start_soon(use, member)
         yield
         over.set()
-    leader = await group.leader()
-    await load.drain(leader.ask)
+
+    async def find_master() -> Ask:
+        return (await group.leader()).ask
+
+    await load.drain(find_master)
 
 
 @pytest.mark.parametrize("seed", range(TRANSACTION_RUNS))

@@ -129,6 +129,19 @@ class PopHold:
             heapq.heapify(self._heap)
         return True
 
+    def reserve(self, size: int) -> bool:
+        """Count an answer of so many bytes that waits; False when there is no room."""
+        if self._bytes + size > self._bytes_max or not self._budget.has_room(size):
+            return False
+        self._bytes += size
+        self._budget.waiting_bytes += size
+        return True
+
+    def release(self, size: int) -> None:
+        """Note that an answer waits no more."""
+        self._bytes -= size
+        self._budget.waiting_bytes -= size
+
     def on_dispatch(self, topic: str, queue_id: int, tags_codes: Sequence[int]) -> None:
         """Messages of a queue are readable. HOT."""
         groups = self.by_topic.get(topic)

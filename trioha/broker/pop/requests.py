@@ -31,7 +31,7 @@ from trioha.broker.pop.in_flight import MESSAGES_MAX
 from trioha.broker.pop.order import OrderBatch
 from trioha.broker.pop.queue_reader import FoundMessages, QueueReader
 from trioha.broker.pop.service import PopService
-from trioha.broker.pull import SUSPEND_MS_MAX
+from trioha.broker.pull import SUSPEND_MS_MAX, Confirm
 from trioha.broker.put_message import PutPipeline
 from trioha.broker.topics import TopicTable
 from trioha.config import BrokerConfig, BrokerRole
@@ -111,6 +111,9 @@ class PopProcessor:
     ) -> None:
         self.config = config
         self.hold = hold
+        self.confirm: Confirm | None = None
+        """Calls back with True once it is certain that no other broker is master; None where a
+        master cannot find out."""
         self._topics = topics
         self._groups = groups
         self._pipeline = pipeline
@@ -220,8 +223,41 @@ class PopProcessor:
         if answer.count:
             revive = ORDER_REVIVE_QUEUE if pop.is_ordered else 0
             fields = _fields(answer, pop.invisible_ms, revive)
-            return request.response(0, "FOUND", fields, answer.buffers)
+            response = request.response(0, "FOUND", fields, answer.buffers)
+            return self._when_certain(channel, request, response, answer.size)
         return self._park(channel, request, instant, pop, answer, until_ms)
+
+    def _when_certain(
+        self, channel: Channel, request: RemotingCommand, response: RemotingCommand, size: int
+    ) -> RemotingCommand | None:
+        """Send the messages once no other broker can have had them acknowledged.
+
+        A master that was replaced without its knowledge keeps them to itself.
+        """
+        if self.confirm is None:
+            return response
+        if not self.hold.reserve(size):
+            return self._nothing(request, _Answer(), ResponseCode.POLLING_FULL)
+        known: list[RemotingCommand] = []
+        is_late = False
+
+        def answer(sure: bool) -> None:
+            self.hold.release(size)
+            nothing = self._nothing(request, _Answer(), ResponseCode.POLLING_TIMEOUT)
+            final = response if sure else nothing
+            if is_late:
+                channel.send_nowait(final)
+            else:
+                known.append(final)
+
+        self.confirm(answer)
+        if known:
+            return known[0]
+        is_late = True
+        request.detach(_KEPT_FIELDS)
+        # What waits must not keep its segment.
+        response.body = response.body_bytes()
+        return None
 
     def _take(
         self, pop: _Pop, topic: str, queue_id: int, answer: _Answer, instant: Instant

@@ -39,6 +39,9 @@ from trioha.broker.reply import ReplyProcessor
 from trioha.broker.send import SendProcessor
 from trioha.broker.send_back import SendBackProcessor
 from trioha.broker.slave_tables import SlaveTables
+from trioha.broker.timers.listing import PendingTimersProcessor
+from trioha.broker.timers.recall import RecallProcessor
+from trioha.broker.timers.service import Timers
 from trioha.broker.topics import TopicTable
 from trioha.broker.transactions.checks import TransactionChecks
 from trioha.broker.transactions.end import EndTransactionProcessor
@@ -57,14 +60,16 @@ from trioha.wire.message_id import pack_host
 from trioha.wire.names import (
     REVIVE_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
 )
 from trioha.wire.remoting_command import RemotingCommand
 
 _DELIVERIES_PER_TURN = 256
-_TIMED_TOPICS = frozenset({SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC})
-_TRANSACTION_TOPICS = frozenset({TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC})
+_LOADED_TOPICS = frozenset({TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, TIMER_TOPIC})
+"""Whoever becomes master reads these: what is open, what is pending."""
+_TIMED_TOPICS = _LOADED_TOPICS | {SCHEDULE_TOPIC}
 _METADATA_CHANGES = (
     RequestCode.UPDATE_CONSUMER_OFFSET,
     RequestCode.UPDATE_AND_CREATE_TOPIC,
@@ -147,7 +152,7 @@ class BrokerCore:
         """A slave's log holds a topic that its table does not: it is to ask its master."""
         self.schedule_changed = False
         """A delayed message or a transaction came in or ended: the next deadline may be nearer."""
-        self._transactions_cut = False
+        self._open_cut = False
         self._pull = PullProcessor(
             config, store, self.topics, self.groups, self.consumers, self.offsets, self.hold
         )
@@ -165,9 +170,10 @@ class BrokerCore:
             self.producers,
             events,
         )
+        self.timers = Timers(config, store, self.pipeline, self.offsets, events)
         revive_topic = REVIVE_TOPIC_PREFIX + config.broker_cluster_name
         self._timed_topics = _TIMED_TOPICS | {revive_topic}
-        self._loaded_topics = _TRANSACTION_TOPICS | {revive_topic}
+        self._loaded_topics = _LOADED_TOPICS | {revive_topic}
         self.pops = PopService(
             store,
             self.offsets,
@@ -222,6 +228,8 @@ class BrokerCore:
             self._send_back,
             EndTransactionProcessor(self.transactions, self.pipeline),
             OpenTransactionsProcessor(self.transactions, queues, self.pipeline, self.producers),
+            PendingTimersProcessor(self.timers, self.pipeline),
+            RecallProcessor(config, self.topics, self.timers, self.pipeline, store_host),
             ReplyProcessor(self._send, self.pipeline, self.producers, store_host),
             self._pull,
             self._pop,
@@ -268,6 +276,8 @@ class BrokerCore:
         if topic in self._timed_topics:
             if topic == SCHEDULE_TOPIC:
                 self.schedule.on_scheduled(queue_id)
+            elif topic == TIMER_TOPIC:
+                self.timers.on_dispatch(max_offset, tags_codes)
             self.schedule_changed = True
 
     def after_batch(self, instant: Instant) -> None:
@@ -359,16 +369,21 @@ class BrokerCore:
 
     def next_delivery_ms(self, wall_ms: int) -> int | None:
         """When `deliver_delayed` has something to do, on the wall clock; or None."""
-        deadlines = (
+        nearest: int | None = None
+        for deadline_ms in (
             self.schedule.next_deadline(wall_ms),
+            self.timers.next_deadline(wall_ms),
             self.transaction_checks.next_deadline(wall_ms),
             self.pops.next_deadline(wall_ms),
-        )
-        return min((due_ms for due_ms in deadlines if due_ms is not None), default=None)
+        ):
+            if deadline_ms is not None and (nearest is None or deadline_ms < nearest):
+                nearest = deadline_ms
+        return nearest
 
     def deliver_delayed(self, instant: Instant) -> None:
         """Deliver delayed messages, check open transactions, deliver popped messages again."""
         self.schedule.run_due(instant, _DELIVERIES_PER_TURN)
+        self.timers.run_due(instant, _DELIVERIES_PER_TURN)
         self.transaction_checks.run_due(instant, _DELIVERIES_PER_TURN)
         self.pops.run_due(instant, _DELIVERIES_PER_TURN)
 
@@ -382,6 +397,7 @@ class BrokerCore:
         self.consumers.config = config
         self.producers.config = config
         self.transactions.config = config
+        self.timers.config = config
 
     def become(self, role: BrokerRole, broker_id: int) -> None:
         """Take this role. The caller answers the sends that wait for a promise of the old role."""
@@ -389,11 +405,13 @@ class BrokerCore:
         self.metadata.flush()
         was_slave, self.role = self.role is BrokerRole.SLAVE, role
         self.pipeline.role = self._pull.role = role
+        self.pipeline.roles_taken += 1
         self._admin.role_changed(role, broker_id)
         if role is BrokerRole.SLAVE:
             if not was_slave:
                 self.offsets.become_slave()
             self.transactions.forget()
+            self.timers.forget()
             self.pops.forget()
             self.pop_hold.wake_all()
         elif was_slave:
@@ -401,7 +419,7 @@ class BrokerCore:
             self.schedule.refresh()
             if not self.offsets.read_only:  # else the leader's tables are not complete yet
                 self.load_transactions()
-        elif self._transactions_cut:
+        elif self._open_cut:
             self.load_transactions()
 
     def _noting_moves(self, handler: Handler) -> Handler:
@@ -418,18 +436,22 @@ class BrokerCore:
         return answer
 
     def load_transactions(self) -> None:
-        """Read open transactions and popped messages, once tables and queues are up to the log."""
-        self._transactions_cut = False
+        """Read open transactions, pending timer messages, and what is popped.
+
+        Tables and queues must be up to the log.
+        """
+        self._open_cut = False
         self.transactions.load()
         self.pops.load()
         self.transaction_checks.begin()
+        self.timers.load()
 
     def log_cut(self, topic: str, queue_id: int, offset: int) -> None:
         """A queue ends at `offset` from now on, sooner than before."""
         self.offsets.cut_back(topic, queue_id, offset)
         if topic == SCHEDULE_TOPIC:
             self.schedule.cut_back(queue_id, offset)
-        self._transactions_cut = self._transactions_cut or topic in self._loaded_topics
+        self._open_cut = self._open_cut or topic in self._loaded_topics
 
     def pause(self) -> None:
         """Take no puts, and deliver nothing delayed, until `become`."""

@@ -13,6 +13,7 @@ import click
 import trio
 
 from trioha.cli.client_options import namesrv_option
+from trioha.cli.measures import Duration, Moment
 from trioha.cli.output import output_option, print_json, print_json_line
 from trioha.client import Message, Producer, SendResult, open_producer
 
@@ -56,6 +57,10 @@ class SendTally:
 @click.option("--key", "keys", multiple=True, help="Key of every message; may be repeated.")
 @click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="May repeat.")
 @click.option("--delay-level", type=click.IntRange(0, 18), default=0, help="Deliver later.")
+@click.option(
+    "--delay", "delay_s", type=Duration(0.001), default=None, help="Deliver so long later."
+)
+@click.option("--deliver-at", "deliver_at_ms", type=Moment(), default=None, help="Deliver then.")
 @click.option("--shard-key", help="Keep all messages in the queue of this key, in order.")
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Per request.")
 @click.option("--concurrency", type=click.IntRange(1, 1024), default=1, show_default=True)
@@ -71,6 +76,8 @@ def command(
     keys: tuple[str, ...],
     properties: tuple[str, ...],
     delay_level: int,
+    delay_s: float | None,
+    deliver_at_ms: int | None,
     shard_key: str | None,
     batch: int,
     concurrency: int,
@@ -83,17 +90,23 @@ def command(
     \b
     echo hello | trioha produce -n 127.0.0.1:9876 -t T
     trioha produce -n 127.0.0.1:9876 -t T --count 10000 --size 1024 --concurrency 16 -o json
+    echo hello | trioha produce -n 127.0.0.1:9876 -t T --delay 90s
+    echo hello | trioha produce -n 127.0.0.1:9876 -t T --deliver-at 2027-01-31T08:00
 
     It stops at the first message that is refused (exit code 5) or of which it is not known
     whether it is stored (exit code 3). Results keep the order of the input only with
     --concurrency 1.
     """
+    if bool(delay_level) + bool(delay_s) + bool(deliver_at_ms) > 1:
+        raise click.UsageError("give one of --delay-level, --delay and --deliver-at")
     message = Message(
         topic,
         _filler(size),
         tag,
         keys,
         delay_level=delay_level,
+        delay_s=delay_s or 0,
+        deliver_at_ms=deliver_at_ms or 0,
         properties=dict(_pair(text) for text in properties),
     )
     options = SendOptions(
@@ -205,6 +218,7 @@ def _result(result: SendResult) -> dict[str, object]:
         "broker": result.queue.broker_name,
         "queue_id": result.queue.queue_id,
         "queue_offset": result.queue_offset,
+        **({"recall_handle": result.recall_handle} if result.recall_handle else {}),
     }
 
 

@@ -42,6 +42,11 @@ class Message:
     """What the broker indexes it by. No blanks inside a key."""
     delay_level: int = 0
     """1..18 deliver later (1s 5s 10s 30s 1m … 2h), 0 at once."""
+    delay_s: float = 0
+    """Deliver so many seconds later, to the millisecond; at most `timerMaxDelaySec` of the broker.
+    Brokers before RocketMQ 5 deliver at once."""
+    deliver_at_ms: int = 0
+    """Deliver at this time of the broker's wall clock, in milliseconds; 0 at once."""
     wait_store_ok: bool = True
     """False: the broker answers without waiting for its disk or its slave."""
     flag: int = 0
@@ -72,6 +77,8 @@ class SendResult:
     """The broker's id: its address and the offset in its log."""
     queue: MessageQueue
     queue_offset: int
+    recall_handle: str = ""
+    """What `Producer.recall` takes a delayed message back with; empty where it cannot."""
 
 
 @attrs.frozen

@@ -22,7 +22,12 @@ from trioha.client.heartbeat import Heartbeats
 from trioha.client.message import Message, MessageQueue, SendResult, SendStatus
 from trioha.client.route import QueueSelector, TopicRoute, queue_for_key
 from trioha.client.route_table import RouteTable
-from trioha.client.send_header import DEFAULT_TOPIC_QUEUE_NUMS, send_batch_command, send_command
+from trioha.client.send_header import (
+    DEFAULT_TOPIC_QUEUE_NUMS,
+    recall_command,
+    send_batch_command,
+    send_command,
+)
 from trioha.errors import TriohaError, Unreachable
 from trioha.services.loop.background import open_background_nursery
 from trioha.wire.codes import ResponseCode
@@ -31,6 +36,7 @@ from trioha.wire.message_id import UniqueIdGenerator
 from trioha.wire.names import OUTCOME_UNKNOWN
 from trioha.wire.properties import Property
 from trioha.wire.remoting_command import RemotingCommand
+from trioha.wire.timers import RecallHandle
 
 _STORED = {status.value: status for status in SendStatus}
 # Java's list, and SYSTEM_BUSY: the broker says it has not looked at the message.
@@ -111,7 +117,8 @@ class Producer:
         topic = messages[0].topic
         for message in messages:
             self._check_body(message)
-            if message.topic != topic or message.delay_level:
+            is_delayed = message.delay_level or message.delay_s or message.deliver_at_ms
+            if message.topic != topic or is_delayed:
                 raise TriohaError("a batch is of one topic and without delay")
         ids = [m.properties.get(Property.UNIQ_KEY) or self._next_id() for m in messages]
         wall_ms = self._cluster.clock.wall_ms()
@@ -135,6 +142,29 @@ class Producer:
         command = send_command(self.group, message, msg_id, target, wall_ms)
         await self._cluster.oneway(address, command)
         return msg_id
+
+    async def recall(self, topic: str, recall_handle: str) -> str:
+        """Take back a delayed message that is not due yet; returns its `msg_id`.
+
+        `recall_handle` is that of the `SendResult`. A second recall succeeds as well.
+        Errors: SendRefused when the message is delivered or about to be (ILLEGAL_OPERATION), or
+        the broker cannot; TriohaError for no handle; NoRoute, Unreachable.
+        """
+        try:
+            broker_name = RecallHandle.decode(recall_handle).broker_name
+        except ValueError as error:
+            raise TriohaError(str(error)) from None
+        address = (await self._route(topic)).master(broker_name)
+        if address is None:
+            await self._refresh(topic)
+            raise NoRoute(f"no master of {broker_name} is known, where the message waits")
+        command = recall_command(self.group, topic, recall_handle, broker_name)
+        response = await self._cluster.request(address, command)
+        if response.code != ResponseCode.SUCCESS:
+            if response.code in _NOT_MASTER:
+                await self._refresh(topic)
+            raise SendRefused(response.code, response.remark or "", broker_name)
+        return response.ext_str("msgId", "")
 
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
         """The queues that take messages now, in the order `key` counts them."""
@@ -187,6 +217,7 @@ class Producer:
                         topic, target.broker_name, response.ext_int("queueId", target.queue_id)
                     ),
                     response.ext_int("queueOffset", 0),
+                    response.ext_str("recallHandle", ""),
                 )
             if (response.remark or "").startswith(OUTCOME_UNKNOWN):
                 unknown = f"{address} says: {response.remark}"

@@ -21,15 +21,28 @@ _SEPARATORS = frozenset("\x01\x02")
 def message_properties(message: Message, msg_id: str) -> dict[str, str]:
     """The properties a message is sent with: the user's, then what its fields say.
 
-    Errors: TriohaError for a name or value that would be read as two.
+    Errors: TriohaError for a name or value that would be read as two, and for odd delays.
     """
     properties = {Property.UNIQ_KEY: msg_id, **message.properties}
     if message.keys:
         properties[Property.KEYS] = " ".join(message.keys)
     if message.tags:
         properties[Property.TAGS] = message.tags
+    if (message.delay_level > 0) + bool(message.delay_s) + bool(message.deliver_at_ms) > 1:
+        raise TriohaError("give one of delay_level, delay_s and deliver_at_ms")
     if message.delay_level > 0:
         properties[Property.DELAY] = str(message.delay_level)
+    if message.delay_s < 0 or message.deliver_at_ms < 0:
+        raise TriohaError("delay_s and deliver_at_ms cannot be negative")
+    if message.delay_s:
+        delay_ms = round(message.delay_s * 1000)
+        # Brokers of RocketMQ 5.0 know seconds alone.
+        if delay_ms % 1000:
+            properties[Property.TIMER_DELAY_MS] = str(delay_ms)
+        else:
+            properties[Property.TIMER_DELAY_SEC] = str(delay_ms // 1000)
+    if message.deliver_at_ms:
+        properties[Property.TIMER_DELIVER_MS] = str(message.deliver_at_ms)
     for name, value in properties.items():
         if not _SEPARATORS.isdisjoint(name) or not _SEPARATORS.isdisjoint(value):
             raise TriohaError(f"property {name!r}: the bytes 1 and 2 separate properties")
@@ -53,6 +66,19 @@ def send_command(
         batch=False,
         flag=message.flag,
         sys_flag=message.sys_flag,
+    )
+
+
+def recall_command(group: str, topic: str, recall_handle: str, broker_name: str) -> RemotingCommand:
+    """Take a delayed message back."""
+    return RemotingCommand(
+        RequestCode.RECALL_MESSAGE,
+        {
+            "producerGroup": group,
+            "topic": topic,
+            "recallHandle": recall_handle,
+            "bname": broker_name,
+        },
     )
 
 

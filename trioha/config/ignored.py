@@ -29,6 +29,7 @@ _STATISTICS = "there are no such statistics"
 _REGISTER = "registrations are complete and periodic in any case"
 _FILTERS = "SQL92 filters are evaluated when messages are pulled, without bit maps"
 _SCHEDULE = "delayed messages are delivered by deadline, there is nothing to tune"
+_TIMERS = "timer messages are found in their queue, without wheel and log of their own"
 _UNKNOWN_THERE = "RocketMQ 4.9 knows no such key and ignores it too"
 _DLEDGER = "a Raft log is an ordinary commitlog here, sent in batches"
 _MISSING = "not available, and a broker without it would not do what the file asks for"
@@ -126,6 +127,19 @@ IGNORED_BY_BROKER: Mapping[str, Ignored] = {
         _SCHEDULE,
         "maxDelayTime enableScheduleAsyncDeliver scheduleAsyncDeliverMaxPendingLimit"
         " scheduleAsyncDeliverMaxResendNum2Blocked",
+    ),
+    **_ignored(
+        _TIMERS,
+        "mappedFileSizeTimerLog timerFlushIntervalMs timerGetMessageThreadNum"
+        " timerPutMessageThreadNum timerEnableDisruptor timerEnableCheckMetrics"
+        " timerCheckMetricsWhen timerSkipUnknownError timerWarmEnable timerEnableRetryUntilSuccess"
+        " timerMetricSmallThreshold timerProgressLogIntervalMs timerColdDataCheckIntervalMs"
+        " timerCongestNumEachSlot",
+    ),
+    **_ignored(f"a halt of timer messages is {_MISSING}", "timerStopEnqueue", ["false"]),
+    **_ignored(f"a halt of timer messages is {_MISSING}", "timerStopDequeue", ["false"]),
+    **_ignored(
+        f"timer messages by delay level are {_MISSING}", "timerInterceptDelayLevel", ["false"]
     ),
     **_ignored(
         _UNKNOWN_THERE,

@@ -245,6 +245,15 @@ class BrokerConfig(TlsSettings):
     transaction_time_out: int = setting(6000, "ms until an open transaction is checked first")
     transaction_check_interval: int = setting(60000, "ms between its checks")
     transaction_check_max: int = setting(15, "checks until it is discarded")
+    timer_wheel_enable: bool = setting(True, "take messages with a delay in seconds")
+    timer_max_delay_sec: int = setting(259200, "seconds that they may be delayed at most")
+    timer_precision_ms: int = setting(
+        1000, "ms of one slot in recall handles and for RocketMQ: 100, 200, 500 or 1000"
+    )
+    timer_roll_window_slot: int = setting(
+        172800, "slots after which a waiting message is copied to the log's end"
+    )
+    recall_message_enable: bool = setting(True, "let producers take delayed messages back")
     long_polling_enable: bool = setting(True, "park pulls that find nothing")
     short_polling_time_mills: int = setting(1000, "ms a pull is parked when long polling is off")
     notify_consumer_ids_changed_enable: bool = setting(

@@ -196,6 +196,8 @@ def check_broker(config: BrokerConfig, origins: Origins) -> None:
         refuse("mappedFileSizeConsumeQueue", "at least 20 bytes, one entry")
     if config.ha_housekeeping_interval <= config.ha_send_heartbeat_interval:
         refuse("haHousekeepingInterval", "must be longer than haSendHeartbeatInterval")
+    if config.timer_precision_ms not in (100, 200, 500, 1000):
+        refuse("timerPrecisionMs", "100, 200, 500 or 1000")
     for level in config.message_delay_level.split():
         if not re.fullmatch(r"\d+[smhd]", level, re.ASCII):
             refuse("messageDelayLevel", f'"{level}" is no delay; write them like 1s 5m 2h 1d')

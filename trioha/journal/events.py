@@ -83,6 +83,7 @@ EVENTS: Mapping[str, EventKind] = {
     "certificate_loaded": _info("file", "expires"),
     "certificate_rejected": _warning("reason"),
     "certificate_expires": _warning("file", "reason"),
+    "scheduling_delay": _info("seconds", "worst_ms", "waited_ms", "stolen_ms", "ran_ms"),
     "task_failed": _error("task", "error"),
     "journal_dropped": _warning("count", "reason"),
     # The store.
@@ -102,6 +103,8 @@ EVENTS: Mapping[str, EventKind] = {
     "delivery_skipped": _warning("level", "index", "reason"),
     "transaction_discarded": _warning("topic", "group", "index", "checks"),
     "transaction_lost": _warning("index", "reason"),
+    "timer_skipped": _warning("index", "reason"),
+    "timers_lost": _warning("index", "count"),
     # Connections.
     "connection_closed": _info("peer", "reason"),
     "connection_refused": _warning("peer", "reason"),

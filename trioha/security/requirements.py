@@ -79,6 +79,7 @@ _OF_BROKER: Final = _OF_ANY_NODE | {
     Code.END_TRANSACTION: Requirement(
         right=Right.PRODUCE, body_bytes=CONTROL_BYTES, message="commitLogOffset"
     ),
+    Code.RECALL_MESSAGE: attrs.evolve(_SEND, body_bytes=CONTROL_BYTES),
     # Consumers.
     Code.PULL_MESSAGE: _GROUP_AND_TOPIC,
     Code.LITE_PULL_MESSAGE: _GROUP_AND_TOPIC,
@@ -177,6 +178,7 @@ _OF_BROKER: Final = _OF_ANY_NODE | {
     Code.AUTH_LIST_ACL: _ADMIN,
     Code.TRIOHA_NODE_STATUS: _ADMIN,
     Code.TRIOHA_TRANSACTIONS: _ADMIN,
+    Code.TRIOHA_TIMERS: _ADMIN,
     Code.HA_RESYNC: _ADMIN,
     Code.FAILOVER_AUDIT: _ADMIN,
     Code.TRIOHA_RAFT_STATUS: _ADMIN,

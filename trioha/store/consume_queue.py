@@ -21,6 +21,7 @@ from trioha.wire.record import FIXED_SIZE
 ENTRY = struct.Struct(">qiq")
 PADDING_SIZE = 0x7FFFFFFF
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
 
 _TAGS_CODE = struct.Struct(">q")
 _TAGS_CODE_AT = ENTRY.size - _TAGS_CODE.size
@@ -61,7 +62,8 @@ class ConsumeQueue:
         """The topic as its records hold it, behind its length. None holds one over 255 bytes."""
         self.record_bytes_min = FIXED_SIZE + size
         """A record's size without body and properties."""
-        self.is_schedule = topic == SCHEDULE_TOPIC
+        self.is_schedule = topic in (SCHEDULE_TOPIC, TIMER_TOPIC)
+        """Its entries carry a delivery time in place of a tags code."""
         self.files = MappedFileQueue(
             config.consume_queue_path / topic / str(queue_id),
             config.queue_file_bytes,

@@ -20,7 +20,7 @@ from librt.strings import (
 
 from trioha.errors import CommitLogCorrupted
 from trioha.store.commitlog import CommitLog
-from trioha.store.consume_queue import SCHEDULE_TOPIC, ConsumeQueue
+from trioha.store.consume_queue import TIMER_TOPIC, ConsumeQueue
 from trioha.store.consume_queues import ConsumeQueues, QueueKey, is_storable
 from trioha.store.index_file import Keyed
 from trioha.store.index_files import IndexFiles, keys_of
@@ -42,6 +42,7 @@ from trioha.wire.record import (
     RecordError,
     dispatch_fields,
 )
+from trioha.wire.timers import timer_code
 
 # Looking a member up in its enum costs more than the comparison it is for.
 _TRANSACTION_MASK: Final = int(SysFlag.TRANSACTION_MASK)
@@ -284,8 +285,8 @@ class Dispatcher:
             if queue is not None and self.offset + size > queue.max_phy_offset:
                 if queue_offset != queue.next_index:
                     self._move(queue, queue_offset)
-                if topic == SCHEDULE_TOPIC:
-                    tags_code = self.delivery_time(properties, timestamp)
+                if queue.is_schedule:
+                    tags_code = self.delivery_time(topic, properties, timestamp)
                 else:
                     tags_code = self._tags_code(properties)
                 queue.append(self.offset, size, tags_code)
@@ -317,9 +318,11 @@ class Dispatcher:
                 queue.truncate(queue_offset)
         # A gap: RocketMQ logs an error and goes on at the queue's end, as its master did.
 
-    def delivery_time(self, properties: bytes, store_timestamp: int) -> int:
+    def delivery_time(self, topic: str, properties: bytes, store_timestamp: int) -> int:
         """What the entry of a delayed message carries in place of a tag."""
         values = decode_properties(properties)
+        if topic == TIMER_TOPIC:
+            return timer_code(values)
         levels = self._config.delay_levels_ms
         level = values.get(Property.DELAY, "")
         if level.isdecimal() and int(level) > 0 and levels:

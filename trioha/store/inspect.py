@@ -15,7 +15,7 @@ from pathlib import Path
 import attrs
 
 from trioha.errors import StoreError
-from trioha.store.consume_queue import ENTRY, SCHEDULE_TOPIC
+from trioha.store.consume_queue import ENTRY, SCHEDULE_TOPIC, TIMER_TOPIC
 from trioha.store.mapped_file_queue import NAME_DIGITS
 from trioha.store.record_scan import resynchronise, walk
 from trioha.wire.codes import SysFlag
@@ -237,7 +237,7 @@ class _Verifier:
         self._next_index[key] = item.queue_offset + 1
         entry = queue.entry(item.queue_offset)
         expected = (item.phy_offset, item.size, string_hash(item.tags or ""))
-        if item.topic == SCHEDULE_TOPIC and entry is not None:
+        if item.topic in (SCHEDULE_TOPIC, TIMER_TOPIC) and entry is not None:
             expected = (item.phy_offset, item.size, entry[2])  # a delivery time
         if entry is None or entry[1] == 0:
             if queue.exists:  # else: the topic was deleted

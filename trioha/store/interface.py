@@ -117,6 +117,8 @@ class StoreStatistics:
     get_bytes: int
     earliest_store_timestamp: int
     """Of the first record held, or -1."""
+    indexed_offset: int
+    """The index holds the keys of every message below this offset."""
 
 
 class MessageStore(Protocol):
@@ -176,6 +178,10 @@ class MessageStore(Protocol):
         self, topic: str, queue_id: int, offset: int
     ) -> tuple[int, int, int] | None:
         """(phy_offset, size, tags_code) of one entry, or None."""
+
+    def queue_entries(self, topic: str, queue_id: int, offset: int, count_max: int) -> memoryview:
+        """Entries from `offset` on, 20 bytes each, back to back; possibly fewer than there are, and
+        none outside of the queue."""
 
     # Reading what is in the log, whether or not readers may see it yet.
     @property

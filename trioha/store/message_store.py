@@ -335,6 +335,15 @@ class FileMessageStore:
             return None
         return entry
 
+    def queue_entries(self, topic: str, queue_id: int, offset: int, count_max: int) -> memoryview:
+        """Entries from `offset` on, 20 bytes each, back to back; possibly fewer than there are."""
+        queue = self._table.get((topic, queue_id))
+        if queue is None or offset < queue.min_index:
+            return memoryview(b"")
+        count = min(count_max, self._lookup.max_index(queue) - offset)
+        entries = queue.entries(offset, count) if count > 0 else None
+        return memoryview(b"") if entries is None else entries
+
     # Reading what is in the log, whether or not readers may see it yet.
 
     def queue_end_offset(self, topic: str, queue_id: int) -> int:
@@ -460,6 +469,7 @@ class FileMessageStore:
             get_total=self._lookup.get_total,
             get_bytes=self._lookup.get_bytes,
             earliest_store_timestamp=-1 if first is None else peek(first, 0).store_timestamp,
+            indexed_offset=self._index.indexed_offset(self._dispatcher.offset),
         )
 
     def abandon(self) -> None:

@@ -104,8 +104,8 @@ class Writer:
         if is_queued:
             tags_code = message.tags_code
             if queue.is_schedule:
-                # The delivery time counts from the store timestamp, which only we know.
-                tags_code = dispatcher.delivery_time(message.properties, timestamp)
+                # The delivery time may count from the store timestamp, which only we know.
+                tags_code = dispatcher.delivery_time(queue.topic, message.properties, timestamp)
             queue.append(offset, size, tags_code)
             listener = dispatcher.listener
             if listener is not None:
@@ -157,7 +157,9 @@ class Writer:
                 "takes at once"
             )
         if queue.is_schedule:
-            codes = [dispatcher.delivery_time(entry[2], timestamp) for entry in batch.entries]
+            codes = [
+                dispatcher.delivery_time(topic, entry[2], timestamp) for entry in batch.entries
+            ]
         else:
             codes = [entry[3] for entry in batch.entries]
         index = queue.next_index

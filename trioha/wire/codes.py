@@ -95,6 +95,7 @@ class RequestCode(IntEnum):
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
     # RocketMQ 5.
+    RECALL_MESSAGE = 370
     QUERY_ASSIGNMENT = 400
     SET_MESSAGE_REQUEST_MODE = 401
     AUTH_CREATE_USER = 3001
@@ -138,6 +139,7 @@ class RequestCode(IntEnum):
     TRIOHA_RAFT_HELLO = 30046
     TRIOHA_RAFT_ADMIN = 30047
     TRIOHA_TRANSACTIONS = 30050
+    TRIOHA_TIMERS = 30051
 
 
 SENDS = frozenset(
@@ -149,6 +151,7 @@ SENDS = frozenset(
         RequestCode.SEND_REPLY_MESSAGE_V2,
         RequestCode.CONSUMER_SEND_MSG_BACK,
         RequestCode.END_TRANSACTION,
+        RequestCode.RECALL_MESSAGE,
     }
 )
 """Requests that store a message once more each time that they are handled."""
@@ -189,6 +192,8 @@ class ResponseCode(IntEnum):
     UPDATE_AND_CREATE_ACL_CONFIG_FAILED = 209
     DELETE_ACL_CONFIG_FAILED = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211
+    # RocketMQ 5.
+    ILLEGAL_OPERATION = 604
     # RocketMQ 5 calls it CONTROLLER_FENCED_MASTER_EPOCH.
     FENCED_MASTER_EPOCH = 2000
 

@@ -23,6 +23,8 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 BENCHMARK_TOPIC = "BenchmarkTest"
 TRANS_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 TRANS_OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+"""Timer messages wait here until their time has come, in queue 0."""
 TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
@@ -39,8 +41,10 @@ REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 """Its offsets are a broker's progress in its revive log."""
 REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
 """The cluster's name follows."""
-BROKER_GROUPS = frozenset({TRANS_GROUP, REVIVE_GROUP})
-"""Clients may not commit offsets of these."""
+TIMER_GROUP = "CID_RMQ_SYS_TIMER"
+"""Its offsets are a broker's progress in the queue of timer messages."""
+BROKER_GROUPS = frozenset({TRANS_GROUP, TIMER_GROUP, REVIVE_GROUP})
+"""Groups whose offsets are the broker's own: clients may not commit any."""
 
 SYSTEM_TOPICS = frozenset(
     {
@@ -55,6 +59,7 @@ SYSTEM_TOPICS = frozenset(
         OFFSET_MOVED_TOPIC,
         RAFT_TOPIC,
         METADATA_TOPIC,
+        TIMER_TOPIC,
     }
 )
 """Every broker has its own of these; administrators may not create or delete them."""
@@ -69,6 +74,7 @@ RESERVED_TOPICS = frozenset(
         OFFSET_MOVED_TOPIC,
         RAFT_TOPIC,
         METADATA_TOPIC,
+        TIMER_TOPIC,
     }
 )
 """Clients may not send to these."""

@@ -10,8 +10,8 @@ from random import Random
 import pytest
 import trio
 import trio.testing
-from services.ha.test_transactions import Switch, cut_off, killed, planned, restarted
 from support.nodes.pops import Ask, PopLoad
+from support.nodes.switches import Switch, cut_off, killed, planned, restarted
 from support.nodes.virtual_set import VirtualBroker, VirtualSet, virtual_set, without_waits
 from support.suite.sizes import TRANSACTION_RUNS
 

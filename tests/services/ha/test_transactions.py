@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -11,49 +11,21 @@ from random import Random
 import pytest
 import trio
 import trio.testing
+from support.nodes.switches import Switch, cut_off, killed, planned, restarted
 from support.nodes.transactions import QUICK_CHECKS, TransactionLoad, is_finished
 from support.nodes.virtual_set import CLIENT, VirtualBroker, VirtualSet, virtual_set, without_waits
 from support.suite.sizes import TRANSACTION_RUNS
 
-from trioha.failover.outcome import Result
 from trioha.store.inspect import iter_records
 from trioha.wire.record import Record
 
 MEMBER_PORT = 10911
 Clock = trio.testing.MockClock
-Switch = Callable[[VirtualSet, int, int], Awaitable[None]]
 
 
 @pytest.fixture(autouse=True)
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     without_waits(monkeypatch)
-
-
-async def planned(set_: VirtualSet, old: int, new: int) -> None:
-    outcome = await set_.fail_over(to=new)
-    assert outcome.result is Result.DONE, outcome.message
-
-
-async def killed(set_: VirtualSet, old: int, new: int) -> None:
-    await set_[old].kill()
-    outcome = await set_.fail_over(force=True)
-    assert outcome.result is Result.DONE, outcome.message
-    await set_[old].start()
-
-
-async def restarted(set_: VirtualSet, old: int, new: int) -> None:
-    await set_[old].kill()
-    await set_[old].start()
-
-
-async def cut_off(set_: VirtualSet, old: int, new: int) -> None:
-    """Clients still reach the old master: it goes on for a while, and cuts its log later."""
-    others = [broker.host for broker in set_.brokers if broker.home_id != old]
-    set_.cut(set_[old].host, *others, "10.0.9.1", "10.0.9.2")
-    outcome = await set_.fail_over(to=new, force=True)
-    assert outcome.result is Result.DONE, outcome.message
-    await trio.sleep(5)
-    set_.heal()
 
 
 @asynccontextmanager

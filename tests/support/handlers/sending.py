@@ -15,6 +15,8 @@ from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.put_message import PutPipeline
 from trioha.broker.send import SendProcessor
 from trioha.broker.send_back import SendBackProcessor
+from trioha.broker.timers.recall import RecallProcessor
+from trioha.broker.timers.service import Timers
 from trioha.broker.topics import TopicTable
 from trioha.broker.transactions.checks import TransactionChecks
 from trioha.broker.transactions.end import EndTransactionProcessor
@@ -25,7 +27,7 @@ from trioha.config import BrokerConfig
 from trioha.remoting.channel import Instant
 from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import ONEWAY_FLAG, RequestCode
-from trioha.wire.names import SCHEDULE_TOPIC
+from trioha.wire.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
 BORN_HOST = bytes([127, 0, 0, 1, 0, 0, 0x15, 0xB3])
@@ -51,6 +53,7 @@ class FakeChannel:
         self.peer_host = peer_host
         self.closed = False
         self.sent: list[RemotingCommand] = []
+        self.unfinished: list[RemotingCommand] = []
         self.asked: list[tuple[RemotingCommand, int, Callable[[RemotingCommand | None], None]]] = []
 
     def send_nowait(self, command: RemotingCommand) -> None:
@@ -65,6 +68,9 @@ class FakeChannel:
         on_response: Callable[[RemotingCommand | None], None],
     ) -> None:
         self.asked.append((command, deadline_ms, on_response))
+
+    def go_on_nowait(self, request: RemotingCommand) -> None:
+        self.unfinished.append(request)
 
     def keep_reserve(self) -> None:
         pass
@@ -92,7 +98,13 @@ class FakeReplicas:
 class ProduceSide:
     """Every part that a send goes through, and the schedule behind it."""
 
-    def __init__(self, config: BrokerConfig | None = None, *, by_quorum: bool = False) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig | None = None,
+        *,
+        by_quorum: bool = False,
+        timer_capacity: int = 8,
+    ) -> None:
         self.config = BrokerConfig() if config is None else config
         self.events = RecordedEvents()
         self.store = MemoryStore()
@@ -119,6 +131,13 @@ class ProduceSide:
             self.events,
         )
         self.ender = EndTransactionProcessor(self.transactions, self.pipeline)
+        self.timers = Timers(
+            self.config, self.store, self.pipeline, self.offsets, self.events, timer_capacity
+        )
+        self.timers.load()
+        self.recaller = RecallProcessor(
+            self.config, self.topics, self.timers, self.pipeline, STORE_HOST
+        )
         self.sender = SendProcessor(
             self.config,
             self.topics,
@@ -146,6 +165,8 @@ class ProduceSide:
     ) -> None:
         if topic == SCHEDULE_TOPIC:
             self.schedule.on_scheduled(queue_id)
+        elif topic == TIMER_TOPIC:
+            self.timers.on_dispatch(max_offset, tags_codes)
 
     def send(self, request: RemotingCommand, instant: Instant | None = None) -> RemotingCommand:
         """Handle a send that is answered at once."""

@@ -276,6 +276,14 @@ class MemoryStore:
     def appended_entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
         return self.consume_queue_entry(topic, queue_id, offset)
 
+    def queue_entries(self, topic: str, queue_id: int, offset: int, count_max: int) -> memoryview:
+        low = self.min_offset_in_queue(topic, queue_id)
+        high = min(self.max_offset_in_queue(topic, queue_id), offset + count_max)
+        if offset < low:
+            return memoryview(b"")
+        entries = self.entries.get((topic, queue_id), [])[offset:high]
+        return memoryview(b"".join(struct.pack(">qiq", *entry) for entry in entries))
+
     def queues(self) -> list[tuple[str, int]]:
         return list(self.entries)
 
@@ -319,6 +327,7 @@ class MemoryStore:
             get_total=self._gets,
             get_bytes=0,
             earliest_store_timestamp=self.messages[0][1].store_timestamp if self.messages else -1,
+            indexed_offset=self.max_phy_offset,
         )
 
     def close(self) -> None:

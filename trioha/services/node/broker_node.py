@@ -63,7 +63,7 @@ from trioha.services.remoting.server import RemotingServer, server_limits
 from trioha.store.lookup import UNBOUNDED
 from trioha.store.message_store import FileMessageStore
 from trioha.wire.bodies import TopicConfig
-from trioha.wire.names import TRANS_HALF_TOPIC
+from trioha.wire.names import TIMER_TOPIC, TRANS_HALF_TOPIC
 from trioha.wire.properties import REAL_TOPIC, decode_properties
 from trioha.wire.record import dispatch_fields
 
@@ -333,13 +333,13 @@ class BrokerNode(ABC):
     def _topic_at(self, phy_offset: int) -> str:
         """Return the topic of the message at an offset in bytes; empty when there is none.
 
-        A half message belongs to the topic that it is for.
+        A half message and a timer message belong to the topic that they are for.
         """
         record = self.store.look_message(phy_offset)
         if record is None:
             return ""
         fields = dispatch_fields(record, 0)
-        if fields.topic == TRANS_HALF_TOPIC:
+        if fields.topic in (TRANS_HALF_TOPIC, TIMER_TOPIC):
             return decode_properties(fields.properties).get(REAL_TOPIC, fields.topic)
         return fields.topic
 

@@ -49,6 +49,7 @@ def _broker_families(node: MeasuredBroker) -> Iterator[Metric]:
     yield from _traffic_families(node, families)
     yield from _transaction_families(node, families)
     yield from _pop_families(node, families)
+    yield from _timer_families(node, families)
     yield from _client_families(node, families)
     yield from _registration_families(node, families)
     yield from node.replication_families(families)
@@ -181,6 +182,32 @@ def _pop_families(node: MeasuredBroker, families: Families) -> Iterator[Metric]:
         "trioha_pop_dead",
         "Popped messages that went to a dead letter topic after the last redelivery.",
         one(redelivery.dead_count),
+    )
+
+
+def _timer_families(node: MeasuredBroker, families: Families) -> Iterator[Metric]:
+    timers, counter = node.core.timers, families.counter
+    yield families.gauge(
+        "trioha_timers_pending",
+        "Timer messages that are not due yet, cancellations included; 0 on a slave.",
+        one(timers.pending_count),
+    )
+    due_ms = timers.next_due_ms
+    yield families.gauge(
+        "trioha_timers_overdue_seconds",
+        "Time since the next timer message was due; 0 while none is late.",
+        one(0 if due_ms is None else max(0, node.clock.wall_ms() - due_ms) / 1000),
+    )
+    yield counter(
+        "trioha_timers_delivered", "Timer messages delivered.", one(timers.delivered_count)
+    )
+    yield counter(
+        "trioha_timers_cancelled", "Timer messages recalled.", one(timers.cancelled_count)
+    )
+    yield counter(
+        "trioha_timers_rolled",
+        "Copies of waiting timer messages, made before the log deletes them.",
+        one(timers.rolled_count),
     )
 
 

@@ -58,6 +58,11 @@ CHANGES: Final = (
     RequestCode.CLONE_GROUP_OFFSET,
     RequestCode.CLEAN_UNUSED_TOPIC,
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+    RequestCode.POP_MESSAGE,
+    RequestCode.ACK_MESSAGE,
+    RequestCode.BATCH_ACK_MESSAGE,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    RequestCode.SET_MESSAGE_REQUEST_MODE,
 )
 """Requests that change the log or a table that the new master must have."""
 COPIED: Final = (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)
@@ -86,13 +91,17 @@ DEMOTED: Final[Modes] = MappingProxyType(
         RequestCode.QUERY_CONSUMER_OFFSET: Mode.FORWARD,
         RequestCode.UPDATE_CONSUMER_OFFSET: Mode.FORWARD,
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: Mode.FORWARD,
+        RequestCode.QUERY_ASSIGNMENT: Mode.FORWARD,
+        RequestCode.ACK_MESSAGE: Mode.FORWARD,
+        RequestCode.BATCH_ACK_MESSAGE: Mode.FORWARD,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME: Mode.FORWARD,
         RequestCode.LOCK_BATCH_MQ: Mode.FORWARD,
         RequestCode.UNLOCK_BATCH_MQ: Mode.FORWARD,
         **dict.fromkeys(COPIED, Mode.SERVE_AND_COPY),
     }
 )
 """A master that has become a slave, while clients may still have the old route. Pulls it answers
-from its own log, as any slave does."""
+from its own log, as any slave does. Pops it rejects: they wait longer than forwarding lasts."""
 
 
 class Forwarding(Protocol):

@@ -108,7 +108,10 @@ async def test_no_code_of_a_broker_is_carried_out_without_a_right(tmp_path: Path
                 if requirement.by_connection:
                     continue
                 fields = {"topic": "U", "b": "U", "group": "g", "consumerGroup": "g"}
-                body = b'{"consumerGroup":"g","group":"g","consumerDataSet":[{"groupName":"g"}]}'
+                body = (
+                    b'{"consumerGroup":"g","group":"g","consumerDataSet":[{"groupName":"g"}],'
+                    b'"acks":[{"c":"g","t":"U"}]}'
+                )
                 answer = await ask(master.address, RemotingCommand(code, dict(fields), body), by)
                 if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     continue  # plain accounts, or the other kind of broker

@@ -57,6 +57,7 @@ from trioha.services.node.namesrv_registration import (
 )
 from trioha.services.node.reput import Reput
 from trioha.services.node.request_forwarding import PATIENCE_S, RequestForwarding
+from trioha.services.node.route_questions import RouteQuestions
 from trioha.services.node.status import broker_status
 from trioha.services.remoting.link import Outboxes
 from trioha.services.remoting.server import RemotingServer, server_limits
@@ -134,6 +135,9 @@ class BrokerNode(ABC):
         }
         check_pages_declared(self.pages)
         self.traffic = TrafficBudget(config.traffic_bytes_max)
+        self.routes = RouteQuestions(
+            config.namesrv_addr, clock, connect_to=parts.connect_to, sign=self.access.sign
+        )
         self.core = BrokerCore(
             config,
             store,
@@ -148,6 +152,7 @@ class BrokerNode(ABC):
             on_topics_changed=self._topics_changed,
             traffic=self.traffic,
             access=self.access.text if _links_are_proven(config) else None,
+            ask_route=self.routes.ask,
         )
         core = self.core
         self.keyring = cluster_keyring(config)
@@ -168,7 +173,7 @@ class BrokerNode(ABC):
             self.in_batch(core.expire_waits),
         )
         self.pull_hold = Alarm(
-            clock, lambda: core.hold.next_deadline_ms, self.in_batch(core.expire_pulls)
+            clock, lambda: core.next_parked_deadline_ms, self.in_batch(core.expire_pulls)
         )
         self.client_expiry = Alarm(
             clock, core.next_client_deadline_ms, self.in_batch(core.expire_clients)
@@ -278,7 +283,7 @@ class BrokerNode(ABC):
             if core.schedule_changed:
                 core.schedule_changed = False
                 self.schedule_message.check()
-        if core.hold.has_due:
+        if core.has_due:
             core.after_batch(self.clock.instant())
         if core.metadata_waits.waiter_count:
             self.changes_wait()
@@ -293,7 +298,7 @@ class BrokerNode(ABC):
         if core.unknown_topic_seen:
             core.unknown_topic_seen = False
             self.topic_missed()
-        if core.hold.has_due:
+        if core.has_due:
             with self.outboxes.batch():
                 core.after_batch(self.clock.instant())
         if core.schedule_changed:

@@ -22,7 +22,12 @@ from support.suite.skips import unavailable
 
 INTEROP = REPO / "tests" / "interop"
 # Which pom of tests/interop a release comes from.
-POMS: Mapping[str, str] = {"4": "pom.xml", "5": "pom-5.xml", "5.3": "pom-5.3.xml"}
+POMS: Mapping[str, str] = {
+    "4": "pom.xml",
+    "5": "pom-5.xml",
+    "5.3": "pom-5.3.xml",
+    "its": "pom-its.xml",
+}
 RESOLVE_S = 600.0
 COMPILE_S = 120.0
 MQADMIN_S = 60.0

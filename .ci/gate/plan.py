@@ -138,7 +138,7 @@ RELEASE: tuple[Step, ...] = (
         *("ci", "test_mutation_probe.py"),
     ),
     _real("peers", "20 million frames of hostile peers, Java's stores", 6, "peers"),
-    _real("interop", "Java brokers, Java and Go clients, Prometheus", 2, "interop"),
+    _real("interop", "Java brokers, Java and Go clients, RocketMQ's own tests", 3, "interop"),
     Script(
         *("100-switches", "100 switches of each kind", 2 * _HOUR_S),
         ("just", "drill", "--rounds", "100"),

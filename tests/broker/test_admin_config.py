@@ -30,7 +30,10 @@ def version(side: ConsumeSide) -> DataVersion:
 
 def test_every_setting_is_shown_under_rocketmqs_name() -> None:
     settings = shown(ConsumeSide())
-    of_java = {"filterServerNums", "msgTraceTopicName", "useTLS"}
+    of_java = {
+        *("clientCallbackExecutorThreads", "filterServerNums"),
+        *("msgTraceTopicName", "useTLS"),
+    }
     assert set(settings) == {key_of(field) for field in attrs.fields(BrokerConfig)} | of_java
     assert settings["brokerName"] == "broker-a"
     assert settings["slaveReadEnable"] == "false"

@@ -10,6 +10,7 @@ are never shown.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -38,8 +39,14 @@ REMOTE_KEYS = frozenset(
         "slaveReadEnable",
     }
 )
-_TOLD = {"filterServerNums": "0", "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC", "useTLS": "false"}
-"""Settings that only Java has, and that mqadmin's exportConfigs cannot be without."""
+_TOLD = {
+    # exportMetrics shows it as the number of processors, which it is by Java's default.
+    "clientCallbackExecutorThreads": str(os.cpu_count() or 1),
+    "filterServerNums": "0",
+    "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
+    "useTLS": "false",
+}
+"""Settings that only Java has, and that mqadmin's exportConfigs and exportMetrics look for."""
 BODY_BYTES_MAX = 65_536
 
 _FIELDS = {key_of(field): field for field in attrs.fields(BrokerConfig)}

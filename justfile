@@ -103,6 +103,10 @@ bench-raft *options="":
 bench-tls *options="":
     PYTHONPATH=tests python tests/bench/bench_tls.py {{ options }}
 
+# Java's broker and trioha, both with TLS or signed requests, in turns: `just bench-secured --pairs 9`.
+bench-secured *options="":
+    PYTHONPATH=tests python tests/bench/bench_secured.py {{ options }}
+
 # How long an old master takes to come back; with a drill's account: its table, into docs/benchmarks.md.
 bench-failover *options="":
     PYTHONPATH=tests python tests/bench/bench_failover.py {{ options }}

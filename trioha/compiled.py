@@ -53,6 +53,7 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.broker.put_message",
     "trioha.broker.request_gate",
     "trioha.broker.send",
+    "trioha.broker.send_batch",
     "trioha.broker.send_check",
     "trioha.broker.send_header",
     "trioha.broker.wait_histogram",

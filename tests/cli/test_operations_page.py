@@ -10,25 +10,43 @@ import click
 from support.clusters.operated import Operated
 
 from trioha.cli import cli
+from trioha.client.delivery import ConsumeLater
+from trioha.client.message import ReceivedMessage
 from trioha.jobs.documents import DOCUMENTS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
 ROW = re.compile(r"^\| ([^|]+) \| `(trioha [^`]+)` \|", re.MULTILINE)
 
 
+async def fail(message: ReceivedMessage) -> None:
+    raise ConsumeLater(-1)
+
+
+def after(operator: Operated, command: str, names: dict[str, str]) -> None:
+    """What applications do between an operator's commands."""
+    if command.startswith("trioha group create billing"):
+        names["MSG_ID"] = operator.send("orders", 12, tags="paid", keys="order-4711")[0]
+        assert operator.consume("orders", "billing") == 12
+    if command.startswith("trioha message trace"):
+        with operator.reading("orders", "billing", fail):
+            operator.eventually(lambda: bool(operator.json("dlq", "list")["queues"]))
+
+
 def test_every_command_of_the_page_runs(operator: Operated) -> None:
     rows = ROW.findall(PAGE)
     assert len(rows) > 10
     names: dict[str, str] = {}
-    for job, text in rows:
+    for job, command in rows:
+        text = command
         for name, value in names.items():
             text = text.replace(name, value)
-        done = operator.trioha(*shlex.split(text)[1:])
+        if "message tail" in text:
+            with operator.sending("orders", every_s=0.05):
+                done = operator.trioha(*shlex.split(text)[1:])
+        else:
+            done = operator.trioha(*shlex.split(text)[1:])
         assert (done.code, done.err) == (0, ""), (job, text, done)
-        if text.startswith("trioha group create billing"):
-            ids = operator.send("orders", 12, tags="paid", keys="order-4711")
-            names["MSG_ID"] = ids[0]
-            assert operator.consume("orders", "billing") == 12
+        after(operator, command, names)
 
 
 def test_every_command_of_a_noun_is_on_the_page() -> None:

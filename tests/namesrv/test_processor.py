@@ -12,10 +12,11 @@ from support.handlers.namesrv import (
     route_request,
     topics,
 )
-from support.handlers.sending import FakeChannel
+from support.handlers.sending import FakeChannel, at
 
 from trioha.config import NamesrvConfig
 from trioha.errors import CommandError, RemoteProtocolError
+from trioha.namesrv import processor
 from trioha.namesrv.kv_config import KvConfig
 from trioha.namesrv.processor import UNSAVED_MAX, NamesrvProcessor
 from trioha.namesrv.route_info import BrokerAddress
@@ -340,6 +341,37 @@ def test_only_so_many_kv_changes_may_wait_for_the_disk() -> None:
     for opaque in range(UNSAVED_MAX):
         put(namesrv.channel, put_request(opaque), Instant(0, 0))
     assert namesrv.refusal(put_request(0)) == ResponseCode.SYSTEM_BUSY
+
+
+def test_many_topics_take_turns_and_count_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "SMALL_BYTES", 100)
+    monkeypatch.setattr(processor, "TOPICS_PER_TURN", 4)
+    namesrv = Namesrv()
+    request = register_request(table=topics(*(f"T{number}" for number in range(10))))
+    handle = namesrv.processor.handlers()[RequestCode.REGISTER_BROKER]
+    channel = FakeChannel()
+    turns = 0
+    while (response := handle(channel, request, at())) is None:
+        assert channel.unfinished.pop() is request
+        assert namesrv.processor.routes.topics() == []
+        turns += 1
+    assert turns > 2
+    assert response.code == ResponseCode.SUCCESS
+    assert len(namesrv.processor.routes.topics()) == 10
+
+
+def test_a_wrong_name_in_a_later_turn_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "SMALL_BYTES", 100)
+    monkeypatch.setattr(processor, "TOPICS_PER_TURN", 4)
+    namesrv = Namesrv()
+    request = register_request(table=topics(*(f"T{number}" for number in range(10)), "a b"))
+    handle = namesrv.processor.handlers()[RequestCode.REGISTER_BROKER]
+    channel = FakeChannel()
+    with pytest.raises(CommandError):
+        while handle(channel, request, at()) is None:
+            channel.unfinished.clear()
+    assert namesrv.processor.routes.topics() == []
+    assert namesrv.processor.routes.address_count == 0
 
 
 @pytest.mark.parametrize(

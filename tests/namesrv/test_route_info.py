@@ -14,8 +14,10 @@ from trioha.namesrv.route_info import (
     MasterAddresses,
     Registered,
     RouteInfoManager,
+    queues_of,
 )
 from trioha.wire.bodies import DataVersion, TopicConfig
+from trioha.wire.route import QueueData
 
 V1 = DataVersion(1000, 1)
 V2 = DataVersion(2000, 2)
@@ -39,7 +41,8 @@ class Registry:
         channel = self.channels.setdefault(broker.address, FakeChannel())
         table = topics("T") if table is None else table
         ha = broker.address.replace(":10911", ":10912")
-        return self.routes.register(broker, ha, version, table, channel, now_ms)
+        queues = {name: queues_of(broker.broker_name, topic) for name, topic in table.items()}
+        return self.routes.register(broker, ha, version, queues, channel, now_ms)
 
     def deadline_ms(self) -> int | None:
         return self.routes.next_deadline_ms
@@ -366,7 +369,7 @@ class RouteMachine(RuleBasedStateMachine):
             broker,
             "h:9",
             DataVersion(1, version),
-            topics(*table),
+            {topic: QueueData(name, 4, 4, 6) for topic in table},
             self.channels[channel],
             self.now_ms,
         )

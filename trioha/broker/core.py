@@ -12,6 +12,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from trioha.broker.access_text import AccessText
 from trioha.broker.admin import AdminProcessor
 from trioha.broker.client_registrations import client_registrations
 from trioha.broker.clients import ConsumerManager, ProducerManager
@@ -100,12 +101,14 @@ class BrokerCore:
         delete_queues: Callable[[str], None] | None = None,
         on_topics_changed: Callable[[TopicConfig | None], None] | None = None,
         traffic: TrafficBudget | None = None,
+        access: AccessText | None = None,
     ) -> None:
         """`write_metadata` and `on_metadata_body` are `Metadata`'s `write` and `on_body`.
 
         `delete_queues` removes the queues of a topic that was deleted here: at once by default, but
         a group's log has to carry the deletion first. `on_topics_changed` is `TopicTable`'s.
-        `traffic` is the node's budget, which parked pulls count in.
+        `traffic` is the node's budget, which parked pulls count in. `access` are its accounts, with
+        access control.
         """
         wall_ms = instant.wall_ms
         self.role = config.broker_role
@@ -125,6 +128,7 @@ class BrokerCore:
             self.offsets,
             self.schedule,
             store,
+            access,
             write=write_metadata,
             on_body=on_metadata_body,
         )
@@ -328,6 +332,7 @@ class BrokerCore:
         self.metadata.flush()
         was_slave, self.role = self.role is BrokerRole.SLAVE, role
         self.pipeline.role = self._pull.role = role
+        self.pipeline.roles_taken += 1
         self._admin.role_changed(role, broker_id)
         if role is BrokerRole.SLAVE:
             if not was_slave:

@@ -31,7 +31,7 @@ again. See `NO_ERROR_FOR` for the one exception.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -129,11 +129,13 @@ class RequestGate:
         confirm: Handler,
         checks: Checks | None = None,
         traffic: TrafficBudget | None = None,
+        served: Collection[int] = (),
     ) -> None:
         """`declared`: tables of handlers by request code, which have no code in common.
 
         `confirm` handles requests in `Mode.CONFIRM`. `checks` is None without access control: then
-        no request is checked. Parked requests count in the node's budget, `traffic`.
+        no request is checked. Parked requests count in the node's budget, `traffic`. Requests
+        of the codes in `served` are handled here, whatever the modes say.
 
         Errors: LocalProtocolError for a code without a declared requirement.
         """
@@ -145,6 +147,7 @@ class RequestGate:
         self._forwarding = forwarding
         self._events = events
         self._parked = ParkedRequests(traffic)
+        self._served = frozenset(served)
         self._modes: Modes = SERVING
         self._reject_reason = ""
         self._stop_reason = ""
@@ -172,7 +175,7 @@ class RequestGate:
 
     def mode_of(self, code: int) -> Mode:
         """Return what becomes of a request of this code at the moment."""
-        mode = self._modes.get(code, Mode.SERVE)
+        mode = Mode.SERVE if code in self._served else self._modes.get(code, Mode.SERVE)
         if mode is Mode.SERVE and self._stop_reason and code in SENDS:
             return Mode.REJECT
         return mode

@@ -7,7 +7,7 @@ does not wait for disk or slave.
 
 The stored property string is the client's without WAIT and with CLUSTER. Most are of a known shape
 (`PropertyShapes`) and only need their id put between two constants; the others are parsed into a
-map and joined again. A batch is gone through once; its messages share all that its header says.
+map and joined again. `BatchSender` stores batches; a large one goes on in the turns after this one.
 
 A message with TIMER_DELAY_SEC or its like waits where no consumer looks, too, until it is due
 (`trioha.broker.timers`). A delay level is stronger, as in RocketMQ.
@@ -18,21 +18,15 @@ stored where no consumer looks, and delivered when its producer commits it.
 
 from __future__ import annotations
 
-import zlib
-from binascii import hexlify
 from random import Random
 from typing import Final
 
 from trioha.broker.delay import DelayLevels
 from trioha.broker.groups import GroupTable
 from trioha.broker.message_fields import index_keys, is_true, tags_code
-from trioha.broker.property_shape import (
-    KEYS_START,
-    UNIQ_KEY_START,
-    PropertyShape,
-    PropertyShapes,
-)
-from trioha.broker.put_message import PutOutcome, PutPipeline, remark_of
+from trioha.broker.property_shape import KEYS_START, UNIQ_KEY_START, PropertyShapes
+from trioha.broker.put_message import PutPipeline, remark_of
+from trioha.broker.send_batch import BatchProgress, BatchSender, delay_level, illegal, message_ids
 from trioha.broker.send_check import SendCheck
 from trioha.broker.send_header import SendHeader, field, read_send_header
 from trioha.broker.timers.records import ADDED_BYTES, divert_timer, handle_of
@@ -42,8 +36,7 @@ from trioha.broker.transactions.service import Transactions
 from trioha.config import BrokerConfig
 from trioha.errors import CommandError, RemoteProtocolError
 from trioha.remoting.channel import Channel, Handler, Instant
-from trioha.store.put_values import BatchEntry, PutBatch, PutMessage, PutResult
-from trioha.wire.batch import split_fields
+from trioha.store.put_values import PutMessage, PutResult
 from trioha.wire.bodies import TopicConfig
 from trioha.wire.codes import VERSION_V3_4_9, Perm, RequestCode, ResponseCode, SysFlag
 from trioha.wire.fields_template import FieldsTemplate
@@ -52,7 +45,6 @@ from trioha.wire.names import (
     TIMER_TOPIC,
     TRANS_HALF_TOPIC,
     dlq_topic,
-    is_retry_topic,
 )
 from trioha.wire.properties import (
     CLUSTER,
@@ -116,7 +108,7 @@ class SendProcessor:
             {"MSG_REGION": self._region, "TRACE_ON": self._trace_on},
         )
         self._shapes = PropertyShapes(config.broker_cluster_name)
-        self._element_shapes = PropertyShapes("")
+        self._batches = BatchSender(config, pipeline, store_host)
 
     @property
     def config(self) -> BrokerConfig:
@@ -143,8 +135,20 @@ class SendProcessor:
             header = read_send_header(request)
             topic = self._check.topic_of(request, header, instant)
             queue_id = self._check.choose_queue(header, topic)
+            earlier_ids = b""
             if header.is_batch:
-                outcome = self._put_batch(channel, request, header, topic, queue_id, instant)
+                sys_flag = self._sys_flag(channel, header, topic)
+                body = self._body_of(request)
+                batch = self._batches.put(
+                    channel.peer_host, request, header, queue_id, sys_flag, body, instant
+                )
+                if batch is None:
+                    channel.go_on_nowait(request)
+                    return None
+                outcome = batch
+                if isinstance(request.progress, BatchProgress):
+                    queue_id = request.progress.queue_id
+                    earlier_ids = request.progress.message_ids
             else:
                 message, wait = self._message_of(channel, request, header, topic, queue_id, instant)
                 wait = wait and not request.is_oneway
@@ -162,7 +166,7 @@ class SendProcessor:
         result = outcome.result
         if result is None:
             return self.refuse(request, outcome.code, outcome.remark)
-        response = self.answer(request, outcome.code, result, queue_id, recall_handle)
+        response = self.answer(request, outcome.code, result, queue_id, earlier_ids, recall_handle)
         if outcome.wait_flush or outcome.wait_slave:
             self._pipeline.when_safe(outcome, instant, channel, response)
             return None
@@ -179,7 +183,7 @@ class SendProcessor:
         queue_id = self._check.choose_queue(header, topic)
         message, _ = self._message_of(channel, request, header, topic, queue_id, instant)
         if message.topic == TRANS_HALF_TOPIC:
-            raise _illegal("a reply cannot be transactional")
+            raise illegal("a reply cannot be transactional")
         return message, queue_id
 
     def _message_of(
@@ -247,7 +251,7 @@ class SendProcessor:
             index_keys(properties),
             header.reconsume_times,
         )
-        level = _delay_level(properties) if DELAY in properties else 0
+        level = delay_level(properties) if DELAY in properties else 0
         if message.sys_flag & _TRANSACTION_MASK or TRAN_MSG in properties:
             self._divert_half(message, properties, level, instant)
         if message.topic.startswith(RETRY_PREFIX) and self._is_exhausted(request, header, instant):
@@ -265,11 +269,13 @@ class SendProcessor:
         if message.topic == TRANS_HALF_TOPIC:
             bytes_max -= COPY_PROPERTIES_BYTES
         if len(message.properties) > bytes_max:
-            raise _illegal(f"properties of {len(message.properties)} bytes, at most {bytes_max}")
+            raise illegal(f"properties of {len(message.properties)} bytes, at most {bytes_max}")
         return message, wait
 
     def refuse(self, request: RemotingCommand, code: int, remark: str | None) -> RemotingCommand:
         """An answer without a message id; clients read region and trace switch off it too."""
+        if isinstance(request.progress, BatchProgress):
+            remark = request.progress.remark(remark)
         return request.response(
             code, remark, {"MSG_REGION": self._region, "TRACE_ON": self._trace_on}
         )
@@ -280,15 +286,17 @@ class SendProcessor:
         code: ResponseCode,
         result: PutResult,
         queue_id: int,
+        earlier_ids: bytes = b"",
         recall_handle: str = "",
     ) -> RemotingCommand:
-        """The answer to a message or batch that is stored."""
-        host = self._host_id
-        message_id = host + hexlify(result.phy_offset.to_bytes(8, "big")).upper()
-        if len(result.phy_offsets) > 1:
-            message_id = b",".join(
-                [host + hexlify(offset.to_bytes(8, "big")).upper() for offset in result.phy_offsets]
-            )
+        """The answer to a message or batch that is stored.
+
+        `earlier_ids` are those of a batch's messages that earlier turns have stored.
+        """
+        offsets = result.phy_offsets
+        if len(offsets) <= 1:
+            offsets = (result.phy_offset,)
+        message_id = earlier_ids + message_ids(self._host_id, offsets)
         template = self._answer_fields
         values = [message_id, str(queue_id).encode(), str(result.queue_offset).encode()]
         if recall_handle:
@@ -302,7 +310,7 @@ class SendProcessor:
         if not isinstance(body, (memoryview, bytes, bytearray)):
             body = request.body_bytes()
         if len(body) > self._body_bytes_max:
-            raise _illegal(f"body of {len(body)} bytes, maxMessageSize is {self._body_bytes_max}")
+            raise illegal(f"body of {len(body)} bytes, maxMessageSize is {self._body_bytes_max}")
         return body
 
     def _sys_flag(self, channel: Channel, header: SendHeader, topic: TopicConfig) -> int:
@@ -328,7 +336,7 @@ class SendProcessor:
         if not is_true(properties.get(TRAN_MSG)):
             if message.sys_flag & _TRANSACTION_MASK:
                 # RocketMQ stores it where neither a consumer nor a commit ever finds it.
-                raise _illegal("its sysFlag says that it is transactional, TRAN_MSG does not")
+                raise illegal("its sysFlag says that it is transactional, TRAN_MSG does not")
             return
         if self.config.reject_transaction_message:
             raise CommandError(
@@ -337,9 +345,9 @@ class SendProcessor:
             )
         if level > 0 or is_timer(properties):
             # RocketMQ's broker delays the half message, and then drops it.
-            raise _illegal("a transactional message cannot be delayed")
+            raise illegal("a transactional message cannot be delayed")
         if not properties.get(PGROUP):
-            raise _illegal("a transactional message without PGROUP: no producer could end it")
+            raise illegal("a transactional message without PGROUP: no producer could end it")
         self._transactions.admit(instant.wall_ms)
         divert_half(message, properties)
 
@@ -384,131 +392,3 @@ class SendProcessor:
 
     def _recall_handle(self, message: PutMessage) -> str:
         return handle_of(decode_properties(message.properties), self.config.broker_name)
-
-    def _shape_of_element(self, before: bytes, after: bytes) -> PropertyShape:
-        try:
-            return self._element_shapes.learn(before, after)
-        except RemoteProtocolError as error:
-            raise _illegal(str(error)) from None
-
-    def _put_batch(
-        self,
-        channel: Channel,
-        request: RemotingCommand,
-        header: SendHeader,
-        topic: TopicConfig,
-        queue_id: int,
-        instant: Instant,
-    ) -> PutOutcome:
-        if is_retry_topic(topic.topic_name):
-            raise _illegal(f"batch request does not support retry group {topic.topic_name}")
-        shared = decode_properties(header.properties)
-        wait = is_true(shared.pop(WAIT, "true")) and not request.is_oneway
-        shared[CLUSTER] = self._cluster
-        suffix = encode_properties(shared)
-        sys_flag = self._sys_flag(channel, header, topic)
-        if sys_flag & _TRANSACTION_MASK:
-            raise _illegal("a batch cannot be transactional")
-        body = self._body_of(request)
-        if sys_flag & SysFlag.COMPRESSED:
-            # The C++ client compresses a batch as a whole; what is stored are its messages.
-            body = _inflate(body, self._body_bytes_max)
-            sys_flag &= ~SysFlag.COMPRESSED
-        entries: list[BatchEntry] = []
-        ending = b"\x02" + suffix
-        is_plain = len(shared) == 1 and len(suffix) < _SMALL_PROPERTIES
-        known = self._element_shapes.known
-        begin = end = tags = 0
-        last_size = -1
-        before = after = end_of_own = b""
-        for flag, text, own in _fields_of(body):
-            if len(own) == last_size and own.startswith(before) and own.endswith(after):
-                # The same as the one before but for its id: see `trioha.broker.property_shape`.
-                key = own[begin:end]
-                if 2 not in key:  # the byte; for bytes, `in` first makes and drops a TypeError
-                    entries.append((flag, text, own + end_of_own, tags, (key,)))
-                    continue
-            at = own.find(UNIQ_KEY_START) if is_plain else -1
-            if at >= 0 and own.find(KEYS_START) < 0 and len(own) < _SMALL_PROPERTIES:
-                begin = at + _UNIQ_KEY_SIZE
-                end = own.find(b"\x02", begin)
-                if end < 0:
-                    end = len(own)
-                before, after, key = own[:begin], own[end:], own[begin:end]
-                last_size = -1
-                shape = known.get(before + after)
-                if shape is None:
-                    shape = self._shape_of_element(before, after)
-                if shape.is_plain and key:
-                    end_of_own = suffix if after.endswith(b"\x02") else ending
-                    tags = shape.tags_code
-                    entries.append((flag, text, own + end_of_own, tags, (key,)))
-                    last_size = len(own)
-                    continue
-            entries.append(_batch_entry(flag, text, own, shared, suffix))
-        if not entries:
-            raise _illegal("the batch is empty")
-        batch = PutBatch(
-            topic.topic_name,
-            queue_id,
-            sys_flag,
-            header.born_timestamp,
-            channel.peer_host,
-            self._store_host,
-            header.reconsume_times,
-            entries,
-        )
-        return self._pipeline.put_batch(batch, wait=wait, instant=instant)
-
-
-def _batch_entry(
-    flag: int, body: bytes, own: bytes, shared: dict[str, str], suffix: bytes
-) -> BatchEntry:
-    """One message of a batch, the long way.
-
-    Errors: CommandError when it is illegal, delayed or transactional.
-    """
-    properties = decode_properties(own) | shared
-    if is_true(properties.get(TRAN_MSG)):
-        raise _illegal("a batch cannot be transactional")
-    if DELAY in properties and _delay_level(properties) > 0:
-        raise _illegal("a batch cannot be delayed")
-    if is_timer(properties):
-        # RocketMQ's broker delivers it at once.
-        raise _illegal("a batch cannot be delayed")
-    if own and not own.endswith(b"\x02"):
-        own += b"\x02"
-    stored = own + suffix
-    if len(stored) > PROPERTIES_BYTES_MAX:
-        raise _illegal(f"properties of {len(stored)} bytes, at most {PROPERTIES_BYTES_MAX}")
-    return flag, body, stored, tags_code(properties), index_keys(properties)
-
-
-def _inflate(body: Buffer, bytes_max: int) -> bytes:
-    """The batch behind a compressed body; its size is bounded before it is made."""
-    inflater = zlib.decompressobj()
-    try:
-        data = inflater.decompress(body, bytes_max)
-    except zlib.error as error:
-        raise _illegal(f"the batch cannot be decompressed: {error}") from None
-    if not inflater.eof:
-        raise _illegal(f"the batch is cut off, or more than maxMessageSize {bytes_max} inflated")
-    return data
-
-
-def _fields_of(body: Buffer) -> list[tuple[int, bytes, bytes]]:
-    try:
-        return split_fields(body)
-    except RemoteProtocolError as error:
-        raise _illegal(str(error)) from None
-
-
-def _delay_level(properties: dict[str, str]) -> int:
-    try:
-        return int(properties[DELAY])
-    except ValueError:
-        raise _illegal(f"DELAY is not a number: {properties[DELAY]!r:.40}") from None
-
-
-def _illegal(what: str) -> CommandError:
-    return CommandError(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {what}")

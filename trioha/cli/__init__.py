@@ -27,6 +27,8 @@ COMMANDS: Mapping[str, str] = {
     "consume": "Receive messages.",
     "topic": "List, describe, create, alter, delete topics.",
     "group": "List, describe, reset, clone, delete consumer groups.",
+    "message": "Find, browse, send, resend, trace messages.",
+    "dlq": "List, browse, resend, purge dead letters.",
     "check": "Look once, for Nagios, cron and scripts: exit codes 0, 1, 2, 3.",
     "ha": "Look at replication.",
     "console": "Watch a cluster live, fail over, replay what was recorded.",

@@ -12,18 +12,16 @@ import tempfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
 
 import attrs
 import click
 
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.spark.java import find_java, spark_version
+from trioha.cli.doctor_machine import Check, machine_checks
 from trioha.cli.failures import ExitCode
 from trioha.cli.output import output_option, print_json, print_styled, size_in_words
 from trioha.compiled import this_build
-
-Verdict = Literal["ok", "warn", "fail"]
 
 _PYTHON_MIN = (3, 11)
 _LIBRARIES = ("attrs", "click", "msgpack", "msgspec", "trio")
@@ -36,16 +34,6 @@ _DISK_USED_MAX = 0.75
 _PORTS = {9876: "name server", 10909: "broker, VIP", 10911: "broker", 10912: "broker, slaves"}
 _SPARK_EXTRA = "pip install 'trioha[spark]'"
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
-
-
-@attrs.frozen
-class Check:
-    """One line."""
-
-    name: str
-    verdict: Verdict
-    says: str
-    cure: str = ""
 
 
 @click.command("doctor")
@@ -81,6 +69,7 @@ def checks(*, start_spark: bool = False) -> Iterator[Check]:
     yield _libraries()
     yield _compiled()
     yield _open_files()
+    yield from machine_checks()
     yield _disk("disk here", Path.cwd())
     yield _disk("disk for temporary files", Path(tempfile.gettempdir()))
     yield _ports()

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trioha.jobs.dead_letters import DeadLetterList, PurgePlan
 from trioha.jobs.group_changes import GroupChange
 from trioha.jobs.groups import GroupDetail, GroupList
+from trioha.jobs.messages import MessageList, ShownMessage
 from trioha.jobs.offsets import OffsetChange
+from trioha.jobs.resend import ResendResult
+from trioha.jobs.sending import SentMessage
 from trioha.jobs.topic_changes import TopicChange
 from trioha.jobs.topics import TopicDetail, TopicList, TopicStats
+from trioha.jobs.tracing import MessageTrace
 
 DOCUMENTS: Mapping[str, type] = {
     "topic list": TopicList,
@@ -26,6 +31,16 @@ DOCUMENTS: Mapping[str, type] = {
     "group clone-offsets": GroupChange,
     "group reset-offsets": OffsetChange,
     "group skip": OffsetChange,
+    "message get": MessageList,
+    "message browse": MessageList,
+    "message tail": ShownMessage,
+    "message send": SentMessage,
+    "message resend": ResendResult,
+    "message trace": MessageTrace,
+    "dlq list": DeadLetterList,
+    "dlq browse": MessageList,
+    "dlq resend": ResendResult,
+    "dlq purge": PurgePlan,
 }
 """Command → class of its document."""
 

@@ -3,7 +3,8 @@
 Theory of operation. A copy goes to the broker of the message that it is a copy of, with a UNIQ_KEY
 made of that message's id and of the target. Before a message is sent, that broker is asked for the
 key in its index (12): what is there was sent before, by a run that broke off. So a resend that was
-interrupted is begun again and goes on where it was.
+interrupted is begun again and goes on where it was. A broker that was started a moment ago may
+still be filling its index; the job waits for that before it believes that a key is not there.
 
 When the answer to a send does not come, the job looks for the key, for a while. If the broker
 cannot be asked, or does not have it, the outcome of that one message is unknown; the job stops
@@ -21,15 +22,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
 import attrs
 
 from trioha.errors import TriohaError
 from trioha.failover.asking import Answer, Failed, Flow, ask_all, pause
-from trioha.jobs.cluster_map import MASTER_ID, read_route
+from trioha.jobs.cluster_map import MASTER_ID, find_node, read_map, read_route
 from trioha.jobs.messages import FoundMessage, key_question, matches
-from trioha.jobs.telling import Fields, JobRefused, JobScope, answered
-from trioha.wire.bodies import LockBatchBody, MessageQueue, decode_locked_queues
+from trioha.jobs.telling import Fields, JobRefused, JobScope, answered, read_one
+from trioha.wire.bodies import LockBatchBody, MessageQueue, decode_kv_table, decode_locked_queues
 from trioha.wire.codes import Perm, RequestCode, ResponseCode
 from trioha.wire.names import (
     AUTO_CREATE_TOPIC,
@@ -52,6 +54,7 @@ _COMPRESSION_BITS = 0x701
 """Of sysFlag: compressed, and by which method. What zlib compressed is sent inflated."""
 _LOOK_ROUNDS = 20
 _LOOK_PAUSE_S = 0.5
+_INDEX_S = 30.0
 _STORED = (
     ResponseCode.SUCCESS,
     ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -135,11 +138,12 @@ def target_of(order: ResendOrder, message: FoundMessage) -> str:
 def copy_key(message: FoundMessage, target: str) -> str:
     """Return the UNIQ_KEY of a message's copy: always the same one.
 
-    It has the shape of RocketMQ's ids, whose bytes 10 to 13 are a time within the month by which
-    mqadmin narrows its search: here that is when the original was stored.
+    It has the shape of RocketMQ's ids: bytes 10 to 13 are milliseconds since the month began, from
+    which on mqadmin looks for a message. Here they are a day before the original was stored.
     """
     digest = hashlib.sha256(f"{message.record.message_id} {target}".encode()).digest()
-    month_ms = message.record.store_timestamp % (28 * 86_400_000)
+    stored = datetime.fromtimestamp(message.record.store_timestamp / 1000, UTC)
+    month_ms = max(0, ((stored.day - 2) * 86_400 + stored.hour * 3600) * 1000)
     return (digest[:10] + month_ms.to_bytes(4, "big") + digest[10:12]).hex().upper()
 
 
@@ -154,6 +158,12 @@ def resend(
     Errors: JobRefused when another resend of the same queues is going on; Unreachable,
     CommandError before anything was sent.
     """
+    # A copy in its own source would be copied by every further run.
+    messages = [
+        one
+        for one in messages
+        if RESENT not in one.properties or target_of(order, one) != one.record.topic
+    ]
     progress = ResendProgress(found=len(messages))
     queues = sorted(
         {MessageQueue(one.record.topic, one.broker, one.record.queue_id) for one in messages}
@@ -161,10 +171,13 @@ def resend(
     routes: dict[str, TopicRouteData | None] = {}
     if not order.dry_run:
         yield from _lock(scope, order, queues)
+    for one in messages:
+        if (target := target_of(order, one)) not in routes:
+            routes[target] = yield from read_route(scope, target)
+    for home in sorted({_home(routes[target_of(order, one)], one) for one in messages}):
+        yield from _wait_indexed(scope, home)
     for number, message in enumerate(messages, 1):
         target = target_of(order, message)
-        if target not in routes:
-            routes[target] = yield from read_route(scope, target)
         reason = yield from _why_not(scope, routes, order, message, target)
         if reason:
             progress.skipped.append(f"{message.msg_id}: {reason}")
@@ -301,6 +314,35 @@ def _look(
     if isinstance(reply, Failed):
         return None
     return bool(matches(address, home, reply, key, True))
+
+
+def _wait_indexed(scope: JobScope, home: str) -> Flow[None]:
+    """Wait until a broker's index holds all that its log held at the beginning.
+
+    Errors: JobRefused when it does not within `_INDEX_S`, Unreachable, CommandError.
+    """
+    known = yield from read_map(scope)
+    if home not in known.brokers:
+        return  # its messages are skipped
+    address = find_node(known, home)[1]
+    end: int | None = None
+    for _ in range(int(_INDEX_S / _LOOK_PAUSE_S)):
+        (reply,) = yield from ask_all(scope.ask(address, RequestCode.TRIOHA_NODE_STATUS))
+        if isinstance(reply, Answer) and reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            # RocketMQ's broker indexes as it dispatches.
+            answer = yield from read_one(scope, address, RequestCode.GET_BROKER_RUNTIME_INFO)
+            behind = int(decode_kv_table(answer.body).get("dispatchBehindBytes", "0"))
+        else:
+            status = answered(address, reply).fields()
+            end = int(status["max_phy_offset"]) if end is None else end
+            behind = end - int(status.get("indexed_offset", end))
+        if behind <= 0:
+            return
+        yield from pause(_LOOK_PAUSE_S)
+    raise JobRefused(
+        f"{home} is still filling its index, {behind} bytes behind: it can not tell what was sent"
+        " before; try again later"
+    )
 
 
 def _home(route: TopicRouteData | None, message: FoundMessage) -> str:

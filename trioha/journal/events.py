@@ -83,6 +83,7 @@ EVENTS: Mapping[str, EventKind] = {
     "certificate_loaded": _info("file", "expires"),
     "certificate_rejected": _warning("reason"),
     "certificate_expires": _warning("file", "reason"),
+    "scheduling_delay": _info("seconds", "worst_ms", "waited_ms", "stolen_ms", "ran_ms"),
     "task_failed": _error("task", "error"),
     "journal_dropped": _warning("count", "reason"),
     # The store.

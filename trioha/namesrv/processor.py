@@ -8,8 +8,10 @@ choose a file and its content (CVE-2023-37582), and nothing here needs it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from enum import Enum
+from itertools import islice
 from zlib import crc32
 
 import attrs
@@ -20,7 +22,13 @@ from trioha.journal import EventSink
 from trioha.namesrv.kv_config import ORDER_TOPIC_NAMESPACE, KvConfig
 from trioha.namesrv.masterships import Claim, Masterships
 from trioha.namesrv.registered_names import check_registered_names
-from trioha.namesrv.route_info import MASTER_ID, BrokerAddress, RouteInfoManager
+from trioha.namesrv.route_info import (
+    MASTER_ID,
+    TOPICS_PER_BROKER_MAX,
+    BrokerAddress,
+    RouteInfoManager,
+    queues_of,
+)
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.node_proofs import NodeProofs
 from trioha.remoting.refusal_notes import RefusalNotes
@@ -28,11 +36,14 @@ from trioha.wire.bodies import DataVersion, encode_kv_table, encode_topic_list
 from trioha.wire.codes import VERSION_V4_9_4, RequestCode, ResponseCode
 from trioha.wire.keyring import Keyring
 from trioha.wire.names import check_topic
-from trioha.wire.remoting_command import ExtValue, RemotingCommand
-from trioha.wire.route import RegisterBrokerBody
+from trioha.wire.registration import SMALL_BYTES, RegistrationReader
+from trioha.wire.remoting_command import ExtValue, Progress, RemotingCommand
+from trioha.wire.route import QueueData
 
 EPOCH_NONCE_CHARS_MAX = 64
 """Brokers send 16 hexadecimal digits; the answer to a rejected claim repeats them."""
+TOPICS_PER_TURN = 8_192
+"""Topics of one registration that are read in a turn: 30 ms."""
 UNSAVED_MAX = 1024
 """Limit of answers that wait for the disk; each is a request of an administrator."""
 
@@ -66,13 +77,14 @@ class NamesrvProcessor:
         kv: KvConfig,
         events: EventSink,
         keyring: Keyring | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         """With a `keyring`, only brokers that know one of its secrets register and unregister."""
         self._config = config
         self._kv = kv
         self._events = events
         self._refusals = RefusalNotes(events)
-        self._proofs = NodeProofs(keyring or Keyring(), self._refusals)
+        self._proofs = NodeProofs(keyring or Keyring(), self._refusals, random_bytes)
         self._taken_version = self._saved_version = kv.version
         self._waiting: list[tuple[Channel, RemotingCommand]] = []
         self.routes = RouteInfoManager(config.broker_channel_expired_time)
@@ -192,22 +204,28 @@ class NamesrvProcessor:
 
     def _register(
         self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand | None:
+        """Read the topics, some in each turn; then apply the registration in one."""
+        reading = request.progress
+        if not isinstance(reading, _Reading):
+            body = request.body_bytes()
+            crc = request.ext_int("bodyCrc32", 0)
+            if crc and crc != crc32(body) & 0x7FFFFFFF:
+                raise CommandError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+            reading = _Reading(request, body)
+            is_read = len(body) <= SMALL_BYTES and reading.read()
+        else:
+            is_read = reading.read()
+        if is_read:
+            return self._apply(channel, request, reading, instant)
+        request.progress = reading
+        channel.go_on_nowait(request)
+        return None
+
+    def _apply(
+        self, channel: Channel, request: RemotingCommand, reading: _Reading, instant: Instant
     ) -> RemotingCommand:
-        broker = _broker(request)
-        body = request.body_bytes()
-        crc = request.ext_int("bodyCrc32", 0)
-        if crc and crc != crc32(body) & 0x7FFFFFFF:
-            raise CommandError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        registration = RegisterBrokerBody.decode(
-            body, compressed=request.ext_bool("compressed"), version=request.version
-        )
-        ha_server_addr = request.ext_str("haServerAddr", "")
-        check_registered_names(
-            broker.cluster,
-            broker.broker_name,
-            (broker.address, ha_server_addr),
-            (topic.topic_name for topic in registration.topics.values()),
-        )
+        broker, ha_server_addr = reading.broker, reading.ha_server_addr
         claim = None
         if broker.broker_id == MASTER_ID:
             claim = Claim(
@@ -223,8 +241,8 @@ class NamesrvProcessor:
         registered = self.routes.register(
             broker,
             ha_server_addr,
-            registration.data_version,
-            registration.topics,
+            reading.reader.data_version,
+            reading.queues,
             channel,
             instant.now_ms,
         )
@@ -349,6 +367,36 @@ class NamesrvProcessor:
             for key in (key_of(field),)
         ]
         return request.response(body="".join(lines).encode())
+
+
+class _Reading(Progress):
+    """A registration whose topics are being read. Nothing of it counts before all are."""
+
+    def __init__(self, request: RemotingCommand, body: bytes) -> None:
+        """Errors: CommandError, RemoteProtocolError; from `read` as well."""
+        super().__init__(2 * len(body))
+        self.broker = _broker(request)
+        self.ha_server_addr = request.ext_str("haServerAddr", "")
+        self.reader = RegistrationReader(
+            body, compressed=request.ext_bool("compressed"), version=request.version
+        )
+        self.queues: dict[str, QueueData] = {}
+
+    def read(self) -> bool:
+        """Read topics for one turn; return whether all are read."""
+        broker = self.broker
+        some = list(islice(self.reader.topics, TOPICS_PER_TURN))
+        names = [topic.topic_name for topic in some]
+        addresses = (broker.address, self.ha_server_addr)
+        check_registered_names(broker.cluster, broker.broker_name, addresses, names)
+        for topic in some:
+            self.queues[topic.topic_name] = queues_of(broker.broker_name, topic)
+        if len(self.queues) > TOPICS_PER_BROKER_MAX:
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR,
+                f"registration refused: a broker has more than {TOPICS_PER_BROKER_MAX} topics",
+            )
+        return len(some) < TOPICS_PER_TURN
 
 
 def _broker(request: RemotingCommand) -> BrokerAddress:

@@ -16,7 +16,7 @@ successor's route.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import attrs
 
@@ -121,16 +121,16 @@ class RouteInfoManager:
         broker: BrokerAddress,
         ha_server_addr: str,
         data_version: DataVersion,
-        topics: Mapping[str, TopicConfig],
+        queues: Mapping[str, QueueData],
         channel: Channel,
         now_ms: int,
     ) -> Registered:
-        """Add or renew a broker.
+        """Add or renew a broker, with its queues by topic (`queues_of`).
 
         Errors: CommandError if a name is empty or too long, or a limit is reached; nothing changes.
         """
         previous = self._live.get(broker.address)
-        self._check(broker, ha_server_addr, topics, is_known=previous is not None)
+        self._check(broker, ha_server_addr, queues, is_known=previous is not None)
         if previous is not None and previous.broker.broker_name != broker.broker_name:
             self._remove(previous)
             previous = None
@@ -143,8 +143,10 @@ class RouteInfoManager:
         entry.addresses[broker.broker_id] = broker.address
         version_changed = previous is None or previous.data_version != data_version
         if broker.broker_id == MASTER_ID and (takes_id or version_changed):
-            for topic in topics.values():
-                self._upsert(entry, topic)
+            name = entry.name
+            for topic, data in queues.items():
+                self._topics.setdefault(topic, {})[name] = data
+            entry.topics.update(queues)
         if previous is not None:
             self._unlink(previous)
         self._live[broker.address] = _Live(broker, channel, ha_server_addr, data_version, now_ms)
@@ -259,7 +261,7 @@ class RouteInfoManager:
         self,
         broker: BrokerAddress,
         ha_server_addr: str,
-        topics: Mapping[str, TopicConfig],
+        topics: Collection[str],
         *,
         is_known: bool,
     ) -> None:
@@ -270,20 +272,20 @@ class RouteInfoManager:
         if len(ha_server_addr) > NAME_LENGTH_MAX:
             raise _refusal("haServerAddr is too long")
         names = (broker.cluster, broker.broker_name, broker.address)
-        for name in (*names, *(topic.topic_name for topic in topics.values())):
+        for name in (*names, *topics):
             if not 0 < len(name) <= NAME_LENGTH_MAX:
                 raise _refusal(f"a name is empty or longer than {NAME_LENGTH_MAX}: {name!r:.80}")
         entry = self._brokers.get(broker.broker_name)
         count = len(topics)
         if entry is not None and count + len(entry.topics) > self._topics_per_broker_max:
-            count = len(entry.topics.union(topic.topic_name for topic in topics.values()))
+            count = len(entry.topics.union(topics))
         if count > self._topics_per_broker_max:
             raise _refusal(f"a broker has more than {self._topics_per_broker_max} topics")
         if broker.broker_id != MASTER_ID:
             return
         known = entry.topics if entry is not None else ()
         others = sum(len(one.topics) for one in self._brokers.values())
-        count = others + sum(topic.topic_name not in known for topic in topics.values())
+        count = others + sum(topic not in known for topic in topics)
         if count > self._queue_entries_max:
             raise _refusal(f"all brokers together have more than {self._queue_entries_max} topics")
 
@@ -294,16 +296,6 @@ class RouteInfoManager:
         # The last registration decides the cluster; RocketMQ lists the name in both.
         entry.cluster = broker.cluster
         return entry
-
-    def _upsert(self, broker: _Broker, topic: TopicConfig) -> None:
-        self._topics.setdefault(topic.topic_name, {})[broker.name] = QueueData(
-            broker.name,
-            topic.read_queue_nums,
-            topic.write_queue_nums,
-            topic.perm,
-            topic.topic_sys_flag,
-        )
-        broker.topics.add(topic.topic_name)
 
     def _master_for(self, entry: _Broker, broker: BrokerAddress) -> MasterAddresses | None:
         if broker.broker_id == MASTER_ID:
@@ -366,6 +358,17 @@ class RouteInfoManager:
             # One of a topic's brokers decides, as in RocketMQ.
             if next(iter(queues.values())).topic_sys_flag & mask == flags:
                 yield topic
+
+
+def queues_of(broker_name: str, topic: TopicConfig) -> QueueData:
+    """Return the queues of a topic that a broker has registered."""
+    return QueueData(
+        broker_name,
+        topic.read_queue_nums,
+        topic.write_queue_nums,
+        topic.perm,
+        topic.topic_sys_flag,
+    )
 
 
 def _refusal(reason: str) -> CommandError:

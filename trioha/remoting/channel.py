@@ -53,6 +53,14 @@ class Channel(Protocol, Hashable):
         passed or the connection closed.
         """
 
+    def go_on_nowait(self, request: RemotingCommand) -> None:
+        """Have this request of the connection handled again, after other connections had a turn.
+
+        For a request that takes long, whose handler keeps what it has done in `request.progress`
+        and returns None meanwhile. It comes the same way again, through checks and modes. The
+        connection's next request waits until it is done.
+        """
+
     def keep_reserve(self) -> None:
         """Exempt this connection from the node's budget: its peer is a proven node that sends log
         bytes, and replication never waits for clients."""

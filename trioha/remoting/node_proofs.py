@@ -73,7 +73,8 @@ class NodeProofs:
         def answer(
             channel: Channel, request: RemotingCommand, instant: Instant
         ) -> RemotingCommand | None:
-            if self._keyring:
+            # What goes on in a later turn has been proven before its first.
+            if self._keyring and request.progress is None:
                 if not request.ext_str(PROOF_FIELD, ""):
                     return self._challenged(channel, request, _ASK)
                 if not (self._takes(channel, request) and is_proven(self._keyring, request)):

@@ -47,6 +47,25 @@ class Requests:
         self._machine = machine
         self._outbox = outbox
         self._handle = handle
+        self.unfinished: list[RemotingCommand] = []
+        """Requests that are handled again, one a turn, before the next frame."""
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Memory of the unfinished requests: their bodies, and what was made of them."""
+        return sum(
+            [
+                len(request.body) + (request.progress.size_bytes if request.progress else 0)
+                for request in self.unfinished
+            ]
+        )
+
+    def go_on(self, channel: Channel, instant: Instant) -> None:
+        """Handle the first unfinished request again."""
+        request = self.unfinished.pop(0)
+        response = self._handle(channel, request, instant)
+        if response is not None and not request.flag & 2:
+            self._outbox.add(response)
 
     def handle_all(self, channel: Channel, instant: Instant, *, is_over: bool = False) -> bool:
         """Handle the whole frames that are there; True if the turn ends before the last. HOT.
@@ -60,6 +79,12 @@ class Requests:
         machine = self._machine
         outbox = self._outbox
         handle = self._handle
+        if self.unfinished:
+            if is_over:
+                self.unfinished.clear()
+            else:
+                self.go_on(channel, instant)
+            return True
         turn_ends_ms = instant.now_ms + TURN_MS
         for _ in range(TURN_REQUESTS):
             try:
@@ -85,6 +110,8 @@ class Requests:
                         channel.close_nowait(f"it does not read: {outbox.size} bytes wait for it")
                         return False
                     return True
+            if self.unfinished:
+                return True
             # Sends of one turn cost a few milliseconds together: they need no look at the clock.
             if not is_send and self._now_ms() >= turn_ends_ms:
                 return True

@@ -57,6 +57,8 @@ class CheckBefore:
         def check_and_handle(
             channel: Channel, request: RemotingCommand, instant: Instant
         ) -> RemotingCommand | None:
+            if request.progress is not None:
+                return handler(channel, request, instant)  # checked before its first turn
             try:
                 check(channel, request, requirement)
             except CommandError as error:

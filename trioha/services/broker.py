@@ -45,6 +45,7 @@ from trioha.services.ha.client_link import LINK_READ_BYTES_MAX
 from trioha.services.ha.master_slave_node import open_master_slave_node
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.host import run_blocking
+from trioha.services.loop.scheduling import SchedulingWatch
 from trioha.services.node.broker_node import BrokerNode
 from trioha.services.node.listeners import (
     BrokerAddresses,
@@ -117,6 +118,7 @@ async def serve_node(
         store.start_soon(node.persist.run, name="config_persist")
         store.start_soon(node.watch_disk, name="watch_disk")
         store.start_soon(node.samples.run, name="journal_samples")
+        store.start_soon(SchedulingWatch(node.clock, node.events).run, name="scheduling")
         node.start_storing(store)
         if listeners.tls is not None:
             store.start_soon(listeners.tls.run, name="tls_files")

@@ -117,6 +117,8 @@ class StoreStatistics:
     get_bytes: int
     earliest_store_timestamp: int
     """Of the first record held, or -1."""
+    indexed_offset: int
+    """The index holds the keys of every message below this offset."""
 
 
 class MessageStore(Protocol):

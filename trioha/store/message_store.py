@@ -469,6 +469,7 @@ class FileMessageStore:
             get_total=self._lookup.get_total,
             get_bytes=self._lookup.get_bytes,
             earliest_store_timestamp=-1 if first is None else peek(first, 0).store_timestamp,
+            indexed_offset=self._index.indexed_offset(self._dispatcher.offset),
         )
 
     def abandon(self) -> None:

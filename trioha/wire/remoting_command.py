@@ -39,6 +39,7 @@ Buffer = bytes | bytearray | memoryview
 __all__ = [
     "Buffer",
     "ExtValue",
+    "Progress",
     "RemotingCommand",
     "decode_at",
     "decode_frame",
@@ -77,6 +78,14 @@ assert int(SerializeType.JSON) == _JSON
 assert int(SerializeType.ROCKETMQ) == _ROCKETMQ
 
 
+class Progress:
+    """What the handler of a request has done of it in earlier turns (`Channel.go_on_nowait`)."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        """Memory that it takes besides the request's body."""
+
+
 class RemotingCommand:
     """One request or response.
 
@@ -86,6 +95,7 @@ class RemotingCommand:
     packed header that came in, or as a `FieldsTemplate` made them. Packed ones are taken apart when
     somebody asks for `ext_fields`; that raises RemoteProtocolError if they are none.
     `body` may be a sequence of buffers: they go to the socket without being joined.
+    `progress` is what was done of a request in earlier turns, None as a rule.
     """
 
     def __init__(
@@ -111,6 +121,7 @@ class RemotingCommand:
         self.version = version
         self.language = language
         self.serialize_type = serialize_type
+        self.progress: Progress | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RemotingCommand) and self._fields() == other._fields()
@@ -214,9 +225,11 @@ class RemotingCommand:
     def detach(self, names: frozenset[str] | None = None) -> int:
         """Make the request ready to wait: return the bytes of memory that it takes from now on.
 
-        Its body no longer keeps the read in memory that it came with. With `names` it loses its
-        body, its remark and all other fields.
+        Its body no longer keeps the read in memory that it came with, and what was done of it is
+        forgotten: it will be handled from the beginning. With `names` it loses its body, its remark
+        and all other fields.
         """
+        self.progress = None
         if names is not None:
             self.body = b""
             self.remark = None

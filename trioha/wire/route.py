@@ -28,8 +28,11 @@ from trioha.wire.remoting_command import Buffer
 NOT_A_NAME_SERVER = "is no name server, but a broker, say; name servers have port 9876 by default"
 """Said of a node that was named as a name server and answers as a broker does."""
 _I32 = struct.Struct(">i")
-_INFLATED_BYTES_MAX = 4 * FRAME_BYTES_MAX
+_INFLATED_BYTES_MAX = FRAME_BYTES_MAX
 """A registration may unpack to this much: zlib alone would let 16 MiB become 16 GiB."""
+
+
+_DIALECT_BYTES_MAX = 65_536
 
 
 @attrs.frozen
@@ -189,8 +192,10 @@ class RegisterBrokerBody:
         if not len(data):
             return cls(DataVersion(), {})
         if compressed:
-            return cls._unpack(_inflate(data))
-        fields = object_of(fastjson.loads(data), "registration")
+            return cls._unpack(inflated(data))
+        fields = object_of(
+            fastjson.loads(data, dialect_bytes_max=_DIALECT_BYTES_MAX), "registration"
+        )
         data_version, topics = topic_table_from_dict(fields.get("topicConfigSerializeWrapper"))
         return cls(data_version, topics, texts(fields, "filterServerList"))
 
@@ -211,14 +216,14 @@ class RegisterBrokerBody:
 
     @classmethod
     def _unpack(cls, data: bytes) -> Self:
-        version, position = _take(data, 0)
-        count, position = _take_count(data, position)
+        version, position = take(data, 0)
+        count, position = take_count(data, position)
         topics = {}
         for _ in range(count):
-            line, position = _take(data, position)
-            topic = _topic_of(line)
+            line, position = take(data, position)
+            topic = topic_of_line(line)
             topics[topic.topic_name] = topic
-        servers, position = _take(data, position)
+        servers, position = take(data, position)
         return cls(
             DataVersion.decode(version),
             topics,
@@ -226,7 +231,8 @@ class RegisterBrokerBody:
         )
 
 
-def _topic_of(line: bytes) -> TopicConfig:
+def topic_of_line(line: bytes) -> TopicConfig:
+    """One topic of a compressed registration. Errors: RemoteProtocolError."""
     try:
         # A sixth word, 5.x's attributes, may hold blanks of its own.
         name, read, write, perm, filter_type, *_ = line.decode().split(" ", 5)
@@ -243,7 +249,8 @@ def _topic_of(line: bytes) -> TopicConfig:
     )
 
 
-def _inflate(data: Buffer) -> bytes:
+def inflated(data: Buffer) -> bytes:
+    """The bytes of a compressed registration. Errors: RemoteProtocolError."""
     inflater = zlib.decompressobj()
     try:
         packed = inflater.decompress(data, _INFLATED_BYTES_MAX)
@@ -258,7 +265,8 @@ def _sized(data: bytes) -> bytes:
     return _I32.pack(len(data)) + data
 
 
-def _take_count(data: bytes, position: int) -> tuple[int, int]:
+def take_count(data: bytes, position: int) -> tuple[int, int]:
+    """A count in a compressed registration, and the position behind it."""
     if position + 4 > len(data):
         raise RemoteProtocolError("registration is cut off")
     (count,) = _I32.unpack_from(data, position)
@@ -267,8 +275,9 @@ def _take_count(data: bytes, position: int) -> tuple[int, int]:
     return count, position + 4
 
 
-def _take(data: bytes, position: int) -> tuple[bytes, int]:
-    size, position = _take_count(data, position)
+def take(data: bytes, position: int) -> tuple[bytes, int]:
+    """A part of a compressed registration behind its size, and the position behind that."""
+    size, position = take_count(data, position)
     if position + size > len(data):
         raise RemoteProtocolError("registration is cut off")
     return data[position : position + size], position + size

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import attrs
+import pytest
 from support.handlers.sending import WALL_MS, ProduceSide, at
 from support.handlers.timers import delivered, properties_of, run_until, timer
 from support.memory.store import MemoryStore
@@ -88,6 +89,25 @@ def test_restart_goes_on_where_it_was() -> None:
     assert side.timers.pending_count == 6
     run_until(side, 20_000, 4_000)
     assert keys(side) == [str(number) for number in range(9, -1, -1)]
+
+
+def test_restart_waits_until_it_sees_what_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A master that comes back shows nobody its log before its slaves hold it."""
+    side = ProduceSide()
+    for number in range(10):
+        timer(side, f"{number}", TIMER_DELAY_MS=1000 * (10 - number))
+    run_until(side, 4_000)
+    with monkeypatch.context() as hidden:
+        hidden.setattr(side.store, "max_offset_in_queue", lambda topic, queue_id: 3)
+        hidden.setattr(side.store, "appended_max_offset", lambda topic, queue_id: 10)
+        take_over(side)
+        run_until(side, 6_000, 4_000)
+        assert not side.timers.is_loaded
+        assert len(keys(side)) == 4
+    assert not side.timers.is_loaded
+    run_until(side, 20_000, 6_000)
+    assert keys(side) == [str(number) for number in range(9, -1, -1)]
+    assert side.timers.pending_count == 0
 
 
 def test_progress_beyond_the_log_is_not_believed() -> None:

@@ -12,6 +12,7 @@ from trioha.errors import CommandError, RemoteProtocolError, Unreachable
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.connection import RemotingConnection
 from trioha.remoting.requests import TURN_REQUESTS, RequestTable
+from trioha.remoting.traffic_budget import FrameLimits, TrafficBudget
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import connect, open_listener
 from trioha.services.remoting.client import open_remoting_client
@@ -20,13 +21,14 @@ from trioha.services.remoting.server import RemotingServer
 from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import ONEWAY_FLAG, RESPONSE_FLAG, RequestCode, ResponseCode
 from trioha.wire.need_data import NEED_DATA
-from trioha.wire.remoting_command import RemotingCommand, encode
+from trioha.wire.remoting_command import Progress, RemotingCommand, encode
 
 ECHO = 901
 REFUSE = 902
 BREAK = 903
 PARK = 904
 BUG = 905
+LONG = 906
 KERNEL_S = 0.05
 """Real time in which the kernel moves bytes between two sockets: time jumps only after that."""
 
@@ -59,6 +61,7 @@ class Node:
         self.parked: list[tuple[Channel, RemotingCommand]] = []
         self.closed: list[Channel] = []
         self.batches = 0
+        self.turns: list[tuple[str, int]] = []
         self.server = RemotingServer(
             RequestTable(self.handlers(), self.events).handle,
             Clock.virtual(),
@@ -77,6 +80,7 @@ class Node:
             RequestCode.SEND_MESSAGE_V2: self.park,
             RequestCode.UPDATE_CONSUMER_OFFSET: self.park,
             BUG: self.bug,
+            LONG: self.take_turns,
         }
 
     def count_batch(self) -> None:
@@ -93,6 +97,17 @@ class Node:
 
     def park(self, channel: Channel, request: RemotingCommand, _: Instant) -> None:
         self.parked.append((channel, request))
+
+    def take_turns(
+        self, channel: Channel, request: RemotingCommand, _: Instant
+    ) -> RemotingCommand | None:
+        """Answer in the third turn."""
+        self.turns.append((channel.peer, request.opaque))
+        if self.turns.count((channel.peer, request.opaque)) == 3:
+            return request.response()
+        request.progress = request.progress or Progress(1000)
+        channel.go_on_nowait(request)
+        return None
 
     def bug(self, _: Channel, __: RemotingCommand, ___: Instant) -> RemotingCommand:
         raise KeyError("a fault of ours")
@@ -115,6 +130,81 @@ async def test_requests_of_one_read_are_answered_together(autojump_clock: MockCl
         assert [answer.opaque for answer in answers] == list(range(50))
         assert all(answer.flag == RESPONSE_FLAG for answer in answers)
         assert node.batches == 1
+
+
+def budgeted() -> tuple[TrafficBudget, LinkLimits]:
+    budget = TrafficBudget(1 << 20)
+    return budget, LinkLimits(frames=FrameLimits({}, budget))
+
+
+async def test_a_request_of_several_turns_is_done_before_the_next_one(
+    autojump_clock: MockClock,
+) -> None:
+    budget, limits = budgeted()
+    async with open_node(limits) as (node, peer):
+        await peer.send(*(RemotingCommand(code, opaque=code) for code in (ECHO, LONG, REFUSE)))
+        assert [(await peer.receive()).opaque for _ in range(3)] == [ECHO, LONG, REFUSE]
+        assert len(node.turns) == 3
+        assert budget.used_bytes == 0
+
+
+async def test_other_connections_have_their_turn_meanwhile(autojump_clock: MockClock) -> None:
+    node = Node(LinkLimits())
+    async with trio.open_nursery() as nursery:
+        peers = []
+        for _ in range(2):
+            ours, theirs = memory_stream_pair()
+            peers.append(Peer(theirs))
+            nursery.start_soon(node.server.serve_connection, StreamTransport(ours))
+        for number, peer in enumerate(peers):
+            await peer.send(RemotingCommand(LONG, opaque=number))
+        for peer in peers:
+            await peer.receive()
+        order = [opaque for _, opaque in node.turns]
+        assert sorted(order) == [0, 0, 0, 1, 1, 1]
+        assert order != sorted(order)
+        assert order != sorted(order, reverse=True)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_connection_that_ends_meanwhile_leaves_nothing_in_the_budget(
+    autojump_clock: MockClock,
+) -> None:
+    budget, limits = budgeted()
+    async with open_node(limits) as (node, peer):
+
+        async def close() -> None:
+            while not budget.used_bytes:
+                await trio.lowlevel.checkpoint()
+            node.turns.clear()  # it never ends by itself
+            await peer.stream.aclose()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(close)
+            await peer.send(RemotingCommand(LONG, body=bytes(100)))
+            while not budget.used_bytes:
+                await trio.lowlevel.checkpoint()
+            assert budget.used_bytes == 1100
+        while not node.closed:
+            await trio.lowlevel.checkpoint()
+        assert budget.used_bytes == 0
+
+
+async def test_a_request_that_was_parked_goes_on_while_nothing_is_read(
+    autojump_clock: MockClock,
+) -> None:
+    budget, limits = budgeted()
+    async with open_node(limits) as (node, peer):
+        await peer.send(*(RemotingCommand(PARK, opaque=number) for number in range(2)))
+        while len(node.parked) < 2:
+            await trio.lowlevel.checkpoint()
+        for channel, request in node.parked:
+            assert node.take_turns(channel, request, Instant(0, 0)) is None
+            request.code = LONG
+        assert [(await peer.receive()).opaque for _ in range(2)] == [0, 1]
+        await peer.send(RemotingCommand(ECHO, opaque=7))
+        assert (await peer.receive()).opaque == 7
+        assert budget.used_bytes == 0
 
 
 async def test_refusals_become_responses_and_the_connection_stays(

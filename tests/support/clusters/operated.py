@@ -114,6 +114,34 @@ class Operated:
             self._token.run_sync_soon(over.set)
             thread.join()
 
+    @contextmanager
+    def sending(self, topic: str, *, every_s: float) -> Iterator[None]:
+        """Send a message now and again."""
+        scope = trio.CancelScope()
+
+        async def send(cluster: TriohaCluster) -> None:
+            with scope:
+                async with cluster.producer() as producer:
+                    while True:
+                        await producer.send(Message(topic, b"tick"))
+                        await trio.sleep(every_s)
+
+        thread = threading.Thread(target=self.call, args=[send], name=f"sender to {topic}")
+        thread.start()
+        try:
+            yield
+        finally:
+            self._token.run_sync_soon(scope.cancel)
+            thread.join()
+
+    def eventually(self, holds: Callable[[], bool], within_s: float = 20) -> None:
+        """Wait until something holds; nobody tells of it, so this looks again."""
+        for _ in range(int(within_s / 0.02)):
+            if holds():
+                return
+            self.call(_moment)
+        raise AssertionError(f"it does not hold after {within_s} s")
+
     def send(self, topic: str, count: int, *, tags: str = "", keys: str = "") -> list[str]:
         """Send so many messages, numbers as bodies; return their ids."""
 
@@ -169,6 +197,10 @@ class Operated:
         assert done.err.startswith("trioha: "), done
         assert done.err.count("\n") == 1, done
         return done.err
+
+
+async def _moment(cluster: TriohaCluster) -> None:
+    await trio.sleep(0.02)
 
 
 async def _is_known(cluster: TriohaCluster, group: str) -> bool:

@@ -53,6 +53,7 @@ class FakeChannel:
         self.peer_host = peer_host
         self.closed = False
         self.sent: list[RemotingCommand] = []
+        self.unfinished: list[RemotingCommand] = []
         self.asked: list[tuple[RemotingCommand, int, Callable[[RemotingCommand | None], None]]] = []
 
     def send_nowait(self, command: RemotingCommand) -> None:
@@ -67,6 +68,9 @@ class FakeChannel:
         on_response: Callable[[RemotingCommand | None], None],
     ) -> None:
         self.asked.append((command, deadline_ms, on_response))
+
+    def go_on_nowait(self, request: RemotingCommand) -> None:
+        self.unfinished.append(request)
 
     def keep_reserve(self) -> None:
         pass

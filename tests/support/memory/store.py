@@ -327,6 +327,7 @@ class MemoryStore:
             get_total=self._gets,
             get_bytes=0,
             earliest_store_timestamp=self.messages[0][1].store_timestamp if self.messages else -1,
+            indexed_offset=self.max_phy_offset,
         )
 
     def close(self) -> None:

@@ -34,4 +34,4 @@ def split_batch(body: Buffer) -> list[BatchElement]:
 
     Errors: RemoteProtocolError when the lengths do not add up.
     """
-    return [BatchElement(*fields) for fields in split_fields(body)]
+    return [BatchElement(*fields) for fields in split_fields(bytes(body))[0]]

@@ -93,7 +93,7 @@ class Timers:
         self._reader = EntryReader(self._code_at)
         self._window = TimerWindow(capacity)
         self._refill: Refill | None = None
-        self._position = 0
+        self._position = self._found_end = 0
         self._place = TimerPlace()
         self._cancelled: dict[str, tuple[int, int]] = {}  # key -> slot, queue offset
         self._active = False
@@ -158,9 +158,9 @@ class Timers:
             return
         self._active = True
         place = self.progress.load()
-        queue_end = self._store.max_offset_in_queue(TIMER_TOPIC, 0)
+        self._found_end = self._store.appended_max_offset(TIMER_TOPIC, 0)
         self.begin = max(
-            min(place.begin, queue_end), self._store.min_offset_in_queue(TIMER_TOPIC, 0)
+            min(place.begin, self._found_end), self._store.min_offset_in_queue(TIMER_TOPIC, 0)
         )
         self.end = self._position = self.begin
         self._place = place
@@ -192,7 +192,9 @@ class Timers:
             for time_ms in (self.next_due_ms, self._roll_ms, self.progress.due_ms)
             if time_ms is not None
         ]
-        if (
+        if self._is_hidden:
+            found.append(wall_ms + _UNSEEN_MS)
+        elif (
             self._refill is not None
             or self._window.needs_refill
             or self._is_behind
@@ -231,6 +233,16 @@ class Timers:
     @property
     def _is_behind(self) -> bool:
         return self.is_loaded and self._store.max_offset_in_queue(TIMER_TOPIC, 0) > self.end
+
+    @property
+    def _is_hidden(self) -> bool:
+        """Entries that this broker found when it became master are not shown to readers yet."""
+        refill = self._refill
+        if refill is None or not refill.is_first:
+            return False
+        # A queue that was cut since does not come back.
+        found = min(self._found_end, self._store.appended_max_offset(TIMER_TOPIC, 0))
+        return self._store.max_offset_in_queue(TIMER_TOPIC, 0) < found
 
     def _entries(self, offset: int, count: int = PIECE) -> memoryview:
         return self._store.queue_entries(TIMER_TOPIC, 0, offset, count)
@@ -274,7 +286,7 @@ class Timers:
         if refill.is_first:
             self.end = self._position
             self.pending_count = refill.pending_count
-        if not entries or self._position >= stop:
+        if (not entries or self._position >= stop) and not self._is_hidden:
             refill.finish(self._window)
             self._refill = None
 

@@ -23,10 +23,11 @@ import attrs
 import trio
 
 from trioha.broker.core import BrokerCore, BrokerReplicas
+from trioha.broker.raft.answers import ACCOUNTS
 from trioha.broker.request_gate import RequestGate
 from trioha.broker.visibility import Visibility
-from trioha.config import BrokerConfig
-from trioha.config.secret_files import cluster_keyring
+from trioha.config import BrokerConfig, BrokerRole
+from trioha.config.secret_files import cluster_keyring, ha_keyring, raft_keyring
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.node_proofs import NodeProofs
 from trioha.remoting.refusal_notes import RefusalNotes
@@ -40,7 +41,7 @@ from trioha.services.admin.journal_samples import JournalSamples
 from trioha.services.admin.metrics_families import Families
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
-from trioha.services.loop.host import random_source, run_blocking
+from trioha.services.loop.host import random_bytes, random_source, run_blocking
 from trioha.services.loop.transport import Connect, connect
 from trioha.services.node.access_control import broker_access
 from trioha.services.node.config_persist import PersistedTable
@@ -62,9 +63,10 @@ from trioha.services.remoting.server import RemotingServer, server_limits
 from trioha.store.lookup import UNBOUNDED
 from trioha.store.message_store import FileMessageStore
 from trioha.wire.bodies import TopicConfig
-from trioha.wire.names import TIMER_TOPIC, TRANS_HALF_TOPIC
+from trioha.wire.names import METADATA_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from trioha.wire.properties import REAL_TOPIC, decode_properties
 from trioha.wire.record import dispatch_fields
+from trioha.wire.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -143,12 +145,13 @@ class BrokerNode(ABC):
             delete_queues=self.delete_queues,
             on_topics_changed=self._topics_changed,
             traffic=self.traffic,
+            access=self.access.text if _links_are_proven(config) else None,
         )
         core = self.core
         self.keyring = cluster_keyring(config)
         """Proves what nodes and operators ask of each other."""
         self._refusals = RefusalNotes(events)
-        self._proofs = NodeProofs(self.keyring, self._refusals)
+        self._proofs = NodeProofs(self.keyring, self._refusals, random_bytes)
         self.introspection = Introspection(parts.process, lambda: core.config, clock)
         self.visibility = Visibility(store, readable_offset, core.on_dispatch)
         store.on_dispatch = self.visibility.on_dispatch
@@ -223,9 +226,22 @@ class BrokerNode(ABC):
         config = self.config
         access = self.access
         declared = [self.core.handlers, self.introspection.handlers(), handlers]
-        declared.append(access.admin_handlers(config))
+        shares, is_group = _links_are_proven(config), config.enable_d_leger_commit_log
+        declared.append(
+            access.admin_handlers(
+                config,
+                self._answer_when_safe,
+                lambda: shares and (is_group or self.core.role is BrokerRole.SLAVE),
+            )
+        )
         self.gate = RequestGate(
-            declared, self.forwarding, self.events, confirm, access.guard, self.traffic
+            declared,
+            self.forwarding,
+            self.events,
+            confirm,
+            access.guard,
+            self.traffic,
+            served=() if shares else ACCOUNTS,
         )
         self.server = RemotingServer(
             self.gate.handle,
@@ -240,6 +256,14 @@ class BrokerNode(ABC):
             on_late=on_late,
             outboxes=self.outboxes,
         )
+
+    def _answer_when_safe(self, channel: Channel, response: RemotingCommand) -> None:
+        """Answer a change of accounts, which was made behind its request."""
+        with self.outboxes.batch():
+            now = self.core.metadata_waits.when_safe(channel, response, self.clock.instant())
+            if now is not None:
+                channel.send_nowait(now)
+            self.after_batch()
 
     def after_batch(self) -> None:
         """The requests of one read were handled. HOT."""
@@ -336,7 +360,7 @@ class BrokerNode(ABC):
         fields = dispatch_fields(record, 0)
         if fields.topic in (TRANS_HALF_TOPIC, TIMER_TOPIC):
             return decode_properties(fields.properties).get(REAL_TOPIC, fields.topic)
-        return fields.topic
+        return "" if fields.topic == METADATA_TOPIC else fields.topic
 
     def _topics_changed(self, topic: TopicConfig | None) -> None:
         self.registration.topics_changed(topic)
@@ -424,3 +448,9 @@ class BrokerNode(ABC):
     @abstractmethod
     def on_refuted(self, found: Refutation) -> None:
         """Act on a name server that rejected this node's claim to be master."""
+
+
+def _links_are_proven(config: BrokerConfig) -> bool:
+    """Whether a stranger gets no log of this broker, and so no accounts either."""
+    keyring = raft_keyring if config.enable_d_leger_commit_log else ha_keyring
+    return bool(keyring(config))

@@ -32,6 +32,7 @@ def broker_status(node: ToldBroker, instant: Instant) -> dict[str, object]:
         "max_phy_offset": store.max_phy_offset,
         "flushed_offset": store.flushed_offset,
         "dispatched_offset": store.dispatched_offset,
+        "indexed_offset": store.indexed_offset,
         "disk_ratio": store.disk_ratio,
         "writable": store.writable and node.role is not BrokerRole.SLAVE,
         "put_total": store.put_total,

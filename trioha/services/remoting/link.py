@@ -130,9 +130,12 @@ class RemotingLink:
         self._lease_due_ms = 0
         self._frame_serial = -1
         self._closed = False
+        self._in_turn = False
         self._drops_unsent = False
         self._counted_bytes = 0
         """Unsent bytes of this connection in the node's budget."""
+        self._unfinished_bytes = 0
+        """Bytes of its unfinished requests there."""
         self.close_reason = ""
         """Why it ended; empty when the peer just went."""
 
@@ -153,6 +156,12 @@ class RemotingLink:
     def is_silent(self) -> bool:
         """The peer has not sent a whole frame."""
         return not self._machine.frames_received
+
+    def go_on_nowait(self, request: RemotingCommand) -> None:
+        self._requests.unfinished.append(request)
+        if not self._in_turn and self._nursery is not None and not self._closed:
+            # It was parked: no read of this connection goes on with it.
+            self._nursery.start_soon(self._go_on, name=f"remoting.go_on[{self.peer}]")
 
     def keep_reserve(self) -> None:
         self._machine.is_replication = True
@@ -185,6 +194,8 @@ class RemotingLink:
                 self._transport.close()
             self._outbox.clear()
             self._count_unsent()
+            self._requests.unfinished.clear()
+            self._count_unfinished()
             with self._outboxes.batch():
                 self._machine.fail_pending()
 
@@ -296,9 +307,11 @@ class RemotingLink:
                         if is_late and self._on_late is not None:
                             self._on_late(instant.now_ms)
                         is_late = False
+                        self._in_turn = True
                         try:
                             has_more = handle_all(self, instant, is_over=is_over)
                         finally:
+                            self._in_turn = False
                             if outbox.size and not self._queued:
                                 self._queued = True
                                 outboxes.add(self)
@@ -311,6 +324,8 @@ class RemotingLink:
                             self._on_batch()
                 if machine.mid_frame or instant.now_ms >= self._lease_due_ms:
                     self._renew_lease(instant.now_ms)
+                if has_more:
+                    self._count_unfinished()
                 if outbox.size > TURN_UNSENT_BYTES:
                     await self._wait_drained()
                 elif has_more:
@@ -319,6 +334,27 @@ class RemotingLink:
                 if has_more:
                     instant = instant_of()
                     late_from_ms = instant.now_ms + _LATE_MS
+
+    async def _go_on(self) -> None:
+        """Finish the requests that go on while nothing is read."""
+        while self._requests.unfinished and not self._closed:
+            self._count_unfinished()
+            await trio.lowlevel.checkpoint()
+            if not self._requests.unfinished:
+                break
+            with self._outboxes:
+                self._in_turn = True
+                try:
+                    self._requests.go_on(self, self._clock.instant())
+                finally:
+                    self._in_turn = False
+                    if self._outbox.size and not self._queued:
+                        self._queued = True
+                        self._outboxes.add(self)
+            if self._on_batch is not None:
+                with self._outboxes:
+                    self._on_batch()
+        self._count_unfinished()
 
     async def _wait_drained(self) -> None:
         """Read on only when the peer has read.
@@ -376,6 +412,13 @@ class RemotingLink:
             self.close_nowait(
                 f"{size} bytes wait for it, and the node's budget is used up (trafficBytesMax)"
             )
+
+    def _count_unfinished(self) -> None:
+        """Tell the node's budget what the unfinished requests keep."""
+        size = self._requests.unfinished_bytes
+        if size != self._unfinished_bytes and self._limits.frames is not None:
+            self._limits.frames.budget.frames_bytes += size - self._unfinished_bytes
+            self._unfinished_bytes = size
 
     async def _expire(self, opaque: int, deadline_ms: int) -> None:
         await sleep_until_ms(deadline_ms)

@@ -351,6 +351,9 @@ class _Channel:
     ) -> None:
         raise AssertionError("a simulated node asks no client")
 
+    def go_on_nowait(self, request: RemotingCommand) -> None:
+        raise AssertionError("a simulated node is sent nothing that takes long")
+
     def keep_reserve(self) -> None:
         pass
 

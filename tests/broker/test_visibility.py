@@ -12,6 +12,7 @@ from support.stores.small import bodies, crashing, message, open_store, small_co
 
 from trioha.broker.visibility import Visibility
 from trioha.store.interface import GetStatus
+from trioha.store.lookup import UNBOUNDED
 from trioha.store.message_store import FileMessageStore
 
 
@@ -143,3 +144,19 @@ def test_no_read_passes_the_readable_offset(
                 assert store.appended_record(phy_offset) is not None
             found, _, _ = store.query_message("T", "K", 100, 0, 1 << 60)
             assert len(found) == len(seen)
+
+
+def test_delayed_messages_that_are_hidden_are_told_when_they_are_shown(
+    store: FileMessageStore,
+) -> None:
+    """A broker that starts learns only later that its slaves hold them."""
+    end = put(store, topic="rmq_sys_wheel_timer", properties=b"TIMER_OUT_MS\x015")
+    put(store)
+    woken = Woken()
+    visibility = Visibility(store, UNBOUNDED, woken)
+    visibility.set_limit(0)
+    assert (woken.calls, visibility.waiting_count) == ([], 1)
+    visibility.set_limit(end - 1)
+    assert woken.calls == []
+    visibility.set_limit(end)
+    assert woken.calls == [("rmq_sys_wheel_timer", 0, 1)]

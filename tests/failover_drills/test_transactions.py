@@ -1,14 +1,17 @@
-"""Open transactions of real brokers through kill -9 and planned switches.
+"""Open transactions and waiting messages of real brokers through kill -9 and planned switches.
 
 Producers with a connection to every node send half messages, end some, and answer checks; at the
-end the log of the master must hold each committed message once, and nothing may be open.
+end the log of the master must hold each committed message once, and nothing may be open. Others
+send messages with a delay and take some back: none may be lost, early, or there though recalled.
 """
 
 from __future__ import annotations
 
 import pytest
 from support.clusters.replica_set import SETTINGS, ReplicaSet
+from support.histories.timers import delaying, wait_delivered
 from support.histories.transactions import QUICK, transacting, wait_finished, wait_for_more
+from support.nodes.timers import TimerLoad
 from support.nodes.transactions import TOPIC, TransactionLoad
 from support.processes.admin import create_topic
 from support.processes.rig import Processes
@@ -22,11 +25,13 @@ from trioha.wire.record import Record
 pytestmark = pytest.mark.slow
 
 
-def test_transactions_live_through_kills_and_planned_switches(processes: Processes) -> None:
+def test_transactions_and_timers_live_through_kills_and_planned_switches(
+    processes: Processes,
+) -> None:
     set_ = ReplicaSet(processes, slave_count=2, settings={**SETTINGS, **QUICK}).start()
     create_topic(set_.master.address, set_.namesrvs[0].address, TOPIC)
-    load = TransactionLoad(Clock(), connect)
-    with transacting(load, set_.nodes) as stop_sending:
+    load, timers = TransactionLoad(Clock(), connect), TimerLoad()
+    with delaying(timers, set_.nodes), transacting(load, set_.nodes) as stop_sending:
         for _ in range(SWITCHES_OF_THREE):
             wait_for_more(load)
             assert set_.fail_over().code == 0
@@ -40,8 +45,11 @@ def test_transactions_live_through_kills_and_planned_switches(processes: Process
             set_.wait_whole()
         stop_sending.set()
         wait_finished(set_.master.address)
+    wait_delivered(set_.master.address)
     set_.wait_level()
     log = set_.master.commitlog
     set_.stop()
     set_.check_equal_logs()
-    load.check(one for one in iter_records(log, 0) if isinstance(one, Record))
+    records = [one for one in iter_records(log, 0) if isinstance(one, Record)]
+    load.check(records)
+    timers.check(records, is_exact=False)

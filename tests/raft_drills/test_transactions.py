@@ -1,4 +1,4 @@
-"""Open transactions of a real group whose leader is killed, or loses power, again and again."""
+"""Open transactions and waiting messages of a group whose leader is killed, or loses power."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from random import Random
 
 import pytest
 from raft_drills.hurt_group import SETTINGS, HurtGroup
+from support.histories.timers import delaying, wait_delivered
 from support.histories.transactions import QUICK, transacting, wait_finished, wait_for_more
+from support.nodes.timers import TimerLoad
 from support.nodes.transactions import TOPIC, TransactionLoad
 from support.processes.admin import create_topic
 from support.processes.rig import Processes
@@ -20,12 +22,13 @@ from trioha.wire.record import Record
 pytestmark = pytest.mark.slow
 
 
-def test_transactions_live_through_kills_and_power_losses(processes: Processes) -> None:
+def test_transactions_and_timers_live_through_kills_and_power_losses(processes: Processes) -> None:
     group = HurtGroup(processes, settings={**SETTINGS, **QUICK}, keeps_synced=True).start()
     create_topic(group.leader.address, group.namesrv, TOPIC)
-    load = TransactionLoad(Clock(), connect)
+    load, timers = TransactionLoad(Clock(), connect), TimerLoad()
     rng = Random(1)
-    with transacting(load, [member.node for member in group.members]) as stop_sending:
+    nodes = [member.node for member in group.members]
+    with delaying(timers, nodes), transacting(load, nodes) as stop_sending:
         for _ in range(SWITCHES_OF_THREE):
             for loses_power in (False, True):
                 wait_for_more(load)
@@ -40,7 +43,10 @@ def test_transactions_live_through_kills_and_power_losses(processes: Processes) 
                 group.wait_whole()
         stop_sending.set()
         wait_finished(group.wait_serving().address)
+    wait_delivered(group.wait_serving().address)
     end = group.wait_level()
     log = group.leader.node.commitlog
     group.stop()
-    load.check(one for one in iter_records(log, 0, end) if isinstance(one, Record))
+    records = [one for one in iter_records(log, 0, end) if isinstance(one, Record)]
+    load.check(records)
+    timers.check(records, is_exact=False)

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from operator import itemgetter
 
 from trioha.store.interface import DispatchListener
 from trioha.store.lookup import UNBOUNDED
 from trioha.store.message_store import FileMessageStore
+from trioha.wire.names import DELAYED_TOPICS
 
 
 class Visibility:
@@ -53,11 +55,27 @@ class Visibility:
 
     def set_limit(self, limit: int) -> None:
         """Show everything below `limit`, and wake the pulls that wait for it."""
+        if limit < self._store.readable_offset:
+            self._hide_delayed(limit)
         self._store.readable_offset = limit
         waiting, listener = self._waiting, self._listener
         while waiting and waiting[0][0] <= limit:
             _, topic, queue_id, max_offset, tags_codes = waiting.popleft()
             listener(topic, queue_id, max_offset, tags_codes)
+
+    def _hide_delayed(self, limit: int) -> None:
+        """Have the end of each queue of delayed messages told once more when it is shown again.
+
+        Nobody asks for it, as a consumer asks for the end of its queue. A broker that starts does
+        not show at first what it has stored, and would deliver it only when the next one comes.
+        """
+        store = self._store
+        hidden = [
+            (end, topic, queue_id, store.appended_max_offset(topic, queue_id), ())
+            for topic, queue_id in store.queues()
+            if topic in DELAYED_TOPICS and (end := store.queue_end_offset(topic, queue_id)) > limit
+        ]
+        self._waiting = deque(sorted([*self._waiting, *hidden], key=itemgetter(0)))
 
     def cut(self, phy_offset: int) -> None:
         """Note that the log was cut at `phy_offset`. A waiting notice may cover records before the

@@ -38,7 +38,7 @@ class TimerLoad:
 
     async def send(self, ask: Callable[[RemotingCommand], Awaitable[RemotingCommand]]) -> None:
         """Send one message, and perhaps take it back at once."""
-        key = f"K{self.sent}"
+        key = f"D{self.sent}"
         self.sent += 1
         properties = {UNIQ_KEY: key, Property.TIMER_DELAY_MS: str(self.rng.choice(DELAYS_MS))}
         request = send_v2(TOPIC, properties=encode_properties(properties).decode(), e="0")

@@ -39,6 +39,7 @@ class ClientService:
         node.core.become(node.role, node.broker_id)
         tell_role(node, node.events)
         node.persist.check()
+        node.schedule_message.check()
         forget_loss(node.store.config.root)
 
     def stop_writes(self) -> None:

@@ -70,6 +70,8 @@ class Tests(Step):
     paths: tuple[str, ...] = ("tests",)
     build: Build = "compiled"
     test_limit_s: int = 300
+    workers: int = 2
+    """Processes that run tests at once: one for each core where tests compute."""
     allowed_skips: tuple[str, ...] = ()
     """Node ids of tests that may be skipped even where CI is set."""
 
@@ -94,7 +96,14 @@ GATE: tuple[Step, ...] = (
     Tests("compiled", "the same where compiled modules are", 540, QUICK, COMPILED_PATHS),
     Tests("simulations", "drawn seeds, known faults", 420, "slow", SIMULATION_PATHS),
     Tests(
-        "real", "real processes, stock clients, Java, Spark", 2280, "slow or interop", REAL_PATHS
+        *(
+            "real",
+            "real processes, stock clients, Java, Spark",
+            2280,
+            "slow or interop",
+            REAL_PATHS,
+        ),
+        workers=3,  # half of their time these tests wait
     ),
     SAME_FILES,
 )

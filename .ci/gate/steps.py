@@ -127,10 +127,10 @@ class Steps:
         report = _report_of(step)
         report.parent.mkdir(parents=True, exist_ok=True)
         report.unlink(missing_ok=True)
-        # Two at a time: much of it is waiting, and a process's own turns take one core.
         code = run(
             [
-                *(VENV / "pytest", "-q", "-m", step.marker, "-n", "2", "--dist", "loadgroup"),
+                *(VENV / "pytest", "-q", "-m", step.marker, "--dist", "loadgroup"),
+                *("-n", str(step.workers)),
                 *(f"--junitxml={report}", f"--timeout={step.test_limit_s}"),
                 *(f"--allow-skip={nodeid}" for nodeid in step.allowed_skips),
                 *step.paths,

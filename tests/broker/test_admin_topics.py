@@ -43,6 +43,45 @@ def test_topic_is_created_and_order_ignored() -> None:
     assert side.topic_changes == [TopicConfig("New", 8, 6)]  # name servers learn it at once
 
 
+def test_the_message_type_of_a_topic_is_kept_until_it_is_changed() -> None:
+    side = ConsumeSide()
+
+    def message_type() -> object:
+        answer = side.ask(request(RequestCode.GET_TOPIC_CONFIG, topic="New"))
+        fields = fastjson.loads(answer.body_bytes())
+        assert isinstance(fields, dict)
+        return fields.get("attributes")
+
+    side.ask(update(attributes="+message.type=FIFO"))
+    assert message_type() == {"message.type": "FIFO"}
+    side.ask(update())
+    assert message_type() == {"message.type": "FIFO"}
+    side.ask(update(attributes="+message.type=DELAY"))
+    assert message_type() == {"message.type": "DELAY"}
+    table = topic_table_from_dict(fastjson.loads(side.topics.encode()))[1]
+    assert table["New"].message_type == "DELAY"
+    side.ask(update(attributes="-message.type"))
+    assert message_type() is None
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        "message.type=FIFO",
+        "+message.type=fifo",
+        "+message.type",
+        "+queue.type=BatchCQ",
+        "-x",
+        "x" * 9,
+    ],
+)
+def test_attributes_that_are_not_kept_are_refused(attributes: str) -> None:
+    side = ConsumeSide()
+    answer = side.ask(update(attributes=attributes))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert side.topics.get("New") is None
+
+
 def test_topic_is_changed() -> None:
     side = ConsumeSide()
     side.ask(update(topic="T", perm="4", topicFilterType="MULTI_TAG"))

@@ -13,7 +13,13 @@ from trioha.errors import CommandError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import MessageStore
 from trioha.wire import fastjson
-from trioha.wire.bodies import MessageQueue, TopicConfig, encode_topic_list
+from trioha.wire.bodies import (
+    MESSAGE_TYPE,
+    MESSAGE_TYPES,
+    MessageQueue,
+    TopicConfig,
+    encode_topic_list,
+)
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.names import check_topic
 from trioha.wire.refusals import system_error
@@ -65,6 +71,7 @@ class TopicAdminProcessor:
             perm=_within(request, "perm", 0, PERM_MAX),
             topic_filter_type=request.ext_str("topicFilterType", "SINGLE_TAG"),
             topic_sys_flag=request.ext_int("topicSysFlag", 0),
+            message_type=self._message_type(name, request.ext_str("attributes", "")),
         )
         if topic.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
             raise system_error(
@@ -72,6 +79,27 @@ class TopicAdminProcessor:
             )
         self._topics.put(topic, instant.wall_ms)
         return request.response()
+
+    def _message_type(self, name: str, attributes: str) -> str:
+        """Return the attribute message.type as ``+message.type=FIFO`` changes it.
+
+        Errors: CommandError for any other attribute of RocketMQ 5: its meaning is not built here.
+        """
+        old = self._topics.get(name)
+        message_type = "" if old is None else old.message_type
+        for change in filter(None, attributes.split(",")):
+            key, _, value = change.partition("=")
+            if key == f"-{MESSAGE_TYPE}" and not value:
+                message_type = ""
+            elif key == f"+{MESSAGE_TYPE}" and value in MESSAGE_TYPES:
+                message_type = value
+            else:
+                types = ", ".join(sorted(MESSAGE_TYPES))
+                raise system_error(
+                    f"attribute {change!r:.80} is not kept here: write +{MESSAGE_TYPE}= and one of "
+                    f"{types}, or -{MESSAGE_TYPE}"
+                )
+        return message_type
 
     def delete_topic(
         self, channel: Channel, request: RemotingCommand, instant: Instant

@@ -189,13 +189,13 @@ _QUEUE_ENDS = 11
 def _encode(op: MetadataOp) -> list[object]:
     match op:
         case TopicPut(topic, version):
-            return [_TOPIC, attrs.astuple(topic), _pair(version)]
+            return [_TOPIC, _topic_fields(topic), _pair(version)]
         case TopicGone(name, version):
             return [_TOPIC_GONE, name, _pair(version)]
         case QueuesGone(name):
             return [_QUEUES_GONE, name]
         case GroupPut(group, version):
-            return [_GROUP, attrs.astuple(group), _pair(version)]
+            return [_GROUP, _group_fields(group), _pair(version)]
         case GroupGone(name, version):
             return [_GROUP_GONE, name, _pair(version)]
         case OffsetsSet(offsets):
@@ -210,14 +210,26 @@ def _encode(op: MetadataOp) -> list[object]:
             return [
                 _SNAPSHOT,
                 _pair(topic_version),
-                [attrs.astuple(topic) for topic in topics.values()],
+                [_topic_fields(topic) for topic in topics.values()],
                 _pair(group_version),
-                [attrs.astuple(group) for group in groups.values()],
+                [_group_fields(group) for group in groups.values()],
                 offsets,
                 [delay.offsets, delay.log_end],
             ]
         case QueueEnds(ends, gone):
             return [_QUEUE_ENDS, ends, gone]
+
+
+def _topic_fields(topic: TopicConfig) -> tuple[object, ...]:
+    """Return what a member of an older version can read, unless the topic has what it lacks."""
+    fields = attrs.astuple(topic)
+    return fields if topic.message_type else fields[:-1]
+
+
+def _group_fields(group: SubscriptionGroupConfig) -> tuple[object, ...]:
+    """Return what a member of an older version can read, unless the group has what it lacks."""
+    fields = attrs.astuple(group)
+    return fields if group.consume_message_orderly else fields[:-1]
 
 
 def _pair(version: DataVersion) -> tuple[int, int]:
@@ -293,7 +305,8 @@ def _queue_ends(ends: Any, gone: Any) -> QueueEnds:
 
 
 def _topic(fields: Any) -> TopicConfig:
-    name, reads, writes, perm, filter_type, sys_flag, order = fields
+    name, reads, writes, perm, filter_type, sys_flag, order, *more = fields
+    (message_type,) = more or ("",)
     return TopicConfig(
         _name(name),
         _number(reads),
@@ -302,11 +315,13 @@ def _topic(fields: Any) -> TopicConfig:
         _text(filter_type),
         _number(sys_flag),
         _bool(order),
+        _text(message_type),
     )
 
 
 def _group(fields: Any) -> SubscriptionGroupConfig:
-    name, enable, from_min, broadcast, retry_nums, retry_times, broker_id, slowly, notify = fields
+    name, enable, from_min, broadcast, retry_nums, retry_times, broker_id, slowly, *flags = fields
+    notify, orderly = flags if len(flags) == 2 else (*flags, False)
     return SubscriptionGroupConfig(
         _name(name),
         _bool(enable),
@@ -317,6 +332,7 @@ def _group(fields: Any) -> SubscriptionGroupConfig:
         _number(broker_id),
         _number(slowly),
         _bool(notify),
+        _bool(orderly),
     )
 
 

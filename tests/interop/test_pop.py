@@ -1,4 +1,4 @@
-"""Stock clients of RocketMQ 5 that pop: Python's through the stock proxy, and Java's by itself."""
+"""Stock clients of RocketMQ 5 that pop: Python's and Node's at the stock proxy, Java's without."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import attrs
 import pytest
 from support.clusters.pair import SMALL_FILES
 from support.peers.java import INTEROP, java_command, java_environment, require_java
-from support.peers.proxy import Python5, java_proxy, start_python_5
+from support.peers.proxy import Python5, java_proxy, run_js_5, start_python_5
 from support.processes.admin import create_topic, request, topic_command, wait_for_route
 from support.processes.rig import (
     Node,
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.xdist_group("pop")
 INVISIBLE_S = 10
 """The least that the proxy takes."""
 LATE_S = 2.0
-TOPICS = ("simple", "push", "java", "DefaultHeartBeatSyncerTopic")
+TOPICS = ("simple", "push", "java", "js", "DefaultHeartBeatSyncerTopic")
 """The last is the proxy's own; it gives up when it waits for three seconds to see it created."""
 
 
@@ -38,6 +38,7 @@ class Served:
 
     namesrv: Node
     broker: Node
+    proxy: Node
     client: Python5
 
 
@@ -51,7 +52,7 @@ def served(shared_processes: Processes) -> Served:
         create_topic(broker.address, namesrv.address, topic, queues=2)
     proxy = java_proxy(shared_processes, namesrv.address)
     start_all([proxy])
-    return Served(namesrv, broker, start_python_5(shared_processes, proxy.address))
+    return Served(namesrv, broker, proxy, start_python_5(shared_processes, proxy.address))
 
 
 def test_a_simple_consumer_and_a_broker_that_is_killed(served: Served) -> None:
@@ -86,6 +87,10 @@ def test_a_push_consumer_gets_what_failed_once_more(served: Served) -> None:
     client.wait_for("bad, once more", event="message", body="bad", attempt=2)
     attempts = [event["body"] for event in client.events if event.get("attempt")]
     assert sorted(attempts) == ["bad", "bad", "fine", "good"]
+
+
+def test_the_node_js_client_receives_and_acknowledges(served: Served) -> None:
+    assert run_js_5(served.proxy.address, "js", "js-group") == [f"js-{i}" for i in range(5)]
 
 
 def test_an_ordered_group_waits_for_the_message_that_failed(served: Served) -> None:

@@ -27,7 +27,7 @@ from trioha.wire.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig
 
 ANY_OP: list[MetadataOp] = [
     TopicPut(TopicConfig("T", 4, 8, 6, "MULTI_TAG", 1, True), DataVersion(1700, 3)),
-    TopicPut(TopicConfig("F", message_type="FIFO"), DataVersion(1700, 4)),
+    TopicPut(TopicConfig("F", attributes=(("message.type", "FIFO"),)), DataVersion(1700, 3)),
     TopicGone("T", DataVersion(1700, 4)),
     QueuesGone("%RETRY%g"),
     GroupPut(SubscriptionGroupConfig("g", retry_max_times=-1), DataVersion(-1, 3)),
@@ -57,7 +57,7 @@ def test_every_op_is_read_as_it_was_written() -> None:
 def test_what_older_versions_know_is_written_as_they_read_it() -> None:
     plain = encode_ops([TopicPut(TopicConfig("T"), DataVersion(1, 2))])
     assert b"FIFO" in encode_ops(
-        [TopicPut(TopicConfig("T", message_type="FIFO"), DataVersion(1, 2))]
+        [TopicPut(TopicConfig("T", attributes=(("message.type", "FIFO"),)), DataVersion(1, 2))]
     )
     assert len(msgpack.unpackb(plain)[1][1]) == 7
     group = encode_ops([GroupPut(SubscriptionGroupConfig("g"), DataVersion(1, 2))])

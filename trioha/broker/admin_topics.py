@@ -7,6 +7,7 @@ from collections.abc import Callable
 import attrs
 
 from trioha.broker.offsets import ConsumerOffsetTable
+from trioha.broker.topic_attributes import altered
 from trioha.broker.topics import TopicTable
 from trioha.config import BrokerConfig
 from trioha.errors import CommandError
@@ -14,8 +15,6 @@ from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import MessageStore
 from trioha.wire import fastjson
 from trioha.wire.bodies import (
-    MESSAGE_TYPE,
-    MESSAGE_TYPES,
     MessageQueue,
     TopicConfig,
     encode_topic_list,
@@ -62,8 +61,17 @@ class TopicAdminProcessor:
     def update_topic(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """Create or replace a topic. The field `order` is ignored, as by RocketMQ 4.9."""
+        """Create or replace a topic; attributes that are not named stay.
+
+        The field `order` is ignored, as by RocketMQ 4.9.
+        """
         name = self._writable_topic(request)
+        before = self._topics.get(name)
+        attributes = altered(
+            {} if before is None else dict(before.attributes),
+            request.ext_str("attributes", ""),
+            is_new=before is None,
+        )
         topic = TopicConfig(
             topic_name=name,
             read_queue_nums=_within(request, "readQueueNums", 1, QUEUE_NUMS_MAX),
@@ -71,7 +79,7 @@ class TopicAdminProcessor:
             perm=_within(request, "perm", 0, PERM_MAX),
             topic_filter_type=request.ext_str("topicFilterType", "SINGLE_TAG"),
             topic_sys_flag=request.ext_int("topicSysFlag", 0),
-            message_type=self._message_type(name, request.ext_str("attributes", "")),
+            attributes=tuple(sorted(attributes.items())),
         )
         if topic.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
             raise system_error(
@@ -79,27 +87,6 @@ class TopicAdminProcessor:
             )
         self._topics.put(topic, instant.wall_ms)
         return request.response()
-
-    def _message_type(self, name: str, attributes: str) -> str:
-        """Return the attribute message.type as ``+message.type=FIFO`` changes it.
-
-        Errors: CommandError for any other attribute of RocketMQ 5: its meaning is not built here.
-        """
-        old = self._topics.get(name)
-        message_type = "" if old is None else old.message_type
-        for change in filter(None, attributes.split(",")):
-            key, _, value = change.partition("=")
-            if key == f"-{MESSAGE_TYPE}" and not value:
-                message_type = ""
-            elif key == f"+{MESSAGE_TYPE}" and value in MESSAGE_TYPES:
-                message_type = value
-            else:
-                types = ", ".join(sorted(MESSAGE_TYPES))
-                raise system_error(
-                    f"attribute {change!r:.80} is not kept here: write +{MESSAGE_TYPE}= and one of "
-                    f"{types}, or -{MESSAGE_TYPE}"
-                )
-        return message_type
 
     def delete_topic(
         self, channel: Channel, request: RemotingCommand, instant: Instant

@@ -411,7 +411,7 @@ class BrokerCore:
             if not was_slave:
                 self.offsets.become_slave()
             self.transactions.forget()
-            self.timers.forget()
+            self.timers.follow()
             self.pops.forget()
             self.pop_hold.wake_all()
         elif was_slave:

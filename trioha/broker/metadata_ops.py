@@ -220,12 +220,6 @@ def _encode(op: MetadataOp) -> list[object]:
             return [_QUEUE_ENDS, ends, gone]
 
 
-def _topic_fields(topic: TopicConfig) -> tuple[object, ...]:
-    """Return what a member of an older version can read, unless the topic has what it lacks."""
-    fields = attrs.astuple(topic)
-    return fields if topic.message_type else fields[:-1]
-
-
 def _group_fields(group: SubscriptionGroupConfig) -> tuple[object, ...]:
     """Return what a member of an older version can read, unless the group has what it lacks."""
     fields = attrs.astuple(group)
@@ -304,9 +298,15 @@ def _queue_ends(ends: Any, gone: Any) -> QueueEnds:
     )
 
 
+def _topic_fields(topic: TopicConfig) -> tuple[object, ...]:
+    """The fields of a topic; without attributes as older nodes know them."""
+    fields = attrs.astuple(topic, recurse=False)
+    return fields if topic.attributes else fields[:-1]
+
+
 def _topic(fields: Any) -> TopicConfig:
-    name, reads, writes, perm, filter_type, sys_flag, order, *more = fields
-    (message_type,) = more or ("",)
+    name, reads, writes, perm, filter_type, sys_flag, order, *rest = fields
+    (attributes,) = rest or ((),)
     return TopicConfig(
         _name(name),
         _number(reads),
@@ -315,7 +315,7 @@ def _topic(fields: Any) -> TopicConfig:
         _text(filter_type),
         _number(sys_flag),
         _bool(order),
-        _text(message_type),
+        tuple((_text(key), _text(value)) for key, value in attributes),
     )
 
 

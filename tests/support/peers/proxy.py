@@ -1,7 +1,7 @@
 """The stock proxy of RocketMQ 5 in cluster mode, and the stock clients behind it.
 
 Maven resolves the proxy as it does the other Java peers. The Python client's package has the name
-of the 4.x client's, so pip installs it into an environment of its own, below `tests/interop/target`.
+of the 4.x client's, so pip installs it into an environment of its own in `tests/interop/target`.
 """
 
 from __future__ import annotations

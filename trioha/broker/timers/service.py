@@ -42,7 +42,14 @@ from trioha.wire.codes import ResponseCode
 from trioha.wire.names import TIMER_TOPIC
 from trioha.wire.properties import REAL_TOPIC, UNIQ_KEY, Property
 from trioha.wire.record import Record, RecordError, decode_record
-from trioha.wire.timers import CANCEL_BIT, CODE_MIN, SLOT_MS, delete_key, timer_code
+from trioha.wire.timers import (
+    CANCEL_BIT,
+    CODE_MIN,
+    SLOT_MS,
+    TimerCheckpoint,
+    delete_key,
+    timer_code,
+)
 
 PIECE: Final = 32_768
 """Entries that are read at a time, some 3 ms."""
@@ -115,8 +122,27 @@ class Timers:
 
     # Taking over.
 
-    def forget(self) -> None:
+    def adopt(self, checkpoint: TimerCheckpoint) -> None:
+        """Begin where RocketMQ's broker has stopped, unless this broker was further."""
+        next_key = key_of(checkpoint.read_time_ms + 1, 0)
+        self.progress.foreign = TimerPlace(0, next_key, checkpoint.queue_offset)
+
+    def checkpoint(self, wall_ms: int) -> TimerCheckpoint | None:
+        """Return where RocketMQ's broker would have to begin; None if that is not known here.
+
+        Messages that were delivered since the first that waits would come again.
+        """
+        if not self.is_loaded or not self.end:
+            return None
+        return TimerCheckpoint(wall_ms // SLOT_MS * SLOT_MS, self.begin)
+
+    def follow(self) -> None:
         """Forget everything: another broker is master."""
+        self.forget()
+        self.progress.follow()
+
+    def forget(self) -> None:
+        """Forget what was read of the queue."""
         self._active = False
         self._window = TimerWindow(self._capacity)
         self._refill = self._roll_ms = None
@@ -128,6 +154,7 @@ class Timers:
         """Begin to read what is pending. `run_due` goes on if there is much."""
         self.forget()
         if self._pipeline.role is BrokerRole.SLAVE:
+            self.progress.follow()
             return
         self._active = True
         place = self.progress.load()

@@ -327,7 +327,7 @@ class BrokerNode(ABC):
 
         Errors: StoreError when the disk does not take it.
         """
-        await self.persist.save_all()
+        await self.metadata_files.save_all(self.clock.wall_ms())
         await run_blocking(self.store.close)
 
     def _topic_at(self, phy_offset: int) -> str:

@@ -32,6 +32,7 @@ ANY_OP: list[MetadataOp] = [
     TopicGone("T", DataVersion(1700, 4)),
     QueuesGone("%RETRY%g"),
     GroupPut(SubscriptionGroupConfig("g", retry_max_times=-1), DataVersion(-1, 3)),
+    GroupPut(SubscriptionGroupConfig("o", consume_message_orderly=True), DataVersion(1, 3)),
     GroupGone("g", DataVersion(0, 0)),
     OffsetsSet({"T@g": {0: 5, 65_535: (1 << 63) - 1}}),
     LocalOffsetsSet({"%RETRY%g@g": {0: 0}}),
@@ -53,6 +54,16 @@ ANY_OP: list[MetadataOp] = [
 def test_every_op_is_read_as_it_was_written() -> None:
     assert decode_ops(encode_ops(ANY_OP)) == ANY_OP
     assert {type(op) for op in ANY_OP} == set(MetadataOp.__args__)
+
+
+def test_what_older_versions_know_is_written_as_they_read_it() -> None:
+    plain = encode_ops([TopicPut(TopicConfig("T"), DataVersion(1, 2))])
+    assert b"FIFO" in encode_ops(
+        [TopicPut(TopicConfig("T", attributes=(("message.type", "FIFO"),)), DataVersion(1, 2))]
+    )
+    assert len(msgpack.unpackb(plain)[1][1]) == 7
+    group = encode_ops([GroupPut(SubscriptionGroupConfig("g"), DataVersion(1, 2))])
+    assert len(msgpack.unpackb(group)[1][1]) == 9
 
 
 def test_a_batch_of_commits_has_one_encoding() -> None:

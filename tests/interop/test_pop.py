@@ -1,15 +1,16 @@
-"""Stock clients of RocketMQ 5 that pop: Python's through the stock proxy, and Java's by itself."""
+"""Stock clients of RocketMQ 5 that pop: Python's and Node's at the stock proxy, Java's without."""
 
 from __future__ import annotations
 
+import json
 import time
 
 import attrs
 import pytest
 from support.clusters.pair import SMALL_FILES
 from support.peers.java import INTEROP, java_command, java_environment, require_java
-from support.peers.proxy import Python5, java_proxy, start_python_5
-from support.processes.admin import create_topic
+from support.peers.proxy import Python5, java_proxy, run_js_5, start_python_5
+from support.processes.admin import create_topic, request, topic_command, wait_for_route
 from support.processes.rig import (
     Node,
     Process,
@@ -19,12 +20,15 @@ from support.processes.rig import (
     trioha_namesrv,
 )
 
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
+
 # One proxy serves all of them.
 pytestmark = pytest.mark.xdist_group("pop")
 INVISIBLE_S = 10
 """The least that the proxy takes."""
 LATE_S = 2.0
-TOPICS = ("simple", "push", "java", "DefaultHeartBeatSyncerTopic")
+TOPICS = ("simple", "push", "java", "js", "DefaultHeartBeatSyncerTopic")
 """The last is the proxy's own; it gives up when it waits for three seconds to see it created."""
 
 
@@ -34,6 +38,7 @@ class Served:
 
     namesrv: Node
     broker: Node
+    proxy: Node
     client: Python5
 
 
@@ -47,7 +52,7 @@ def served(shared_processes: Processes) -> Served:
         create_topic(broker.address, namesrv.address, topic, queues=2)
     proxy = java_proxy(shared_processes, namesrv.address)
     start_all([proxy])
-    return Served(namesrv, broker, start_python_5(shared_processes, proxy.address))
+    return Served(namesrv, broker, proxy, start_python_5(shared_processes, proxy.address))
 
 
 def test_a_simple_consumer_and_a_broker_that_is_killed(served: Served) -> None:
@@ -82,6 +87,30 @@ def test_a_push_consumer_gets_what_failed_once_more(served: Served) -> None:
     client.wait_for("bad, once more", event="message", body="bad", attempt=2)
     attempts = [event["body"] for event in client.events if event.get("attempt")]
     assert sorted(attempts) == ["bad", "bad", "fine", "good"]
+
+
+def test_the_node_js_client_receives_and_acknowledges(served: Served) -> None:
+    assert run_js_5(served.proxy.address, "js", "js-group") == [f"js-{i}" for i in range(5)]
+
+
+def test_an_ordered_group_waits_for_the_message_that_failed(served: Served) -> None:
+    """The topic is of type FIFO and the group is orderly: by that the proxy pops in order."""
+    client, address = served.client, served.broker.address
+    topic = topic_command("ordered", 2)
+    topic.ext_fields["attributes"] = "+message.type=FIFO"
+    group = json.dumps({"groupName": "ordered-group", "consumeMessageOrderly": True}).encode()
+    for command in (
+        topic,
+        RemotingCommand(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, group),
+    ):
+        assert request(address, command).code == ResponseCode.SUCCESS
+    wait_for_route(served.namesrv.address, "ordered")
+    bodies = [f"in-order-{i}" for i in range(6)]
+    client.run("send", topic="ordered", bodies=bodies, group="one")
+    client.run("push", topic="ordered", group="ordered-group", failing=["in-order-2"])
+    client.wait_for("the last", event="message", body="in-order-5")
+    got = [event["body"] for event in client.events if event.get("body", "") in bodies]
+    assert got == [*bodies[:3], *bodies[2:]]
 
 
 def test_java_s_push_consumer_in_pop_mode(served: Served, processes: Processes) -> None:

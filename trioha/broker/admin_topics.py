@@ -14,7 +14,11 @@ from trioha.errors import CommandError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import MessageStore
 from trioha.wire import fastjson
-from trioha.wire.bodies import MessageQueue, TopicConfig, encode_topic_list
+from trioha.wire.bodies import (
+    MessageQueue,
+    TopicConfig,
+    encode_topic_list,
+)
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.names import check_topic
 from trioha.wire.refusals import system_error

@@ -32,6 +32,7 @@ from trioha.broker.pop.queue_reader import QueueReader
 from trioha.broker.pop.records import ReviveLogWriter
 from trioha.broker.pop.redelivery import Redelivery
 from trioha.broker.pop.requests import PopProcessor
+from trioha.broker.pop.resources import PopResources
 from trioha.broker.pop.service import PopService
 from trioha.broker.pull import PullProcessor
 from trioha.broker.pull_hold import PullHold
@@ -189,15 +190,14 @@ class BrokerCore:
             Redelivery(self.topics, self.pipeline, rng),
             by_quorum=replicas.by_quorum,
         )
+        self._pop_resources = PopResources(config, self.topics, self.groups, rng)
         self._pop = PopProcessor(
             config,
-            self.topics,
-            self.groups,
+            self._pop_resources,
             self.pipeline,
             QueueReader(store, self.offsets, self.pops),
             self.pops,
             self.pop_hold,
-            rng,
         )
         self._send = SendProcessor(
             config,
@@ -403,7 +403,7 @@ class BrokerCore:
         self._send.config = config
         self._send_back.config = config
         self._pull.config = config
-        self._pop.config = config
+        self._pop.config = self._pop_resources.config = config
         self._query.config = config
         self.consumers.config = config
         self.producers.config = config

@@ -206,7 +206,7 @@ def _encode(op: MetadataOp) -> list[object]:
         case QueuesGone(name):
             return [_QUEUES_GONE, name]
         case GroupPut(group, version):
-            return [_GROUP, attrs.astuple(group), _pair(version)]
+            return [_GROUP, _group_fields(group), _pair(version)]
         case GroupGone(name, version):
             return [_GROUP_GONE, name, _pair(version)]
         case OffsetsSet(offsets):
@@ -223,7 +223,7 @@ def _encode(op: MetadataOp) -> list[object]:
                 _pair(topic_version),
                 [_topic_fields(topic) for topic in topics.values()],
                 _pair(group_version),
-                [attrs.astuple(group) for group in groups.values()],
+                [_group_fields(group) for group in groups.values()],
                 offsets,
                 [delay.offsets, delay.log_end],
             ]
@@ -231,6 +231,12 @@ def _encode(op: MetadataOp) -> list[object]:
             return [_QUEUE_ENDS, ends, gone]
         case AccessPut(kind, text):
             return [_ACCESS, kind, text]
+
+
+def _group_fields(group: SubscriptionGroupConfig) -> tuple[object, ...]:
+    """Return what a member of an older version can read, unless the group has what it lacks."""
+    fields = attrs.astuple(group)
+    return fields if group.consume_message_orderly else fields[:-1]
 
 
 def _pair(version: DataVersion) -> tuple[int, int]:
@@ -333,7 +339,8 @@ def _topic(fields: Any) -> TopicConfig:
 
 
 def _group(fields: Any) -> SubscriptionGroupConfig:
-    name, enable, from_min, broadcast, retry_nums, retry_times, broker_id, slowly, notify = fields
+    name, enable, from_min, broadcast, retry_nums, retry_times, broker_id, slowly, *flags = fields
+    notify, orderly = flags if len(flags) == 2 else (*flags, False)
     return SubscriptionGroupConfig(
         _name(name),
         _bool(enable),
@@ -344,6 +351,7 @@ def _group(fields: Any) -> SubscriptionGroupConfig:
         _number(broker_id),
         _number(slowly),
         _bool(notify),
+        _bool(orderly),
     )
 
 

@@ -121,9 +121,12 @@ class SubscriptionGroupConfig:
     """Where a consumer that keeps up reads."""
     which_broker_when_consume_slowly: int = 1
     notify_consumer_ids_changed_enable: bool = True
+    consume_message_orderly: bool = False
+    """A proxy of RocketMQ 5 pops for this group in order. Brokers of 4.9 have no such field."""
 
     def to_dict(self) -> dict[str, object]:
-        return {
+        orderly = {"consumeMessageOrderly": True} if self.consume_message_orderly else {}
+        return orderly | {
             "brokerId": self.broker_id,
             "consumeBroadcastEnable": self.consume_broadcast_enable,
             "consumeEnable": self.consume_enable,
@@ -149,6 +152,7 @@ class SubscriptionGroupConfig:
             integer(fields, "brokerId"),
             integer(fields, "whichBrokerWhenConsumeSlowly", 1),
             boolean(fields, "notifyConsumerIdsChangedEnable", True),
+            boolean(fields, "consumeMessageOrderly", False),
         )
 
 

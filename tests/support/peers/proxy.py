@@ -1,7 +1,7 @@
-"""The stock proxy of RocketMQ 5 in cluster mode, and the stock Python client behind it.
+"""The stock proxy of RocketMQ 5 in cluster mode, and the stock clients behind it.
 
-Maven resolves the proxy as it does the other Java peers. The client's package has the name of the
-4.x client's, so pip installs it into an environment of its own, `tests/interop/target/python-5`.
+Maven resolves the proxy as it does the other Java peers. The Python client's package has the name
+of the 4.x client's, so pip installs it into an environment of its own in `tests/interop/target`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import functools
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -26,6 +27,7 @@ from support.processes.rig import Node, Process, Processes, ProcessFailed, disti
 from support.suite.skips import unavailable
 
 PYTHON_5 = INTEROP / "python-5"
+JS_5 = INTEROP / "js-5"
 INSTALL_S = 300.0
 ANSWER_S = 30.0
 
@@ -88,6 +90,44 @@ def python_5() -> Path:
                 unavailable(f"the Python client of RocketMQ 5: pip could not install it: {error}")
             stamp.write_text(wanted)
     return interpreter
+
+
+@functools.cache
+def js_5() -> Path:
+    """The modules of the stock Node.js client; skips the test when npm cannot install them."""
+    if shutil.which("npm") is None:
+        unavailable("the Node.js client of RocketMQ 5: npm is missing")
+    target = INTEROP / "target" / "js-5"
+    wanted = (JS_5 / "package.json").read_text()
+    stamp = target / "installed.txt"
+    with exclusively(target):
+        if not stamp.exists() or stamp.read_text() != wanted:
+            target.mkdir(parents=True, exist_ok=True)
+            (target / "package.json").write_text(wanted)
+            try:
+                subprocess.run(
+                    ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"],
+                    cwd=target,
+                    check=True,
+                    capture_output=True,
+                    timeout=INSTALL_S,
+                )
+            except (subprocess.SubprocessError, OSError) as error:
+                unavailable(f"the Node.js client of RocketMQ 5: npm could not install it: {error}")
+            stamp.write_text(wanted)
+    return target / "node_modules"
+
+
+def run_js_5(proxy: str, topic: str, group: str) -> object:
+    """Let the stock Node.js client send and receive; what it says. Errors: CalledProcessError."""
+    done = subprocess.run(
+        ["node", str(JS_5 / "receive.js"), proxy, topic, group],
+        env={**os.environ, "NODE_PATH": str(js_5())},
+        check=True,
+        stdout=subprocess.PIPE,
+        timeout=ANSWER_S,
+    )
+    return json.loads(done.stdout)
 
 
 @attrs.define(eq=False)

@@ -23,7 +23,7 @@ from trioha.broker.pop.handles import (
 from trioha.broker.pop.hold import PopHold
 from trioha.broker.pop.in_flight import MESSAGES_MAX, CheckpointKey
 from trioha.broker.pop.order import OrderBatch, OrderKey
-from trioha.broker.pop.requests import check_invisible
+from trioha.broker.pop.resources import check_invisible
 from trioha.broker.pop.service import PopService, stale_handle
 from trioha.broker.put_message import PutOutcome, PutPipeline, remark_of
 from trioha.broker.topics import TopicTable

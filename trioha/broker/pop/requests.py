@@ -10,49 +10,40 @@ retry topic that is full does not keep new messages away, nor the reverse.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from random import Random
+from collections.abc import Callable
 from typing import Final
 
 import attrs
 
 from trioha.broker.filter import header_filter
-from trioha.broker.groups import GroupTable
+from trioha.broker.pop.answer import NEVER, PopAnswer
 from trioha.broker.pop.handles import (
     ORDER_REVIVE_QUEUE,
-    msg_offset_info,
     order_count_info,
     pop_retry_topic,
     queue_count_info,
-    start_offset_info,
 )
 from trioha.broker.pop.hold import ParkedPop, PopHold
 from trioha.broker.pop.in_flight import MESSAGES_MAX
 from trioha.broker.pop.order import OrderBatch
-from trioha.broker.pop.queue_reader import FoundMessages, QueueReader
+from trioha.broker.pop.queue_reader import QueueReader
+from trioha.broker.pop.resources import PopResources, check_invisible, invalid
 from trioha.broker.pop.service import PopService
 from trioha.broker.pull import SUSPEND_MS_MAX, Confirm
 from trioha.broker.put_message import PutPipeline
-from trioha.broker.topics import TopicTable
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import CommandError, RemoteProtocolError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import MessageFilter, RecordFilter
 from trioha.wire.bodies import TopicConfig
-from trioha.wire.codes import Perm, RequestCode, ResponseCode
-from trioha.wire.names import check_topic
-from trioha.wire.refusals import no_permission
-from trioha.wire.remoting_command import ExtValue, RemotingCommand
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.remoting_command import RemotingCommand
 
-INVISIBLE_MS_MAX: Final = 12 * 3_600_000
-"""The limit of Java's proxy, maxInvisibleTimeMills. Messages expire after days."""
 ATTEMPT_ID_CHARS_MAX: Final = 128
 _LATE_MS: Final = 500
 _BODY_BYTES: Final = 1 << 20
 """A pop that has so much takes from no further queue."""
-_RETRY_FIRST_PERCENT: Final = 20
 _MIN_MODE: Final = 0
-_NEVER: Final = 1 << 62
 _FILTER_FACTOR: Final = 12
 """A filter takes up to so many times the memory of its expression: tags of one letter."""
 _KEPT_FIELDS: Final = frozenset(
@@ -61,23 +52,6 @@ _KEPT_FIELDS: Final = frozenset(
         *("bornTime", "initMode", "expType", "exp", "order", "attemptId"),
     }
 )
-
-
-@attrs.define(eq=False)
-class _Answer:
-    """What one pop has found so far."""
-
-    buffers: list[memoryview] = attrs.field(factory=list)
-    count: int = 0
-    size: int = 0
-    rest: int = 0
-    """Messages that are left in the queues."""
-    wake_ms: int = _NEVER
-    """Wall clock at which a queue that is blocked now is free."""
-    start_offsets: list[str] = attrs.field(factory=list)
-    msg_offsets: list[str] = attrs.field(factory=list)
-    order_counts: list[str] = attrs.field(factory=list)
-    pop_time: int = 0
 
 
 @attrs.frozen
@@ -101,25 +75,21 @@ class PopProcessor:
     def __init__(
         self,
         config: BrokerConfig,
-        topics: TopicTable,
-        groups: GroupTable,
+        resources: PopResources,
         pipeline: PutPipeline,
         reader: QueueReader,
         service: PopService,
         hold: PopHold,
-        rng: Random,
     ) -> None:
         self.config = config
         self.hold = hold
         self.confirm: Confirm | None = None
         """Calls back with True once it is certain that no other broker is master; None where a
         master cannot find out."""
-        self._topics = topics
-        self._groups = groups
+        self._resources = resources
         self._pipeline = pipeline
         self._reader = reader
         self._service = service
-        self._rng = rng
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -164,20 +134,20 @@ class PopProcessor:
         Errors: CommandError, RemoteProtocolError.
         """
         self._check_master()
-        topic, group, queue_id = self._resources(request, instant)
+        topic, group, queue_id = self._resources.of(request, instant)
         count_max = _count_max(request)
-        answer = _Answer(pop_time=instant.wall_ms)
-        for name, number in self._queues(topic, group, queue_id, is_ordered=False):
+        answer = PopAnswer(pop_time=instant.wall_ms)
+        for name, number in self._resources.queues(topic, group, queue_id, is_ordered=False):
             if answer.count >= count_max or answer.size >= _BODY_BYTES:
                 break
             found = self._reader.peek(name, group, number, count_max - answer.count)
             answer.rest += found.rest
-            _add(answer, found)
+            answer.add(found)
         code = 0 if answer.count else ResponseCode.PULL_NOT_FOUND
         return request.response(
             code,
             "FOUND" if answer.count else "NO_MESSAGE_IN_QUEUE",
-            _fields(answer, 0, 0),
+            answer.fields(0, 0),
             answer.buffers,
         )
 
@@ -185,7 +155,7 @@ class PopProcessor:
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
         """Tell how many pops of a group wait for a queue."""
-        topic, group, queue_id = self._resources(request, instant)
+        topic, group, queue_id = self._resources.of(request, instant)
         count = self.hold.count(group, topic.topic_name, queue_id)
         return request.response(0, None, {"pollingNum": str(count)})
 
@@ -200,20 +170,22 @@ class PopProcessor:
     ) -> RemotingCommand | None:
         """`until_ms`: deadline of a request that was parked; None: it has just come."""
         if self._pipeline.role is BrokerRole.SLAVE:
-            return self._nothing(request, _Answer(), ResponseCode.POLLING_TIMEOUT)
+            return self._nothing(request, PopAnswer(), ResponseCode.POLLING_TIMEOUT)
         if until_ms is None and _is_late(request, instant):
-            return self._nothing(request, _Answer(), ResponseCode.POLLING_TIMEOUT)
+            return self._nothing(request, PopAnswer(), ResponseCode.POLLING_TIMEOUT)
         pop = self._read(request, instant)
         if self._service.in_flight.is_full and not pop.is_ordered:
             return request.response(
                 ResponseCode.POLLING_FULL,
                 f"{len(self._service.in_flight)} pops wait for acknowledgements on this broker, "
                 "its limit: acknowledge messages, or pop more of them at a time",
-                _fields(_Answer(), pop.invisible_ms, 0),
+                PopAnswer().fields(pop.invisible_ms, 0),
             )
-        answer = _Answer(pop_time=instant.wall_ms)
+        answer = PopAnswer(pop_time=instant.wall_ms)
         take = self._take_ordered if pop.is_ordered else self._take
-        queues = self._queues(pop.topic, pop.group, pop.queue_id, is_ordered=pop.is_ordered)
+        queues = self._resources.queues(
+            pop.topic, pop.group, pop.queue_id, is_ordered=pop.is_ordered
+        )
         for name, queue_id in queues:
             if answer.count >= pop.count_max or answer.size >= _BODY_BYTES:
                 if not pop.is_ordered:
@@ -222,7 +194,7 @@ class PopProcessor:
                 take(pop, name, queue_id, answer, instant)
         if answer.count:
             revive = ORDER_REVIVE_QUEUE if pop.is_ordered else 0
-            fields = _fields(answer, pop.invisible_ms, revive)
+            fields = answer.fields(pop.invisible_ms, revive)
             response = request.response(0, "FOUND", fields, answer.buffers)
             return self._when_certain(channel, request, response, answer.size)
         return self._park(channel, request, instant, pop, answer, until_ms)
@@ -237,13 +209,13 @@ class PopProcessor:
         if self.confirm is None:
             return response
         if not self.hold.reserve(size):
-            return self._nothing(request, _Answer(), ResponseCode.POLLING_FULL)
+            return self._nothing(request, PopAnswer(), ResponseCode.POLLING_FULL)
         known: list[RemotingCommand] = []
         is_late = False
 
         def answer(sure: bool) -> None:
             self.hold.release(size)
-            nothing = self._nothing(request, _Answer(), ResponseCode.POLLING_TIMEOUT)
+            nothing = self._nothing(request, PopAnswer(), ResponseCode.POLLING_TIMEOUT)
             final = response if sure else nothing
             if is_late:
                 channel.send_nowait(final)
@@ -260,7 +232,7 @@ class PopProcessor:
         return None
 
     def _take(
-        self, pop: _Pop, topic: str, queue_id: int, answer: _Answer, instant: Instant
+        self, pop: _Pop, topic: str, queue_id: int, answer: PopAnswer, instant: Instant
     ) -> None:
         """Pop from one queue."""
         found = self._reader.read(
@@ -280,12 +252,12 @@ class PopProcessor:
                 # The same messages in the same millisecond: an operator has moved the group back.
                 answer.wake_ms = instant.wall_ms + 1
                 return
-            _add(answer, found)
+            answer.add(found)
         elif found.is_unfinished:
             answer.wake_ms = instant.wall_ms
 
     def _take_ordered(
-        self, pop: _Pop, topic: str, queue_id: int, answer: _Answer, instant: Instant
+        self, pop: _Pop, topic: str, queue_id: int, answer: PopAnswer, instant: Instant
     ) -> None:
         """Pop from one ordered queue, unless its batch blocks it."""
         key = self._reader.key(topic, pop.group, queue_id)
@@ -305,7 +277,7 @@ class PopProcessor:
             )
             taken.follow(batch)
             self._service.keep_order(taken, False, instant)
-            _add(answer, found)
+            answer.add(found)
             for offset, times in taken.times.items():
                 answer.order_counts.append(order_count_info(topic, queue_id, offset, times))
             answer.order_counts.append(queue_count_info(topic, queue_id, taken.least_times))
@@ -318,7 +290,7 @@ class PopProcessor:
         request: RemotingCommand,
         instant: Instant,
         pop: _Pop,
-        answer: _Answer,
+        answer: PopAnswer,
         until_ms: int | None,
     ) -> RemotingCommand | None:
         message_filter = pop.message_filter
@@ -356,7 +328,9 @@ class PopProcessor:
             until_ms = instant.now_ms + poll_ms
         if until_ms <= instant.now_ms or request.is_oneway:
             return nothing(ResponseCode.POLLING_TIMEOUT)
-        size = _FILTER_FACTOR * request.detach(_KEPT_FIELDS)
+        size = request.detach(_KEPT_FIELDS)
+        if tag_filter is not None or request.ext_str("exp", ""):
+            size *= _FILTER_FACTOR
         parked = ParkedPop(
             channel,
             request,
@@ -372,9 +346,9 @@ class PopProcessor:
         )
         return None if self.hold.hold(parked) else nothing(ResponseCode.POLLING_FULL)
 
-    def _nothing(self, request: RemotingCommand, answer: _Answer, code: int) -> RemotingCommand:
+    def _nothing(self, request: RemotingCommand, answer: PopAnswer, code: int) -> RemotingCommand:
         invisible_ms = request.ext_int("invisibleTime", 0)
-        return request.response(code, "NO_MESSAGE_IN_QUEUE", _fields(answer, invisible_ms, 0))
+        return request.response(code, "NO_MESSAGE_IN_QUEUE", answer.fields(invisible_ms, 0))
 
     # One notification.
 
@@ -391,11 +365,11 @@ class PopProcessor:
 
         if self._pipeline.role is BrokerRole.SLAVE:
             return answer(False)
-        topic, group, queue_id = self._resources(request, instant)
+        topic, group, queue_id = self._resources.of(request, instant)
         is_ordered = request.ext_bool("order")
         attempt_id = request.ext_str("attemptId", "")[:ATTEMPT_ID_CHARS_MAX]
-        free_ms = _NEVER
-        for name, number in self._queues(topic, group, queue_id, is_ordered=is_ordered):
+        free_ms = NEVER
+        for name, number in self._resources.queues(topic, group, queue_id, is_ordered=is_ordered):
             if is_ordered:
                 batch = self._service.order_of(self._reader.key(name, group, number))
                 blocked_ms = (
@@ -427,14 +401,14 @@ class PopProcessor:
             raise CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, self._pipeline.slave_remark)
 
     def _read(self, request: RemotingCommand, instant: Instant) -> _Pop:
-        topic, group, queue_id = self._resources(request, instant)
+        topic, group, queue_id = self._resources.of(request, instant)
         invisible_ms = request.ext_int("invisibleTime")
         if invisible_ms <= 0:
-            raise _invalid(f"invisibleTime is {invisible_ms} ms, and must be more than 0")
+            raise invalid(f"invisibleTime is {invisible_ms} ms, and must be more than 0")
         check_invisible(invisible_ms)
         attempt_id = request.ext_str("attemptId", "")
         if len(attempt_id) > ATTEMPT_ID_CHARS_MAX:
-            raise _invalid(
+            raise invalid(
                 f"attemptId has {len(attempt_id)} characters, at most {ATTEMPT_ID_CHARS_MAX} do"
             )
         expression = request.ext_str("exp", "")
@@ -457,71 +431,11 @@ class PopProcessor:
             message_filter,
         )
 
-    def _resources(
-        self, request: RemotingCommand, instant: Instant
-    ) -> tuple[TopicConfig, str, int]:
-        """Return topic, group and queue (-1: all).
-
-        Errors: CommandError with RocketMQ's codes when there are no such, or they forbid it.
-        """
-        if not self.config.broker_permission & Perm.READ:
-            raise no_permission(f"the broker[{self.config.broker_name}] pop message is forbidden")
-        name = request.ext_str("topic")
-        topic = self._topics.get(name)
-        if topic is None:
-            raise CommandError(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{name:.127}] not exist, apply first please!"
-            )
-        if not topic.perm & Perm.READ:
-            raise no_permission(f"the topic[{name}] peeking message is forbidden")
-        queue_id = max(-1, request.ext_int("queueId"))
-        if queue_id >= topic.read_queue_nums:
-            raise _invalid(
-                f"queueId[{queue_id}] is illegal, topic:[{name}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]"
-            )
-        group_name = request.ext_str("consumerGroup")
-        group = self._groups.find(group_name, instant.wall_ms)
-        if group is None:
-            raise CommandError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{group_name:.255}] does not exist",
-            )
-        if not group.consume_enable:
-            raise no_permission(f"subscription group no permission, {group_name}")
-        # What is delivered again needs this topic.
-        check_topic(pop_retry_topic(name, group_name))
-        return topic, group_name, queue_id
-
-    def _queues(
-        self, topic: TopicConfig, group: str, queue_id: int, *, is_ordered: bool
-    ) -> Iterator[tuple[str, int]]:
-        """Yield the queues in the order in which this pop takes from them."""
-        name = topic.topic_name
-        turn = self._rng.randrange(100)
-        queues = [(name, queue_id)]
-        if queue_id < 0:
-            count = topic.read_queue_nums
-            queues = [(name, (turn + i) % count) for i in range(count)]
-        retry = None if is_ordered else self._topics.get(pop_retry_topic(name, group))
-        retries = [(retry.topic_name, i) for i in range(retry.read_queue_nums)] if retry else []
-        if turn < _RETRY_FIRST_PERCENT:
-            return iter([*retries, *queues])
-        return iter([*queues, *retries])
-
-
-def check_invisible(invisible_ms: int) -> None:
-    """Accept an invisible time. Errors: CommandError(INVALID_PARAMETER)."""
-    if not 0 <= invisible_ms <= INVISIBLE_MS_MAX:
-        raise _invalid(
-            f"invisibleTime is {invisible_ms} ms, and must be from 0 to {INVISIBLE_MS_MAX} (12 h)"
-        )
-
 
 def _count_max(request: RemotingCommand) -> int:
     count_max = request.ext_int("maxMsgNums")
     if not 0 < count_max <= MESSAGES_MAX:
-        raise _invalid(f"maxMsgNums is {count_max}, and must be from 1 to {MESSAGES_MAX}")
+        raise invalid(f"maxMsgNums is {count_max}, and must be from 1 to {MESSAGES_MAX}")
     return count_max
 
 
@@ -533,34 +447,5 @@ def _is_late(request: RemotingCommand, instant: Instant) -> bool:
     return instant.wall_ms - born_ms - request.ext_int("pollTime", 0) > _LATE_MS
 
 
-def _add(answer: _Answer, found: FoundMessages) -> None:
-    if found.offsets:
-        key = found.key
-        answer.buffers += found.buffers
-        answer.count += len(found.offsets)
-        answer.size += found.size
-        answer.start_offsets.append(start_offset_info(key.topic, key.queue_id, found.offsets[0]))
-        answer.msg_offsets.append(msg_offset_info(key.topic, key.queue_id, found.offsets))
-
-
-def _fields(answer: _Answer, invisible_ms: int, revive: int) -> dict[str, ExtValue]:
-    fields: dict[str, ExtValue] = {
-        "popTime": str(answer.pop_time),
-        "invisibleTime": str(invisible_ms),
-        "reviveQid": str(revive),
-        "restNum": str(answer.rest),
-    }
-    if answer.count:
-        fields["startOffsetInfo"] = ";".join(answer.start_offsets)
-        fields["msgOffsetInfo"] = ";".join(answer.msg_offsets)
-        if answer.order_counts:
-            fields["orderCountInfo"] = ";".join(answer.order_counts)
-    return fields
-
-
 def _word(value: bool) -> str:
     return "true" if value else "false"
-
-
-def _invalid(remark: str) -> CommandError:
-    return CommandError(ResponseCode.INVALID_PARAMETER, remark)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from support.stores.certificates import shake
 
@@ -38,6 +39,26 @@ def test_two_secrets_are_never_the_same_and_none_is_replaced(tmp_path: Path) -> 
     assert again.exit_code != 0
     assert "exists" in str(again.exception)
     assert (paths[0] / "cluster.secret").read_text() == first
+
+
+def test_init_makes_first_accounts_whose_keys_nobody_knows(tmp_path: Path) -> None:
+    directories = [tmp_path / "a", tmp_path / "b"]
+    keys = set()
+    for directory in directories:
+        result = CliRunner().invoke(command, ["init", "--dir", str(directory)])
+        path = directory / "plain_acl.yml"
+        assert path.stat().st_mode & 0o777 == 0o600
+        accounts = yaml.safe_load(path.read_text())["accounts"]
+        assert [account.get("admin", False) for account in accounts] == [True, False]
+        for account in accounts:
+            assert account["secretKey"] not in result.output
+            keys.add(account["secretKey"])
+        for words in (str(path), "aclEnable=true", "aclFile=", "--access-key operator"):
+            assert words in result.output
+    assert len(keys) == 4
+    (directories[0] / "cluster.secret").unlink()
+    again = CliRunner().invoke(command, ["init", "--dir", str(directories[0])])
+    assert "plain_acl.yml exists" in str(again.exception)
 
 
 @pytest.mark.parametrize("target", ["elsewhere", "nowhere"])

@@ -2,35 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 from support.clusters.pair import SMALL_FILES
-from support.processes.rig import Processes, trioha_broker, trioha_command, trioha_namesrv
-
-
-class Operator:
-    """Commands of `trioha` with a file of contexts of their own."""
-
-    def __init__(self, directory: Path) -> None:
-        self._environment = {**os.environ, "TRIOHA_CONFIG": str(directory / "config.toml")}
-        self._directory = directory
-
-    def run(self, *arguments: str, fails: bool = False) -> str:
-        done = subprocess.run(
-            trioha_command(*arguments),
-            cwd=self._directory,
-            env=self._environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=60,
-        )
-        assert bool(done.returncode) == fails, done.stdout
-        assert "Traceback" not in done.stdout
-        return done.stdout
+from support.processes.operator import Operator
+from support.processes.rig import Processes, trioha_broker, trioha_namesrv
 
 
 @pytest.mark.slow

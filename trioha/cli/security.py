@@ -14,7 +14,20 @@ from trioha.errors import ConfigError
 SECRET_BYTES = 32
 """Bytes of a secret: a longer key makes an HMAC-SHA256 no stronger."""
 FILE_NAME = "cluster.secret"
+ACCOUNTS_NAME = "plain_acl.yml"
 OPERATOR = "operator"
+_KEY_BYTES = 24
+_ACCOUNTS = """\
+# Accounts of a cluster's clients: docs/security.md, "Access control". Read again when it changes.
+accounts:
+- accessKey: {operator}
+  secretKey: {operator_key}
+  admin: true
+- accessKey: application
+  secretKey: {application_key}
+  defaultTopicPerm: PUB|SUB
+  defaultGroupPerm: SUB
+"""
 
 
 @click.group("security")
@@ -36,7 +49,8 @@ directory_option = click.option(
 @click.argument("nodes", nargs=-1, metavar="[HOST[,HOST…]]…")
 @directory_option
 def init(directory: Path, nodes: tuple[str, ...]) -> None:
-    """Make a cluster secret, and tell what to copy where. An existing one is never replaced.
+    """Make a cluster secret and first accounts, and tell what to copy where. Existing files are
+    never replaced.
 
     With the hosts of the nodes it makes certificates for TLS too: a private CA, one certificate a
     node, and one for operators. Give every name and address by which a node is asked for, with
@@ -48,6 +62,7 @@ def init(directory: Path, nodes: tuple[str, ...]) -> None:
     trioha security init 10.0.0.1 10.0.0.2 10.0.0.3,broker-c.example
     """
     path = make_secret(directory)
+    accounts = make_accounts(directory)
     click.echo(
         f"""made {path}, readable by you alone
 
@@ -61,7 +76,17 @@ def init(directory: Path, nodes: tuple[str, ...]) -> None:
        [contexts.NAME]                       in ~/.config/trioha/config.toml
        secret_file = "{FILE_NAME}"       beside it; or --secret-file {path}
 
-It does not restrict clients: docs/security.md says what is protected."""
+It does not restrict clients. For that there are accounts, made in
+    {accounts}
+1. Copy it to each broker and name server, beside the secret, and name it in their configuration:
+       aclEnable=true
+       aclFile=/etc/trioha/{ACCOUNTS_NAME}
+2. The account {OPERATOR} may do everything: put its keys into the contexts of operators.
+       trioha context add NAME -n HOST:PORT --access-key {OPERATOR}
+   The account application may send and receive: give its keys to your programs, or make
+   one account for each of them.
+
+docs/security.md says what is protected."""
     )
     if nodes:
         _issue(directory, nodes, OPERATOR)
@@ -119,17 +144,35 @@ def make_secret(directory: Path) -> Path:
 
     Errors: ConfigError if there is one already; OSError.
     """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = directory / FILE_NAME
+    return _make_file(
+        directory / FILE_NAME,
+        f"{secrets.token_urlsafe(SECRET_BYTES)}\n",
+        "a secret in use is replaced in steps, which docs/security.md tells",
+    )
+
+
+def make_accounts(directory: Path) -> Path:
+    """Write an operator's and an application's account into a new file; return its path.
+
+    Errors: ConfigError if there is one already; OSError.
+    """
+    text = _ACCOUNTS.format(
+        operator=OPERATOR,
+        operator_key=secrets.token_hex(_KEY_BYTES),
+        application_key=secrets.token_hex(_KEY_BYTES),
+    )
+    return _make_file(directory / ACCOUNTS_NAME, text, "add accounts to it, or move it away")
+
+
+def _make_file(path: Path, text: str, cure: str) -> Path:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         # O_EXCL: the file is new, with its mode from the first moment, and no link is followed.
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     except FileExistsError:
-        raise ConfigError(
-            f"{path} exists; a secret in use is replaced in steps, which docs/security.md tells"
-        ) from None
+        raise ConfigError(f"{path} exists; {cure}") from None
     with os.fdopen(handle, "w") as file:
-        file.write(f"{secrets.token_urlsafe(SECRET_BYTES)}\n")
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
     return path

@@ -8,6 +8,7 @@ from trioha.broker.admin_config import BODY_BYTES_MAX, REMOTE_KEYS
 from trioha.config import BrokerConfig, key_of
 from trioha.config.files import parse_properties
 from trioha.config.values import PATH_KEYS
+from trioha.errors import RemoteProtocolError
 from trioha.wire.bodies import DataVersion
 from trioha.wire.codes import RequestCode, ResponseCode
 
@@ -102,3 +103,39 @@ def test_empty_update_changes_nothing() -> None:
     assert update(side, b"") == 0
     assert side.applied == []
     assert version(side) == before
+
+
+def test_what_was_set_is_kept_and_counts_more_at_the_next_start() -> None:
+    side = ConsumeSide()
+    assert update(side, b"slaveReadEnable=true\nshortPollingTimeMills=77\n") == 0
+    assert side.admin.runtime_settings.dirty
+    again = ConsumeSide()
+    again.admin.runtime_settings.load(side.admin.runtime_settings.encode())
+    assert shown(again)["slaveReadEnable"] == "true"
+    assert shown(again)["shortPollingTimeMills"] == "77"
+    assert again.applied[-1].slave_read_enable
+
+
+def test_a_refused_change_is_not_kept() -> None:
+    side = ConsumeSide()
+    update(side, b"slaveReadEnable=maybe")
+    update(side, b"brokerName=x")
+    assert not side.admin.runtime_settings.dirty
+    assert side.admin.runtime_settings.values == {}
+
+
+@pytest.mark.parametrize(
+    "data", [b"[]", b'{"settings": 1}', b'{"settings": {"slaveReadEnable": "x"}}']
+)
+def test_a_file_that_is_none_is_refused(data: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        ConsumeSide().admin.runtime_settings.load(data)
+
+
+def test_a_kept_setting_that_may_not_be_set_any_more_is_left_out() -> None:
+    side = ConsumeSide()
+    side.admin.runtime_settings.load(
+        b'{"settings": {"brokerName": "x", "slaveReadEnable": "true"}}'
+    )
+    assert side.admin.runtime_settings.values == {"slaveReadEnable": "true"}
+    assert shown(side)["brokerName"] == "broker-a"

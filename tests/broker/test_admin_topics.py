@@ -43,6 +43,24 @@ def test_topic_is_created_and_order_ignored() -> None:
     assert side.topic_changes == [TopicConfig("New", 8, 6)]  # name servers learn it at once
 
 
+def test_attributes_are_kept_and_given_back() -> None:
+    side = ConsumeSide()
+    assert side.ask(update(attributes="+message.type=FIFO")).code == 0
+    assert side.ask(update(readQueueNums="9")).code == 0
+    answer = side.ask(request(RequestCode.GET_TOPIC_CONFIG, topic="New"))
+    fields = fastjson.loads(answer.body_bytes())
+    assert isinstance(fields, dict)
+    assert fields["attributes"] == {"message.type": "FIFO"}
+    assert fields["readQueueNums"] == 9
+    _, topics = topic_table_from_dict(fastjson.loads(side.topics.encode()))
+    assert topics["New"].attributes == (("message.type", "FIFO"),)
+    refused = side.ask(update(attributes="+message.type=SIDEWAYS", perm="2"))
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert side.topics.get("New") == topics["New"]
+    side.ask(update(attributes="-message.type"))
+    assert b"attributes" not in side.topics.encode()
+
+
 def test_topic_is_changed() -> None:
     side = ConsumeSide()
     side.ask(update(topic="T", perm="4", topicFilterType="MULTI_TAG"))

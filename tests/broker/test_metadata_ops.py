@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioha.broker.metadata_ops import (
+    AccessPut,
     DelaySet,
     GroupGone,
     GroupPut,
@@ -27,6 +28,7 @@ from trioha.wire.bodies import DataVersion, SubscriptionGroupConfig, TopicConfig
 
 ANY_OP: list[MetadataOp] = [
     TopicPut(TopicConfig("T", 4, 8, 6, "MULTI_TAG", 1, True), DataVersion(1700, 3)),
+    TopicPut(TopicConfig("F", attributes=(("message.type", "FIFO"),)), DataVersion(1700, 3)),
     TopicGone("T", DataVersion(1700, 4)),
     QueuesGone("%RETRY%g"),
     GroupPut(SubscriptionGroupConfig("g", retry_max_times=-1), DataVersion(-1, 3)),
@@ -36,6 +38,7 @@ ANY_OP: list[MetadataOp] = [
     ProgressGone("g"),
     DelaySet({1: 5, 18: 7}, 4096),
     QueueEnds({"T": {0: 5, 3: 1 << 40}}, {"Old": 77}),
+    AccessPut("users", '{"users":[]}'),
     Snapshot(
         DataVersion(1, 2),
         {"T": TopicConfig("T")},

@@ -66,7 +66,7 @@ def test_a_dead_letter_whose_topic_is_gone_is_not_sent_but_named(operator: Opera
     operator.ok("topic", "delete", "closed", "--yes", "--force")
     done = operator.trioha("dlq", "resend", "closers", "--yes")
     assert done.code == ExitCode.FAILED
-    assert "its topic closed is gone; --topic NAME sends it elsewhere" in done.out
+    assert "its topic closed is gone; --to NAME sends it elsewhere" in done.out
     operator.ok("topic", "create", "reopened", "--queues", "1")
     assert operator.json("dlq", "resend", "closers", "--to", "reopened", "--yes")["sent"] == 2
     assert operator.consume("reopened", "closers") == 2

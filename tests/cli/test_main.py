@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -53,13 +54,20 @@ def test_every_command_is_there_and_teaches() -> None:
         assert "Usage: " in result.output
 
 
+def leaves_of(command: click.Command) -> Iterator[click.Command]:
+    if isinstance(command, click.Group):
+        for one in command.commands.values():
+            yield from leaves_of(one)
+    else:
+        yield command
+
+
 def test_every_leaf_command_has_an_example() -> None:
     context = click.Context(cli)
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
-        leaves = command.commands.values() if isinstance(command, click.Group) else [command]
-        for leaf in leaves:
-            assert leaf is not None
+        assert command is not None
+        for leaf in leaves_of(command):
             assert leaf.help, f"{name} {leaf.name}"
             assert "trioha " in leaf.help, f"{name} {leaf.name} shows no example"
 

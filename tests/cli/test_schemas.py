@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -30,17 +31,22 @@ def test_the_schemas_are_those_of_the_documents() -> None:
     assert {path.name: path.read_text() for path in SCHEMAS.glob("*.json")} == texts
 
 
+def leaves(name: str, group: click.Group) -> Iterator[str]:
+    """Yield the commands of a noun that print documents, groups within it included."""
+    for verb, one in group.commands.items():
+        if isinstance(one, click.Group):
+            yield from leaves(f"{name} {verb}", one)
+        elif any(param.name == "output" for param in one.params):
+            yield f"{name} {verb}"
+
+
 def test_every_command_of_a_noun_has_one() -> None:
     context = click.Context(cli)
     found = set()
     for noun in NOUNS:
         group = cli.get_command(context, noun)
         assert isinstance(group, click.Group)
-        found |= {
-            f"{noun} {name}"
-            for name, one in group.commands.items()
-            if any(param.name == "output" for param in one.params)
-        }
+        found |= set(leaves(noun, group))
     assert found - DOCUMENTS.keys() == set()
     assert DOCUMENTS.keys() - found == set()
 

@@ -146,6 +146,10 @@ def test_an_account_without_rights_gets_nothing_of_others(code: RequestCode) -> 
         body = HeartbeatData("me", [], [consumer]).encode()
     elif code in (C.LOCK_BATCH_MQ, C.UNLOCK_BATCH_MQ):
         body = LockBatchBody("own-group", "me", [MessageQueue("foreign", "b", 0)]).encode()
+    elif code is C.BATCH_ACK_MESSAGE:
+        body = fastjson.dumps({"acks": [{"c": "own-group", "t": "foreign", "r": "1"}]})
+    elif code is C.QUERY_ASSIGNMENT:
+        body = fastjson.dumps({"consumerGroup": "own-group", "topic": "foreign"})
     elif code is C.CHECK_CLIENT_CONFIG:
         body = fastjson.dumps({"group": "own-group", "subscriptionData": {"topic": "foreign"}})
     if requirement.group and not (requirement.topic or requirement.message):
@@ -184,6 +188,27 @@ def test_a_retry_topic_belongs_to_its_group_whatever_the_header_says() -> None:
     foreign: dict[str, ExtValue] = {"a": "own-group", "b": "%RETRY%other"}
     denied = "No default permission for group:other"
     assert bench.ask(C.SEND_MESSAGE_V2, foreign, b"x", CONSUMER) == denied
+
+
+def test_a_popped_message_belongs_to_its_topic_and_its_group_by_whatever_retry_topic() -> None:
+    bench = Bench()
+    for code in (C.ACK_MESSAGE, C.CHANGE_MESSAGE_INVISIBLETIME):
+        for topic, group, denied in (
+            ("own", "own-group", ""),
+            ("%RETRY%own-group_own", "own-group", ""),
+            ("%RETRY%own-group+own", "own-group", ""),
+            ("%RETRY%own-group_foreign", "own-group", "topic:foreign"),
+            ("%RETRY%other_own", "own-group", "group:other_own"),
+            ("%RETRY%other_own", "other", "group:other"),
+            ("own", "other", "group:other"),
+        ):
+            words = f"No default permission for {denied}" if denied else ""
+            fields: dict[str, ExtValue] = {"topic": topic, "consumerGroup": group}
+            assert bench.ask(code, fields, by=CONSUMER) == words
+    for group, denied in (("own-group", ""), ("other", "group:other")):
+        words = f"No default permission for {denied}" if denied else ""
+        body = fastjson.dumps({"acks": [{"consumerGroup": group, "topic": "own"}]})
+        assert bench.ask(C.BATCH_ACK_MESSAGE, {}, body, CONSUMER) == words
 
 
 def test_a_message_that_is_named_by_its_offset_belongs_to_its_topic() -> None:

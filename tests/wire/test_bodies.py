@@ -91,7 +91,7 @@ def test_tables_of_later_versions_are_read_without_their_extras() -> None:
     )
     version, topics = bodies.topic_table_from_dict(fastjson.loads(data))
     assert version == DataVersion(5, 1)
-    assert topics == {"T": TopicConfig("T", perm=7)}
+    assert topics == {"T": TopicConfig("T", perm=7, attributes=(("+a", "b"),))}
     data = b'{"subscriptionGroupTable":{"g":{"groupRetryPolicy":{"type":"X"},"brokerId":"2"}}}'
     assert bodies.group_table_from_dict(fastjson.loads(data)) == (
         DataVersion(),

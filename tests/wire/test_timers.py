@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from trioha.wire.timers import (
     CANCEL_BIT,
     SLOT_MS,
     RecallHandle,
+    TimerCheckpoint,
     is_timer,
     parse_long,
     slot_of,
@@ -90,3 +93,20 @@ def test_handles_with_odd_contents_are_invalid(raw: bytes) -> None:
 def test_huge_handle_is_invalid() -> None:
     with pytest.raises(ValueError, match="recall handle is invalid"):
         RecallHandle.decode("A" * 10_000_000)
+
+
+def test_checkpoint_is_rocketmqs_file() -> None:
+    written = TimerCheckpoint(NOW_MS, 7).encode()
+    assert written == struct.pack(">7q", NOW_MS, 0, 7, 7, 0, 0, 0)
+    assert TimerCheckpoint.decode(written + bytes(4096)) == TimerCheckpoint(NOW_MS, 7)
+    # A slave of RocketMQ may have queued more than its master had delivered.
+    theirs = struct.pack(">7q", NOW_MS, 52, 9, 8, 0, 0, 0)
+    assert TimerCheckpoint.decode(theirs) == TimerCheckpoint(NOW_MS, 8)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"x" * 55, bytes(4096), struct.pack(">7q", NOW_MS, 0, -1, 0, 0, 0, 0), b"\xff" * 56],
+)
+def test_other_files_are_no_checkpoint(data: bytes) -> None:
+    assert TimerCheckpoint.decode(data) is None

@@ -12,7 +12,7 @@ import attrs
 import msgpack
 
 from trioha.broker.admin_cleaning import CleaningAdminProcessor
-from trioha.broker.admin_config import ConfigAdminProcessor
+from trioha.broker.admin_config import ConfigAdminProcessor, RuntimeSettings
 from trioha.broker.admin_groups import GroupAdminProcessor
 from trioha.broker.admin_progress import ProgressAdminProcessor
 from trioha.broker.admin_topics import TopicAdminProcessor
@@ -25,6 +25,7 @@ from trioha.broker.runtime_info import RuntimeInfo
 from trioha.broker.topics import TopicTable
 from trioha.broker.traffic_stats import TrafficStats
 from trioha.config import BrokerConfig, BrokerRole
+from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import MessageStore
 from trioha.store.store_config import StoreConfig
@@ -59,6 +60,7 @@ class AdminProcessor:
         status: Callable[[Instant], Mapping[str, object]],
         apply_config: Callable[[BrokerConfig], None],
         instant: Instant,
+        events: EventSink | None = None,
     ) -> None:
         log_directory = StoreConfig.of(config).commitlog_path
         self.runtime_info = RuntimeInfo(store, delay, log_directory, instant)
@@ -77,13 +79,18 @@ class AdminProcessor:
         self._cleaning_admin = CleaningAdminProcessor(
             store, topics, offsets, is_slave, delete_queues
         )
-        self._config_admin = ConfigAdminProcessor(config, apply_config)
+        self._config_admin = ConfigAdminProcessor(config, apply_config, events)
         self._relay = ClientRelay(config, store, topics, consumers, offsets)
 
     @property
     def config(self) -> BrokerConfig:
         """With what has been changed over the wire."""
         return self._config_admin.config
+
+    @property
+    def runtime_settings(self) -> RuntimeSettings:
+        """What has been changed over the wire, to be kept in a file."""
+        return self._config_admin.runtime_settings
 
     def handlers(self) -> dict[int, Handler]:
         return {

@@ -31,6 +31,9 @@ Edit = Callable[[str, str], str]
 OnChanged = Callable[[str], None]
 """Called with the reason of a failure, or with an empty text once the change is on disk."""
 
+Answer = Callable[[Channel, RemotingCommand], None]
+"""Sends a response once all changes before it are as safe as the broker's mode promises."""
+
 
 class AclStore(Protocol):
     """The node's files: `trioha.services.node.acl_files`."""
@@ -50,9 +53,10 @@ class AclStore(Protocol):
 class AclAdminProcessor:
     """Shows and changes accounts and the global white list."""
 
-    def __init__(self, config: BrokerConfig, store: AclStore) -> None:
+    def __init__(self, config: BrokerConfig, store: AclStore, answer: Answer) -> None:
         self._config = config
         self._store = store
+        self._answer = answer
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -165,7 +169,10 @@ class AclAdminProcessor:
         self, channel: Channel, request: RemotingCommand, failed: int, name: str, edit: Edit
     ) -> None:
         def answer(reason: str) -> None:
-            channel.send_nowait(request.response(failed, reason) if reason else request.response())
+            if reason:
+                channel.send_nowait(request.response(failed, reason))
+            else:
+                self._answer(channel, request.response())
 
         if not self._store.change_nowait(name, edit, answer):
             raise CommandError(ResponseCode.SYSTEM_BUSY, "too many changes of accounts wait")

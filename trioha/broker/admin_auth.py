@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from trioha.broker.admin_acl import Edit, OnChanged
+from trioha.broker.admin_acl import Answer, Edit, OnChanged
 from trioha.config import HIDDEN
 from trioha.errors import CommandError, ConfigError
 from trioha.remoting.channel import Channel, Handler, Instant
@@ -64,9 +64,22 @@ class AuthStore(Protocol):
 class AuthAdminProcessor:
     """Shows and changes users and policies."""
 
-    def __init__(self, store: AuthStore, is_super: IsSuper) -> None:
+    def __init__(
+        self,
+        store: AuthStore,
+        is_super: IsSuper,
+        answer: Answer,
+        is_copied: Callable[[], bool],
+    ) -> None:
+        """`is_copied` tells whether a change may have come here from another broker already.
+
+        mqadmin sends it to every broker: to a slave, whose users are the master's, and to each
+        member of a group, which all forward it to their leader.
+        """
         self._store = store
         self._is_super = is_super
+        self._answer = answer
+        self._is_copied = is_copied
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -98,6 +111,9 @@ class AuthAdminProcessor:
 
         def change(book: AuthBook) -> AuthBook:
             if username in book.users:
+                user = User(username, password, kind, status)
+                if self._is_copied() and book.users[username] == user:
+                    return book
                 raise _refused("The user is existed")
             if len(book.users) >= USERS_MAX:
                 raise _refused(f"this broker holds {USERS_MAX} users")
@@ -186,6 +202,8 @@ class AuthAdminProcessor:
             if username not in book.users:
                 raise _refused("The subject is not exist.")
             if username not in book.acls:
+                if self._is_copied():
+                    return book
                 raise _refused("The acl is not exist.")
             return book.without_policies(username, kind, resource)
 
@@ -242,12 +260,11 @@ class AuthAdminProcessor:
 
         def answer(reason: str) -> None:
             if refusals:
-                response = request.response(refusals[0].code, refusals[0].remark)
+                channel.send_nowait(request.response(refusals[0].code, refusals[0].remark))
             elif reason:
-                response = request.response(ResponseCode.SYSTEM_ERROR, reason)
+                channel.send_nowait(request.response(ResponseCode.SYSTEM_ERROR, reason))
             else:
-                response = request.response()
-            channel.send_nowait(response)
+                self._answer(channel, request.response())
 
         edit = changed_text(carry_out)
         if not self._store.change_nowait(self._store.default_name, edit, answer):

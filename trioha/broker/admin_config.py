@@ -3,14 +3,19 @@
 Without access control every peer may send these, and a setting that named a path or command was a
 way to run code on the machine (CVE-2023-33246). So only the keys of `REMOTE_KEYS` can be set:
 numbers and switches that are read anew on each use. A request is judged whole before anything of
-it is taken over. What was set so lasts until the node ends: its files belong to the operator.
-Secrets are never shown.
+it is taken over. What was set so is kept in the broker's store (`RuntimeSettings`) and counts more
+than its configuration files when it starts again; each change is an event of the journal. Secrets
+are never shown.
 """
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 import os
 from collections.abc import Callable
+=======
+from collections.abc import Callable, Iterable, Mapping
+>>>>>>> 685511f3f6735665d9356161bd26f5b124236b35
 from typing import Any
 
 import attrs
@@ -18,10 +23,14 @@ import attrs
 from trioha.config import BrokerConfig, key_of, without_secret
 from trioha.config.files import FileEntry, Syntax, parse_properties
 from trioha.config.values import convert
-from trioha.errors import ConfigError
+from trioha.errors import ConfigError, RemoteProtocolError
+from trioha.journal import EventSink, NullSink
 from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.security.signature import ACCESS_KEY
+from trioha.wire import fastjson
 from trioha.wire.bodies import DataVersion
 from trioha.wire.codes import RequestCode
+from trioha.wire.json_fields import object_of, text
 from trioha.wire.refusals import no_permission, system_error
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -47,15 +56,47 @@ BODY_BYTES_MAX = 65_536
 _FIELDS = {key_of(field): field for field in attrs.fields(BrokerConfig)}
 
 
+class RuntimeSettings:
+    """Settings that were changed over the wire, as config/runtimeSettings.json keeps them."""
+
+    def __init__(self, take_over: Callable[[Mapping[str, str]], None]) -> None:
+        self.values: dict[str, str] = {}
+        """RocketMQ's key → value as text."""
+        self.dirty = False
+        """A change is not on disk yet; `ConfigPersist` resets it."""
+        self._take_over = take_over
+
+    def put(self, values: Mapping[str, str]) -> None:
+        self.values.update(values)
+        self.dirty = True
+
+    def encode(self) -> bytes:
+        return fastjson.dumps({"settings": self.values})
+
+    def load(self, data: bytes) -> None:
+        """Take over the file. Errors: RemoteProtocolError for what is no such table."""
+        table = object_of(object_of(fastjson.loads(data), "file").get("settings"), "settings")
+        # A later version may allow fewer.
+        self.values = {key: text(table, key) for key in table if key in REMOTE_KEYS}
+        self._take_over(self.values)
+
+
 class ConfigAdminProcessor:
     """Shows the configuration and changes what may be changed from afar.
 
     `apply` gets the new configuration and gives it to every part that reads it.
     """
 
-    def __init__(self, config: BrokerConfig, apply: Callable[[BrokerConfig], None]) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        apply: Callable[[BrokerConfig], None],
+        events: EventSink | None = None,
+    ) -> None:
         self.config = config
+        self.runtime_settings = RuntimeSettings(self._take_over)
         self._apply = apply
+        self._events = NullSink() if events is None else events
         self._version = DataVersion()
 
     def handlers(self) -> dict[int, Handler]:
@@ -82,16 +123,46 @@ class ConfigAdminProcessor:
                     f"{key!r:.60} can not be set remotely; these can: "
                     + ", ".join(sorted(REMOTE_KEYS))
                 )
-            entry = FileEntry(key, value, f"line {number}", Syntax.PROPERTIES)
             try:
-                changes[_FIELDS[key].name] = convert(_FIELDS[key], entry, [])
+                changes[_FIELDS[key].name] = _converted(key, value, f"line {number}")
             except ConfigError as error:
                 raise system_error(str(error)) from None
         if changes:
-            self.config = attrs.evolve(self.config, **changes)
+            before = self.config
+            self.config = attrs.evolve(before, **changes)
             self._version = self._version.next(instant.wall_ms)
+            self.runtime_settings.put({key: value for _, key, value in lines})
             self._apply(self.config)
+            account = request.ext_str(ACCESS_KEY, "")
+            self._note(before, [key for _, key, _ in lines], channel.peer, account)
         return request.response()
+
+    def _take_over(self, values: Mapping[str, str]) -> None:
+        """Set what was set before the broker was started. Errors: RemoteProtocolError."""
+        changes: dict[str, Any] = {}
+        for key, value in values.items():
+            try:
+                changes[_FIELDS[key].name] = _converted(key, value, "runtimeSettings.json")
+            except ConfigError as error:
+                raise RemoteProtocolError(str(error)) from None
+        before = self.config
+        self.config = attrs.evolve(before, **changes)
+        self._apply(self.config)
+        # An operator who changed the file since will wonder.
+        self._note(before, values, "runtimeSettings.json", "")
+
+    def _note(self, before: BrokerConfig, keys: Iterable[str], peer: str, account: str) -> None:
+        for key in dict.fromkeys(keys):
+            name = _FIELDS[key].name
+            values = [_shown(key, getattr(one, name)) for one in (before, self.config)]
+            self._events.event(
+                "setting_changed",
+                key=key,
+                before=values[0],
+                after=values[1],
+                peer=peer,
+                account=account,
+            )
 
     def get_config(
         self, channel: Channel, request: RemotingCommand, instant: Instant
@@ -104,6 +175,10 @@ class ConfigAdminProcessor:
         return request.response(
             ext_fields={"version": self._version.encode().decode()}, body="".join(lines).encode()
         )
+
+
+def _converted(key: str, value: str, where: str) -> Any:
+    return convert(_FIELDS[key], FileEntry(key, value, where, Syntax.PROPERTIES), [])
 
 
 def _shown(key: str, value: object) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import attrs
 
 from trioha.broker.offsets import ConsumerOffsetTable
+from trioha.broker.topic_attributes import altered
 from trioha.broker.topics import TopicTable
 from trioha.config import BrokerConfig
 from trioha.errors import CommandError
@@ -56,8 +57,17 @@ class TopicAdminProcessor:
     def update_topic(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """Create or replace a topic. The field `order` is ignored, as by RocketMQ 4.9."""
+        """Create or replace a topic; attributes that are not named stay.
+
+        The field `order` is ignored, as by RocketMQ 4.9.
+        """
         name = self._writable_topic(request)
+        before = self._topics.get(name)
+        attributes = altered(
+            {} if before is None else dict(before.attributes),
+            request.ext_str("attributes", ""),
+            is_new=before is None,
+        )
         topic = TopicConfig(
             topic_name=name,
             read_queue_nums=_within(request, "readQueueNums", 1, QUEUE_NUMS_MAX),
@@ -65,6 +75,7 @@ class TopicAdminProcessor:
             perm=_within(request, "perm", 0, PERM_MAX),
             topic_filter_type=request.ext_str("topicFilterType", "SINGLE_TAG"),
             topic_sys_flag=request.ext_int("topicSysFlag", 0),
+            attributes=tuple(sorted(attributes.items())),
         )
         if topic.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
             raise system_error(

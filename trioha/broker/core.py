@@ -12,7 +12,9 @@ from random import Random
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from trioha.broker.access_text import AccessText
 from trioha.broker.admin import AdminProcessor
+from trioha.broker.admin_config import RuntimeSettings
 from trioha.broker.client_registrations import client_registrations
 from trioha.broker.clients import ConsumerManager, ProducerManager
 from trioha.broker.delay import DelayLevels, DelaySchedule
@@ -23,6 +25,14 @@ from trioha.broker.metadata import Metadata, ignore_body
 from trioha.broker.metadata_waits import MetadataReplicas, MetadataWaits
 from trioha.broker.offset_requests import OffsetProcessor
 from trioha.broker.offsets import ConsumerOffsetTable
+from trioha.broker.pop.acks import AckProcessor
+from trioha.broker.pop.assignment import AskRoute, AssignmentProcessor, no_route
+from trioha.broker.pop.hold import PopHold
+from trioha.broker.pop.queue_reader import QueueReader
+from trioha.broker.pop.records import ReviveLogWriter
+from trioha.broker.pop.redelivery import Redelivery
+from trioha.broker.pop.requests import PopProcessor
+from trioha.broker.pop.service import PopService
 from trioha.broker.pull import PullProcessor
 from trioha.broker.pull_hold import PullHold
 from trioha.broker.put_message import PutPipeline, ReplicaView
@@ -50,6 +60,7 @@ from trioha.wire.bodies import TopicConfig
 from trioha.wire.codes import RequestCode
 from trioha.wire.message_id import pack_host
 from trioha.wire.names import (
+    REVIVE_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
     TRANS_HALF_TOPIC,
@@ -70,6 +81,9 @@ _METADATA_CHANGES = (
     RequestCode.CLONE_GROUP_OFFSET,
     RequestCode.CLEAN_UNUSED_TOPIC,
 )
+
+
+_PROGRESS_MOVES = (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.CLONE_GROUP_OFFSET)
 
 
 class Processor(Protocol):
@@ -100,12 +114,15 @@ class BrokerCore:
         delete_queues: Callable[[str], None] | None = None,
         on_topics_changed: Callable[[TopicConfig | None], None] | None = None,
         traffic: TrafficBudget | None = None,
+        access: AccessText | None = None,
+        ask_route: AskRoute = no_route,
     ) -> None:
         """`write_metadata` and `on_metadata_body` are `Metadata`'s `write` and `on_body`.
 
         `delete_queues` removes the queues of a topic that was deleted here: at once by default, but
         a group's log has to carry the deletion first. `on_topics_changed` is `TopicTable`'s.
-        `traffic` is the node's budget, which parked pulls count in.
+        `traffic` is the node's budget, which parked pulls count in. `access` are its accounts, with
+        access control. `ask_route` asks a name server.
         """
         wall_ms = instant.wall_ms
         self.role = config.broker_role
@@ -125,6 +142,7 @@ class BrokerCore:
             self.offsets,
             self.schedule,
             store,
+            access,
             write=write_metadata,
             on_body=on_metadata_body,
         )
@@ -132,6 +150,8 @@ class BrokerCore:
         self.locks = QueueLocks()
         self.hold = PullHold(traffic)
         self._parked = self.hold.by_queue
+        self.pop_hold = PopHold(traffic)
+        self._parked_pops = self.pop_hold.by_topic
         self.slave_tables = SlaveTables(self.topics, self.groups, self.offsets, self.schedule)
         self.unknown_topic_seen = False
         """A slave's log holds a topic that its table does not: it is to ask its master."""
@@ -156,6 +176,29 @@ class BrokerCore:
             events,
         )
         self.timers = Timers(config, store, self.pipeline, self.offsets, events)
+        revive_topic = REVIVE_TOPIC_PREFIX + config.broker_cluster_name
+        self._timed_topics = _TIMED_TOPICS | {revive_topic}
+        self._loaded_topics = _LOADED_TOPICS | {revive_topic}
+        self.pops = PopService(
+            store,
+            self.offsets,
+            self.topics,
+            self.groups,
+            self.pipeline,
+            ReviveLogWriter(revive_topic, config.broker_name, store_host),
+            Redelivery(self.topics, self.pipeline, rng),
+            by_quorum=replicas.by_quorum,
+        )
+        self._pop = PopProcessor(
+            config,
+            self.topics,
+            self.groups,
+            self.pipeline,
+            QueueReader(store, self.offsets, self.pops),
+            self.pops,
+            self.pop_hold,
+            rng,
+        )
         self._send = SendProcessor(
             config,
             self.topics,
@@ -184,6 +227,7 @@ class BrokerCore:
             status=status,
             apply_config=self._apply_config,
             instant=instant,
+            events=events,
         )
         processors: tuple[Processor, ...] = (
             self._send,
@@ -194,6 +238,17 @@ class BrokerCore:
             RecallProcessor(config, self.topics, self.timers, self.pipeline, store_host),
             ReplyProcessor(self._send, self.pipeline, self.producers, store_host),
             self._pull,
+            self._pop,
+            AckProcessor(self.topics, self.offsets, self.pipeline, self.pops, self.pop_hold),
+            AssignmentProcessor(
+                config,
+                self.topics,
+                self.groups,
+                self.consumers,
+                self.pipeline,
+                self.pops,
+                ask_route,
+            ),
             HeartbeatProcessor(self.consumers, self.producers, self.topics, self.groups),
             OffsetProcessor(self.offsets, store, self.topics),
             self._query,
@@ -205,6 +260,8 @@ class BrokerCore:
             handlers.update(processor.handlers())
         for code in _METADATA_CHANGES:
             handlers[code] = self.metadata_waits.guard(handlers[code])
+        for code in _PROGRESS_MOVES:
+            handlers[code] = self._noting_moves(handlers[code])
         self.handlers: Final[Mapping[int, Handler]] = MappingProxyType(handlers)
 
     @property
@@ -218,9 +275,11 @@ class BrokerCore:
         """Messages became readable. HOT: once per message or batch."""
         if self._parked:
             self.hold.on_dispatch(topic, queue_id, max_offset, tags_codes)
+        if self._parked_pops:
+            self.pop_hold.on_dispatch(topic, queue_id, tags_codes)
         if topic not in self._known_topics:
             self.unknown_topic_seen = True
-        if topic in _TIMED_TOPICS:
+        if topic in self._timed_topics:
             if topic == SCHEDULE_TOPIC:
                 self.schedule.on_scheduled(queue_id)
             elif topic == TIMER_TOPIC:
@@ -228,18 +287,36 @@ class BrokerCore:
             self.schedule_changed = True
 
     def after_batch(self, instant: Instant) -> None:
-        """Answer the parked pulls for which the last batch brought something."""
+        """Answer the parked pulls and pops for which the last batch brought something."""
         if self.hold.has_due:
             self._pull.answer_due(instant)
+        if self.pop_hold.has_due:
+            self._pop.answer_due(instant)
+
+    @property
+    def has_due(self) -> bool:
+        """`after_batch` has something to answer."""
+        return self.hold.has_due or self.pop_hold.has_due
+
+    @property
+    def next_parked_deadline_ms(self) -> int | None:
+        """When `expire_pulls` has something to do, or None."""
+        pull_ms, pop_ms = self.hold.next_deadline_ms, self.pop_hold.next_deadline_ms
+        if pull_ms is None or pop_ms is None:
+            return pop_ms if pull_ms is None else pull_ms
+        return min(pull_ms, pop_ms)
 
     def channel_closed(self, channel: Channel) -> None:
-        """Forget the clients and parked pulls of a connection that ended."""
+        """Forget the clients, parked pulls and parked pops of a connection that ended."""
         self.hold.channel_closed(channel)
+        self.pop_hold.channel_closed(channel)
         self.consumers.channel_closed(channel)
         self.producers.channel_closed(channel)
 
     def on_flushed(self, offset: int) -> None:
         self.pipeline.on_flushed(offset)
+        if self.pops.cursors.has_waiting:
+            self.pops.cursors.settle()
 
     def on_acked(self, now_ms: int) -> None:
         """Answer what the acknowledgements that the replicas have counted so far allow. HOT.
@@ -249,9 +326,12 @@ class BrokerCore:
         """
         self.metadata_waits.release_acknowledged()
         self.pipeline.release_acknowledged(now_ms)
+        if self.pops.cursors.has_waiting:
+            self.pops.cursors.settle()
 
     def expire_pulls(self, instant: Instant) -> None:
         self._pull.answer_due(instant)
+        self._pop.answer_due(instant)
 
     def next_wait_deadline_ms(self) -> int | None:
         """When `expire_waits` has something to do, or None."""
@@ -300,22 +380,30 @@ class BrokerCore:
             self.schedule.next_deadline(wall_ms),
             self.timers.next_deadline(wall_ms),
             self.transaction_checks.next_deadline(wall_ms),
+            self.pops.next_deadline(wall_ms),
         ):
             if deadline_ms is not None and (nearest is None or deadline_ms < nearest):
                 nearest = deadline_ms
         return nearest
 
     def deliver_delayed(self, instant: Instant) -> None:
-        """Deliver delayed messages, and check open transactions."""
+        """Deliver delayed messages, check open transactions, deliver popped messages again."""
         self.schedule.run_due(instant, _DELIVERIES_PER_TURN)
         self.timers.run_due(instant, _DELIVERIES_PER_TURN)
         self.transaction_checks.run_due(instant, _DELIVERIES_PER_TURN)
+        self.pops.run_due(instant, _DELIVERIES_PER_TURN)
+
+    @property
+    def runtime_settings(self) -> RuntimeSettings:
+        """Settings changed over the wire, to be kept in a file."""
+        return self._admin.runtime_settings
 
     def _apply_config(self, config: BrokerConfig) -> None:
         """Give a changed configuration to every part that reads it."""
         self._send.config = config
         self._send_back.config = config
         self._pull.config = config
+        self._pop.config = config
         self._query.config = config
         self.consumers.config = config
         self.producers.config = config
@@ -334,7 +422,9 @@ class BrokerCore:
             if not was_slave:
                 self.offsets.become_slave()
             self.transactions.forget()
-            self.timers.forget()
+            self.timers.follow()
+            self.pops.forget()
+            self.pop_hold.wake_all()
         elif was_slave:
             self.offsets.become_master()
             self.schedule.refresh()
@@ -343,13 +433,27 @@ class BrokerCore:
         elif self._open_cut:
             self.load_transactions()
 
+    def _noting_moves(self, handler: Handler) -> Handler:
+        """Return a handler that notes in the revive log which groups it has moved."""
+
+        def answer(
+            channel: Channel, request: RemotingCommand, instant: Instant
+        ) -> RemotingCommand | None:
+            response = handler(channel, request, instant)
+            if self.role is not BrokerRole.SLAVE:
+                self.pops.note_moves(instant)
+            return response
+
+        return answer
+
     def load_transactions(self) -> None:
-        """Read which transactions are open and which timer messages are pending.
+        """Read open transactions, pending timer messages, and what is popped.
 
         Tables and queues must be up to the log.
         """
         self._open_cut = False
         self.transactions.load()
+        self.pops.load()
         self.transaction_checks.begin()
         self.timers.load()
 
@@ -358,15 +462,16 @@ class BrokerCore:
         self.offsets.cut_back(topic, queue_id, offset)
         if topic == SCHEDULE_TOPIC:
             self.schedule.cut_back(queue_id, offset)
-        self._open_cut = self._open_cut or topic in _LOADED_TOPICS
+        self._open_cut = self._open_cut or topic in self._loaded_topics
 
     def pause(self) -> None:
         """Take no puts, and deliver nothing delayed, until `become`."""
         self.pipeline.role = BrokerRole.SLAVE
 
     def confirm_pulls(self, confirm: Callable[[Callable[[bool], None]], None] | None) -> None:
-        """Correct clients' offsets only when `confirm` says that this broker is the master."""
-        self._pull.confirm = confirm
+        """Correct offsets, and hand messages out by POP, only when `confirm` says that this broker
+        is the master."""
+        self._pull.confirm = self._pop.confirm = confirm
 
     def client_registrations(self, now_ms: int) -> Iterator[tuple[Channel, RemotingCommand]]:
         """Return what another master must hear of the clients that are connected here."""

@@ -30,9 +30,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from enum import Enum
 
+from trioha.broker.access_text import AccessText
 from trioha.broker.delay import DelaySchedule
 from trioha.broker.groups import GroupTable
 from trioha.broker.metadata_ops import (
+    AccessPut,
     DelaySet,
     GroupGone,
     GroupPut,
@@ -85,6 +87,7 @@ class Metadata:
         offsets: ConsumerOffsetTable,
         schedule: DelaySchedule,
         store: MessageStore,
+        access: AccessText | None = None,
         *,
         write: Callable[[int, bytes], None] = ignore_body,
         on_body: Callable[[int, bytes], None] = ignore_body,
@@ -98,6 +101,7 @@ class Metadata:
         self._offsets = offsets
         self._schedule = schedule
         self._store = store
+        self._access = access or AccessText()
         self._write_body = write
         self._on_body = on_body
         self._ops: list[MetadataOp] = []
@@ -105,6 +109,7 @@ class Metadata:
         topics.on_op = self._at_once
         groups.on_op = self._at_once
         offsets.on_op = self._at_once
+        self._access.on_op = self._access_changed
 
     @property
     def position_of_changes(self) -> int:
@@ -143,7 +148,11 @@ class Metadata:
     def snapshot(self) -> tuple[int, bytes]:
         """Every table as it is at the position it comes with."""
         self.flush()
-        return self.position, encode_ops([self.whole()])
+        return self.position, encode_ops([self.whole(), *self.access()])
+
+    def access(self) -> list[AccessPut]:
+        """The accounts of this broker, for one who has none; empty without access control."""
+        return self._access.ops()
 
     def whole(self) -> Snapshot:
         """Every table as it is."""
@@ -235,6 +244,11 @@ class Metadata:
         self._ops.append(op)
         self.flush()
 
+    def _access_changed(self, op: AccessPut) -> None:
+        # A slave's and a follower's accounts are copies.
+        if not (self._offsets.is_slave or self._topics.read_only):
+            self._at_once(op)
+
     def _send(self, body: bytes) -> None:
         self._write(body)
         if not self._offsets.is_slave:
@@ -261,6 +275,8 @@ class Metadata:
                 self._schedule.follow(op)
             case Snapshot():
                 self._become(op, to)
+            case AccessPut() if to is ALL:
+                self._access.follow(op)
 
     def _become(self, whole: Snapshot, to: Container[MetadataTable]) -> None:
         if MetadataTable.TOPICS in to:

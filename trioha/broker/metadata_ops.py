@@ -24,6 +24,8 @@ from trioha.wire.remoting_command import Buffer
 
 VERSION = 1
 QUEUE_ID_MAX = 65_535
+ACCESS_CHARS_MAX = 8 << 20
+"""Limit of a file of accounts that is replicated: 10,000 users with ten policies each are 6 MB."""
 OFFSET_MAX = (1 << 63) - 1
 _NUMBER_MIN = -(1 << 63)
 
@@ -120,6 +122,14 @@ class QueueEnds:
     Of those that the log still holds."""
 
 
+@attrs.frozen
+class AccessPut:
+    """The text of the file of accounts, whole: `trioha.broker.access_text`."""
+
+    kind: str
+    text: str = attrs.field(repr=False)
+
+
 MetadataOp = (
     TopicPut
     | TopicGone
@@ -132,6 +142,7 @@ MetadataOp = (
     | DelaySet
     | Snapshot
     | QueueEnds
+    | AccessPut
 )
 
 
@@ -183,13 +194,13 @@ def decode_ops(body: Buffer) -> list[MetadataOp]:
 
 _TOPIC, _TOPIC_GONE, _QUEUES_GONE, _GROUP, _GROUP_GONE = 1, 2, 3, 4, 5
 _OFFSETS, _LOCAL_OFFSETS, _PROGRESS_GONE, _DELAY, _SNAPSHOT = 6, 7, 8, 9, 10
-_QUEUE_ENDS = 11
+_QUEUE_ENDS, _ACCESS = 11, 12
 
 
 def _encode(op: MetadataOp) -> list[object]:
     match op:
         case TopicPut(topic, version):
-            return [_TOPIC, attrs.astuple(topic), _pair(version)]
+            return [_TOPIC, _topic_fields(topic), _pair(version)]
         case TopicGone(name, version):
             return [_TOPIC_GONE, name, _pair(version)]
         case QueuesGone(name):
@@ -210,7 +221,7 @@ def _encode(op: MetadataOp) -> list[object]:
             return [
                 _SNAPSHOT,
                 _pair(topic_version),
-                [attrs.astuple(topic) for topic in topics.values()],
+                [_topic_fields(topic) for topic in topics.values()],
                 _pair(group_version),
                 [attrs.astuple(group) for group in groups.values()],
                 offsets,
@@ -218,6 +229,8 @@ def _encode(op: MetadataOp) -> list[object]:
             ]
         case QueueEnds(ends, gone):
             return [_QUEUE_ENDS, ends, gone]
+        case AccessPut(kind, text):
+            return [_ACCESS, kind, text]
 
 
 def _pair(version: DataVersion) -> tuple[int, int]:
@@ -292,8 +305,21 @@ def _queue_ends(ends: Any, gone: Any) -> QueueEnds:
     )
 
 
+def _access_put(kind: Any, text: Any) -> AccessPut:
+    if len(_text(text)) > ACCESS_CHARS_MAX:
+        raise ValueError(f"{len(text)} characters of accounts")
+    return AccessPut(_text(kind), text)
+
+
+def _topic_fields(topic: TopicConfig) -> tuple[object, ...]:
+    """The fields of a topic; without attributes as older nodes know them."""
+    fields = attrs.astuple(topic, recurse=False)
+    return fields if topic.attributes else fields[:-1]
+
+
 def _topic(fields: Any) -> TopicConfig:
-    name, reads, writes, perm, filter_type, sys_flag, order = fields
+    name, reads, writes, perm, filter_type, sys_flag, order, *rest = fields
+    (attributes,) = rest or ((),)
     return TopicConfig(
         _name(name),
         _number(reads),
@@ -302,6 +328,7 @@ def _topic(fields: Any) -> TopicConfig:
         _text(filter_type),
         _number(sys_flag),
         _bool(order),
+        tuple((_text(key), _text(value)) for key, value in attributes),
     )
 
 
@@ -382,4 +409,5 @@ _DECODERS: Mapping[int, Callable[..., MetadataOp]] = {
     _DELAY: _delay_set,
     _SNAPSHOT: _snapshot,
     _QUEUE_ENDS: _queue_ends,
+    _ACCESS: _access_put,
 }

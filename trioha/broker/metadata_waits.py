@@ -111,7 +111,7 @@ class MetadataWaits:
             response = handler(channel, request, instant)
             if response is None or request.is_oneway:
                 return response
-            return self._when_safe(channel, response, instant)
+            return self.when_safe(channel, response, instant)
 
         return handle
 
@@ -147,9 +147,10 @@ class MetadataWaits:
         for waiter in self._transfer.drain():
             self._release(waiter, self._not_on_slave)
 
-    def _when_safe(
+    def when_safe(
         self, channel: Channel, response: RemotingCommand, instant: Instant
     ) -> RemotingCommand | None:
+        """Return the response if all changes so far are safe; else it is sent when they are."""
         role = self._pipeline.role
         is_sync = self._by_quorum or role is BrokerRole.SYNC_MASTER
         # A leader that hands over takes no puts, as if it were a slave; its changes wait.

@@ -60,7 +60,7 @@ class OffsetProcessor:
             raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic:.127}] not exist")
         group = request.ext_str("consumerGroup")
         if group in BROKER_GROUPS:
-            # It would make this broker forget open transactions, or pending timer messages.
+            # It would make this broker forget open transactions, timer messages, or what is popped.
             raise no_permission(f"the offsets of {group} are the broker's own")
         queue_id = request.ext_int("queueId")
         offset = request.ext_int("commitOffset")

@@ -218,7 +218,7 @@ class PullProcessor:
         status = result.status
         if status is _FOUND:
             if result.size > BODY_BYTES_MAX:
-                next_offset = _cut(result)
+                next_offset = cut_to_frame(result)
             return request.response(
                 0,
                 "FOUND",
@@ -429,7 +429,7 @@ def _pace_ms(cached: int) -> int:
     return min(cached - _PACED_FROM, _PACED_TO - _PACED_FROM) // 16
 
 
-def _cut(result: GetResult) -> int:
+def cut_to_frame(result: GetResult) -> int:
     """Leave out of `result` what does not fit a frame; the offset of the first record left out.
 
     Errors: CommandError(SYSTEM_ERROR) when not even the first record fits.

@@ -14,6 +14,8 @@ from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import MessageStore, RecordFilter
 from trioha.wire import fastjson
 from trioha.wire.codes import FRAME_BYTES_MAX, RequestCode, ResponseCode
+from trioha.wire.names import METADATA_TOPIC
+from trioha.wire.record import dispatch_fields
 from trioha.wire.refusals import system_error
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -115,7 +117,8 @@ class QueryProcessor:
         """The one record at a physical offset, which is what a message id names."""
         phy_offset = request.ext_int("offset")
         view = self._store.look_message(phy_offset)
-        if view is None:
+        # The tables of a DLEDGER group hold its accounts.
+        if view is None or dispatch_fields(view, 0).topic == METADATA_TOPIC:
             raise system_error(f"can not find message by the offset, {phy_offset}")
         return request.response(body=[view])
 

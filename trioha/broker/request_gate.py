@@ -31,7 +31,7 @@ again. See `NO_ERROR_FOR` for the one exception.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -58,6 +58,11 @@ CHANGES: Final = (
     RequestCode.CLONE_GROUP_OFFSET,
     RequestCode.CLEAN_UNUSED_TOPIC,
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+    RequestCode.POP_MESSAGE,
+    RequestCode.ACK_MESSAGE,
+    RequestCode.BATCH_ACK_MESSAGE,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    RequestCode.SET_MESSAGE_REQUEST_MODE,
 )
 """Requests that change the log or a table that the new master must have."""
 COPIED: Final = (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)
@@ -86,13 +91,17 @@ DEMOTED: Final[Modes] = MappingProxyType(
         RequestCode.QUERY_CONSUMER_OFFSET: Mode.FORWARD,
         RequestCode.UPDATE_CONSUMER_OFFSET: Mode.FORWARD,
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: Mode.FORWARD,
+        RequestCode.QUERY_ASSIGNMENT: Mode.FORWARD,
+        RequestCode.ACK_MESSAGE: Mode.FORWARD,
+        RequestCode.BATCH_ACK_MESSAGE: Mode.FORWARD,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME: Mode.FORWARD,
         RequestCode.LOCK_BATCH_MQ: Mode.FORWARD,
         RequestCode.UNLOCK_BATCH_MQ: Mode.FORWARD,
         **dict.fromkeys(COPIED, Mode.SERVE_AND_COPY),
     }
 )
 """A master that has become a slave, while clients may still have the old route. Pulls it answers
-from its own log, as any slave does."""
+from its own log, as any slave does. Pops it rejects: they wait longer than forwarding lasts."""
 
 
 class Forwarding(Protocol):
@@ -129,11 +138,13 @@ class RequestGate:
         confirm: Handler,
         checks: Checks | None = None,
         traffic: TrafficBudget | None = None,
+        served: Collection[int] = (),
     ) -> None:
         """`declared`: tables of handlers by request code, which have no code in common.
 
         `confirm` handles requests in `Mode.CONFIRM`. `checks` is None without access control: then
-        no request is checked. Parked requests count in the node's budget, `traffic`.
+        no request is checked. Parked requests count in the node's budget, `traffic`. Requests
+        of the codes in `served` are handled here, whatever the modes say.
 
         Errors: LocalProtocolError for a code without a declared requirement.
         """
@@ -145,6 +156,7 @@ class RequestGate:
         self._forwarding = forwarding
         self._events = events
         self._parked = ParkedRequests(traffic)
+        self._served = frozenset(served)
         self._modes: Modes = SERVING
         self._reject_reason = ""
         self._stop_reason = ""
@@ -172,7 +184,7 @@ class RequestGate:
 
     def mode_of(self, code: int) -> Mode:
         """Return what becomes of a request of this code at the moment."""
-        mode = self._modes.get(code, Mode.SERVE)
+        mode = Mode.SERVE if code in self._served else self._modes.get(code, Mode.SERVE)
         if mode is Mode.SERVE and self._stop_reason and code in SENDS:
             return Mode.REJECT
         return mode

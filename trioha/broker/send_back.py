@@ -24,7 +24,7 @@ from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import MessageStore, PutMessage
 from trioha.wire.bodies import SubscriptionGroupConfig, TopicConfig
 from trioha.wire.codes import VERSION_V3_4_9, Perm, RequestCode, ResponseCode
-from trioha.wire.names import dlq_topic, retry_topic
+from trioha.wire.names import METADATA_TOPIC, dlq_topic, retry_topic
 from trioha.wire.properties import (
     DELAY,
     ORIGIN_MESSAGE_ID,
@@ -143,8 +143,9 @@ class SendBackProcessor:
     def _record_at(self, phy_offset: int) -> Record:
         view = self._store.look_message(phy_offset)
         try:
-            if view is not None:
-                return decode_record(view)
+            record = None if view is None else decode_record(view)
+            if record is not None and record.topic != METADATA_TOPIC:
+                return record
             reason = "no record there"
         except RecordError as error:
             reason = str(error)

@@ -18,7 +18,12 @@ from trioha.errors import CommandError
 from trioha.remoting.channel import Instant
 from trioha.wire.bodies import TopicConfig
 from trioha.wire.codes import Perm, ResponseCode
-from trioha.wire.names import RESERVED_TOPICS, check_topic, is_retry_topic
+from trioha.wire.names import (
+    RESERVED_TOPICS,
+    REVIVE_TOPIC_PREFIX,
+    check_topic,
+    is_retry_topic,
+)
 from trioha.wire.remoting_command import RemotingCommand
 
 _KNOWN_GOOD_MAX = 65_536  # names; the set starts anew beyond
@@ -85,7 +90,7 @@ class SendCheck:
 
     def _check_name(self, name: str) -> None:
         check_topic(name)
-        if name in RESERVED_TOPICS:
+        if name in RESERVED_TOPICS or name.startswith(REVIVE_TOPIC_PREFIX):
             raise CommandError(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
             )

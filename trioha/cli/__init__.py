@@ -29,6 +29,10 @@ COMMANDS: Mapping[str, str] = {
     "group": "List, describe, reset, clone, delete consumer groups.",
     "message": "Find, browse, send, resend, trace messages.",
     "dlq": "List, browse, resend, purge dead letters.",
+    "broker": "List, describe, configure, drain, clean brokers.",
+    "cluster": "See a whole cluster: what it is made of, its health, its traffic.",
+    "namesrv": "List name servers, their settings and their KV configuration.",
+    "client": "List producers and consumers; look into one.",
     "check": "Look once, for Nagios, cron and scripts: exit codes 0, 1, 2, 3.",
     "ha": "Look at replication.",
     "console": "Watch a cluster live, fail over, replay what was recorded.",
@@ -38,6 +42,7 @@ COMMANDS: Mapping[str, str] = {
     "record": "Keep what a cluster says of itself, to replay it later.",
     "bundle": "Pack what is known of an incident into one file, without secrets.",
     "journal": "Read what a node recorded, or follow it.",
+    "user": "List, create, alter, delete users and their policies.",
     "acl": "Show and change the accounts of a cluster's brokers.",
     "transactions": "Look at transactional messages that are still open.",
     "timers": "Look at messages that wait for their time.",
@@ -49,6 +54,8 @@ COMMANDS: Mapping[str, str] = {
     "bench": "Measure.",
     "doctor": "Say what this machine lacks, and the cure.",
     "version": "Say exactly what runs here.",
+    "completion": "Print what lets a shell complete commands and live names.",
+    "help": "Explain a command or a word.",
 }
 
 

@@ -71,8 +71,17 @@ def context_option(function: F) -> F:
         is_eager=True,
         expose_value=False,
         callback=_note_context,
+        shell_complete=complete_contexts,
         help="A cluster by name: see `trioha context`.  [env var: TRIOHA_CONTEXT]",
     )(function)
+
+
+def complete_contexts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the names of contexts that begin so."""
+    try:
+        return [name for name in _load().contexts if name.startswith(incomplete)]
+    except TriohaError:
+        return []  # a shell has no place for an error
 
 
 def _note_context(ctx: click.Context, _: click.Parameter, value: str | None) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from trioha.cli.account import ask_secret
+from trioha.cli.client_options import complete_contexts
 from trioha.cli.output import output_option, print_json, table
 from trioha.contexts import (
     Context,
@@ -65,7 +66,7 @@ def list_(output: str) -> None:
 
 
 @command.command("show")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_contexts)
 @output_option
 def show(name: str | None, output: str) -> None:
     """Show one context, the current one if none is named, with its alert rules.
@@ -86,7 +87,7 @@ def show(name: str | None, output: str) -> None:
 
 
 @command.command("use")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_contexts)
 def use(name: str) -> None:
     """Make a context the current one.
 

@@ -90,7 +90,9 @@ def browse_(group: str, count: int, namesrv: str, timeout_s: float, output: str)
 def resend_(
     ctx: click.Context, /, group: str, msg_id: str, to_origin: bool, target: str, **flags: Any
 ) -> None:
-    """Give a group its dead letters again: one by MSG_ID, or all of them.
+    """Give a group its dead letters again.
+
+    One by MSG_ID, or all of them.
 
     \b
     trioha dlq resend billing --dry-run

@@ -53,7 +53,7 @@ def list_(everything: bool, namesrv: str, timeout_s: float, output: str) -> None
 @group_argument
 @noun_options
 def describe(group: str, namesrv: str, timeout_s: float, output: str) -> None:
-    """Show a group's members, subscriptions, progress, and when it will have caught up.
+    """Show a group's members, subscriptions, lag and owners.
 
     \b
     trioha group describe billing
@@ -86,7 +86,9 @@ def _settings(function: Any) -> Any:
 @only_broker_option
 @change_options
 def create(ctx: click.Context, group: str, broker: str, **flags: Any) -> None:
-    """Create a group on every master, for clusters that do not create groups by themselves.
+    """Create a group on every master.
+
+    For clusters that do not create groups by themselves.
 
     \b
     trioha group create billing --retry-max 5
@@ -141,7 +143,9 @@ def _put(
 @force_option
 @loss_options
 def delete(ctx: click.Context, group: str, **flags: Any) -> None:
-    """Delete a group with its progress, its redeliveries and its dead letters; asks for its name.
+    """Delete a group, its progress and its dead letters.
+
+    Its redeliveries go, too. The group's name has to be typed.
 
     \b
     trioha group delete billing --dry-run
@@ -165,7 +169,9 @@ def delete(ctx: click.Context, group: str, **flags: Any) -> None:
 @click.option("-t", "--topic", type=TOPIC, default="", help="Only in this topic.")
 @loss_options
 def clone_offsets(ctx: click.Context, source: str, group: str, topic: str, **flags: Any) -> None:
-    """Set GROUP where SOURCE is: a second reader, or a group under a new name.
+    """Set GROUP where SOURCE is.
+
+    For a second reader, or a group under a new name.
 
     \b
     trioha group clone-offsets billing billing-2

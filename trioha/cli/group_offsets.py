@@ -62,7 +62,9 @@ def reset_offsets_command(
     by_duration: str | None,
     **flags: Any,
 ) -> None:
-    """Set where GROUP goes on in a topic; asks for its name where messages are skipped or repeated.
+    """Set where GROUP goes on in a topic.
+
+    Its name has to be typed where messages are skipped or consumed again.
 
     \b
     trioha group reset-offsets billing -t orders --to earliest --dry-run
@@ -95,7 +97,9 @@ def skip_command(
     count: int | None,
     **flags: Any,
 ) -> None:
-    """Let GROUP skip messages of a topic: all that it has not consumed, or --count of each queue.
+    """Let GROUP skip messages of a topic.
+
+    All that it has not consumed, or --count of each queue.
 
     \b
     trioha group skip billing -t orders --dry-run

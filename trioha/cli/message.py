@@ -125,7 +125,9 @@ def browse_(
     timeout_s: float,
     output: str,
 ) -> None:
-    """List messages of a topic as they are stored, without a group: nobody's progress changes.
+    """List messages of a topic, without a group.
+
+    They come as they are stored, and no group's progress changes.
 
     \b
     trioha message browse orders
@@ -161,7 +163,9 @@ def tail(
     timeout_s: float,
     output: str,
 ) -> None:
-    """Print messages as they come, without a group, until Ctrl-C: one line each, JSON with -o json.
+    """Print messages as they come, until Ctrl-C.
+
+    Without a group; one line each, JSON with -o json.
 
     \b
     trioha message tail orders
@@ -237,7 +241,9 @@ def resend_(
     target: str,
     **flags: Any,
 ) -> None:
-    """Send stored messages again: one by MSG_ID, or all that the filters match.
+    """Send stored messages again.
+
+    One by MSG_ID, or all that the filters match.
 
     \b
     trioha message resend -t orders AC1100010001...
@@ -275,7 +281,9 @@ def resend_(
 def trace_(
     msg_id: str, topic: str, trace_topic: str, namesrv: str, timeout_s: float, output: str
 ) -> None:
-    """Show what became of a message: which groups have passed it, what clients told of it.
+    """Show what became of a message.
+
+    Which groups have passed it, and what clients told of it.
 
     \b
     trioha message trace AC1100010001... -t orders

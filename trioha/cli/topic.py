@@ -58,7 +58,7 @@ def list_(everything: bool, namesrv: str, timeout_s: float, output: str) -> None
 @topic_argument
 @noun_options
 def describe(topic: str, namesrv: str, timeout_s: float, output: str) -> None:
-    """Show a topic's settings, queues, traffic, and the groups that read it.
+    """Show a topic's settings, queues, traffic and groups.
 
     \b
     trioha topic describe orders
@@ -89,7 +89,9 @@ def create(
     broker: str,
     **flags: Any,
 ) -> None:
-    """Create a topic on every master, or on those of one cluster or one broker.
+    """Create a topic.
+
+    On every master, or on those of one cluster or one broker.
 
     \b
     trioha topic create orders --queues 16
@@ -171,7 +173,9 @@ def alter(
 @force_option
 @loss_options
 def delete(ctx: click.Context, topic: str, **flags: Any) -> None:
-    """Delete a topic with its messages and its groups' progress; asks for its name.
+    """Delete a topic, its messages and its groups' progress.
+
+    The topic's name has to be typed.
 
     \b
     trioha topic delete orders --dry-run
@@ -188,7 +192,7 @@ def delete(ctx: click.Context, topic: str, **flags: Any) -> None:
 @topic_argument
 @noun_options
 def stats(topic: str, namesrv: str, timeout_s: float, output: str) -> None:
-    """Show how many messages went into a topic, and how many each group took out.
+    """Show how many messages went in, and out by each group.
 
     \b
     trioha topic stats orders

@@ -51,6 +51,9 @@ class RequestKind(Enum):
     SETTING = "setting"
     """A record of the log as well, but administrators send it to the leader, which they know: a
     follower rejects it by itself."""
+    TAKE = "take"
+    """Messages that are handed to one client, which may wait for them longer than a forwarded
+    request may last: a follower rejects it by itself."""
     COMMITTED = "committed"
     """Committed data, perhaps not the newest. It never makes a client go back."""
     MEMBER = "member"
@@ -75,6 +78,7 @@ MODES: Mapping[RequestKind, Mapping[ServingState, Mode]] = MappingProxyType(
         RequestKind.PRESENT: _modes(Mode.CONFIRM, Mode.FORWARD, Mode.PARK, Mode.REJECT),
         RequestKind.CHANGE: _modes(Mode.SERVE, Mode.FORWARD, Mode.PARK, Mode.REJECT),
         RequestKind.SETTING: _modes(Mode.SERVE, Mode.SERVE, Mode.PARK, Mode.SERVE),
+        RequestKind.TAKE: _modes(Mode.SERVE, Mode.SERVE, Mode.PARK, Mode.SERVE),
         RequestKind.COMMITTED: _modes(Mode.SERVE, Mode.SERVE, Mode.SERVE, Mode.SERVE),
         RequestKind.MEMBER: _modes(Mode.SERVE, Mode.SERVE, Mode.SERVE, Mode.SERVE),
     }

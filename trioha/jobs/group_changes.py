@@ -18,6 +18,7 @@ from trioha.jobs.telling import (
     JobScope,
     ask_many,
     change_each,
+    check_unchanged,
     no_such,
     read_one,
 )
@@ -165,6 +166,9 @@ def carry_out_group(scope: JobScope, plan: GroupChange) -> Flow[GroupChange]:
         yield from change_each(scope, nodes, RequestCode.CLONE_GROUP_OFFSET, clone)
     else:
         assert plan.settings is not None, "a group that is put has settings"
+        present = yield from _read_settings(scope, plan.group, list(plan.brokers.values()))
+        now = None if present is None else _settings(present)
+        check_unchanged(f"group {plan.group}", plan.before, now)
         for name, address in nodes:
             # What this command does not know stays as each broker has it.
             old = yield from _read_settings(scope, plan.group, [address])

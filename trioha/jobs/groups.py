@@ -101,13 +101,13 @@ def group_names(scope: JobScope) -> Flow[list[str]]:
     return [name.removeprefix(RETRY_PREFIX) for name in names if is_retry_topic(name)]
 
 
-def list_groups(scope: JobScope, *, everything: bool = False) -> Flow[GroupList]:
-    """List the groups; with `everything` the system's own too.
+def list_groups(scope: JobScope, *, everything: bool = False, broker: str = "") -> Flow[GroupList]:
+    """List the groups; with `everything` the system's own too; lag on one broker if named.
 
     Errors: Unreachable, CommandError.
     """
     known = yield from read_map(scope)
-    addresses = list(known.readers().values()) if known.brokers else []
+    addresses = list(known.readers(broker=broker).values()) if known.brokers else []
     lags: dict[str, int] = {}
     topics: dict[str, set[str]] = {}
     code = RequestCode.GET_BROKER_CONSUME_STATS
@@ -150,6 +150,9 @@ def describe_group(scope: JobScope, group: str, *, ask_clients: bool = True) -> 
     addresses = list(known.readers().values())
     told = yield from read_connections(scope, group, addresses)
     progress = yield from read_progress(scope, group, addresses)
+    for topic in told.subscriptions.keys() - {queue.topic for queue in progress}:
+        # Members that have not committed anything yet.
+        progress |= yield from _progress_in(scope, group, addresses, topic)
     if not told.members and not progress:
         yield from check_group_exists(scope, group, addresses)
     infos: dict[str, RunningInfo] = {}
@@ -218,6 +221,17 @@ def read_progress(
     answers = yield from read_each(scope, addresses, RequestCode.GET_CONSUME_STATS, fields)
     for answer in answers.values():
         found |= _progress_of(fastjson.loads(answer.body))
+    return found
+
+
+def _progress_in(scope: JobScope, group: str, addresses: list[str], topic: str) -> Flow[Progress]:
+    """Return a group's progress in a topic that not every broker has."""
+    fields = {"consumerGroup": group, "topic": topic}
+    asks = [scope.ask(one, RequestCode.GET_CONSUME_STATS, fields) for one in addresses]
+    found: Progress = {}
+    for reply in (yield from ask_many(asks)):
+        if isinstance(reply, Answer) and reply.is_success:
+            found |= _progress_of(fastjson.loads(reply.body))
     return found
 
 

@@ -224,7 +224,7 @@ def _why_not(
         if origin not in routes:
             routes[origin] = yield from read_route(scope, origin)
         if routes[origin] is None:
-            return f"its topic {origin} is gone; --topic NAME sends it elsewhere"
+            return f"its topic {origin} is gone; --to NAME sends it elsewhere"
     if routes[target] is None:
         group = "; has its group been deleted?" if is_retry_topic(target) else ""
         return f"the target {target} does not exist{group}"

@@ -159,6 +159,14 @@ def answered(address: str, reply: Reply) -> Answer:
     return reply
 
 
+def check_unchanged(what: str, planned: object, present: object) -> None:
+    """Errors: JobRefused when another operator was quicker: the plan is of another state."""
+    if planned != present:
+        raise JobRefused(
+            f"{what} has changed since the plan was made; nothing has been done, look again"
+        )
+
+
 def no_such(kind: str, name: str, known: Iterable[str]) -> NotThere:
     """Return the error for a name that does not exist, with the nearest that does."""
     cure = what_there_is(name, known, otherwise=f"; `trioha {kind} list` shows what there is")

@@ -18,6 +18,7 @@ from trioha.jobs.telling import (
     ask_many,
     change_each,
     change_one,
+    check_unchanged,
 )
 from trioha.jobs.topics import (
     ORDER_NAMESPACE,
@@ -31,6 +32,7 @@ from trioha.wire import fastjson
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.json_fields import list_of, object_of
 from trioha.wire.names import AUTO_CREATE_TOPIC
+from trioha.wire.route import QueueData
 from trioha.words import count_in_words
 
 _ROUTE_ROUNDS = 40
@@ -137,7 +139,7 @@ def plan_alter(
             old.read_queue_nums if read_queues is None else read_queues,
             old.write_queue_nums if write_queues is None else write_queues,
             perm_in_words(old.perm) if perm is None else perm,
-            f"{old.read_queue_nums} read, {old.write_queue_nums} write, {perm_in_words(old.perm)}",
+            _words(old),
         )
         settings.append(new)
         queues = yield from topic_queues(scope, topic, {name: address})
@@ -159,7 +161,7 @@ def plan_delete(scope: JobScope, topic: str) -> Flow[TopicChange]:
     if kind_of(topic, known) == "system":
         raise JobRefused(f"{topic} is a topic of the system's own and can not be deleted")
     addresses = addresses_of(route)
-    queues = yield from topic_queues(scope, topic, addresses)
+    queues = yield from topic_queues(scope, topic, addresses, half_deleted=True)
     loses = []
     if count := sum(one.messages for one in queues):
         loses.append(
@@ -188,6 +190,10 @@ def plan_delete(scope: JobScope, topic: str) -> Flow[TopicChange]:
     return TopicChange(topic, "delete", settings, None, loses, refusals, False, [])
 
 
+def _words(one: QueueData) -> str:
+    return f"{one.read_queue_nums} read, {one.write_queue_nums} write, {perm_in_words(one.perm)}"
+
+
 def carry_out(scope: JobScope, plan: TopicChange) -> Flow[TopicChange]:
     """Carry out a plan; return it with `done` set.
 
@@ -201,6 +207,11 @@ def carry_out(scope: JobScope, plan: TopicChange) -> Flow[TopicChange]:
 
 
 def _put(scope: JobScope, plan: TopicChange) -> Flow[list[str]]:
+    route = yield from read_route(scope, plan.topic)
+    present = {} if route is None else {one.broker_name: _words(one) for one in route.queue_datas}
+    planned = {one.broker: one.before for one in plan.brokers}
+    now = {name: present.get(name, "") for name in planned}
+    check_unchanged(f"topic {plan.topic}", planned, now)
     done: list[str] = []
     for one in plan.brokers:
         fields: dict[str, str | int | bool] = {

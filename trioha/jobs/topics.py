@@ -9,7 +9,15 @@ import attrs
 from trioha.failover.asking import Answer, Flow
 from trioha.jobs.cluster_map import ClusterMap, read_map, read_route
 from trioha.jobs.permissions import perm_in_words
-from trioha.jobs.telling import JobScope, answered, ask_many, ask_namesrv, no_such, read_each
+from trioha.jobs.telling import (
+    JobRefused,
+    JobScope,
+    answered,
+    ask_many,
+    ask_namesrv,
+    no_such,
+    read_each,
+)
 from trioha.wire import fastjson
 from trioha.wire.bodies import MessageQueue, decode_kv_table, decode_topic_list
 from trioha.wire.codes import RequestCode, ResponseCode
@@ -205,12 +213,27 @@ def addresses_of(route: TopicRouteData) -> dict[str, str]:
 
 
 def topic_queues(
-    scope: JobScope, topic: str, addresses: Mapping[str, str]
+    scope: JobScope, topic: str, addresses: Mapping[str, str], *, half_deleted: bool = False
 ) -> Flow[list[TopicQueue]]:
-    """Return both ends of each queue, from every broker. Errors: Unreachable, CommandError."""
+    """Return both ends of each queue, from every broker.
+
+    Errors: JobRefused when a broker has deleted it already, unless `half_deleted` says that this
+    may be; Unreachable, CommandError.
+    """
     code = RequestCode.GET_TOPIC_STATS_INFO
-    answers = yield from read_each(scope, list(addresses.values()), code, {"topic": topic})
-    return queues_of(answers.values())
+    nodes = list(addresses.items())
+    replies = yield from ask_many([scope.ask(one, code, {"topic": topic}) for _, one in nodes])
+    answers = []
+    for (name, address), reply in zip(nodes, replies, strict=True):
+        if isinstance(reply, Answer) and reply.code == ResponseCode.TOPIC_NOT_EXIST:
+            if half_deleted:
+                continue
+            raise JobRefused(
+                f"{topic} is being deleted: {name} has it no more, and the name server still names"
+                " it; if that lasts, delete it again"
+            )
+        answers.append(answered(address, reply))
+    return queues_of(answers)
 
 
 def queues_of(answers: Iterable[Answer]) -> list[TopicQueue]:

@@ -146,6 +146,7 @@ EVENTS: Mapping[str, EventKind] = {
     "broker_unregistered": _info(*_REGISTERED, "reason"),
     # Topics and groups.
     "topic_changed": _info("topic"),
+    "setting_changed": _info("key", "before", "after", "peer", "account"),
     "group_changed": _info("group"),
     "metadata_safe": _warning("safe", "reason"),
     "consumer_lag": _debug(

@@ -8,6 +8,7 @@ choose a file and its content (CVE-2023-37582), and nothing here needs it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from enum import Enum
 from itertools import islice
@@ -76,13 +77,14 @@ class NamesrvProcessor:
         kv: KvConfig,
         events: EventSink,
         keyring: Keyring | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         """With a `keyring`, only brokers that know one of its secrets register and unregister."""
         self._config = config
         self._kv = kv
         self._events = events
         self._refusals = RefusalNotes(events)
-        self._proofs = NodeProofs(keyring or Keyring(), self._refusals)
+        self._proofs = NodeProofs(keyring or Keyring(), self._refusals, random_bytes)
         self._taken_version = self._saved_version = kv.version
         self._waiting: list[tuple[Channel, RemotingCommand]] = []
         self.routes = RouteInfoManager(config.broker_channel_expired_time)

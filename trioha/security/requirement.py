@@ -13,7 +13,7 @@ from trioha.wire import fastjson
 from trioha.wire.bodies import LockBatchBody
 from trioha.wire.codes import FRAME_BYTES_MAX, ResponseCode
 from trioha.wire.heartbeat import HeartbeatData, SubscriptionData
-from trioha.wire.json_fields import object_of, text
+from trioha.wire.json_fields import list_of, object_of, text
 from trioha.wire.names import RETRY_PREFIX, is_retry_topic, retry_topic
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -159,6 +159,44 @@ def lock_needs(request: RemotingCommand) -> Iterator[Need]:
     yield Need(retry_topic(body.consumer_group), AccountPerm.SUB)
     for topic in {queue.topic for queue in body.queues}:
         yield need_of(topic, AccountPerm.SUB)
+
+
+def pop_needs(request: RemotingCommand) -> Iterator[Need]:
+    """Yield what a request for a popped message needs: the topic that a retry topic is for."""
+    group = request.ext_str("consumerGroup", "")
+    if topic := request.ext_str("topic", ""):
+        yield _popped(topic, group)
+
+
+def batch_ack_needs(request: RemotingCommand) -> Iterator[Need]:
+    """Yield what a batch of acknowledgements (200151) needs: the groups and topics in the body."""
+    fields = object_of(fastjson.loads(request.body_bytes()), "batch ack")
+    needs: dict[Need, None] = {}
+    for ack in list_of(fields.get("acks"), "acks"):
+        one = object_of(ack, "ack")
+        group = text(one, "c") or text(one, "consumerGroup")
+        topic = text(one, "t") or text(one, "topic")
+        if group:
+            needs[Need(retry_topic(group), AccountPerm.SUB)] = None
+        if topic:
+            needs[_popped(topic, group)] = None
+    yield from needs
+
+
+def assignment_needs(request: RemotingCommand) -> Iterator[Need]:
+    """Yield what a question for an assignment (400) needs: its group and its topic."""
+    fields = object_of(fastjson.loads(request.body_bytes()), "query assignment")
+    if group := text(fields, "consumerGroup"):
+        yield Need(retry_topic(group), AccountPerm.SUB)
+    if topic := text(fields, "topic"):
+        yield need_of(topic, AccountPerm.SUB)
+
+
+def _popped(topic: str, group: str) -> Need:
+    prefix = retry_topic(group)
+    if group and topic.startswith((f"{prefix}_", f"{prefix}+")):
+        topic = topic[len(prefix) + 1 :]
+    return need_of(topic, AccountPerm.SUB)
 
 
 def client_config_needs(request: RemotingCommand) -> Iterator[Need]:

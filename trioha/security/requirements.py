@@ -20,9 +20,12 @@ from trioha.security.requirement import (
     MESSAGE_BYTES,
     Requirement,
     Right,
+    assignment_needs,
+    batch_ack_needs,
     client_config_needs,
     heartbeat_needs,
     lock_needs,
+    pop_needs,
 )
 from trioha.wire.codes import FRAME_BYTES_MAX
 from trioha.wire.codes import RequestCode as Code
@@ -49,6 +52,9 @@ _LOCK: Final = Requirement(
     body_bytes=LIST_BYTES,
     body=lock_needs,
     note="consumerGroup and the topics of mqSet in the body",
+)
+_POPPED: Final = attrs.evolve(
+    _GROUP, body=pop_needs, note="topic, or the topic that the group's retry topic is for"
 )
 _RAFT_MESSAGE: Final = Requirement(
     right=Right.NODE,
@@ -85,6 +91,24 @@ _OF_BROKER: Final = _OF_ANY_NODE | {
     Code.GET_CONSUMER_LIST_BY_GROUP: _GROUP,
     Code.LOCK_BATCH_MQ: _LOCK,
     Code.UNLOCK_BATCH_MQ: _LOCK,
+    Code.POP_MESSAGE: _GROUP_AND_TOPIC,
+    Code.PEEK_MESSAGE: _GROUP_AND_TOPIC,
+    Code.NOTIFICATION: _GROUP_AND_TOPIC,
+    Code.POLLING_INFO: _GROUP_AND_TOPIC,
+    Code.ACK_MESSAGE: _POPPED,
+    Code.CHANGE_MESSAGE_INVISIBLETIME: _POPPED,
+    Code.BATCH_ACK_MESSAGE: Requirement(
+        right=Right.CONSUME,
+        body_bytes=LIST_BYTES,
+        body=batch_ack_needs,
+        note="groups and topics of acks in the body",
+    ),
+    Code.QUERY_ASSIGNMENT: Requirement(
+        right=Right.CONSUME,
+        body_bytes=CONTROL_BYTES,
+        body=assignment_needs,
+        note="consumerGroup and topic in the body",
+    ),
     Code.QUERY_MESSAGE: _TOPIC,
     Code.SEARCH_OFFSET_BY_TIMESTAMP: _TOPIC,
     Code.GET_MAX_OFFSET: _TOPIC,
@@ -123,6 +147,7 @@ _OF_BROKER: Final = _OF_ANY_NODE | {
     Code.GET_CONSUMER_CONNECTION_LIST: _ADMIN,
     Code.GET_PRODUCER_CONNECTION_LIST: _ADMIN,
     Code.GET_ALL_PRODUCER_INFO: _ADMIN,
+    Code.SET_MESSAGE_REQUEST_MODE: _ADMIN,
     Code.GET_CONSUME_STATS: _ADMIN,
     Code.GET_BROKER_CONSUME_STATS: _ADMIN,
     Code.QUERY_TOPIC_CONSUME_BY_WHO: _ADMIN,

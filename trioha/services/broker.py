@@ -24,7 +24,7 @@
              ├─ journal_stream       answers followers of the journal
              ├─ admin_http → admin.conn[peer]   /metrics, /livez, /readyz
              └─ services         cancelled first
-                ├─ accept, accept.vip, schedule_message
+                ├─ accept, accept.vip, schedule_message, route_questions
                 └─ namesrv_registration
 
 In a DLEDGER group there is ``raft`` in place of the role (`services.raft.broker`).
@@ -168,4 +168,5 @@ async def _start_services(
     if listeners.vip is not None:
         services.start_soon(accept, listeners.vip, connections, name="accept.vip")
     services.start_soon(node.schedule_message.run, name="schedule_message")
+    services.start_soon(node.routes.run, name="route_questions")
     await services.start(node.registration.run, name="namesrv_registration")

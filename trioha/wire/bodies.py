@@ -28,6 +28,11 @@ from trioha.wire.remoting_command import Buffer
 _TOPIC_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
+def _attributes(value: object) -> tuple[tuple[str, str], ...]:
+    fields = object_of(value, "attributes")
+    return tuple(sorted((key, text(fields, key)) for key in fields))
+
+
 @attrs.frozen(order=False)
 class DataVersion:
     """Which state of a table this is. Two are equal when both numbers are (gotcha 28)."""
@@ -66,9 +71,14 @@ class TopicConfig:
     topic_filter_type: str = "SINGLE_TAG"
     topic_sys_flag: int = 0
     order: bool = False
+    attributes: tuple[tuple[str, str], ...] = ()
+    """Pairs of RocketMQ 5, in the order of their names; RocketMQ 4.9 has none."""
 
     def to_dict(self) -> dict[str, object]:
+        # Without attributes the same bytes as RocketMQ 4.9's.
+        attributes = {"attributes": dict(self.attributes)} if self.attributes else {}
         return {
+            **attributes,
             "order": self.order,
             "perm": self.perm,
             "readQueueNums": self.read_queue_nums,
@@ -93,6 +103,7 @@ class TopicConfig:
             filter_type,
             integer(fields, "topicSysFlag"),
             boolean(fields, "order", False),
+            _attributes(fields.get("attributes")),
         )
 
 

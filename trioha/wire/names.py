@@ -37,9 +37,13 @@ SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 TRANS_GROUP = "CID_RMQ_SYS_TRANS"
 """Its offsets are a broker's progress in the half queue and in the op queue."""
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+"""Its offsets are a broker's progress in its revive log."""
+REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
+"""The cluster's name follows."""
 TIMER_GROUP = "CID_RMQ_SYS_TIMER"
 """Its offsets are a broker's progress in the queue of timer messages."""
-BROKER_GROUPS = frozenset({TRANS_GROUP, TIMER_GROUP})
+BROKER_GROUPS = frozenset({TRANS_GROUP, TIMER_GROUP, REVIVE_GROUP})
 """Groups whose offsets are the broker's own: clients may not commit any."""
 
 SYSTEM_TOPICS = frozenset(

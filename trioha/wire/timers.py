@@ -19,6 +19,7 @@ Java's broker writes the hash of the tags there, below `CODE_MIN`: then the reco
 from __future__ import annotations
 
 import re
+import struct
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import Mapping
@@ -74,6 +75,34 @@ def timer_code(properties: Mapping[str, str]) -> int:
 def delete_key(topic: str, unique_id: str) -> str:
     """Return TIMER_DEL_UNIQKEY of a message."""
     return f"{topic}+{unique_id}"
+
+
+_CHECKPOINT: Final = struct.Struct(">7q")
+
+
+@attrs.frozen
+class TimerCheckpoint:
+    """`config/timercheck`, as RocketMQ 5 writes it when it stops (TimerCheckpoint.java)."""
+
+    read_time_ms: int
+    """Slots before it are delivered, as far as their records are before `queue_offset`."""
+    queue_offset: int
+
+    def encode(self) -> bytes:
+        """Return the contents of the file. RocketMQ finds no log of its own, and reads the queue
+        from `queue_offset` on."""
+        offset = self.queue_offset
+        return _CHECKPOINT.pack(self.read_time_ms, 0, offset, offset, 0, 0, 0)
+
+    @classmethod
+    def decode(cls, data: bytes) -> TimerCheckpoint | None:
+        """Read the contents of the file; None if there is nothing sensible in it."""
+        if len(data) < _CHECKPOINT.size:
+            return None
+        read_time_ms, _, offset, masters_offset, *_ = _CHECKPOINT.unpack_from(data)
+        if not CODE_MIN <= read_time_ms < TIME_MAX_MS or min(offset, masters_offset) < 0:
+            return None
+        return cls(read_time_ms, min(offset, masters_offset))
 
 
 @attrs.frozen

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import attrs
+import pytest
 from support.handlers.sending import WALL_MS, ProduceSide, at
 from support.handlers.timers import delivered, properties_of, run_until, timer
 from support.memory.store import MemoryStore
@@ -9,6 +10,7 @@ from trioha.broker.timers.service import SPAN_MIN
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.store.interface import PutMessage
 from trioha.wire.names import TIMER_GROUP, TIMER_TOPIC
+from trioha.wire.timers import TimerCheckpoint
 
 HOUR_MS = 3_600_000
 LONG = attrs.evolve(BrokerConfig(), timer_max_delay_sec=366 * 86_400)
@@ -87,6 +89,25 @@ def test_restart_goes_on_where_it_was() -> None:
     assert side.timers.pending_count == 6
     run_until(side, 20_000, 4_000)
     assert keys(side) == [str(number) for number in range(9, -1, -1)]
+
+
+def test_restart_waits_until_it_sees_what_it_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A master that comes back shows nobody its log before its slaves hold it."""
+    side = ProduceSide()
+    for number in range(10):
+        timer(side, f"{number}", TIMER_DELAY_MS=1000 * (10 - number))
+    run_until(side, 4_000)
+    with monkeypatch.context() as hidden:
+        hidden.setattr(side.store, "max_offset_in_queue", lambda topic, queue_id: 3)
+        hidden.setattr(side.store, "appended_max_offset", lambda topic, queue_id: 10)
+        take_over(side)
+        run_until(side, 6_000, 4_000)
+        assert not side.timers.is_loaded
+        assert len(keys(side)) == 4
+    assert not side.timers.is_loaded
+    run_until(side, 20_000, 6_000)
+    assert keys(side) == [str(number) for number in range(9, -1, -1)]
+    assert side.timers.pending_count == 0
 
 
 def test_progress_beyond_the_log_is_not_believed() -> None:
@@ -258,3 +279,36 @@ def test_entries_of_javas_broker_are_read_from_their_records() -> None:
     assert side.timers.pending_count == 1
     run_until(side, 1000)
     assert delivered(side) == [("K1", 1000)]
+
+
+def test_broker_begins_where_rocketmqs_has_stopped() -> None:
+    side = ProduceSide()
+    for key, delay_ms in (("done", 1_000), ("waits", 5_000), ("new", 900)):
+        timer(side, key, TIMER_DELAY_MS=delay_ms)
+    # Java's broker has queued two of them, and delivered the slots up to two seconds.
+    side.timers.adopt(TimerCheckpoint(WALL_MS + 2_000, 2))
+    take_over(side)
+    assert side.timers.pending_count == 2
+    run_until(side, 9_000, 3_000)
+    assert keys(side) == ["new", "waits"]
+    # Progress of its own is stronger than an older file.
+    side.timers.adopt(TimerCheckpoint(WALL_MS, 0))
+    take_over(side)
+    assert side.timers.pending_count == 0
+    # Another master may not have done what this store's last one did.
+    timer(side, "more", TIMER_DELAY_MS=20_000)
+    side.timers.adopt(TimerCheckpoint(WALL_MS + 30_000, 9))
+    side.timers.follow()
+    side.timers.load()
+    assert side.timers.pending_count == 1
+
+
+def test_checkpoint_for_rocketmq_is_the_first_that_waits() -> None:
+    side = ProduceSide()
+    assert side.timers.checkpoint(WALL_MS) is None
+    for key, delay_ms in (("a", 1_000), ("b", 5_000), ("c", 2_000)):
+        timer(side, key, TIMER_DELAY_MS=delay_ms)
+    run_until(side, 3_000)
+    assert side.timers.checkpoint(WALL_MS + 3_456) == TimerCheckpoint(WALL_MS + 3_000, 1)
+    side.timers.forget()
+    assert side.timers.checkpoint(WALL_MS) is None

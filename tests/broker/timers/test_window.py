@@ -13,9 +13,9 @@ from trioha.broker.timers.window import (
     Refill,
     TimerWindow,
     due_of,
+    halves_of,
     key_of,
     offset_of,
-    times_of,
 )
 from trioha.wire.timers import CANCEL_BIT
 
@@ -32,7 +32,28 @@ def reader(foreign: dict[int, int] | None = None) -> EntryReader:
 
 @given(st.lists(st.integers(0, (1 << 63) - 1)))
 def test_codes_are_read_from_entries(codes: list[int]) -> None:
-    assert list(times_of(entries_of(codes))) == codes
+    uppers, lowers = halves_of(entries_of(codes))
+    assert [upper << 32 | lower for upper, lower in zip(uppers, lowers, strict=True)] == codes
+
+
+EDGE_MS = (BASE_MS >> 32) + 1 << 32
+"""A moment at which the upper half of a time changes."""
+
+
+@given(
+    st.lists(st.integers(EDGE_MS - 3, EDGE_MS + 3), max_size=9),
+    st.integers(EDGE_MS - 4, EDGE_MS + 4),
+    st.integers(EDGE_MS - 4, EDGE_MS + 4),
+    st.integers(0, 9),
+)
+def test_keys_within_bounds_are_read(codes: list[int], low: int, high: int, at: int) -> None:
+    bounds = key_of(low, at), key_of(high, at)
+    expected = [
+        key
+        for index, code in enumerate(codes)
+        if bounds[0] <= (key := key_of(code, index)) <= bounds[1]
+    ]
+    assert reader().keys(entries_of(codes), 0, *bounds) == expected
 
 
 @given(st.integers(0, 1 << 46), st.integers(0, 1 << 40))

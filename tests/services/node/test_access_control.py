@@ -79,10 +79,12 @@ async def send(address: str, by: Credentials | None = PRODUCER, topic: str = "T"
 
 
 @asynccontextmanager
-async def secured_set(root: Path, accounts: str = ACCOUNTS) -> AsyncIterator[LiveSet]:
+async def secured_set(
+    root: Path, accounts: str = ACCOUNTS, **settings: str
+) -> AsyncIterator[LiveSet]:
     path = root / "plain_acl.yml"
     path.write_text(accounts)
-    async with live_set(root, acl_enable=True, acl_file=str(path)) as one:
+    async with live_set(root, acl_enable=True, acl_file=str(path), **settings) as one:
         yield one
 
 
@@ -171,11 +173,43 @@ async def test_a_set_replicates_and_is_failed_over_by_an_operator_alone(tmp_path
         assert await send(master.address, None) == f"{JAVA}No accessKey is configured"
 
 
+async def test_accounts_of_the_master_are_those_of_the_slave_that_takes_over(
+    tmp_path: Path,
+) -> None:
+    late, key = Credentials("late-producer", "late-secret"), {"accessKey": "late-producer"}
+    fields = {**key, "secretKey": "late-secret", "topicPerms": "T=PUB"}
+    added = RemotingCommand(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG, dict(fields))
+    gone = RemotingCommand(RequestCode.DELETE_ACL_CONFIG, {"accessKey": "producer-1"})
+    async with secured_set(tmp_path, ha_secret="of the set") as one:
+        master = await one.add(BrokerRole.ASYNC_MASTER)
+        own = tmp_path / "slave.yml"
+        own.write_text(ACCOUNTS)
+        one.settings["acl_file"] = str(own)
+        slave = await one.add()
+        await until_level(master, slave)
+        for change in (added, gone):
+            assert (await ask(master.address, change)).code == SUCCESS
+        async with open_cluster(one.namesrv, ClusterConfig(credentials=OPERATOR)) as cluster:
+            outcome = await run_failover(cluster, new_order(cluster, NAME))
+            assert outcome.result is Result.DONE, outcome
+        with trio.fail_after(5):
+            while await send(slave.address):
+                await trio.lowlevel.checkpoint()
+                if not await send(slave.address, late):
+                    break
+        assert await send(slave.address, late) == ""
+        assert "producer-1" in await send(slave.address)
+
+
 async def test_a_forwarded_request_needs_no_account_at_the_new_master(tmp_path: Path) -> None:
     """Its client may be on the white list of the node that it is connected to."""
     async with secured_set(tmp_path) as one:
-        listed = tmp_path / "listed.yml"
-        listed.write_text(f"globalWhiteRemoteAddresses: [127.0.0.1]\n{ACCOUNTS}")
+        # Files beside the default one are each node's own.
+        listed = tmp_path / "master" / "plain_acl.yml"
+        (listed.parent / "acl").mkdir(parents=True)
+        listed.write_text(ACCOUNTS)
+        white = "globalWhiteRemoteAddresses: [127.0.0.1]\n"
+        (listed.parent / "acl" / "white.yml").write_text(white)
         strict, one.settings["acl_file"] = one.settings["acl_file"], str(listed)
         master = await one.add(BrokerRole.ASYNC_MASTER)
         one.settings["acl_file"] = strict

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import msgpack
 import pytest
 import trio
-from support.nodes.live_group import live_group
+from support.nodes.live_group import LiveGroup, Member, live_group
 from support.nodes.live_node import NAME, send_request
 from support.nodes.live_set import Broker, LiveSet, follows, level, live_set
 
@@ -24,6 +24,7 @@ from trioha.security.policies import User, UserType
 from trioha.security.requirements import REQUIREMENTS, Port
 from trioha.security.signature import Credentials
 from trioha.services.loop.clock import Clock
+from trioha.services.node import acl_files
 from trioha.services.node.acl_files import AuthFiles
 from trioha.services.remoting.client import open_remoting_client, parse_address
 from trioha.testing.recorded_events import RecordedEvents
@@ -76,9 +77,15 @@ async def send(address: str, by: Credentials | None = SHOP, topic: str = "T") ->
     return (await ask(address, send_request(topic=topic), by)).code
 
 
+PROVEN = SETTINGS | {"ha_secret": "of the set"}
+"""Accounts go over links between proven nodes alone."""
+
+
 @asynccontextmanager
-async def set_of_two(root: Path) -> AsyncIterator[tuple[LiveSet, Broker, Broker]]:
-    async with live_set(root, **SETTINGS) as one:
+async def set_of_two(
+    root: Path, settings: Mapping[str, Any] = SETTINGS
+) -> AsyncIterator[tuple[LiveSet, Broker, Broker]]:
+    async with live_set(root, **settings) as one:
         master, slave = await one.add(BrokerRole.ASYNC_MASTER), await one.add()
         for broker in (master, slave):
             await make_shop(broker.address)
@@ -101,7 +108,10 @@ async def test_no_code_of_a_broker_is_carried_out_without_a_right(tmp_path: Path
                 if requirement.by_connection:
                     continue
                 fields = {"topic": "U", "b": "U", "group": "g", "consumerGroup": "g"}
-                body = b'{"consumerGroup":"g","group":"g","consumerDataSet":[{"groupName":"g"}]}'
+                body = (
+                    b'{"consumerGroup":"g","group":"g","consumerDataSet":[{"groupName":"g"}],'
+                    b'"acks":[{"c":"g","t":"U"}]}'
+                )
                 answer = await ask(master.address, RemotingCommand(code, dict(fields), body), by)
                 if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     continue  # plain accounts, or the other kind of broker
@@ -127,6 +137,123 @@ async def test_a_set_replicates_and_is_failed_over_by_a_super_user_alone(tmp_pat
             assert outcome.result is Result.DONE, outcome
         assert await send(slave.address) == SUCCESS
         assert await send(slave.address, topic="U") == NO_PERMISSION
+
+
+async def make_user(address: str, name: str) -> RemotingCommand:
+    info = json.dumps({"username": name, "password": f"{name}-secret", "userType": "Super"})
+    return await ask(
+        address, RemotingCommand(C.AUTH_CREATE_USER, {"username": name}, info.encode())
+    )
+
+
+async def users_at(address: str) -> list[str]:
+    answer = await ask(address, RemotingCommand(C.AUTH_LIST_USER))
+    assert answer.code == SUCCESS, answer.remark
+    return sorted(user["username"] for user in json.loads(answer.body_bytes()))
+
+
+async def wait_users(address: str, names: list[str]) -> None:
+    while True:
+        if await users_at(address) == names:
+            return
+        await trio.sleep(0.01)  # it is a real network, and a file
+
+
+LATE = Credentials("late", "late-secret")
+
+
+async def test_users_of_the_master_are_those_of_the_slave_that_takes_over(tmp_path: Path) -> None:
+    async with set_of_two(tmp_path, PROVEN) as (one, master, slave):
+        assert (await make_user(master.address, "late")).code == SUCCESS
+        gone = RemotingCommand(C.AUTH_DELETE_USER, {"username": "shop"})
+        assert (await ask(master.address, gone)).code == SUCCESS
+        async with open_cluster(one.namesrv, ClusterConfig(credentials=ADMIN)) as cluster:
+            outcome = await run_failover(cluster, new_order(cluster, NAME))
+            assert outcome.result is Result.DONE, outcome
+        with trio.fail_after(5):
+            await wait_users(slave.address, ["admin", "inner", "late"])
+        assert await send(slave.address, LATE) == SUCCESS
+        assert await send(slave.address, SHOP) == NO_PERMISSION
+        # The way back: the new master's users are the old master's now.
+        assert (await make_user(slave.address, "last")).code == SUCCESS
+        with trio.fail_after(10):
+            await wait_users(master.address, ["admin", "inner", "last", "late"])
+
+
+async def test_a_slave_that_comes_later_has_the_masters_users(tmp_path: Path) -> None:
+    async with live_set(tmp_path, **PROVEN) as one:
+        master = await one.add(BrokerRole.SYNC_MASTER)
+        assert (await make_user(master.address, "late")).code == SUCCESS
+        slave = await one.add()
+        with trio.fail_after(10):
+            await wait_users(slave.address, ["admin", "inner", "late"])
+        # mqadmin sends a change to every broker: what the master's has done already is done.
+        assert (await make_user(slave.address, "late")).code == SUCCESS
+        assert (await make_user(master.address, "late")).code != SUCCESS
+
+
+async def test_no_users_go_to_a_peer_that_proves_nothing(tmp_path: Path) -> None:
+    async with set_of_two(tmp_path) as (_, master, slave):
+        assert (await make_user(master.address, "late")).code == SUCCESS
+        assert await send(master.address) == SUCCESS
+        while True:
+            if level(await status_of(master)):
+                break
+            await trio.sleep(0.01)  # it is a real network
+        assert await users_at(slave.address) == ["admin", "inner", "shop"]
+
+
+def rename(path: Path, name: str, new: str) -> None:
+    path.with_suffix(".new").write_text(path.read_text().replace(name, new))
+    path.with_suffix(".new").replace(path)
+
+
+async def test_an_edited_file_counts_on_the_slave_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acl_files, "LOOK_S", 0.05)
+    async with set_of_two(tmp_path, PROVEN) as (_, master, slave):
+        path = Path(master.config.store_path_root_dir, "config", "auth.json")
+        rename(path, "shop", "mall")
+        with trio.fail_after(10):
+            await wait_users(slave.address, ["admin", "inner", "mall"])
+
+
+async def code_of(answer: Awaitable[RemotingCommand]) -> int:
+    return (await answer).code
+
+
+async def until(members: Iterable[Member], ask_one: Callable[[str], Awaitable[int]]) -> None:
+    """Ask until a leader has been elected that answers SUCCESS."""
+    while True:
+        for member in members:
+            if await ask_one(member.address) == SUCCESS:
+                return
+        await trio.sleep(0.05)
+
+
+async def elected(group: LiveGroup) -> Member:
+    while True:
+        for member in group.members:
+            answer = await ask(member.address, RemotingCommand(C.TRIOHA_NODE_STATUS))
+            if msgpack.unpackb(answer.body_bytes(), strict_map_key=False)["standing"] == "MASTER":
+                return member
+        await trio.sleep(0.05)
+
+
+async def test_a_group_has_the_users_that_its_majority_has_taken(tmp_path: Path) -> None:
+    async with live_group(tmp_path, **PROVEN) as group:
+        await group.start()
+        with trio.fail_after(10):
+            await until(group.members, lambda address: code_of(make_user(address, "late")))
+            for member in group.members:
+                assert (await make_user(member.address, "late")).code == SUCCESS
+            for member in group.members:
+                await wait_users(member.address, ["admin", "inner", "late"])
+            leader = await elected(group)
+            await leader.stop()
+            others = group.besides(leader)
+            await until(others, lambda address: send(address, LATE))
 
 
 async def test_users_survive_a_restart_in_a_file_for_its_owner_alone(tmp_path: Path) -> None:

@@ -83,6 +83,29 @@ def _config_check(rng: Random) -> object:
     return {"group": "g", "clientId": "c@1", "subscriptionData": _subscription(rng)}
 
 
+def _acks(rng: Random) -> object:
+    ack = {
+        **{"c": "g", "t": rng.choice(PLACES), "r": rng.choice("0123"), "so": rng.randrange(9)},
+        **{"q": rng.randrange(4), "rq": rng.choice((0, 7, 999)), "pt": 1_700_000_000_000},
+        **{"it": 60_000, "b": rng.choice(("AQ==", "/w==", [1], "x"))},
+    }
+    return {"brokerName": "broker-a", "acks": [ack] * rng.randrange(4)}
+
+
+def _assignment(rng: Random) -> object:
+    return {
+        **{"topic": rng.choice(PLACES), "consumerGroup": "g", "clientId": "c@1"},
+        **{"strategyName": rng.choice(("AVG", "?")), "messageModel": "CLUSTERING"},
+    }
+
+
+def _request_mode(rng: Random) -> object:
+    return {
+        **{"topic": rng.choice(PLACES), "consumerGroup": "g"},
+        **{"mode": rng.choice(("POP", "PULL", "?")), "popShareQueueNum": rng.randrange(-2, 3)},
+    }
+
+
 def _group(rng: Random) -> object:
     return {"groupName": rng.choice(CLIENT_GROUPS), "retryQueueNums": 1, "retryMaxTimes": 16}
 
@@ -96,6 +119,9 @@ JSON_BODIES: dict[int, Callable[[Random], object]] = {
     Code.LOCK_BATCH_MQ: _locks,
     Code.UNLOCK_BATCH_MQ: _locks,
     Code.CHECK_CLIENT_CONFIG: _config_check,
+    Code.BATCH_ACK_MESSAGE: _acks,
+    Code.QUERY_ASSIGNMENT: _assignment,
+    Code.SET_MESSAGE_REQUEST_MODE: _request_mode,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _group,
     Code.QUERY_DATA_VERSION: _version,
 }

@@ -57,7 +57,7 @@ def _faults(
         for name, item in value.items():
             inner = properties.get(name, schema.get("additionalProperties"))
             if not isinstance(inner, dict):
-                if inner is None:
+                if inner is None and "properties" in schema:
                     yield f"{place} has {name}, which the schema does not know"
                 continue
             yield from _faults(item, inner, defs, f"{place}.{name}")

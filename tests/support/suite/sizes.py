@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import os
 import subprocess
+from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -62,6 +63,8 @@ ROUNDS_OF_THREE = sized(gate=24, release=300)
 """Switches in sets of three whose members are struck inside promotions."""
 HOSTILE_ROUNDS = sized(gate=20, release=4000)
 """Rounds of 5,000 frames of hostile peers, at every port of whole nodes."""
+HOSTILE_MASTERS = sized(gate=2, release=2000)
+"""Rounds of 120 changed frames that a slave hears of its master and its name server."""
 ORACLE_SEEDS = sized(gate=60, release=1000)
 """Generated stores and journals whose truth is known, for the reports of `trioha analyze`."""
 KILL_ROUNDS = sized(gate=12, release=50)
@@ -103,3 +106,16 @@ def drawn_seeds(kind: str, count: int, commit_id: str = "") -> range:
     digest = sha256(f"{kind} {commit_id or commit()}".encode()).digest()
     first = int.from_bytes(digest[:8], "big") % BLOCKS * count
     return range(first, first + count)
+
+
+def hostile_rounds(kind: str, count: int, part: int = 0, parts: int = 1) -> Iterable[int]:
+    """Rounds of hostile peers, or those that HOSTILE_ROUND=N:M names.
+
+    A release runs all of a part's, the gate those that its commit draws.
+    """
+    if wanted := os.environ.get("HOSTILE_ROUND"):
+        first, _, last = wanted.partition(":")
+        return range(int(first), int(last or first) + 1)
+    if TIER == "gate":
+        return drawn_seeds(kind, count)
+    return range(part, count, parts)

@@ -26,6 +26,7 @@ _PRESENT = (
     # their group take no new queues: so they do not ask for offsets while no leader is known.
     Code.GET_CONSUMER_LIST_BY_GROUP,
     Code.LOCK_BATCH_MQ,
+    Code.QUERY_ASSIGNMENT,
     # The request moves consumers to offsets that the queues tell.
     Code.INVOKE_BROKER_TO_RESET_OFFSET,
     # Tools compute lag from the answer, and operators decide by it.
@@ -40,7 +41,27 @@ _PRESENT = (
     Code.GET_ALL_CONSUMER_OFFSET,
     Code.GET_ALL_DELAY_OFFSET,
 )
-_CHANGE = (*SENDS, Code.UPDATE_CONSUMER_OFFSET, Code.UNLOCK_BATCH_MQ)
+ACCOUNTS = (
+    Code.UPDATE_AND_CREATE_ACL_CONFIG,
+    Code.DELETE_ACL_CONFIG,
+    Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
+    Code.AUTH_CREATE_USER,
+    Code.AUTH_UPDATE_USER,
+    Code.AUTH_DELETE_USER,
+    Code.AUTH_CREATE_ACL,
+    Code.AUTH_UPDATE_ACL,
+    Code.AUTH_DELETE_ACL,
+)
+"""Changes of accounts, with access control. A follower's are a copy of its leader's."""
+_CHANGE = (
+    *SENDS,
+    Code.UPDATE_CONSUMER_OFFSET,
+    Code.UNLOCK_BATCH_MQ,
+    Code.ACK_MESSAGE,
+    Code.BATCH_ACK_MESSAGE,
+    Code.CHANGE_MESSAGE_INVISIBLETIME,
+    *ACCOUNTS,
+)
 _SETTING = (
     Code.UPDATE_AND_CREATE_TOPIC,
     Code.DELETE_TOPIC_IN_BROKER,
@@ -48,7 +69,9 @@ _SETTING = (
     Code.DELETE_SUBSCRIPTIONGROUP,
     Code.CLONE_GROUP_OFFSET,
     Code.CLEAN_UNUSED_TOPIC,
+    Code.SET_MESSAGE_REQUEST_MODE,
 )
+_TAKE = (Code.POP_MESSAGE, Code.PEEK_MESSAGE, Code.NOTIFICATION, Code.POLLING_INFO)
 _COMMITTED = (
     # Messages, and never a correction of the client's offset: see `PullProcessor.confirm`.
     Code.PULL_MESSAGE,
@@ -105,6 +128,7 @@ ANSWERS: Mapping[int, RequestKind] = MappingProxyType(
             (RequestKind.PRESENT, _PRESENT),
             (RequestKind.CHANGE, _CHANGE),
             (RequestKind.SETTING, _SETTING),
+            (RequestKind.TAKE, _TAKE),
             (RequestKind.COMMITTED, _COMMITTED),
             (RequestKind.MEMBER, _MEMBER),
         )

@@ -295,7 +295,9 @@ class RaftMetadata:
         self._deleted_at = {topic: at for topic, at in self._deleted_at.items() if at >= first}
         ends = QueueEnds(self._queues.ends(gone), gone)
         begin = self._store.max_phy_offset
-        self._put(metadata.position, SNAPSHOT, encode_ops([metadata.whole(), ends]))
+        self._put(
+            metadata.position, SNAPSHOT, encode_ops([metadata.whole(), *metadata.access(), ends])
+        )
         self._bodies_since = 0
         self._snapshot_due_offset = (begin // self._segment_bytes + 1) * self._segment_bytes
 

@@ -41,6 +41,8 @@ class TimerProgress:
 
     def __init__(self, store: MessageStore, offsets: ConsumerOffsetTable) -> None:
         self.due_ms: int | None = None
+        self.foreign = TimerPlace()
+        """What RocketMQ's broker had done when it was stopped, in this node's store."""
         self._store = store
         self._offsets = offsets
         self._noted: TimerPlace | None = None
@@ -49,12 +51,21 @@ class TimerProgress:
     def forget(self) -> None:
         self.due_ms = self._noted = self._committed = None
 
+    def follow(self) -> None:
+        """Another broker is master: what was done here counts only as far as it says so."""
+        self.forget()
+        self.foreign = TimerPlace()
+
     def load(self) -> TimerPlace:
         """Return the newest place that this log supports, for a broker that becomes master."""
         log_end = self._store.max_phy_offset
         newest, safe = self._read(_NEWEST), self._read(_SAFE)
         if newest is None or newest.log_end <= log_end:
-            return newest or TimerPlace()
+            place = newest or TimerPlace()
+            foreign = self.foreign
+            if foreign.end >= place.end and foreign.next_key >= place.next_key:
+                return attrs.evolve(place, next_key=foreign.next_key, end=foreign.end)
+            return place
         place = TimerPlace() if safe is None or safe.log_end > log_end else safe
         # The log will grow beyond the other one's end, and then it would count.
         self._write(_NEWEST, attrs.evolve(place, log_end=log_end))

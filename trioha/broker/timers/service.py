@@ -42,7 +42,14 @@ from trioha.wire.codes import ResponseCode
 from trioha.wire.names import TIMER_TOPIC
 from trioha.wire.properties import REAL_TOPIC, UNIQ_KEY, Property
 from trioha.wire.record import Record, RecordError, decode_record
-from trioha.wire.timers import CANCEL_BIT, CODE_MIN, SLOT_MS, delete_key, timer_code
+from trioha.wire.timers import (
+    CANCEL_BIT,
+    CODE_MIN,
+    SLOT_MS,
+    TimerCheckpoint,
+    delete_key,
+    timer_code,
+)
 
 PIECE: Final = 32_768
 """Entries that are read at a time, some 3 ms."""
@@ -86,7 +93,7 @@ class Timers:
         self._reader = EntryReader(self._code_at)
         self._window = TimerWindow(capacity)
         self._refill: Refill | None = None
-        self._position = 0
+        self._position = self._found_end = 0
         self._place = TimerPlace()
         self._cancelled: dict[str, tuple[int, int]] = {}  # key -> slot, queue offset
         self._active = False
@@ -115,8 +122,27 @@ class Timers:
 
     # Taking over.
 
-    def forget(self) -> None:
+    def adopt(self, checkpoint: TimerCheckpoint) -> None:
+        """Begin where RocketMQ's broker has stopped, unless this broker was further."""
+        next_key = key_of(checkpoint.read_time_ms + 1, 0)
+        self.progress.foreign = TimerPlace(0, next_key, checkpoint.queue_offset)
+
+    def checkpoint(self, wall_ms: int) -> TimerCheckpoint | None:
+        """Return where RocketMQ's broker would have to begin; None if that is not known here.
+
+        Messages that were delivered since the first that waits would come again.
+        """
+        if not self.is_loaded or not self.end:
+            return None
+        return TimerCheckpoint(wall_ms // SLOT_MS * SLOT_MS, self.begin)
+
+    def follow(self) -> None:
         """Forget everything: another broker is master."""
+        self.forget()
+        self.progress.follow()
+
+    def forget(self) -> None:
+        """Forget what was read of the queue."""
         self._active = False
         self._window = TimerWindow(self._capacity)
         self._refill = self._roll_ms = None
@@ -128,12 +154,13 @@ class Timers:
         """Begin to read what is pending. `run_due` goes on if there is much."""
         self.forget()
         if self._pipeline.role is BrokerRole.SLAVE:
+            self.progress.follow()
             return
         self._active = True
         place = self.progress.load()
-        queue_end = self._store.max_offset_in_queue(TIMER_TOPIC, 0)
+        self._found_end = self._store.appended_max_offset(TIMER_TOPIC, 0)
         self.begin = max(
-            min(place.begin, queue_end), self._store.min_offset_in_queue(TIMER_TOPIC, 0)
+            min(place.begin, self._found_end), self._store.min_offset_in_queue(TIMER_TOPIC, 0)
         )
         self.end = self._position = self.begin
         self._place = place
@@ -165,7 +192,9 @@ class Timers:
             for time_ms in (self.next_due_ms, self._roll_ms, self.progress.due_ms)
             if time_ms is not None
         ]
-        if (
+        if self._is_hidden:
+            found.append(wall_ms + _UNSEEN_MS)
+        elif (
             self._refill is not None
             or self._window.needs_refill
             or self._is_behind
@@ -204,6 +233,16 @@ class Timers:
     @property
     def _is_behind(self) -> bool:
         return self.is_loaded and self._store.max_offset_in_queue(TIMER_TOPIC, 0) > self.end
+
+    @property
+    def _is_hidden(self) -> bool:
+        """Entries that this broker found when it became master are not shown to readers yet."""
+        refill = self._refill
+        if refill is None or not refill.is_first:
+            return False
+        # A queue that was cut since does not come back.
+        found = min(self._found_end, self._store.appended_max_offset(TIMER_TOPIC, 0))
+        return self._store.max_offset_in_queue(TIMER_TOPIC, 0) < found
 
     def _entries(self, offset: int, count: int = PIECE) -> memoryview:
         return self._store.queue_entries(TIMER_TOPIC, 0, offset, count)
@@ -247,7 +286,7 @@ class Timers:
         if refill.is_first:
             self.end = self._position
             self.pending_count = refill.pending_count
-        if not entries or self._position >= stop:
+        if (not entries or self._position >= stop) and not self._is_hidden:
             refill.finish(self._window)
             self._refill = None
 

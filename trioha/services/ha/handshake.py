@@ -239,7 +239,13 @@ class Handshake:
         fields: dict[str, ExtValue] = {}
         response = await client.request(RemotingCommand(RequestCode.HA_HELLO, fields, body))
         if (challenge := response.ext_str(CHALLENGE_FIELD, "")) and self._keyring:
-            proof = self._proofs.of_slave(bytes.fromhex(challenge), body)
+            try:
+                given = bytes.fromhex(challenge)
+            except ValueError:
+                raise RemoteProtocolError(
+                    f"{client.link.peer} answers our hello with what is no challenge"
+                ) from None
+            proof = self._proofs.of_slave(given, body)
             fields = {CHALLENGE_FIELD: challenge, PROOF_FIELD: proof.hex()}
             response = await client.request(RemotingCommand(RequestCode.HA_HELLO, fields, body))
             if response.code == ResponseCode.NO_PERMISSION:

@@ -61,7 +61,7 @@ class ReaderService:
         self._visibility.set_limit(UNBOUNDED if limit is None else limit)
         # A node that may have been replaced sends no reader back to what it knows itself.
         node.core.confirm_pulls(None if limit is None else self._confirm_pull)
-        if node.core.hold.has_due:
+        if node.core.has_due:
             with node.outboxes.batch():
                 node.core.after_batch(node.clock.instant())
 

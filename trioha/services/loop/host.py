@@ -37,6 +37,11 @@ def random_source() -> Random:
         return _SYSTEM
 
 
+def random_bytes(size: int) -> bytes:
+    """Return so many bytes of `random_source`."""
+    return random_source().randbytes(size)
+
+
 async def run_blocking(
     function: Callable[[], T], *, limiter: trio.CapacityLimiter | None = None
 ) -> T:

@@ -30,7 +30,7 @@ from trioha.services.admin.http import open_admin_listener, serve_http
 from trioha.services.admin.introspection import Introspection, NodeProcess
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
-from trioha.services.loop.host import run_blocking
+from trioha.services.loop.host import random_bytes, run_blocking
 from trioha.services.loop.signal import Signal
 from trioha.services.loop.transport import Listener, format_address, open_listener
 from trioha.services.namesrv.metrics import namesrv_metrics
@@ -78,7 +78,7 @@ async def serve_namesrv(
     events = counts = EventCounts(events)
     path = _path_of(config)
     kv = await run_blocking(partial(_load, path))
-    processor = NamesrvProcessor(config, kv, events, keyring)
+    processor = NamesrvProcessor(config, kv, events, keyring, random_bytes)
     keeper = _KvKeeper(path, processor, events)
     introspection = Introspection(process or NodeProcess(), lambda: config, clock)
     access = await run_blocking(partial(namesrv_access, config, events))

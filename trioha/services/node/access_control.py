@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
-from trioha.broker.admin_acl import AclAdminProcessor
+from trioha.broker.access_text import AccessText
+from trioha.broker.admin_acl import AclAdminProcessor, Answer
 from trioha.broker.admin_auth import AuthAdminProcessor
 from trioha.config import BrokerConfig, NamesrvConfig
 from trioha.ha.auth import AccessPolicy
@@ -46,10 +47,20 @@ class AccessControl:
             self.sign = NodeSigner(files).sign
             self.run = files.run
         self._files = files
+        self.text = AccessText() if files is None else files.text
+        """The accounts as the brokers of a set or group share them."""
 
-    def admin_handlers(self, config: BrokerConfig) -> Mapping[int, Handler]:
-        """Return the handlers of a broker's requests about accounts."""
-        return {} if self._files is None else AclAdminProcessor(config, self._files).handlers()
+    def admin_handlers(
+        self, config: BrokerConfig, answer: Answer, is_copied: Callable[[], bool]
+    ) -> Mapping[int, Handler]:
+        """Return the handlers of a broker's requests about accounts.
+
+        `answer` sends a response once the changes before it are safe; `is_copied` tells whether a
+        change may have come from another broker already.
+        """
+        if self._files is None:
+            return {}
+        return AclAdminProcessor(config, self._files, answer).handlers()
 
     def caller(self, channel: Channel, request: RemotingCommand) -> str:
         """Return the access key that a request is signed with; empty if none was checked."""
@@ -77,10 +88,15 @@ class UsersAndPolicies(AccessControl):
         self.guard = guard
         self.sign = NodeSigner(files).sign if inner is None else inner.sign
         self.run = files.run
-        self._admin = AuthAdminProcessor(files, guard.is_super)
+        self.text = files.text
+        self._files_of_users = files
+        self._is_super = guard.is_super
 
-    def admin_handlers(self, config: BrokerConfig) -> Mapping[int, Handler]:
-        return self._admin.handlers()
+    def admin_handlers(
+        self, config: BrokerConfig, answer: Answer, is_copied: Callable[[], bool]
+    ) -> Mapping[int, Handler]:
+        users = AuthAdminProcessor(self._files_of_users, self._is_super, answer, is_copied)
+        return users.handlers()
 
 
 def broker_access(config: BrokerConfig, topic_at: TopicAt, events: EventSink) -> AccessControl:

@@ -22,6 +22,7 @@ from typing import Generic, Protocol, TypeVar
 import attrs
 import trio
 
+from trioha.broker.access_text import AccessText
 from trioha.broker.admin_acl import Edit, OnChanged
 from trioha.errors import ConfigError
 from trioha.journal import EventSink
@@ -34,6 +35,8 @@ from trioha.services.loop.host import run_blocking
 LOOK_S = 5.0
 """AclFileWatchService.WATCH_INTERVAL."""
 CHANGES_WAITING_MAX = 64
+ACCOUNTS, USERS = "accounts", "users"
+"""Kinds of `AccessText`."""
 _TOOLS_FILE = "tools.yml"
 """Credentials of RocketMQ's own tools, in the same folder."""
 
@@ -56,6 +59,7 @@ class _Read(Generic[F]):
 
     stamp: tuple[int, int, int]
     """Time of change in ns, size in bytes and inode: another stamp, another text."""
+    text: str
     file: F | None
     """Its accounts; those of its last good text if the file is broken now."""
 
@@ -73,6 +77,7 @@ class RuleFiles(Generic[F, R]):
     def __init__(
         self,
         path: Path,
+        kind: str,
         events: EventSink,
         parse: Callable[[str, str], F],
         rules_of: Callable[[Iterable[F]], R],
@@ -90,6 +95,10 @@ class RuleFiles(Generic[F, R]):
             raise ConfigError(problems[0])
         self.rules: R = rules_of(self.files)
         """The newest rules: a plain attribute, since every request reads it."""
+        self.text = AccessText(kind)
+        """The text of the default file, as the brokers of a set or group share it."""
+        self.text.on_pending = lambda: self._wake.set()
+        self.text.changed_here(self._known[self._path].text)
         self._tell()
 
     @property
@@ -114,6 +123,7 @@ class RuleFiles(Generic[F, R]):
             with trio.move_on_after(LOOK_S):
                 await self._wake.wait()
             self._wake = trio.Event()
+            await self._take_over()
             changes, self._changes = self._changes, []
             for change in changes:
                 reason = await run_blocking(partial(_carry_out, change))
@@ -121,6 +131,19 @@ class RuleFiles(Generic[F, R]):
                 change.on_changed(reason)
             if not changes:
                 await self.look()
+
+    async def _take_over(self) -> None:
+        """Write the text of the master or leader, if it is not in the file yet."""
+        while (text := self.text.pending) is not None:
+            try:
+                self._parse(str(self._path), text)
+                await run_blocking(partial(_write, self._path, text))
+            except (ConfigError, OSError) as error:
+                reason = f"the accounts of the master cannot be taken over: {error}"
+                self._events.event("acl_rejected", reason=reason)
+            if self.text.pending == text:
+                self.text.pending = None
+            await self.look()
 
     async def look(self) -> None:
         """Read the files that have changed and take over their rules."""
@@ -135,6 +158,7 @@ class RuleFiles(Generic[F, R]):
             if has_news:
                 self.rules = self._rules_of(self.files)
                 self._tell()
+            self.text.changed_here(known[self._path].text)
 
     def _tell(self) -> None:
         self._events.event("acl_loaded", files=len(self._known), accounts=len(self.rules.accounts))
@@ -150,7 +174,8 @@ class RuleFiles(Generic[F, R]):
                 if before is not None and before.stamp == stamp:
                     found[path] = before
                     continue
-                found[path] = _Read(stamp, self._parse(str(path), path.read_text("utf-8")))
+                text = path.read_text("utf-8")
+                found[path] = _Read(stamp, text, self._parse(str(path), text))
                 continue
             except FileNotFoundError as error:
                 if path != self._path:
@@ -161,7 +186,9 @@ class RuleFiles(Generic[F, R]):
             except ConfigError as error:
                 reason = str(error)
             # The stamp of a broken text is kept: the next look says nothing of the same text.
-            found[path] = _Read(stamp, None if before is None else before.file)
+            found[path] = (
+                _Read(stamp, "", None) if before is None else attrs.evolve(before, stamp=stamp)
+            )
             if before is None or before.stamp != stamp:
                 kept = "; the accounts that it had stay" if before is not None else ""
                 problems.append(f"{reason}{kept}")
@@ -184,7 +211,7 @@ class AclFiles(RuleFiles[AclFile, AclRules]):
                 f"{path.absolute()}: no such file, but aclEnable=true; "
                 "write the accounts there, or name another file (aclFile)"
             )
-        super().__init__(path, events, parse_acl_file, rules_of)
+        super().__init__(path, ACCOUNTS, events, parse_acl_file, rules_of)
 
     def _paths(self) -> list[Path]:
         folder = self._path.parent / "acl"
@@ -210,12 +237,18 @@ class AuthFiles(RuleFiles[AuthBook, AuthRules]):
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         _add_users(path, first_users)
-        super().__init__(path, events, parse_auth_file, auth_rules_of)
-        if self.rules.first_admin() is None:
-            raise ConfigError(
-                f"{path}: authenticationEnabled=true, but no super user could sign in; "
-                'set initAuthenticationUser={"username":"NAME","password":"PASSWORD"}'
-            )
+        super().__init__(path, USERS, events, _with_super_user, auth_rules_of)
+
+
+def _with_super_user(name: str, text: str) -> AuthBook:
+    """Read a text. An editor may have cut it off: one without super users locks everybody out."""
+    book = parse_auth_file(name, text)
+    if auth_rules_of([book]).first_admin() is None:
+        raise ConfigError(
+            f"{name}: authenticationEnabled=true, but no super user could sign in; "
+            'set initAuthenticationUser={"username":"NAME","password":"PASSWORD"}'
+        )
+    return book
 
 
 def _add_users(path: Path, users: Iterable[User]) -> None:
@@ -245,6 +278,10 @@ def _carry_out(change: _Change) -> str:
     except (OSError, UnicodeDecodeError) as error:
         return f"{path}: {error}"
     return ""
+
+
+def _write(path: Path, text: str) -> None:
+    _replace(Path(os.path.realpath(path)), text)
 
 
 def _replace(path: Path, text: str) -> None:

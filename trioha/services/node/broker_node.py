@@ -23,10 +23,11 @@ import attrs
 import trio
 
 from trioha.broker.core import BrokerCore, BrokerReplicas
+from trioha.broker.raft.answers import ACCOUNTS
 from trioha.broker.request_gate import RequestGate
 from trioha.broker.visibility import Visibility
-from trioha.config import BrokerConfig
-from trioha.config.secret_files import cluster_keyring
+from trioha.config import BrokerConfig, BrokerRole
+from trioha.config.secret_files import cluster_keyring, ha_keyring, raft_keyring
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.node_proofs import NodeProofs
 from trioha.remoting.refusal_notes import RefusalNotes
@@ -40,7 +41,7 @@ from trioha.services.admin.journal_samples import JournalSamples
 from trioha.services.admin.metrics_families import Families
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
-from trioha.services.loop.host import random_source, run_blocking
+from trioha.services.loop.host import random_bytes, random_source, run_blocking
 from trioha.services.loop.transport import Connect, connect
 from trioha.services.node.access_control import broker_access
 from trioha.services.node.config_persist import PersistedTable
@@ -56,15 +57,19 @@ from trioha.services.node.namesrv_registration import (
 )
 from trioha.services.node.reput import Reput
 from trioha.services.node.request_forwarding import PATIENCE_S, RequestForwarding
+from trioha.services.node.route_questions import RouteQuestions
 from trioha.services.node.status import broker_status
 from trioha.services.remoting.link import Outboxes
 from trioha.services.remoting.server import RemotingServer, server_limits
 from trioha.store.lookup import UNBOUNDED
 from trioha.store.message_store import FileMessageStore
 from trioha.wire.bodies import TopicConfig
-from trioha.wire.names import TIMER_TOPIC, TRANS_HALF_TOPIC
+from trioha.wire.names import METADATA_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from trioha.wire.properties import REAL_TOPIC, decode_properties
 from trioha.wire.record import dispatch_fields
+from trioha.wire.remoting_command import RemotingCommand
+
+RUNTIME_SETTINGS = "runtimeSettings.json"
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -130,6 +135,9 @@ class BrokerNode(ABC):
         }
         check_pages_declared(self.pages)
         self.traffic = TrafficBudget(config.traffic_bytes_max)
+        self.routes = RouteQuestions(
+            config.namesrv_addr, clock, connect_to=parts.connect_to, sign=self.access.sign
+        )
         self.core = BrokerCore(
             config,
             store,
@@ -143,12 +151,14 @@ class BrokerNode(ABC):
             delete_queues=self.delete_queues,
             on_topics_changed=self._topics_changed,
             traffic=self.traffic,
+            access=self.access.text if _links_are_proven(config) else None,
+            ask_route=self.routes.ask,
         )
         core = self.core
         self.keyring = cluster_keyring(config)
         """Proves what nodes and operators ask of each other."""
         self._refusals = RefusalNotes(events)
-        self._proofs = NodeProofs(self.keyring, self._refusals)
+        self._proofs = NodeProofs(self.keyring, self._refusals, random_bytes)
         self.introspection = Introspection(parts.process, lambda: core.config, clock)
         self.visibility = Visibility(store, readable_offset, core.on_dispatch)
         store.on_dispatch = self.visibility.on_dispatch
@@ -163,7 +173,7 @@ class BrokerNode(ABC):
             self.in_batch(core.expire_waits),
         )
         self.pull_hold = Alarm(
-            clock, lambda: core.hold.next_deadline_ms, self.in_batch(core.expire_pulls)
+            clock, lambda: core.next_parked_deadline_ms, self.in_batch(core.expire_pulls)
         )
         self.client_expiry = Alarm(
             clock, core.next_client_deadline_ms, self.in_batch(core.expire_clients)
@@ -191,9 +201,8 @@ class BrokerNode(ABC):
             sign=self.access.sign,
             traffic=self.traffic,
         )
-        self.metadata_files = MetadataFiles(
-            config, core, events, self._on_metadata_synced, tables or {}
-        )
+        others = {RUNTIME_SETTINGS: core.runtime_settings, **(tables or {})}
+        self.metadata_files = MetadataFiles(config, core, events, self._on_metadata_synced, others)
         self.persist = self.metadata_files.persist
         self._seen_end = store.max_phy_offset
         # After an unclean stop the index is behind the log.
@@ -223,9 +232,22 @@ class BrokerNode(ABC):
         config = self.config
         access = self.access
         declared = [self.core.handlers, self.introspection.handlers(), handlers]
-        declared.append(access.admin_handlers(config))
+        shares, is_group = _links_are_proven(config), config.enable_d_leger_commit_log
+        declared.append(
+            access.admin_handlers(
+                config,
+                self._answer_when_safe,
+                lambda: shares and (is_group or self.core.role is BrokerRole.SLAVE),
+            )
+        )
         self.gate = RequestGate(
-            declared, self.forwarding, self.events, confirm, access.guard, self.traffic
+            declared,
+            self.forwarding,
+            self.events,
+            confirm,
+            access.guard,
+            self.traffic,
+            served=() if shares else ACCOUNTS,
         )
         self.server = RemotingServer(
             self.gate.handle,
@@ -241,6 +263,14 @@ class BrokerNode(ABC):
             outboxes=self.outboxes,
         )
 
+    def _answer_when_safe(self, channel: Channel, response: RemotingCommand) -> None:
+        """Answer a change of accounts, which was made behind its request."""
+        with self.outboxes.batch():
+            now = self.core.metadata_waits.when_safe(channel, response, self.clock.instant())
+            if now is not None:
+                channel.send_nowait(now)
+            self.after_batch()
+
     def after_batch(self) -> None:
         """The requests of one read were handled. HOT."""
         core = self.core
@@ -253,7 +283,7 @@ class BrokerNode(ABC):
             if core.schedule_changed:
                 core.schedule_changed = False
                 self.schedule_message.check()
-        if core.hold.has_due:
+        if core.has_due:
             core.after_batch(self.clock.instant())
         if core.metadata_waits.waiter_count:
             self.changes_wait()
@@ -268,7 +298,7 @@ class BrokerNode(ABC):
         if core.unknown_topic_seen:
             core.unknown_topic_seen = False
             self.topic_missed()
-        if core.hold.has_due:
+        if core.has_due:
             with self.outboxes.batch():
                 core.after_batch(self.clock.instant())
         if core.schedule_changed:
@@ -322,7 +352,7 @@ class BrokerNode(ABC):
 
         Errors: StoreError when the disk does not take it.
         """
-        await self.persist.save_all()
+        await self.metadata_files.save_all(self.clock.wall_ms())
         await run_blocking(self.store.close)
 
     def _topic_at(self, phy_offset: int) -> str:
@@ -336,7 +366,7 @@ class BrokerNode(ABC):
         fields = dispatch_fields(record, 0)
         if fields.topic in (TRANS_HALF_TOPIC, TIMER_TOPIC):
             return decode_properties(fields.properties).get(REAL_TOPIC, fields.topic)
-        return fields.topic
+        return "" if fields.topic == METADATA_TOPIC else fields.topic
 
     def _topics_changed(self, topic: TopicConfig | None) -> None:
         self.registration.topics_changed(topic)
@@ -424,3 +454,9 @@ class BrokerNode(ABC):
     @abstractmethod
     def on_refuted(self, found: Refutation) -> None:
         """Act on a name server that rejected this node's claim to be master."""
+
+
+def _links_are_proven(config: BrokerConfig) -> bool:
+    """Whether a stranger gets no log of this broker, and so no accounts either."""
+    keyring = raft_keyring if config.enable_d_leger_commit_log else ha_keyring
+    return bool(keyring(config))

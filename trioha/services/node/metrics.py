@@ -48,6 +48,7 @@ def _broker_families(node: MeasuredBroker) -> Iterator[Metric]:
     yield from _store_families(node, families)
     yield from _traffic_families(node, families)
     yield from _transaction_families(node, families)
+    yield from _pop_families(node, families)
     yield from _timer_families(node, families)
     yield from _client_families(node, families)
     yield from _registration_families(node, families)
@@ -158,6 +159,29 @@ def _transaction_families(node: MeasuredBroker, families: Families) -> Iterator[
         "trioha_transactions_discarded",
         "Half messages that were moved to TRANS_CHECK_MAX_TIME_TOPIC.",
         one(checks.discarded_count),
+    )
+
+
+def _pop_families(node: MeasuredBroker, families: Families) -> Iterator[Metric]:
+    core, counter = node.core, families.counter
+    yield families.gauge(
+        "trioha_pop_in_flight",
+        "Pops that wait for acknowledgements, one for each queue; 0 on a slave.",
+        one(len(core.pops.in_flight)),
+    )
+    yield families.gauge(
+        "trioha_pop_parked", "Pops that wait for a message.", one(len(core.pop_hold))
+    )
+    redelivery = core.pops.redelivery
+    yield counter(
+        "trioha_pop_redelivered",
+        "Popped messages that were not acknowledged in time and went to a retry topic.",
+        one(redelivery.redelivered_count),
+    )
+    yield counter(
+        "trioha_pop_dead",
+        "Popped messages that went to a dead letter topic after the last redelivery.",
+        one(redelivery.dead_count),
     )
 
 

@@ -1,0 +1,199 @@
+"""The nouns at a cluster of both makes: what they leave behind is what mqadmin 4.9.8 leaves."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from support.clusters.meeting import BOTH, NAMES, Meeting
+from support.clusters.pair import Make
+from support.peers.clients import Clients, StockProducer
+from support.peers.java_tools import QUICK_CONSUMER, MqAdmin, eventually
+from support.processes.admin import request
+
+from trioha.cli import run
+from trioha.wire import fastjson
+from trioha.wire.bodies import group_table_from_dict, topic_table_from_dict
+from trioha.wire.codes import RequestCode
+from trioha.wire.remoting_command import RemotingCommand
+
+CLUSTER = "DefaultCluster"
+
+
+class Cli:
+    """The command line, in this process, at one name server."""
+
+    def __init__(self, namesrv: str, capture: pytest.CaptureFixture[str]) -> None:
+        self._namesrv = namesrv
+        self._capture = capture
+
+    def json(self, *arguments: str) -> Any:
+        code, printed = self._run(*arguments)
+        assert code == 0, (arguments, printed)
+        return json.loads(printed)
+
+    def refused(self, *arguments: str) -> Any:
+        code, printed = self._run(*arguments, "--dry-run")
+        assert code == 1, (arguments, printed)
+        return json.loads(printed)
+
+    def _run(self, *arguments: str) -> tuple[int, str]:
+        self._capture.readouterr()
+        code = run([*arguments, "-n", self._namesrv, "-o", "json"])
+        return code, self._capture.readouterr().out
+
+
+@pytest.fixture
+def cli(meeting: Meeting, capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(";".join(node.address for node in meeting.namesrvs.values()), capsys)
+
+
+def ask(meeting: Meeting, make: Make, code: RequestCode, **fields: Any) -> Any:
+    answer = request(meeting.masters[make].address, RemotingCommand(code, dict(fields)))
+    return fastjson.loads(answer.body_bytes()) if answer.code == 0 else None
+
+
+def state(meeting: Meeting, topic: str, group: str) -> list[object]:
+    """What both brokers and both name servers hold of a topic and a group, without their names."""
+    found: list[object] = []
+    for make in BOTH:
+        topics = topic_table_from_dict(ask(meeting, make, RequestCode.GET_ALL_TOPIC_CONFIG))[1]
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        groups = group_table_from_dict(ask(meeting, make, code))[1]
+        one, other = topics.get(topic), groups.get(group)
+        found.append(one and {**one.to_dict(), "topicName": "", "order": ""})
+        found.append(other and {**other.to_dict(), "groupName": ""})
+    for namesrv in meeting.namesrvs.values():
+        fields: dict[str, Any] = {"namespace": "ORDER_TOPIC_CONFIG", "key": topic}
+        answer = request(namesrv.address, RemotingCommand(RequestCode.GET_KV_CONFIG, fields))
+        found.append(answer.ext_fields.get("value"))
+        route = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+        found.append(request(namesrv.address, route).code)
+    return found
+
+
+def test_the_same_job_leaves_the_same_state(meeting: Meeting, admin: MqAdmin, cli: Cli) -> None:
+    namesrv = meeting.namesrvs["trioha"].address
+    everywhere = ";".join(node.address for node in meeting.namesrvs.values())
+
+    cli.json("topic", "create", "by-trioha", "--queues", "3", "--order")
+    admin.run(
+        *("updateTopic", "-n", everywhere, "-c", CLUSTER, "-t", "by-mqadmin"),
+        *("-r", "3", "-w", "3", "-o", "true"),
+    )
+    cli.json("group", "create", "g-trioha", "--retry-max", "5", "--retry-queues", "2")
+    admin.run(
+        *("updateSubGroup", "-n", namesrv, "-c", CLUSTER, "-g", "g-mqadmin"),
+        *("-r", "5", "-m", "true", "-d", "true"),
+    )
+    cli.json("group", "alter", "g-trioha", "--retry-queues", "1")
+    ours, theirs = (
+        state(meeting, "by-trioha", "g-trioha"),
+        state(meeting, "by-mqadmin", "g-mqadmin"),
+    )
+    assert ours == theirs
+    assert "broker-java:3;broker-trioha:3" in ours
+
+    cli.json("topic", "delete", "by-trioha", "--yes")
+    admin.run("deleteTopic", "-n", everywhere, "-c", CLUSTER, "-t", "by-mqadmin")
+    cli.json("group", "delete", "g-trioha", "--yes")
+    admin.run("deleteSubGroup", "-n", everywhere, "-c", CLUSTER, "-g", "g-mqadmin", "-r", "true")
+    # mqadmin leaves the order of a topic that is gone at the name servers.
+    order = "broker-java:3;broker-trioha:3"
+    theirs = [one for one in state(meeting, "by-mqadmin", "g-mqadmin") if one != order]
+    ours = state(meeting, "by-trioha", "g-trioha")
+    assert [one for one in ours if one] == [one for one in theirs if one]
+    assert order not in ours
+
+
+def test_a_connected_java_consumer(
+    meeting: Meeting, cli: Cli, producers: dict[Make, StockProducer], shared_clients: Clients
+) -> None:
+    """It is described, its threads are shown, it takes a message by hand, and its offsets move."""
+    topic, group = "nouns", "noun-readers"
+    meeting.create_topic(topic, queues=1)
+    namesrv = meeting.namesrvs["trioha"].address
+    consumer = shared_clients.consumer("java", namesrv, group, topic, **QUICK_CONSUMER)
+    sent = producers["trioha"].send_all(topic, [f"body {number}" for number in range(6)])
+    consumer.wait_for_count(6)
+
+    def caught_up() -> int:
+        return int(cli.json("group", "describe", group)["lag"])
+
+    eventually(caught_up, 0, 30.0)
+    detail = cli.json("group", "describe", group)
+    (member,) = detail["members"]
+    assert (member["language"], member["version"]) == ("JAVA", "4.9.8")
+    mine = [one for one in detail["queues"] if one["topic"] == topic]
+    assert {one["owner"] for one in mine} == {member["client_id"]}
+    assert {one["broker"] for one in mine} == set(NAMES.values())
+
+    info = cli.json("client", "describe", group, "--stacks")
+    assert info["subscriptions"][topic] == "*"
+    assert "java.lang.Thread" in info["stacks"] or "at java" in info["stacks"]
+    listed = cli.json("client", "list", "-g", group)["clients"]
+    assert [one["client_id"] for one in listed] == [member["client_id"]]
+
+    for one in (sent[0], next(other for other in sent if other.broker != sent[0].broker)):
+        assert one.msg_id is not None
+        done = cli.json("client", "consume-directly", group, one.msg_id, "-t", topic)
+        assert done["result"] == "CR_SUCCESS"
+    consumer.wait_for_count(8)
+
+    # RocketMQ's broker can only be told a time; ours pushes the offsets of the queues named.
+    where = ["group", "reset-offsets", group, "-t", topic, "--to-offset", "0"]
+    assert cli.refused(*where)["refusals"][0].startswith("broker-java is RocketMQ's broker")
+    reset = cli.json(*where, "--queue", "broker-trioha:0", "--yes")
+    assert reset["members"] == [member["client_id"]]
+    assert any("10 s" in note for note in reset["notes"])
+    (queue,) = [one for one in mine if one["broker"] == "broker-trioha"]
+    consumer.wait_for_count(8 + queue["offset"], within_s=30.0)
+
+
+def offsets(meeting: Meeting, group: str, topic: str) -> dict[Make, int | None]:
+    found: dict[Make, int | None] = {}
+    for make in BOTH:
+        fields: dict[str, Any] = {"consumerGroup": group, "topic": topic, "queueId": 0}
+        command = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        answer = request(meeting.masters[make].address, command)
+        found[make] = answer.ext_int("offset") if answer.code == 0 else None
+    return found
+
+
+def test_offsets_are_set_and_cloned_as_by_mqadmin(
+    meeting: Meeting, admin: MqAdmin, cli: Cli, producers: dict[Make, StockProducer]
+) -> None:
+    topic = "nouns-offsets"
+    meeting.create_topic(topic, queues=1)
+    meeting.create_topic("%RETRY%set-mqadmin", queues=1)  # mqadmin finds a group's brokers by it
+    sent = producers["trioha"].send_all(topic, [f"body {number}" for number in range(8)])
+    assert {one.broker for one in sent} == set(NAMES.values())
+    for group in ("set-trioha", "set-mqadmin"):
+        for make in BOTH:
+            fields: dict[str, Any] = {
+                "consumerGroup": group,
+                "topic": topic,
+                "queueId": 0,
+                "commitOffset": 3,
+            }
+            command = RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+            assert request(meeting.masters[make].address, command).code == 0
+    namesrv = meeting.namesrvs["trioha"].address
+
+    cli.json("group", "reset-offsets", "set-trioha", "-t", topic, "--to", "earliest", "--yes")
+    admin.run("resetOffsetByTime", "-n", namesrv, "-g", "set-mqadmin", "-t", topic, "-s", "1")
+    assert offsets(meeting, "set-trioha", topic) == {"trioha": 0, "java": 0}
+    assert offsets(meeting, "set-mqadmin", topic) == {"trioha": 0, "java": 0}
+
+    cli.json("group", "skip", "set-trioha", "-t", topic, "--yes")
+    admin.run("skipAccumulatedMessage", "-n", namesrv, "-g", "set-mqadmin", "-t", topic)
+    assert offsets(meeting, "set-trioha", topic) == {"trioha": 4, "java": 4}
+    assert offsets(meeting, "set-mqadmin", topic) == {"trioha": 4, "java": 4}
+
+    cli.json("group", "clone-offsets", "set-trioha", "copy-trioha", "-t", topic)
+    admin.run(
+        *("cloneGroupOffset", "-n", namesrv, "-s", "set-mqadmin", "-d", "copy-mqadmin"),
+        *("-t", topic, "-o", "true"),
+    )
+    assert offsets(meeting, "copy-trioha", topic) == offsets(meeting, "copy-mqadmin", topic)

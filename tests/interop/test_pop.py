@@ -1,0 +1,108 @@
+"""Stock clients of RocketMQ 5 that pop: Python's through the stock proxy, and Java's by itself."""
+
+from __future__ import annotations
+
+import time
+
+import attrs
+import pytest
+from support.clusters.pair import SMALL_FILES
+from support.peers.java import INTEROP, java_command, java_environment, require_java
+from support.peers.proxy import Python5, java_proxy, start_python_5
+from support.processes.admin import create_topic
+from support.processes.rig import (
+    Node,
+    Process,
+    Processes,
+    start_all,
+    trioha_broker,
+    trioha_namesrv,
+)
+
+# One proxy serves all of them.
+pytestmark = pytest.mark.xdist_group("pop")
+INVISIBLE_S = 10
+"""The least that the proxy takes."""
+LATE_S = 2.0
+TOPICS = ("simple", "push", "java", "DefaultHeartBeatSyncerTopic")
+"""The last is the proxy's own; it gives up when it waits for three seconds to see it created."""
+
+
+@attrs.frozen
+class Served:
+    """A cluster, the proxy in front of it, and a client at the proxy."""
+
+    namesrv: Node
+    broker: Node
+    client: Python5
+
+
+@pytest.fixture(scope="module")
+def served(shared_processes: Processes) -> Served:
+    namesrv = trioha_namesrv(shared_processes, name="pop-namesrv").start()
+    broker = trioha_broker(
+        shared_processes, namesrv.address, name="pop-broker", settings=SMALL_FILES
+    ).start()
+    for topic in TOPICS:
+        create_topic(broker.address, namesrv.address, topic, queues=2)
+    proxy = java_proxy(shared_processes, namesrv.address)
+    start_all([proxy])
+    return Served(namesrv, broker, start_python_5(shared_processes, proxy.address))
+
+
+def test_a_simple_consumer_and_a_broker_that_is_killed(served: Served) -> None:
+    """Receive, acknowledge, change the invisible time; what is in flight survives kill -9."""
+    client = served.client
+    client.run("subscribe", topic="simple", group="simple-group")
+    client.run("send", topic="simple", bodies=list("abcdef"))
+    got = client.run("receive", group="simple-group", count=6, invisible_s=INVISIBLE_S)
+    received_s = time.monotonic()
+    assert sorted(got) == [[body, 1] for body in "abcdef"]
+    client.run("ack", group="simple-group", bodies=["a", "b"])
+    time.sleep(1)
+    client.run("hide", group="simple-group", body="f", seconds=INVISIBLE_S)
+    served.broker.kill()
+    served.broker.start()
+    client.run("ack", group="simple-group", bodies=["c"])
+    again = client.run(
+        "receive", group="simple-group", count=3, invisible_s=INVISIBLE_S, within_s=20
+    )
+    waited_s = time.monotonic() - received_s
+    assert sorted(again) == [["d", 2], ["e", 2], ["f", 2]]
+    assert INVISIBLE_S <= waited_s < INVISIBLE_S + 1 + LATE_S
+    client.run("ack", group="simple-group", bodies=["d", "e", "f"])
+
+
+def test_a_push_consumer_gets_what_failed_once_more(served: Served) -> None:
+    client = served.client
+    client.run("send", topic="push", bodies=["good", "bad", "fine"])
+    client.run("push", topic="push", group="push-group", failing=["bad"])
+    for body in ("good", "bad", "fine"):
+        client.wait_for(body, event="message", body=body, attempt=1)
+    client.wait_for("bad, once more", event="message", body="bad", attempt=2)
+    attempts = [event["body"] for event in client.events if event.get("attempt")]
+    assert sorted(attempts) == ["bad", "bad", "fine", "good"]
+
+
+def test_java_s_push_consumer_in_pop_mode(served: Served, processes: Processes) -> None:
+    """It fails once, and gets the message again after the ten seconds that it asks for."""
+    require_java("proxy")
+    client = served.client
+    client.run("send", topic="java", bodies=["one", "two", "three-again"])
+    home = processes.root / "pop-consumer"
+    source = str(INTEROP / "java-5.3" / "PopConsumer.java")
+    arguments = [served.namesrv.address, served.broker.address, "java", "java-group"]
+    process = processes.add(
+        Process(
+            "pop-consumer",
+            java_command(source, home, arguments, release="proxy"),
+            processes.root / "logs" / "pop-consumer.log",
+            java_environment(home),
+            home,
+        )
+    )
+    process.start()
+    for line in ("one 0", "two 0", "three-again 0", "three-again 1"):
+        process.wait_for_line(rf"got {line} of java", 30)
+    process.write_line("")
+    process.wait_for_line("lag 0")

@@ -1,0 +1,55 @@
+"""The text of a broker's accounts, as the brokers of its set or group share it.
+
+Theory of operation. Without access control there is none. RocketMQ keeps accounts on each broker,
+so a user that was deleted on a master alone comes back with a failover. Here ``plain_acl.yml`` or
+``auth.json`` is one more table: the text of a master or leader goes with its other changes
+(`trioha.broker.metadata`), in their order, and that of a slave or follower becomes a copy. The file
+itself is written behind: `AccessText.pending` is what its owner has yet to write.
+
+A restart of a master changes nothing: its file is the truth, with what an operator has edited in
+the meantime. In a group the log is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trioha.broker.metadata_ops import AccessPut
+
+
+def _ignore(op: AccessPut) -> None:
+    pass
+
+
+def _nothing() -> None:
+    pass
+
+
+class AccessText:
+    """The text of one file of accounts, and its way to other brokers and from them."""
+
+    def __init__(self, kind: str = "") -> None:
+        """`kind` is the name of the file's format; empty without access control."""
+        self.kind = kind
+        self.newest = ""
+        """The text that counts here, or will as soon as it is written."""
+        self.pending: str | None = None
+        """A text of the master's or leader's that is not in the file yet."""
+        self.on_op: Callable[[AccessPut], None] = _ignore
+        self.on_pending: Callable[[], None] = _nothing
+
+    def changed_here(self, text: str) -> None:
+        """The file has a new text that did not come from another broker."""
+        if self.pending is None and text != self.newest:
+            self.newest = text
+            self.on_op(AccessPut(self.kind, text))
+
+    def follow(self, op: AccessPut) -> None:
+        """Take over the text of the master or the log."""
+        if self.kind and op.kind == self.kind and op.text != self.newest:
+            self.newest = self.pending = op.text
+            self.on_pending()
+
+    def ops(self) -> list[AccessPut]:
+        """Return the text for one who has nothing."""
+        return [AccessPut(self.kind, self.newest)] if self.kind and self.newest else []

@@ -1,0 +1,97 @@
+"""Puts a message whose invisible time is over into the retry topic, or the dead letter topic.
+
+As PopReviveService.java: the copy goes into queue 0 of ``%RETRY%group_topic`` with one
+delivery more on its account, and remembers when it was popped first (1ST_POP_TIME). RocketMQ's
+broker puts it there for ever and leaves the end to clients. Here it goes to ``%DLQ%group`` once it
+was redelivered `retryMaxTimes` times, as messages do that consumers send back.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+import attrs
+
+from trioha.broker.message_fields import index_keys, tags_code
+from trioha.broker.pop.handles import pop_retry_topic
+from trioha.broker.put_message import PutPipeline
+from trioha.broker.send import DLQ_QUEUE_NUMS
+from trioha.broker.topics import TopicTable
+from trioha.errors import CommandError
+from trioha.remoting.channel import Instant
+from trioha.store.interface import PutMessage
+from trioha.wire.bodies import SubscriptionGroupConfig
+from trioha.wire.codes import Perm
+from trioha.wire.names import dlq_topic
+from trioha.wire.properties import (
+    ORIGIN_MESSAGE_ID,
+    PROPERTIES_BYTES_MAX,
+    RETRY_TOPIC,
+    encode_properties,
+)
+from trioha.wire.record import Record
+
+FIRST_POP_TIME: Final = "1ST_POP_TIME"
+_I32_MAX: Final = 0x7FFFFFFF
+
+
+@attrs.define(eq=False)
+class Redelivery:
+    """Makes the copies of one broker."""
+
+    _topics: TopicTable
+    _pipeline: PutPipeline
+    _rng: Random
+    redelivered_count: int = 0
+    dead_count: int = 0
+
+    def redeliver(
+        self,
+        record: Record,
+        topic: str,
+        group: SubscriptionGroupConfig,
+        pop_time: int,
+        instant: Instant,
+    ) -> None:
+        """Append the copy of one message; `topic` is the one that the producer sent to.
+
+        Errors: CommandError when the store takes nothing, or no topic more can be created.
+        """
+        name = group.group_name
+        properties = dict(record.properties)
+        is_dead = record.reconsume_times >= group.retry_max_times
+        if is_dead:
+            target, queue_nums = dlq_topic(name), DLQ_QUEUE_NUMS
+            properties.setdefault(RETRY_TOPIC, topic)
+            properties.setdefault(ORIGIN_MESSAGE_ID, record.message_id)
+        else:
+            target, queue_nums = pop_retry_topic(topic, name), 1
+            properties.setdefault(FIRST_POP_TIME, str(pop_time))
+        config = self._topics.create_internal(
+            target, queue_nums, Perm.READ | Perm.WRITE, instant.wall_ms
+        )
+        encoded = encode_properties(properties)
+        if len(encoded) > PROPERTIES_BYTES_MAX:
+            encoded = record.raw_properties
+        message = PutMessage(
+            topic=config.topic_name,
+            queue_id=self._rng.randrange(queue_nums) if is_dead else 0,
+            flag=record.flag,
+            sys_flag=record.sys_flag,
+            born_timestamp=record.born_timestamp,
+            born_host=record.born_host,
+            store_host=record.store_host,
+            body=record.body,
+            properties=encoded,
+            tags_code=tags_code(properties),
+            keys=index_keys(properties),
+            reconsume_times=min(record.reconsume_times + 1, _I32_MAX),
+        )
+        outcome = self._pipeline.put(message, wait=False, instant=instant)
+        if not outcome.is_stored:
+            raise CommandError(outcome.code, outcome.remark or outcome.code.name)
+        if is_dead:
+            self.dead_count += 1
+        else:
+            self.redelivered_count += 1

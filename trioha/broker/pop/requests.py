@@ -1,0 +1,566 @@
+"""Requests 200050, 200052, 200054 and 200055: pop, peek, notification, polling information.
+
+As PopMessageProcessor.java, with these differences: messages of the retry topic keep its name (as
+with popResponseReturnActualRetryTopic; clients look at the handle), and what Java's broker would
+do with a wrong invisible time or a handle that it does not know is told to the client instead.
+
+One pop of five looks into the retry topic first, the others look there last, as in RocketMQ: a
+retry topic that is full does not keep new messages away, nor the reverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Final
+
+import attrs
+
+from trioha.broker.filter import header_filter
+from trioha.broker.groups import GroupTable
+from trioha.broker.pop.handles import (
+    ORDER_REVIVE_QUEUE,
+    msg_offset_info,
+    order_count_info,
+    pop_retry_topic,
+    queue_count_info,
+    start_offset_info,
+)
+from trioha.broker.pop.hold import ParkedPop, PopHold
+from trioha.broker.pop.in_flight import MESSAGES_MAX
+from trioha.broker.pop.order import OrderBatch
+from trioha.broker.pop.queue_reader import FoundMessages, QueueReader
+from trioha.broker.pop.service import PopService
+from trioha.broker.pull import SUSPEND_MS_MAX, Confirm
+from trioha.broker.put_message import PutPipeline
+from trioha.broker.topics import TopicTable
+from trioha.config import BrokerConfig, BrokerRole
+from trioha.errors import CommandError, RemoteProtocolError
+from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.store.interface import MessageFilter, RecordFilter
+from trioha.wire.bodies import TopicConfig
+from trioha.wire.codes import Perm, RequestCode, ResponseCode
+from trioha.wire.names import check_topic
+from trioha.wire.refusals import no_permission
+from trioha.wire.remoting_command import ExtValue, RemotingCommand
+
+INVISIBLE_MS_MAX: Final = 12 * 3_600_000
+"""The limit of Java's proxy, maxInvisibleTimeMills. Messages expire after days."""
+ATTEMPT_ID_CHARS_MAX: Final = 128
+_LATE_MS: Final = 500
+_BODY_BYTES: Final = 1 << 20
+"""A pop that has so much takes from no further queue."""
+_RETRY_FIRST_PERCENT: Final = 20
+_MIN_MODE: Final = 0
+_NEVER: Final = 1 << 62
+_FILTER_FACTOR: Final = 12
+"""A filter takes up to so many times the memory of its expression: tags of one letter."""
+_KEPT_FIELDS: Final = frozenset(
+    {
+        *("consumerGroup", "topic", "queueId", "maxMsgNums", "invisibleTime", "pollTime"),
+        *("bornTime", "initMode", "expType", "exp", "order", "attemptId"),
+    }
+)
+
+
+@attrs.define(eq=False)
+class _Answer:
+    """What one pop has found so far."""
+
+    buffers: list[memoryview] = attrs.field(factory=list)
+    count: int = 0
+    size: int = 0
+    rest: int = 0
+    """Messages that are left in the queues."""
+    wake_ms: int = _NEVER
+    """Wall clock at which a queue that is blocked now is free."""
+    start_offsets: list[str] = attrs.field(factory=list)
+    msg_offsets: list[str] = attrs.field(factory=list)
+    order_counts: list[str] = attrs.field(factory=list)
+    pop_time: int = 0
+
+
+@attrs.frozen
+class _Pop:
+    """The fields of a request, checked."""
+
+    topic: TopicConfig
+    group: str
+    queue_id: int
+    count_max: int
+    invisible_ms: int
+    init_mode: int
+    is_ordered: bool
+    attempt_id: str
+    message_filter: MessageFilter | None
+
+
+class PopProcessor:
+    """Answers pops, or parks them in `hold`."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicTable,
+        groups: GroupTable,
+        pipeline: PutPipeline,
+        reader: QueueReader,
+        service: PopService,
+        hold: PopHold,
+        rng: Random,
+    ) -> None:
+        self.config = config
+        self.hold = hold
+        self.confirm: Confirm | None = None
+        """Calls back with True once it is certain that no other broker is master; None where a
+        master cannot find out."""
+        self._topics = topics
+        self._groups = groups
+        self._pipeline = pipeline
+        self._reader = reader
+        self._service = service
+        self._rng = rng
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.POP_MESSAGE: self.pop,
+            RequestCode.PEEK_MESSAGE: self.peek,
+            RequestCode.NOTIFICATION: self.notification,
+            RequestCode.POLLING_INFO: self.polling_info,
+        }
+
+    def pop(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand | None:
+        """Answer with messages, or park. Errors: CommandError, RemoteProtocolError."""
+        self._check_master()
+        return self._pop(channel, request, instant, None)
+
+    def notification(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand | None:
+        """Tell whether there is a message, or park until there is one."""
+        self._check_master()
+        return self._notify(channel, request, instant, None)
+
+    def answer_due(self, instant: Instant) -> None:
+        """Look again for every parked request that a message or its time made due."""
+        self.hold.expire(instant.now_ms)
+        for parked in self.hold.take_due():
+            request = parked.request
+            run = self._notify if parked.is_notification else self._pop
+            try:
+                response = run(parked.channel, request, instant, parked.until_ms)
+            except CommandError as error:
+                response = request.response(error.code, error.remark)
+            except RemoteProtocolError as error:
+                response = request.response(ResponseCode.SYSTEM_ERROR, str(error))
+            if response is not None:
+                parked.channel.send_nowait(response)
+
+    def peek(self, channel: Channel, request: RemotingCommand, instant: Instant) -> RemotingCommand:
+        """Show what a pop would take; nothing changes.
+
+        Errors: CommandError, RemoteProtocolError.
+        """
+        self._check_master()
+        topic, group, queue_id = self._resources(request, instant)
+        count_max = _count_max(request)
+        answer = _Answer(pop_time=instant.wall_ms)
+        for name, number in self._queues(topic, group, queue_id, is_ordered=False):
+            if answer.count >= count_max or answer.size >= _BODY_BYTES:
+                break
+            found = self._reader.peek(name, group, number, count_max - answer.count)
+            answer.rest += found.rest
+            _add(answer, found)
+        code = 0 if answer.count else ResponseCode.PULL_NOT_FOUND
+        return request.response(
+            code,
+            "FOUND" if answer.count else "NO_MESSAGE_IN_QUEUE",
+            _fields(answer, 0, 0),
+            answer.buffers,
+        )
+
+    def polling_info(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """Tell how many pops of a group wait for a queue."""
+        topic, group, queue_id = self._resources(request, instant)
+        count = self.hold.count(group, topic.topic_name, queue_id)
+        return request.response(0, None, {"pollingNum": str(count)})
+
+    # One pop.
+
+    def _pop(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        instant: Instant,
+        until_ms: int | None,
+    ) -> RemotingCommand | None:
+        """`until_ms`: deadline of a request that was parked; None: it has just come."""
+        if self._pipeline.role is BrokerRole.SLAVE:
+            return self._nothing(request, _Answer(), ResponseCode.POLLING_TIMEOUT)
+        if until_ms is None and _is_late(request, instant):
+            return self._nothing(request, _Answer(), ResponseCode.POLLING_TIMEOUT)
+        pop = self._read(request, instant)
+        if self._service.in_flight.is_full and not pop.is_ordered:
+            return request.response(
+                ResponseCode.POLLING_FULL,
+                f"{len(self._service.in_flight)} pops wait for acknowledgements on this broker, "
+                "its limit: acknowledge messages, or pop more of them at a time",
+                _fields(_Answer(), pop.invisible_ms, 0),
+            )
+        answer = _Answer(pop_time=instant.wall_ms)
+        take = self._take_ordered if pop.is_ordered else self._take
+        queues = self._queues(pop.topic, pop.group, pop.queue_id, is_ordered=pop.is_ordered)
+        for name, queue_id in queues:
+            if answer.count >= pop.count_max or answer.size >= _BODY_BYTES:
+                if not pop.is_ordered:
+                    answer.rest += self._reader.rest(name, pop.group, queue_id, pop.init_mode)
+            else:
+                take(pop, name, queue_id, answer, instant)
+        if answer.count:
+            revive = ORDER_REVIVE_QUEUE if pop.is_ordered else 0
+            fields = _fields(answer, pop.invisible_ms, revive)
+            response = request.response(0, "FOUND", fields, answer.buffers)
+            return self._when_certain(channel, request, response, answer.size)
+        return self._park(channel, request, instant, pop, answer, until_ms)
+
+    def _when_certain(
+        self, channel: Channel, request: RemotingCommand, response: RemotingCommand, size: int
+    ) -> RemotingCommand | None:
+        """Send the messages once no other broker can have had them acknowledged.
+
+        A master that was replaced without its knowledge keeps them to itself.
+        """
+        if self.confirm is None:
+            return response
+        if not self.hold.reserve(size):
+            return self._nothing(request, _Answer(), ResponseCode.POLLING_FULL)
+        known: list[RemotingCommand] = []
+        is_late = False
+
+        def answer(sure: bool) -> None:
+            self.hold.release(size)
+            nothing = self._nothing(request, _Answer(), ResponseCode.POLLING_TIMEOUT)
+            final = response if sure else nothing
+            if is_late:
+                channel.send_nowait(final)
+            else:
+                known.append(final)
+
+        self.confirm(answer)
+        if known:
+            return known[0]
+        is_late = True
+        request.detach(_KEPT_FIELDS)
+        # What waits must not keep its segment.
+        response.body = response.body_bytes()
+        return None
+
+    def _take(
+        self, pop: _Pop, topic: str, queue_id: int, answer: _Answer, instant: Instant
+    ) -> None:
+        """Pop from one queue."""
+        found = self._reader.read(
+            topic,
+            pop.group,
+            queue_id,
+            pop.count_max - answer.count,
+            pop.init_mode,
+            pop.message_filter,
+            instant,
+        )
+        answer.rest += found.rest
+        if found.offsets:
+            if not self._service.take(
+                found.key, found.offsets, found.next_offset, pop.invisible_ms, instant
+            ):
+                # The same messages in the same millisecond: an operator has moved the group back.
+                answer.wake_ms = instant.wall_ms + 1
+                return
+            _add(answer, found)
+        elif found.is_unfinished:
+            answer.wake_ms = instant.wall_ms
+
+    def _take_ordered(
+        self, pop: _Pop, topic: str, queue_id: int, answer: _Answer, instant: Instant
+    ) -> None:
+        """Pop from one ordered queue, unless its batch blocks it."""
+        key = self._reader.key(topic, pop.group, queue_id)
+        batch = self._service.order_of(key)
+        if batch is not None:
+            free_ms = batch.blocked_until_ms(instant.wall_ms, pop.attempt_id)
+            if free_ms is not None:
+                answer.wake_ms = min(answer.wake_ms, free_ms)
+                return
+        found = self._reader.read_ordered(
+            key, pop.count_max - answer.count, pop.init_mode, pop.message_filter, instant
+        )
+        answer.rest += found.rest
+        if found.offsets:
+            taken = OrderBatch(
+                key, pop.attempt_id, answer.pop_time, pop.invisible_ms, found.offsets
+            )
+            taken.follow(batch)
+            self._service.keep_order(taken, False, instant)
+            _add(answer, found)
+            for offset, times in taken.times.items():
+                answer.order_counts.append(order_count_info(topic, queue_id, offset, times))
+            answer.order_counts.append(queue_count_info(topic, queue_id, taken.least_times))
+        elif found.is_unfinished:
+            answer.wake_ms = instant.wall_ms
+
+    def _park(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        instant: Instant,
+        pop: _Pop,
+        answer: _Answer,
+        until_ms: int | None,
+    ) -> RemotingCommand | None:
+        message_filter = pop.message_filter
+        return self._hold(
+            channel,
+            request,
+            instant,
+            until_ms,
+            pop.topic.topic_name,
+            pop.group,
+            pop.queue_id,
+            # Any message wakes a pop whose filter needs the message's record.
+            None if isinstance(message_filter, RecordFilter) else message_filter,
+            max(instant.now_ms + 1, instant.now_ms + answer.wake_ms - instant.wall_ms),
+            lambda code: self._nothing(request, answer, code),
+        )
+
+    def _hold(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        instant: Instant,
+        until_ms: int | None,
+        topic: str,
+        group: str,
+        queue_id: int,
+        tag_filter: Callable[[int], bool] | None,
+        wake_ms: int,
+        nothing: Callable[[int], RemotingCommand],
+        *,
+        is_notification: bool = False,
+    ) -> RemotingCommand | None:
+        if until_ms is None:
+            poll_ms = min(max(request.ext_int("pollTime", 0), 0), SUSPEND_MS_MAX)
+            until_ms = instant.now_ms + poll_ms
+        if until_ms <= instant.now_ms or request.is_oneway:
+            return nothing(ResponseCode.POLLING_TIMEOUT)
+        size = _FILTER_FACTOR * request.detach(_KEPT_FIELDS)
+        parked = ParkedPop(
+            channel,
+            request,
+            group,
+            topic,
+            pop_retry_topic(topic, group),
+            queue_id,
+            tag_filter,
+            wake_ms,
+            until_ms,
+            size,
+            is_notification,
+        )
+        return None if self.hold.hold(parked) else nothing(ResponseCode.POLLING_FULL)
+
+    def _nothing(self, request: RemotingCommand, answer: _Answer, code: int) -> RemotingCommand:
+        invisible_ms = request.ext_int("invisibleTime", 0)
+        return request.response(code, "NO_MESSAGE_IN_QUEUE", _fields(answer, invisible_ms, 0))
+
+    # One notification.
+
+    def _notify(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        instant: Instant,
+        until_ms: int | None,
+    ) -> RemotingCommand | None:
+        def answer(has_message: bool, is_full: bool = False) -> RemotingCommand:
+            fields = {"hasMsg": _word(has_message), "pollingFull": _word(is_full)}
+            return request.response(0, None, dict(fields))
+
+        if self._pipeline.role is BrokerRole.SLAVE:
+            return answer(False)
+        topic, group, queue_id = self._resources(request, instant)
+        is_ordered = request.ext_bool("order")
+        attempt_id = request.ext_str("attemptId", "")[:ATTEMPT_ID_CHARS_MAX]
+        free_ms = _NEVER
+        for name, number in self._queues(topic, group, queue_id, is_ordered=is_ordered):
+            if is_ordered:
+                batch = self._service.order_of(self._reader.key(name, group, number))
+                blocked_ms = (
+                    None if batch is None else batch.blocked_until_ms(instant.wall_ms, attempt_id)
+                )
+                if blocked_ms is not None:
+                    free_ms = min(free_ms, blocked_ms)
+                    continue
+            if self._reader.rest(name, group, number, _MIN_MODE):
+                return answer(True)
+        return self._hold(
+            channel,
+            request,
+            instant,
+            until_ms,
+            topic.topic_name,
+            group,
+            queue_id,
+            None,
+            max(instant.now_ms + 1, instant.now_ms + free_ms - instant.wall_ms),
+            lambda code: answer(False, code == ResponseCode.POLLING_FULL),
+            is_notification=True,
+        )
+
+    # Checks.
+
+    def _check_master(self) -> None:
+        if self._pipeline.role is BrokerRole.SLAVE:
+            raise CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, self._pipeline.slave_remark)
+
+    def _read(self, request: RemotingCommand, instant: Instant) -> _Pop:
+        topic, group, queue_id = self._resources(request, instant)
+        invisible_ms = request.ext_int("invisibleTime")
+        if invisible_ms <= 0:
+            raise _invalid(f"invisibleTime is {invisible_ms} ms, and must be more than 0")
+        check_invisible(invisible_ms)
+        attempt_id = request.ext_str("attemptId", "")
+        if len(attempt_id) > ATTEMPT_ID_CHARS_MAX:
+            raise _invalid(
+                f"attemptId has {len(attempt_id)} characters, at most {ATTEMPT_ID_CHARS_MAX} do"
+            )
+        expression = request.ext_str("exp", "")
+        message_filter = None
+        if expression:
+            message_filter = header_filter(
+                expression,
+                request.ext_str("expType", ""),
+                has_sql92=self.config.enable_property_filter,
+            )
+        return _Pop(
+            topic,
+            group,
+            queue_id,
+            _count_max(request),
+            invisible_ms,
+            request.ext_int("initMode", _MIN_MODE),
+            request.ext_bool("order"),
+            attempt_id,
+            message_filter,
+        )
+
+    def _resources(
+        self, request: RemotingCommand, instant: Instant
+    ) -> tuple[TopicConfig, str, int]:
+        """Return topic, group and queue (-1: all).
+
+        Errors: CommandError with RocketMQ's codes when there are no such, or they forbid it.
+        """
+        if not self.config.broker_permission & Perm.READ:
+            raise no_permission(f"the broker[{self.config.broker_name}] pop message is forbidden")
+        name = request.ext_str("topic")
+        topic = self._topics.get(name)
+        if topic is None:
+            raise CommandError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{name:.127}] not exist, apply first please!"
+            )
+        if not topic.perm & Perm.READ:
+            raise no_permission(f"the topic[{name}] peeking message is forbidden")
+        queue_id = max(-1, request.ext_int("queueId"))
+        if queue_id >= topic.read_queue_nums:
+            raise _invalid(
+                f"queueId[{queue_id}] is illegal, topic:[{name}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]"
+            )
+        group_name = request.ext_str("consumerGroup")
+        group = self._groups.find(group_name, instant.wall_ms)
+        if group is None:
+            raise CommandError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{group_name:.255}] does not exist",
+            )
+        if not group.consume_enable:
+            raise no_permission(f"subscription group no permission, {group_name}")
+        # What is delivered again needs this topic.
+        check_topic(pop_retry_topic(name, group_name))
+        return topic, group_name, queue_id
+
+    def _queues(
+        self, topic: TopicConfig, group: str, queue_id: int, *, is_ordered: bool
+    ) -> Iterator[tuple[str, int]]:
+        """Yield the queues in the order in which this pop takes from them."""
+        name = topic.topic_name
+        turn = self._rng.randrange(100)
+        queues = [(name, queue_id)]
+        if queue_id < 0:
+            count = topic.read_queue_nums
+            queues = [(name, (turn + i) % count) for i in range(count)]
+        retry = None if is_ordered else self._topics.get(pop_retry_topic(name, group))
+        retries = [(retry.topic_name, i) for i in range(retry.read_queue_nums)] if retry else []
+        if turn < _RETRY_FIRST_PERCENT:
+            return iter([*retries, *queues])
+        return iter([*queues, *retries])
+
+
+def check_invisible(invisible_ms: int) -> None:
+    """Accept an invisible time. Errors: CommandError(INVALID_PARAMETER)."""
+    if not 0 <= invisible_ms <= INVISIBLE_MS_MAX:
+        raise _invalid(
+            f"invisibleTime is {invisible_ms} ms, and must be from 0 to {INVISIBLE_MS_MAX} (12 h)"
+        )
+
+
+def _count_max(request: RemotingCommand) -> int:
+    count_max = request.ext_int("maxMsgNums")
+    if not 0 < count_max <= MESSAGES_MAX:
+        raise _invalid(f"maxMsgNums is {count_max}, and must be from 1 to {MESSAGES_MAX}")
+    return count_max
+
+
+def _is_late(request: RemotingCommand, instant: Instant) -> bool:
+    """Return whether the client has given the request up by now."""
+    born_ms = request.ext_int("bornTime", 0)
+    if born_ms <= 0:
+        return False
+    return instant.wall_ms - born_ms - request.ext_int("pollTime", 0) > _LATE_MS
+
+
+def _add(answer: _Answer, found: FoundMessages) -> None:
+    if found.offsets:
+        key = found.key
+        answer.buffers += found.buffers
+        answer.count += len(found.offsets)
+        answer.size += found.size
+        answer.start_offsets.append(start_offset_info(key.topic, key.queue_id, found.offsets[0]))
+        answer.msg_offsets.append(msg_offset_info(key.topic, key.queue_id, found.offsets))
+
+
+def _fields(answer: _Answer, invisible_ms: int, revive: int) -> dict[str, ExtValue]:
+    fields: dict[str, ExtValue] = {
+        "popTime": str(answer.pop_time),
+        "invisibleTime": str(invisible_ms),
+        "reviveQid": str(revive),
+        "restNum": str(answer.rest),
+    }
+    if answer.count:
+        fields["startOffsetInfo"] = ";".join(answer.start_offsets)
+        fields["msgOffsetInfo"] = ";".join(answer.msg_offsets)
+        if answer.order_counts:
+            fields["orderCountInfo"] = ";".join(answer.order_counts)
+    return fields
+
+
+def _word(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _invalid(remark: str) -> CommandError:
+    return CommandError(ResponseCode.INVALID_PARAMETER, remark)

@@ -10,12 +10,8 @@ are never shown.
 
 from __future__ import annotations
 
-<<<<<<< HEAD
 import os
-from collections.abc import Callable
-=======
 from collections.abc import Callable, Iterable, Mapping
->>>>>>> 685511f3f6735665d9356161bd26f5b124236b35
 from typing import Any
 
 import attrs

@@ -26,11 +26,8 @@ POMS: Mapping[str, str] = {
     "4": "pom.xml",
     "5": "pom-5.xml",
     "5.3": "pom-5.3.xml",
-<<<<<<< HEAD
     "its": "pom-its.xml",
-=======
     "proxy": "pom-proxy.xml",
->>>>>>> 685511f3f6735665d9356161bd26f5b124236b35
 }
 RESOLVE_S = 600.0
 COMPILE_S = 120.0

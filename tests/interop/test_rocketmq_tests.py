@@ -43,7 +43,7 @@ def cluster(
     with running_processes(root) as processes:
         cluster = start_layout(processes, request.param)
         yield cluster
-        # What the tests sent was replicated, too.
+        # The slaves have all messages of the tests.
         for master, *slaves in cluster.sets:
             for slave in slaves:
                 wait_for_equal_logs(master.commitlog, slave.commitlog, REPLICATED_S)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 from support.clusters.rocketmq_results import read_recorded, worse_than_java
 from support.clusters.rocketmq_tests import CLASSES, Layout, TestCluster, run_classes, start_layout
+from support.histories.commitlog import wait_for_equal_logs
 from support.processes.rig import running_processes
 from support.suite.sizes import sized
 
@@ -22,6 +23,7 @@ QUICK = (
     "tls.TLS_Mix2_IT",
 )
 LAYOUTS: tuple[Layout, ...] = sized(gate=("pair",), release=("single", "pair", "three", "dledger"))
+REPLICATED_S = 40.0
 TEST_S = sized(gate=100.0, release=240.0)
 CLASS_S = sized(gate=250.0, release=2400.0)
 
@@ -39,7 +41,12 @@ def cluster(
 ) -> Iterator[TestCluster]:
     root = tmp_path_factory.mktemp(f"rocketmq-tests-{request.param}")
     with running_processes(root) as processes:
-        yield start_layout(processes, request.param)
+        cluster = start_layout(processes, request.param)
+        yield cluster
+        # The slaves have all messages of the tests.
+        for master, *slaves in cluster.sets:
+            for slave in slaves:
+                wait_for_equal_logs(master.commitlog, slave.commitlog, REPLICATED_S)
     for log in sorted((root / "logs").glob("broker*.log")):
         assert "Traceback" not in log.read_text(errors="replace"), log
 

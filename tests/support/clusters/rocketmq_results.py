@@ -53,8 +53,8 @@ def write_recorded(recorded: Recorded) -> None:
 def worse_than_java(
     java: Mapping[str, TestResult], class_name: str, found: Iterable[TestResult]
 ) -> list[str]:
-    """What Java's broker does and the other does not, a line each: tests that did not run, that
-    failed, and that passed with nothing sent."""
+    """Return a line for each test that passes on Java's broker and did not run here, failed, or
+    passed with fewer messages stored."""
     by_name = {result.name: result for result in found}
     lines = []
     for name, theirs in java.items():

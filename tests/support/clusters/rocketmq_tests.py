@@ -127,6 +127,8 @@ class TestCluster:
     layout: Layout
     namesrv: Node
     home: Path
+    sets: Sequence[Sequence[Node]] = ()
+    """Masters with their slaves."""
 
 
 def start_layout(processes: Processes, layout: Layout) -> TestCluster:
@@ -144,6 +146,7 @@ def start_layout(processes: Processes, layout: Layout) -> TestCluster:
     tls = certificates().keys("permissive")
     namesrv = trioha_namesrv(processes, name=prefix, settings=tls).start()
     settings = {**SETTINGS, **tls}
+    sets: list[list[Node]] = []
     if layout == "dledger":
         groups = [
             raft_group(processes, namesrv.address, name=name, settings=settings) for name in BROKERS
@@ -154,8 +157,9 @@ def start_layout(processes: Processes, layout: Layout) -> TestCluster:
             group.wait_for_followers()
     else:
         for name in BROKERS:
-            start_all(_set(processes, namesrv.address, name, _SLAVES[layout], settings))
-    return TestCluster(layout, namesrv, processes.root / "tests")
+            sets.append(_set(processes, namesrv.address, name, _SLAVES[layout], settings))
+            start_all(sets[-1])
+    return TestCluster(layout, namesrv, processes.root / "tests", sets)
 
 
 def _set(

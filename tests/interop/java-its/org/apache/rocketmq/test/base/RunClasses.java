@@ -99,7 +99,8 @@ public final class RunClasses {
                         : began + TimeUnit.SECONDS.toNanos(limitS) - System.nanoTime();
                     if (left <= 0) {
                         StackTraceElement[] where = tests.getStackTrace();
-                        end("failed", "no end after " + limitS + " s, in " + where[0]);
+                        end("failed", "no end after " + limitS + " s" + place(where));
+                        line.put("seconds", limitS);
                         for (StackTraceElement frame : where) {
                             System.err.println("    at " + frame);
                         }
@@ -155,16 +156,18 @@ public final class RunClasses {
         }
 
         private static String firstLine(Throwable error) {
-            Throwable cause = error;
-            String place = "";
-            for (StackTraceElement frame : cause.getStackTrace()) {
+            String said = String.valueOf(error).split("\n", 2)[0];
+            return said + place(error.getStackTrace());
+        }
+
+        /** Where in the tests, or "". */
+        private static String place(StackTraceElement[] stack) {
+            for (StackTraceElement frame : stack) {
                 if (frame.getClassName().startsWith(PACKAGE)) {
-                    place = " at " + frame.getFileName() + ":" + frame.getLineNumber();
-                    break;
+                    return " at " + frame.getFileName() + ":" + frame.getLineNumber();
                 }
             }
-            String said = String.valueOf(cause).split("\n", 2)[0];
-            return said + place;
+            return "";
         }
     }
 }

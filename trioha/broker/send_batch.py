@@ -38,6 +38,7 @@ from trioha.store.put_values import BatchEntry, PutBatch
 from trioha.wire.batch import ALL, ELEMENT_SIZE_MIN, split_fields
 from trioha.wire.codes import ResponseCode, SysFlag
 from trioha.wire.names import is_retry_topic
+from trioha.wire.progress import Progress
 from trioha.wire.properties import (
     CLUSTER,
     DELAY,
@@ -47,7 +48,7 @@ from trioha.wire.properties import (
     decode_properties,
     encode_properties,
 )
-from trioha.wire.remoting_command import Buffer, Progress, RemotingCommand
+from trioha.wire.remoting_command import Buffer, RemotingCommand
 from trioha.wire.timers import is_timer
 
 SLICE_MESSAGES = 8_192

@@ -36,8 +36,9 @@ from trioha.wire.bodies import DataVersion, encode_kv_table, encode_topic_list
 from trioha.wire.codes import VERSION_V4_9_4, RequestCode, ResponseCode
 from trioha.wire.keyring import Keyring
 from trioha.wire.names import check_topic
+from trioha.wire.progress import Progress
 from trioha.wire.registration import SMALL_BYTES, RegistrationReader
-from trioha.wire.remoting_command import ExtValue, Progress, RemotingCommand
+from trioha.wire.remoting_command import ExtValue, RemotingCommand
 from trioha.wire.route import QueueData
 
 EPOCH_NONCE_CHARS_MAX = 64

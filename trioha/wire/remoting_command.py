@@ -33,6 +33,7 @@ from trioha.wire.json_header import (
     encode_json_header,
 )
 from trioha.wire.packed_fields import ext_text, pack_fields, text_of, too_long, unpack_fields
+from trioha.wire.progress import Progress
 
 Buffer = bytes | bytearray | memoryview
 
@@ -76,14 +77,6 @@ _BYTES_WITHOUT_CONTENT: Final = 400
 
 assert int(SerializeType.JSON) == _JSON
 assert int(SerializeType.ROCKETMQ) == _ROCKETMQ
-
-
-class Progress:
-    """What the handler of a request has done of it in earlier turns (`Channel.go_on_nowait`)."""
-
-    def __init__(self, size_bytes: int) -> None:
-        self.size_bytes = size_bytes
-        """Memory that it takes besides the request's body."""
 
 
 class RemotingCommand:

@@ -21,7 +21,8 @@ from trioha.services.remoting.server import RemotingServer
 from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import ONEWAY_FLAG, RESPONSE_FLAG, RequestCode, ResponseCode
 from trioha.wire.need_data import NEED_DATA
-from trioha.wire.remoting_command import Progress, RemotingCommand, encode
+from trioha.wire.progress import Progress
+from trioha.wire.remoting_command import RemotingCommand, encode
 
 ECHO = 901
 REFUSE = 902

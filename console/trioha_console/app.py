@@ -245,7 +245,8 @@ class ConsoleApp(CommandActions, App[None]):
 
     @on(FrameArrived)
     def _take_frame(self, event: FrameArrived) -> None:
-        if event.source is not self.source:
+        # A frame may still come while the app takes its widgets down.
+        if event.source is not self.source or not self.main.query(NavLine):
             return
         self.take_raw(event.raw)
 

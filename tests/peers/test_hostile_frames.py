@@ -72,10 +72,7 @@ def check(events: Iterable[RecordedEvents], nodes: Iterable[BrokerNode]) -> None
     faults = [one for recorded in events for one in recorded.events if one[0] in FAULTS]
     assert not faults, faults[0][1].get("traceback") or faults[0]
     for node in nodes:
-        # A forged hand-over parks writes, of the other nodes as well, which stay connected.
-        parked = node.gate._parked
-        assert not any(channel.closed for channel in parked._of_channel)
-        assert node.traffic.used_bytes == parked._bytes, str(node.traffic)
+        assert node.traffic.used_bytes == 0, str(node.traffic)
 
 
 async def besiege_set(root: Path, rng: Random, secret: str) -> None:
@@ -129,7 +126,8 @@ async def besiege_set(root: Path, rng: Random, secret: str) -> None:
         assert of_broker.codes_sent >= set(REQUIREMENTS[Port.BROKER]) - set(CLOSING)
         assert of_namesrv.codes_sent >= set(REQUIREMENTS[Port.NAMESRV])
         assert [broker.is_up for broker in set_.brokers] == [True, True]
-        await trio.sleep(20)
+        # A forged ticket parks writes for as long as five minutes.
+        await trio.sleep(400)
         assert isinstance(set_.namesrv.events, RecordedEvents)
         check(
             [set_.namesrv.events, *(broker.events for broker in set_.brokers)],

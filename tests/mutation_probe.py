@@ -293,6 +293,22 @@ MUTATIONS = (
         "check-quorum comes one heartbeat later than the lease allows",
     ),
     Mutation(
+        "returning-member-forgets-a-lease",
+        "trioha/dledger/member_state.py",
+        "self.heard_ms = now_ms if self.term > 0 else now_ms - settings.election_timeout_min_ms",
+        "self.heard_ms = now_ms - settings.election_timeout_min_ms",
+        ("tests/dledger/test_node.py",),
+        "a member that restarts votes while the leader it heard still answers reads on its lease",
+    ),
+    Mutation(
+        "timers-before-their-queue-is-seen",
+        "trioha/broker/timers/service.py",
+        "if (not entries or self._position >= stop) and not self._is_hidden:",
+        "if not entries or self._position >= stop:",
+        ("tests/broker/timers/test_service.py",),
+        "a master that comes back delivers again what it had delivered",
+    ),
+    Mutation(
         "held-up-leader-never-steps-down",
         "trioha/dledger/leadership.py",
         "elif self._asks_once_more or not state.is_late(self.next_heartbeat_ms):",

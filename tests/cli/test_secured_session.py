@@ -165,7 +165,7 @@ def test_a_secured_cluster_is_used_switched_and_given_new_secrets(
     assert sent[1] == sent[2], said
     consumed = program.run("consume", "-t", "T", "-g", "g", "--count", sent[1])
     assert len(consumed.splitlines()) == int(sent[1])
-    # What is new serves: a node that starts again, and another switch.
+    # A node starts with the new files, and another switch uses the new secret.
     cluster.nodes[0].stop()
     cluster.nodes[0].start()
     wait_until_well(operator)

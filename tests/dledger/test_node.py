@@ -298,7 +298,7 @@ def test_a_follower_that_was_held_up_listens_once_more_before_it_asks_for_votes(
 
 
 def test_founders_stand_one_after_the_other_and_wait_for_no_leader() -> None:
-    """Nobody has led a group of term 0: there is no lease to wait for, and no one to hear."""
+    """A group of term 0 never had a leader, so no founder waits for a lease to end."""
     step_ms = RaftSettings().heartbeat_interval_ms
     for rank, member in enumerate(("n0", "n1", "n2")):
         recovered = Recovered(

@@ -71,7 +71,7 @@ from trioha.wire.remoting_command import RemotingCommand
 
 _DELIVERIES_PER_TURN = 256
 _LOADED_TOPICS = frozenset({TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, TIMER_TOPIC})
-"""Whoever becomes master reads these: what is open, what is pending."""
+"""A broker that becomes master reads these topics: open transactions and pending timers."""
 _TIMED_TOPICS = _LOADED_TOPICS | {SCHEDULE_TOPIC}
 _METADATA_CHANGES = (
     RequestCode.UPDATE_CONSUMER_OFFSET,
@@ -82,8 +82,6 @@ _METADATA_CHANGES = (
     RequestCode.CLONE_GROUP_OFFSET,
     RequestCode.CLEAN_UNUSED_TOPIC,
 )
-
-
 _PROGRESS_MOVES = (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.CLONE_GROUP_OFFSET)
 
 

@@ -134,7 +134,8 @@ def test_a_push_consumer_changes_its_filter_and_retries_pass_it(
         for number in numbers:
             producers[make].send(topic, str(number), properties={"n": str(number)})
 
-    send([5, 12, 30])
+    # The pull behind 12 may come with either filter: neither takes 20.
+    send([5, 12, 20])
     consumer.wait_for_bodies(["12"])
     # The client sends no heartbeat for the change while another one is under way.
     for _ in range(SUBSCRIBE_TRIES):

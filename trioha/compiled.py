@@ -47,6 +47,8 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.store.writer",
     "trioha.broker.core",
     "trioha.broker.message_fields",
+    "trioha.broker.parking",
+    "trioha.broker.pop.hold",
     "trioha.broker.property_shape",
     "trioha.broker.pull",
     "trioha.broker.pull_hold",

@@ -25,6 +25,7 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.wire.remoting_command",
     "trioha.remoting.channel",
     "trioha.remoting.connection",
+    "trioha.remoting.fast_failure",
     "trioha.remoting.mode",
     "trioha.remoting.outbox",
     "trioha.remoting.requests",

@@ -109,6 +109,7 @@ class HostileWay:
 
     def __init__(self, transport: Transport, changes: Changes, *, is_link: bool) -> None:
         self.peer = transport.peer
+        self.waited_ms = 0
         self._transport = transport
         self._changes = changes
         self._is_link = is_link

@@ -255,7 +255,10 @@ class BrokerNode(ABC):
             self.clock,
             self.events,
             limits=server_limits(
-                config, body_limits(Port.BROKER, config.max_message_size), self.traffic
+                config,
+                body_limits(Port.BROKER, config.max_message_size),
+                self.traffic,
+                self.core.waits,
             ),
             connections_max=config.connections_max,
             on_closed=self.channel_closed,

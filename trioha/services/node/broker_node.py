@@ -28,6 +28,7 @@ from trioha.broker.request_gate import RequestGate
 from trioha.broker.visibility import Visibility
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.config.secret_files import cluster_keyring, ha_keyring, raft_keyring
+from trioha.errors import CommitLogCorrupted
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.node_proofs import NodeProofs
 from trioha.remoting.refusal_notes import RefusalNotes
@@ -166,7 +167,7 @@ class BrokerNode(ABC):
         self.outboxes = Outboxes(core.metadata.flush)
         self.samples = JournalSamples(core, store, clock, events)
         self.flush = self.make_flush()
-        self.reput = Reput(store, events, self.on_dispatched, self.is_catching_up)
+        self.reput = Reput(store, events, self.on_dispatched, self.is_catching_up, self.on_damaged)
         self.group_transfer = Alarm(
             clock,
             core.next_wait_deadline_ms,
@@ -294,6 +295,13 @@ class BrokerNode(ABC):
         self.pull_hold.check()
         self.client_expiry.check()
         self.persist.check()
+
+    def on_damaged(self, error: CommitLogCorrupted) -> None:
+        """Mend the log, which holds no record where one has to be; this kind of node ends.
+
+        Errors: `error`, where nobody can send the bytes again.
+        """
+        raise error
 
     def on_dispatched(self) -> None:
         """Records became readable."""

@@ -40,6 +40,8 @@ REPO = Path(__file__).resolve().parents[3]
 # Below Linux's ephemeral range, so that no client socket takes a port between choosing and binding;
 # apart from those that `trioha` chooses for a whole cluster.
 PORTS = range(20_000, 26_000, 8)
+# A busy two-core machine must not look like a broker out of capacity; as with Java's brokers.
+UNHURRIED: Mapping[str, object] = {"waitTimeMillsInSendQueue": 20_000}
 _CLAIMS_MAX = 64
 _claims: deque[TextIO] = deque()
 """Files that tell other processes of tests which ports are ours; the oldest is closed first."""
@@ -364,7 +366,7 @@ def _broker(
     store = store or home / "store"
     command = trioha_command("run", "broker", "--name", name, *options, "--listen", address)
     command += ["--namesrv", namesrv, "--store", str(store)]
-    for key, value in (settings or {}).items():
+    for key, value in {**UNHURRIED, **(settings or {})}.items():
         command += ["--set", f"{key}={_java_text(value)}"]
     process = _node_process(processes, label, command, home)
     return Node(process, address, rf"trioha broker {re.escape(name)} {ready_words} ready", store)

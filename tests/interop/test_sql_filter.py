@@ -8,14 +8,27 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.clusters.meeting import BOTH, Meeting
+from support.clusters.meeting import BOTH, Meeting, wait_for_brokers
+from support.clusters.meeting import SETTINGS as MEETING_SETTINGS
 from support.clusters.pair import Make
 from support.fakes.sql_filters import drawn_expression, drawn_properties
 from support.peers.clients import Clients, SendFailed, StockProducer
-from support.peers.java import compiled_classes, java_command, java_environment, require_java
+from support.peers.java import (
+    compiled_classes,
+    java_broker,
+    java_command,
+    java_environment,
+    require_java,
+)
 from support.peers.java_tools import QUICK_CONSUMER, JavaReader
-from support.processes.admin import request
-from support.processes.rig import Node
+from support.processes.admin import put_topic, request
+from support.processes.rig import (
+    Node,
+    Processes,
+    start_all,
+    trioha_broker,
+    trioha_namesrv,
+)
 from support.suite.drawn_seed import drawn_seed
 
 from trioha.broker.sql.java_values import SqlEvaluationError
@@ -151,6 +164,38 @@ def test_a_push_consumer_changes_its_filter_and_retries_pass_it(
     found = sorted((message.body, message.reconsume_times) for message in messages)
     assert found == [(body, times) for body in ("12", "31", "32") for times in (0, 1)]
     consumer.stop()
+
+
+@pytest.mark.parametrize("make", BOTH)
+def test_retries_do_not_pass_a_filter_that_changed_if_the_broker_says_so(
+    make: Make, processes: Processes, clients: Clients, topic: str
+) -> None:
+    """With filterSupportRetry: 12 fails once, and its filter takes it no longer."""
+    namesrv = trioha_namesrv(processes, name="namesrv").start()
+    settings = {**MEETING_SETTINGS, "filterSupportRetry": True}
+    start = trioha_broker if make == "trioha" else java_broker
+    broker = start(processes, namesrv.address, name="filters", settings=settings)
+    start_all([broker])
+    put_topic(broker.address, topic, 1)
+    wait_for_brokers(namesrv.address, topic, {"filters"})
+    producer = clients.producer("java", namesrv.address)
+    consumer = clients.consumer(
+        *("java", namesrv.address, topic, topic), sql="n < 20", fail_below=1, **QUICK_CONSUMER
+    )
+    producer.send(topic, "12", properties={"n": "12"})
+    consumer.wait_for_bodies(["12"])
+    for _ in range(SUBSCRIBE_TRIES):
+        consumer.subscribe_sql(topic, "n >= 20")
+        if filter_of(broker, topic) == "n >= 20":
+            break
+    # RocketMQ's parked pull still has the old filter: the first of these ends it.
+    for number in ("31", "32"):
+        producer.send(topic, number, properties={"n": number})
+        consumer.wait_for_bodies([number])
+    # Retries come in their order: that of 12 was before these.
+    messages = consumer.wait_for_count(5)
+    found = sorted((message.body, message.reconsume_times) for message in messages)
+    assert found == [("12", 0), *((body, times) for body in ("31", "32") for times in (0, 1))]
 
 
 @pytest.mark.parametrize("make", BOTH)

@@ -188,7 +188,7 @@ class BrokerCore:
             self.groups,
             self.pipeline,
             ReviveLogWriter(revive_topic, config.broker_name, store_host),
-            Redelivery(self.topics, self.pipeline, rng),
+            Redelivery(self.topics, self.pipeline, rng, config.enable_retry_topic_v2),
             by_quorum=replicas.by_quorum,
         )
         self._pop_resources = PopResources(config, self.topics, self.groups, rng)

@@ -135,8 +135,17 @@ IGNORED_BY_BROKER: Mapping[str, Ignored] = {
         "mappedFileSizeTimerLog timerFlushIntervalMs timerGetMessageThreadNum"
         " timerPutMessageThreadNum timerEnableDisruptor timerEnableCheckMetrics"
         " timerCheckMetricsWhen timerSkipUnknownError timerWarmEnable timerEnableRetryUntilSuccess"
-        " timerMetricSmallThreshold timerProgressLogIntervalMs timerColdDataCheckIntervalMs"
-        " timerCongestNumEachSlot",
+        " timerMetricSmallThreshold timerProgressLogIntervalMs timerColdDataCheckIntervalMs",
+    ),
+    **_ignored(
+        f"a limit of timer messages that are due in one slot is {_MISSING}",
+        "timerCongestNumEachSlot",
+        ["2147483647"],
+    ),
+    **_ignored(
+        "both kinds of retry topics are always read",
+        "retrieveMessageFromPopRetryTopicV1",
+        ["true"],
     ),
     **_ignored(f"a halt of timer messages is {_MISSING}", "timerStopEnqueue", ["false"]),
     **_ignored(f"a halt of timer messages is {_MISSING}", "timerStopDequeue", ["false"]),

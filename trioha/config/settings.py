@@ -254,6 +254,9 @@ class BrokerConfig(TlsSettings):
         172800, "slots after which a waiting message is copied to the log's end"
     )
     recall_message_enable: bool = setting(True, "let producers take delayed messages back")
+    enable_retry_topic_v2: bool = setting(
+        False, "put popped messages that come again into %RETRY%group+topic, else group_topic"
+    )
     long_polling_enable: bool = setting(True, "park pulls that find nothing")
     short_polling_time_mills: int = setting(1000, "ms a pull is parked when long polling is off")
     notify_consumer_ids_changed_enable: bool = setting(

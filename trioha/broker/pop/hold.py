@@ -1,7 +1,7 @@
 """Parked pops and notifications (PopLongPollingService.java), on top of `trioha.broker.parking`.
 
 Theory of operation. A pop that finds nothing waits here under the topics that it takes messages
-from: the topic itself and the group's retry topic. Each message that becomes readable makes one
+from: the topic itself and the group's retry topics. Each message that becomes readable makes one
 parked pop of each group due, the one that has waited longest and wants it; a notification takes
 nothing, so it does not count. What became due is popped once more, and parks again if another pop
 was quicker.
@@ -30,7 +30,7 @@ class ParkedPop(ParkedRequest):
         request: RemotingCommand,
         group: str,
         topic: str,
-        retry_topic: str,
+        retry_topics: tuple[str, str],
         queue_id: int,
         tag_filter: TagFilter | None,
         wake_ms: int,
@@ -43,7 +43,7 @@ class ParkedPop(ParkedRequest):
             channel, request, topic, queue_id, tag_filter, min(wake_ms, until_ms), size
         )
         self.group = group
-        self.retry_topic = retry_topic
+        self.topics = (topic, *retry_topics)
         self.until_ms = until_ms
         self.is_notification = is_notification
 
@@ -91,11 +91,11 @@ class PopHold(Parking[ParkedPop]):
                 return
 
     def _file(self, parked: ParkedPop) -> None:
-        for topic in (parked.topic, parked.retry_topic):
+        for topic in parked.topics:
             self.by_topic.setdefault(topic, {}).setdefault(parked.group, {})[parked] = None
 
     def _unfile(self, parked: ParkedPop) -> None:
-        for topic in (parked.topic, parked.retry_topic):
+        for topic in parked.topics:
             groups = self.by_topic[topic]
             del groups[parked.group][parked]
             if not groups[parked.group]:

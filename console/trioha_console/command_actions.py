@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 
 from textual import events, on
 
@@ -10,8 +11,9 @@ from trioha.config.tls_files import tls_of_environment
 from trioha.credentials import find_credentials
 from trioha.errors import TriohaError
 from trioha.wire.address import parse_namesrvs
+from trioha.words import what_there_is
 from trioha_console.arrange import SortOrder
-from trioha_console.commands import Command, find_command, words_offered
+from trioha_console.commands import Command, completions, find_command
 from trioha_console.export import FORMATS, table_text, write_file
 from trioha_console.link import Links
 from trioha_console.replay_actions import ReplayActions
@@ -42,11 +44,14 @@ class CommandActions(ReplayActions):
         if grid is not None:
             self.screen.query_one(Prompt).open("/", grid.filter_text)
 
-    def action_clear_filter(self) -> None:
-        self._filter("")
+    async def action_clear_filter(self) -> None:
+        await self._console().go_back()
 
     def action_command(self) -> None:
-        self.screen.query_one(Prompt).open(":", "", words_offered())
+        self._open_prompt("")
+
+    def _open_prompt(self, line: str) -> None:
+        self.screen.query_one(Prompt).open(":", line, self._completions)
 
     def on_paste(self, event: events.Paste) -> None:
         """A line that begins as a command or a filter is one; enter is left to who pasted it."""
@@ -60,7 +65,7 @@ class CommandActions(ReplayActions):
         self.screen.query_one(Prompt).insert(line)
 
     def action_export(self) -> None:
-        self.screen.query_one(Prompt).open(":", "export csv", words_offered())
+        self._open_prompt("export csv")
 
     @on(Prompt.Filtered)
     def _filtered(self, event: Prompt.Filtered) -> None:
@@ -73,18 +78,47 @@ class CommandActions(ReplayActions):
 
     @on(Prompt.Commanded)
     async def _commanded(self, event: Prompt.Commanded) -> None:
+        event.prompt.close()
         if not event.text.strip():
             return
         try:
             command, rest = find_command(event.text)
             await self._run(command, rest)
         except TriohaError as error:
-            self.notify(str(error), severity="warning")
+            self._open_prompt(event.text)
+            event.prompt.refuse(str(error))
+
+    def _completions(self, line: str) -> list[str]:
+        return completions(line, self._names_of)
+
+    def _names_of(self, command: str) -> list[str]:
+        """What may follow a command: names of this cluster, of columns, of themes."""
+        app = self._console()
+        snapshot = app.frame.snapshot if app.frame is not None else None
+        grid = app.front_grid
+        names: dict[str, Callable[[], Iterable[str]]] = {
+            "sort": lambda: () if grid is None else (one.title for one in grid.shape.columns),
+            "theme": lambda: self.available_themes,
+            "context": lambda: () if app.contexts is None else app.contexts.contexts,
+            "export": lambda: FORMATS,
+        }
+        if snapshot is not None:
+            names |= {
+                "goto": lambda: {one.name for one in snapshot.replicas},
+                "failover": lambda: {one.name for one in snapshot.sets},
+                "brokers": lambda: {one.name for one in snapshot.sets},
+                "group": lambda: snapshot.groups,
+                "groups": lambda: snapshot.groups,
+                "topics": lambda: snapshot.topics,
+                "queues": lambda: snapshot.topics,
+                "messages": lambda: snapshot.topics,
+            }
+        return sorted(names.get(command, tuple)())
 
     def run_or_ask(self, command: Command) -> None:
         """From the palette: at once if nothing has to be said, else the prompt opens with it."""
         if command.takes and not command.takes.startswith("["):
-            self.screen.query_one(Prompt).open(":", f"{command.name} ", words_offered())
+            self._open_prompt(f"{command.name} ")
             return
         self.call_later(self._run_alone, command)
 
@@ -131,20 +165,27 @@ class CommandActions(ReplayActions):
         raise TriohaError(f"no node {rest!r}; there are {names or 'none'}")
 
     def command_group(self, rest: str) -> None:
+        app = self._console()
         if not rest:
             raise TriohaError("name a group: `:group NAME`")
-        self._console().action_group(rest)
+        groups = app.frame.snapshot.groups if app.frame is not None else {}
+        # Tables of groups are asked for once a screen needs them.
+        if groups and rest not in groups:
+            raise TriohaError(f"no group {rest}{what_there_is(rest, groups, otherwise='')}")
+        app.action_group(rest)
 
     def command_failover(self, rest: str) -> None:
         app = self._console()
         name, _, number = rest.partition(" ")
+        if not app.source.live:
+            raise TriohaError("this is a recording: nothing can be changed")
         if app.frame is None or not name:
             raise TriohaError("name a broker: `:failover BROKER [ID]`")
         found = app.frame.snapshot.set_of(name)
         if found is None:
             names = ", ".join(sorted(one.name for one in app.frame.snapshot.sets))
             raise TriohaError(f"no broker {name}; there are {names or 'none'}")
-        if found.is_raft and app.source.live:
+        if found.is_raft:
             app.action_transfer(name, number)
             return
         if number and not number.isdecimal():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
@@ -72,6 +72,28 @@ def find_command(line: str) -> tuple[Command, str]:
     raise TriohaError(f"there is no command :{word}; ? lists them")
 
 
-def words_offered() -> tuple[str, ...]:
-    """For completion while typing."""
-    return tuple(sorted(command.name for command in COMMANDS))
+def completions(line: str, names_of: Callable[[str], Iterable[str]]) -> list[str]:
+    """Return the lines that `line` may become: a command's name, then what it takes.
+
+    `names_of` has the names that a command takes.
+    """
+    word, blank, rest = line.lstrip().partition(" ")
+    if not blank:
+        return [f"{one.name} " if one.takes else one.name for one in COMMANDS if _begins(one, word)]
+    try:
+        command, _ = find_command(word)
+    except TriohaError:
+        return []
+    before, _, last = rest.rpartition(" ")
+    if before:
+        return []
+    folded = last.casefold()
+    return [
+        f"{command.name} {name}"
+        for name in names_of(command.name)
+        if name.casefold().startswith(folded)
+    ]
+
+
+def _begins(command: Command, word: str) -> bool:
+    return command.name.startswith(word.casefold())

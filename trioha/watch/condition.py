@@ -49,12 +49,23 @@ def condition_of_set(one: ReplicaSet) -> Condition:
     if not masters:
         return _of_headless(one)
     words = f"{level}/{len(slaves)} in sync" if slaves else "no slave"
-    worst = max((condition_of(replica).level for replica in one.replicas), default=Level.GOOD)
+    worst, why = _worst_of(one.replicas)
     if not level and masters[0].role == "SYNC_MASTER":
         return Condition(
             Level.BAD, words, "SYNC_MASTER without a slave in sync: sends get SLAVE_NOT_AVAILABLE"
         )
-    return Condition(worst, words)
+    return Condition(worst, words, why)
+
+
+def _worst_of(replicas: tuple[Replica, ...]) -> tuple[Level, str]:
+    """Return the worst level among the members, and which member has it for what reason."""
+    worst, why = Level.GOOD, ""
+    for replica in replicas:
+        found = condition_of(replica)
+        if found.level > worst:
+            number = replica.registered_id if replica.home_id is None else replica.home_id
+            worst, why = found.level, f"{number}: {found.why}" if found.why else ""
+    return worst, why
 
 
 def _of_headless(one: ReplicaSet) -> Condition:

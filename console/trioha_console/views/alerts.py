@@ -84,7 +84,7 @@ class AlertsView(View):
         return Interest(topics=True)
 
     def compose(self) -> ComposeResult:
-        yield Grid(SHAPE, empty="Nothing is wrong, by the rules as they are.")
+        yield Grid(SHAPE, empty="No active alerts.")
         yield Static(id="rule", markup=False)
 
     def show(self, frame: Frame) -> None:

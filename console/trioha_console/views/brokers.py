@@ -59,6 +59,8 @@ def _trend(line: BrokerLine, width: int) -> Cell:
 
 def _role(line: BrokerLine, _: int) -> Cell:
     replica = line.replica
+    if replica.standing is None and replica.answer.error:
+        return NOTHING  # another may have its role by now
     role = replica.role or replica.standing
     return cell(role, "accent" if replica.is_master else "") if role else NOTHING
 
@@ -120,7 +122,7 @@ class BrokersView(View):
 
     def compose(self) -> ComposeResult:
         yield Static(id="namesrvs")
-        yield Grid(SHAPE, empty="No broker is registered with these name servers.")
+        yield Grid(SHAPE, empty="Asking the name servers…")
 
     async def on_grid_chosen(self, event: Grid.Chosen) -> None:
         event.stop()

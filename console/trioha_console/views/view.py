@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -18,6 +18,7 @@ from trioha.wire.names import (
     is_system_topic,
 )
 from trioha_console.frame import Frame
+from trioha_console.program import Program
 from trioha_console.widgets.grid import Grid
 
 
@@ -37,6 +38,11 @@ class View(Vertical):
     def show(self, frame: Frame) -> None:
         """Draw this moment. Called while the view is in front, and when it comes there."""
         raise NotImplementedError
+
+    @property
+    def console(self) -> Program:
+        """The program around it."""
+        return cast("Program", self.app)
 
     @property
     def grid(self) -> Grid[Any]:

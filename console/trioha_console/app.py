@@ -35,6 +35,7 @@ from trioha_console.commands import COMMANDS
 from trioha_console.frame import Frame
 from trioha_console.hung_up import when_hung_up
 from trioha_console.layout import Layout, load_layout, save_layout
+from trioha_console.operations import Operation
 from trioha_console.program import Program
 from trioha_console.replay_source import ReplaySource
 from trioha_console.roles import ControlFilter
@@ -42,6 +43,7 @@ from trioha_console.screens.detail import DetailScreen
 from trioha_console.screens.failover import FailoverScreen
 from trioha_console.screens.group import GroupScreen
 from trioha_console.screens.node import NodeScreen
+from trioha_console.screens.operation import OperationScreen
 from trioha_console.screens.transfer import TransferScreen
 from trioha_console.source import Source
 from trioha_console.themes import THEMES
@@ -422,13 +424,25 @@ class ConsoleApp(CommandActions, App[None]):
         """As `action_failover`, for a group that elects its leader."""
         self._open(TransferScreen(self.source, broker_name, armed=self.armed, to=member))
 
-    def _open(self, screen: Screen[None]) -> None:
-        def closed(_: object) -> None:
-            self._want()
-            self.view.grid.focus()
-            self.show_frame()
+    def open_operation(self, operation: Operation, line: str) -> None:
+        """Show the plan; `line` is put back into the prompt if there can be none."""
 
+        def closed(reason: str | None) -> None:
+            self._screen_closed(None)
+            if reason:
+                self.refuse_line(line, reason)
+
+        screen = OperationScreen(self.source, operation, armed=self.armed)
         self.push_screen(screen, closed)
+
+    def _screen_closed(self, _: object) -> None:
+        self._want()
+        if self.screen is self.main:
+            self.view.grid.focus()
+        self.show_frame()
+
+    def _open(self, screen: Screen[None]) -> None:
+        self.push_screen(screen, self._screen_closed)
         self.call_after_refresh(self._opened)
 
     def _opened(self) -> None:
@@ -438,9 +452,9 @@ class ConsoleApp(CommandActions, App[None]):
     # Leaving.
 
     async def action_quit(self) -> None:
-        wizards = (FailoverScreen, TransferScreen)
+        wizards = (FailoverScreen, TransferScreen, OperationScreen)
         if any(isinstance(one, wizards) and one.in_progress for one in self.screen_stack):
-            self.notify("A failover runs; it ends by itself. Leave after it.", severity="warning")
+            self.notify("A change runs; it ends by itself. Leave after it.", severity="warning")
             return
         self._remember()
         self.exit()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable
 
 from textual import events, on
@@ -11,11 +12,13 @@ from trioha.config.tls_files import tls_of_environment
 from trioha.credentials import find_credentials
 from trioha.errors import TriohaError
 from trioha.wire.address import parse_namesrvs
+from trioha.wire.names import dlq_topic
 from trioha.words import what_there_is
 from trioha_console.arrange import SortOrder
 from trioha_console.commands import Command, completions, find_command
 from trioha_console.export import FORMATS, table_text, write_file
 from trioha_console.link import Links
+from trioha_console.operation_lines import parse_operation
 from trioha_console.replay_actions import ReplayActions
 from trioha_console.replay_source import ReplaySource
 from trioha_console.screens.help import HelpScreen
@@ -103,6 +106,13 @@ class CommandActions(ReplayActions):
             "export": lambda: FORMATS,
         }
         if snapshot is not None:
+            names |= dict.fromkeys(
+                ("drain", "undrain", "set"), lambda: {one.name for one in snapshot.sets}
+            )
+            names |= dict.fromkeys(
+                ("delete-group", "reset-offsets", "dlq", "resend", "purge"), lambda: snapshot.groups
+            )
+            names |= dict.fromkeys(("alter-topic", "delete-topic"), lambda: snapshot.topics)
             names |= {
                 "goto": lambda: {one.name for one in snapshot.replicas},
                 "failover": lambda: {one.name for one in snapshot.sets},
@@ -129,7 +139,11 @@ class CommandActions(ReplayActions):
             self.notify(str(error), severity="warning")
 
     async def _run(self, command: Command, rest: str) -> None:
-        if command.action == "view":
+        if command.action == "operate":
+            self.operate(command.name, rest)
+        elif command.action == "dlq":
+            await self._browse_dead_letters(rest)
+        elif command.action == "view":
             await self.command_view(command.name, rest)
         else:
             getattr(self, f"command_{command.action}")(rest)
@@ -191,6 +205,35 @@ class CommandActions(ReplayActions):
         if number and not number.isdecimal():
             raise TriohaError(f"an id is a number, not {number}")
         app.action_failover(name, int(number) if number else None)
+
+    def operate(self, command: str, rest: str) -> None:
+        """Show the plan of a change. Errors: TriohaError in a sentence."""
+        app = self._console()
+        if not app.source.live:
+            raise TriohaError("this is a recording: nothing can be changed")
+        operation = parse_operation(command, rest, time.time_ns() // 1_000_000)
+        app.open_operation(operation, f"{command} {rest}".rstrip())
+
+    async def _browse_dead_letters(self, rest: str) -> None:
+        if not rest:
+            raise TriohaError("name a group: `:dlq GROUP`")
+        await self._console().ask_messages(f"{dlq_topic(rest)} last 50")
+
+    def action_type(self, line: str) -> None:
+        """Open the prompt with the beginning of a command: what is missing is typed."""
+        self._open_prompt(line)
+
+    def action_operate(self, command: str, rest: str) -> None:
+        """A change that a key begins."""
+        try:
+            self.operate(command, rest)
+        except TriohaError as error:
+            self.notify(str(error), severity="warning")
+
+    def refuse_line(self, line: str, reason: str) -> None:
+        """Put a line that could not be done back into the prompt, with the reason."""
+        self._open_prompt(line)
+        self.screen.query_one(Prompt).refuse(reason)
 
     def command_filter(self, rest: str) -> None:
         self._filter(rest)

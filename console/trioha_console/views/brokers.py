@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import attrs
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Static
 
@@ -116,6 +117,11 @@ class BrokersView(View):
 
     NAME: ClassVar[str] = "brokers"
     TITLE: ClassVar[str] = "Brokers"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("C", "begin('set')", "Set"),
+        Binding("D", "change('drain')", "Drain"),
+        Binding("U", "change('undrain')", "Undrain", show=False),
+    ]
     DEFAULT_CSS = """
     BrokersView > #namesrvs { height: auto; max-height: 4; padding: 0 1; background: $surface; }
     """
@@ -127,6 +133,10 @@ class BrokersView(View):
     async def on_grid_chosen(self, event: Grid.Chosen) -> None:
         event.stop()
         await self.app.run_action(f"node({event.row.replica.address!r})")
+
+    @property
+    def subject(self) -> str:
+        return "" if self.grid.row is None else self.grid.row.replica.name
 
     def show(self, frame: Frame) -> None:
         self.grid.empty = why_empty(frame)

@@ -17,6 +17,7 @@ from textual.widgets import Input, Static
 
 from trioha.errors import TriohaError
 from trioha.times import moment_in_words
+from trioha.wire.names import DLQ_PREFIX, is_dlq_topic
 from trioha.wire.properties import Property
 from trioha.words import size_in_words
 from trioha_console import columns
@@ -66,6 +67,8 @@ class MessagesView(View):
         Binding("i", "ask", "Ask"),
         Binding("v", "look", "Text/JSON/hex"),
         Binding("f", "follow", "Follow"),
+        Binding("r", "resend_one", "Resend"),
+        Binding("R", "change('resend')", "Resend all"),
         Binding("escape", "leave_question", "Leave the question", show=False),
     ]
     DEFAULT_CSS = """
@@ -115,6 +118,17 @@ class MessagesView(View):
     def action_ask(self) -> None:
         self.screen.set_focus(self.query_one("#query", Input))
 
+    @property
+    def subject(self) -> str:
+        """The group whose dead letters are shown."""
+        topic = "" if self._query is None else self._query.topic
+        return topic.removeprefix(DLQ_PREFIX) if is_dlq_topic(topic) else ""
+
+    def action_resend_one(self) -> None:
+        row = self.grid.row
+        if row is not None:
+            self.console.action_operate("resend", f"{self.subject} {row.offset_id}")
+
     def action_leave_question(self) -> None:
         self.grid.focus()
 
@@ -122,6 +136,8 @@ class MessagesView(View):
         """Nobody can be asked in a recording; escape leaves the question only while it is typed."""
         if action in ("ask", "follow"):
             return self._source().live
+        if action in ("change", "resend_one"):
+            return bool(self.subject) and super().check_action("change", parameters)
         if action == "leave_question":
             return any(box.has_focus for box in self.query(Input))
         return super().check_action(action, parameters)

@@ -68,7 +68,7 @@ class Prompt(Vertical):
         yield Static(id="prompt-said", markup=False)
         with Horizontal():
             yield Label("/")
-            yield Input(compact=True)
+            yield Input(compact=True, select_on_focus=False)
 
     def open(self, kind: str, value: str = "", complete: Complete = lambda line: ()) -> None:
         """`kind` is ``/`` or ``:``; `complete` is asked when tab is pressed."""

@@ -46,7 +46,7 @@ def finished(out: Path, *, overwrite: bool = False) -> OutputDirectory:
     directory.open()
     made = manifest()
     made.records.append(ReportRecord("sample", "Sample", 0.1, REPORT))
-    directory.write_report(REPORT, [])
+    directory.write_report(REPORT)
     made.partial = False
     made.finished_ms = made.started_ms + 5
     directory.write_page(made)
@@ -119,7 +119,7 @@ def test_an_abandoned_analysis_keeps_what_it_made_and_says_so(tmp_path: Path) ->
     finished(tmp_path / "out")
     directory = OutputDirectory(tmp_path / "out", overwrite=True)
     directory.open()
-    directory.write_report(REPORT, [])
+    directory.write_report(REPORT)
     made = manifest()
     made.reason = "interrupted"
     directory.abandon(made)
@@ -138,18 +138,3 @@ def test_the_rest_of_a_broken_run_is_not_overwritten_unasked(tmp_path: Path) -> 
         OutputDirectory(tmp_path / "out", overwrite=False).open()
     finished(tmp_path / "out", overwrite=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
-
-
-def test_without_pyarrow_a_note_says_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    directory = OutputDirectory(tmp_path / "out", overwrite=False)
-    directory.open()
-    notes: list[str] = []
-    directory.write_report(REPORT, notes)
-    directory.write_report(Report(name="other", title="", question="", tables=REPORT.tables), notes)
-    assert notes == [
-        "pyarrow is not installed, so there is no Parquet; `pip install 'trioha[spark]'`"
-    ]
-    assert (directory.partial / "sample" / "report.json").exists()

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from support.suite.skips import importable, skip_unless
 
 from trioha.analysis.inputs import Inputs
 from trioha.analysis.manifest import Manifest, NotOurs, ReportRecord
@@ -55,13 +54,13 @@ def finished(out: Path, *, overwrite: bool = False) -> OutputDirectory:
 
 
 def test_a_whole_result_has_its_name_and_no_scratch(tmp_path: Path) -> None:
-    skip_unless(importable("pyarrow"), "Parquet needs the extra spark")
     finished(tmp_path / "out")
     names = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
     assert names == [
         "out/manifest.json",
         "out/report.html",
         "out/sample/report.json",
+        "out/sample/rows.csv",
         "out/sample/rows.parquet",
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
@@ -71,7 +70,6 @@ def test_a_whole_result_has_its_name_and_no_scratch(tmp_path: Path) -> None:
 
 
 def test_parquet_has_the_types_of_its_columns(tmp_path: Path) -> None:
-    skip_unless(importable("pyarrow"), "Parquet needs the extra spark")
     from pyarrow import parquet
 
     finished(tmp_path / "out")

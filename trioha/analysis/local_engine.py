@@ -37,7 +37,7 @@ from trioha.analysis.schema import (
     JOURNAL,
     JOURNAL_CORRUPT,
 )
-from trioha.analysis.spill import CORRUPT, QUEUES, RECORDS, LogTask, ConsumeQueueTask, Task
+from trioha.analysis.spill import CORRUPT, QUEUES, RECORDS, ConsumeQueueTask, LogTask, Task
 from trioha.analysis.stats import STATS
 from trioha.analysis.store_files import SPLIT_BYTES, StoreFiles
 

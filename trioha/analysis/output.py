@@ -65,6 +65,8 @@ class OutputDirectory:
 
     def write_report(self, report: Report) -> None:
         """All files of a report, or none. Errors: OSError: no room."""
+        from trioha.analysis.page.csv_text import csv_of
+
         directory = self.scratch / f"report-{report.name}"
         directory.mkdir()
         with (directory / "report.json").open("w") as file:
@@ -72,6 +74,7 @@ class OutputDirectory:
             file.write("\n")
         for table in report.tables:
             _write_parquet(table, directory / f"{table.name}.parquet")
+            (directory / f"{table.name}.csv").write_bytes(csv_of(table))
         os.rename(directory, self.partial / report.name)
 
     def write_page(self, manifest: Manifest) -> None:

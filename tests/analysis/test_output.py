@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from support.suite.skips import importable, skip_unless
 
 from trioha.analysis.inputs import Inputs
 from trioha.analysis.manifest import Manifest, NotOurs, ReportRecord
@@ -46,7 +45,7 @@ def finished(out: Path, *, overwrite: bool = False) -> OutputDirectory:
     directory.open()
     made = manifest()
     made.records.append(ReportRecord("sample", "Sample", 0.1, REPORT))
-    directory.write_report(REPORT, [])
+    directory.write_report(REPORT)
     made.partial = False
     made.finished_ms = made.started_ms + 5
     directory.write_page(made)
@@ -55,13 +54,13 @@ def finished(out: Path, *, overwrite: bool = False) -> OutputDirectory:
 
 
 def test_a_whole_result_has_its_name_and_no_scratch(tmp_path: Path) -> None:
-    skip_unless(importable("pyarrow"), "Parquet needs the extra spark")
     finished(tmp_path / "out")
     names = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
     assert names == [
         "out/manifest.json",
         "out/report.html",
         "out/sample/report.json",
+        "out/sample/rows.csv",
         "out/sample/rows.parquet",
     ]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
@@ -71,7 +70,6 @@ def test_a_whole_result_has_its_name_and_no_scratch(tmp_path: Path) -> None:
 
 
 def test_parquet_has_the_types_of_its_columns(tmp_path: Path) -> None:
-    skip_unless(importable("pyarrow"), "Parquet needs the extra spark")
     from pyarrow import parquet
 
     finished(tmp_path / "out")
@@ -119,7 +117,7 @@ def test_an_abandoned_analysis_keeps_what_it_made_and_says_so(tmp_path: Path) ->
     finished(tmp_path / "out")
     directory = OutputDirectory(tmp_path / "out", overwrite=True)
     directory.open()
-    directory.write_report(REPORT, [])
+    directory.write_report(REPORT)
     made = manifest()
     made.reason = "interrupted"
     directory.abandon(made)
@@ -138,18 +136,3 @@ def test_the_rest_of_a_broken_run_is_not_overwritten_unasked(tmp_path: Path) -> 
         OutputDirectory(tmp_path / "out", overwrite=False).open()
     finished(tmp_path / "out", overwrite=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
-
-
-def test_without_pyarrow_a_note_says_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    directory = OutputDirectory(tmp_path / "out", overwrite=False)
-    directory.open()
-    notes: list[str] = []
-    directory.write_report(REPORT, notes)
-    directory.write_report(Report(name="other", title="", question="", tables=REPORT.tables), notes)
-    assert notes == [
-        "pyarrow is not installed, so there is no Parquet; `pip install 'trioha[spark]'`"
-    ]
-    assert (directory.partial / "sample" / "report.json").exists()

@@ -1,42 +1,137 @@
-"""Statistics in pieces are the statistics of the whole."""
+"""The statistics are what a plain count of the records says, whole and in pieces."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections import Counter
+from typing import Any
 
+import attrs
+import pyarrow as pa
 import pytest
-from support.stores.big import write_big_store
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.stores.logs import LogMessage, make_log
 
+from trioha.analysis.arrow_batches import schema_of, to_arrow
 from trioha.analysis.database import Database
-from trioha.analysis.scan import scan_split
-from trioha.analysis.stats import STATS, Statistics, host_of, statistics_of
-from trioha.analysis.store_files import open_store
+from trioha.analysis.log_source import MemorySource
+from trioha.analysis.reports.bins import bin_of
+from trioha.analysis.row_batch import RowBatch
+from trioha.analysis.scan import scan_source
+from trioha.analysis.schema import COMMITLOG, COMMITLOG_FULL
+from trioha.analysis.stats import COUNTED, HOUR_MS, MINUTE_MS, STATS
+from trioha.analysis.store_files import LogSplit, Segment
+
+times = st.integers(0, 200_000) | st.sampled_from([-1, -60_001, 1 << 55, -(1 << 55)])
+messages = st.builds(
+    lambda is_v6, **fields: attrs.evolve(
+        LogMessage().with_v6_hosts() if is_v6 else LogMessage(), **fields
+    ),
+    st.booleans(),
+    topic=st.sampled_from(["T", "%RETRY%g"]),
+    queue_id=st.integers(0, 2),
+    body=st.binary(max_size=3),
+    properties=st.sampled_from(
+        [
+            b"",
+            b"TAGS\x01a",
+            b"KEYS\x01k1 k2\x02TAGS\x01b\x02UNIQ_KEY\x01u\x02",
+            b"XTAGS\x01a\x02TAGS\x01",
+            b"TAGS\x01a\x02TAGS\x01b\x02KEYS\x01TAGS\x01c",
+            b"TAGS\x01\xff\xfe\x02KEYS\x01\xc3",
+            b"\x02\x02TAGS\x01a\x01b",
+            b"TAGS",
+            "TAGS\x01ä\x02UNIQ_KEY\x01ü".encode(),
+        ]
+    ),
+    born_timestamp=times,
+    store_ms=times,
+    reconsume_times=st.integers(-1, 2),
+)
+some_messages = st.lists(messages, min_size=1, max_size=12)
 
 
-def merged(root: Path, scratch: Path, split_bytes: int) -> dict[str, list[dict[str, object]]]:
-    database = Database(scratch)
-    database.create_statistics()
-    for split in open_store(root).splits(split_bytes):
-        for piece in statistics_of(Statistics("s"), scan_split(split)):
-            for name, rows in piece.items():
-                database.add_statistics(name, rows)
-    database.merge_statistics()
-    found = {
-        table.name: database.query(f"SELECT * FROM {table.name} ORDER BY {', '.join(table.keys)}")
-        for table in STATS.values()
-    }
-    database.close()
-    return found
+def batches_of(some: list[LogMessage]) -> list[RowBatch]:
+    data = bytes(make_log(some, segment_bytes=1 << 14).segments[0])
+    segment = Segment("/log/" + "0" * 20, 0, len(data), len(data), is_dledger=False, is_tail=True)
+    split = LogSplit("store", segment, 0, len(data))
+    found = scan_source(MemorySource(data), split, columns="full")
+    return [batch for batch in found if batch.row_count]
 
 
-def test_pieces_merge_to_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_big_store(tmp_path / "store", 200_000, segment_bytes=1 << 17)
-    whole = merged(tmp_path / "store", tmp_path, 1 << 26)
-    assert merged(tmp_path / "store", tmp_path, 5_000) == whole
-    monkeypatch.setattr("trioha.analysis.stats.KEYS_MAX", 1)  # handed out after every batch
-    assert merged(tmp_path / "store", tmp_path, 5_000) == whole
-    totals = {name: sum(int(str(row["messages"])) for row in rows) for name, rows in whole.items()}
-    assert len(set(totals.values())) == 1
+def counted(database: Database, batches: list[RowBatch], name: str) -> list[dict[str, Any]]:
+    schema = schema_of(COMMITLOG, COUNTED)
+    rows = [to_arrow(batch, COMMITLOG, schema) for batch in batches]
+    database.hold("records", pa.Table.from_batches(rows, schema))
+    return database.query(STATS[name].count_sql("records"))
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    made = Database(tmp_path_factory.mktemp("scratch"))
+    yield made
+    made.close()
+
+
+@given(some=some_messages)
+@settings(max_examples=15, deadline=None)
+def test_records_are_counted_as_python_counts_them(
+    database: Database, some: list[LogMessage]
+) -> None:
+    minutes = Counter(
+        (m.topic, m.queue_id, m.store_ms // MINUTE_MS * MINUTE_MS, m.reconsume_times > 0)
+        for m in some
+    )
+    batches = batches_of(some)
+    for row in counted(database, batches, "commitlog_stats"):
+        key = (row["topic"], row["queue_id"], row["minute_ms"])
+        assert row["messages"] == minutes[*key, True] + minutes[*key, False]
+        assert row["reconsumed"] == minutes[*key, True]
+        ours = [m for m in some if (m.topic, m.queue_id) == key[:2]]
+        ours = [m for m in ours if m.store_ms // MINUTE_MS * MINUTE_MS == key[2]]
+        assert row["body_bytes"] == sum(len(m.body) for m in ours)
+        assert row["store_ms_min"] == min(m.store_ms for m in ours)
+        assert row["store_ms_max"] == max(m.store_ms for m in ours)
+    latencies: Counter[tuple[str, int, int]] = Counter()
+    for m in some:
+        latency = bin_of(m.store_ms - m.born_timestamp)
+        latencies[m.topic, m.store_ms // HOUR_MS * HOUR_MS, latency] += 1
+    found: Counter[tuple[str, int, int]] = Counter()
+    for row in counted(database, batches, "latency_stats"):
+        found[row["topic"], row["hour_ms"], row["latency_bin"]] += row["messages"]
+    assert found == latencies
+    sizes = sum(row["bytes"] for row in counted(database, batches, "size_stats"))
+    assert sizes == sum(sum(batch.column("size")) for batch in batches)
+
+
+@given(some=some_messages)
+@settings(max_examples=8, deadline=None)
+def test_pieces_merge_to_the_whole(database: Database, some: list[LogMessage]) -> None:
+    for name, table in STATS.items():
+        order = f"ORDER BY {', '.join(table.keys)}"
+        whole = counted(database, batches_of(some) * 2, name)
+        pieces = [pa.Table.from_pylist(counted(database, batches_of(some), name))] * 2
+        database.hold("pieces", pa.concat_tables(pieces))
+        database.hold("whole", pa.Table.from_pylist(whole))
+        merged = database.query(f"{table.merge_sql('pieces')} {order}")
+        assert merged == database.query(f"SELECT * FROM whole {order}")
+
+
+def test_times_of_a_damaged_record_overflow_nothing(database: Database) -> None:
+    odd = [attrs.evolve(LogMessage(), store_ms=-(1 << 63), born_timestamp=(1 << 63) - 1)] * 3
+    [row] = counted(database, batches_of(odd), "latency_stats")
+    assert row["messages"] == 3
+
+
+@given(some_messages)
+@settings(max_examples=60)
+def test_single_properties_are_what_the_decoder_reads(some: list[LogMessage]) -> None:
+    words = ("tags", "keys", "unique_key")
+    schema = pa.schema([pa.field(name, pa.string()) for name in words])
+    for batch in batches_of(some):
+        found = to_arrow(batch, COMMITLOG_FULL, schema)
+        for name in words:
+            assert found[name].to_pylist() == batch.column(name)
 
 
 @pytest.mark.parametrize(
@@ -50,5 +145,5 @@ def test_pieces_merge_to_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("", ""),
     ],
 )
-def test_a_host_is_an_address_without_its_port(address: str, host: str) -> None:
-    assert host_of(address) == host
+def test_a_host_is_an_address_without_its_port(database: Database, address: str, host: str) -> None:
+    assert database.query(f"SELECT host_of('{address}') AS host") == [{"host": host}]

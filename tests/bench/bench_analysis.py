@@ -178,9 +178,9 @@ def _bare(store: Path, loops: int) -> dict[str, Any]:
     """The decoder alone, every column made, in so many processes at once; the faster of two passes,
     for the first may find pages of the store that the machine has put away."""
     # Here, so that no loop's time has the imports: a process that is forked has them already.
+    from trioha.analysis.arrow_batches import schema_of, to_arrow
     from trioha.analysis.scan import scan_split
     from trioha.analysis.schema import COMMITLOG
-    from trioha.analysis.spark.arrow_batches import schema_of, to_arrow
     from trioha.analysis.store_files import open_store
 
     schema = schema_of(COMMITLOG, COMMITLOG.spark_names)

@@ -76,14 +76,12 @@ def test_a_store_is_analysed_without_a_jvm(say: Say, store: Path, out: Path) -> 
     assert code == ExitCode.OK, notes
     assert "== Throughput" in shown
     assert shown.splitlines()[-1] == str(out / "report.html")
-    assert "so in this process (--engine local)" in notes
     made = manifest(out)
     assert made["engine"]["name"] == "local"
     assert made["partial"] is False
     [described] = made["stores"]
     assert described["first_ms"] == BEGIN_MS
     assert not (out / ".scratch").exists()
-    skip_unless(importable("pyarrow"), "Parquet needs the extra spark")
     assert (out / "throughput" / "topics.parquet").exists()
 
 
@@ -263,10 +261,10 @@ def test_a_disk_that_is_full_leaves_what_was_made_and_says_so(
 
     write = OutputDirectory.write_report
 
-    def full(self: OutputDirectory, report: Report, notes: list[str]) -> None:
+    def full(self: OutputDirectory, report: Report) -> None:
         if report.name == "latency":
             raise OSError(28, "No space left on device")
-        write(self, report, notes)
+        write(self, report)
 
     monkeypatch.setattr(OutputDirectory, "write_report", full)
     code, _, errors = say(store, "--out", out)
@@ -414,10 +412,22 @@ def test_a_wrong_master_is_told_before_a_jvm_starts(
     assert sentence in one_line(errors)
 
 
+def test_a_missing_package_is_told_in_a_sentence(
+    say: Say, store: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trioha.analysis.choice.find_spec", lambda name: None)
+    code, _, errors = say(store, "--out", out)
+    assert code == ExitCode.USAGE
+    assert one_line(errors) == (
+        "the analysis needs duckdb, numpy, pyarrow; pip install 'trioha[analysis]'"
+    )
+
+
 def test_the_command_line_does_not_load_spark_or_arrow() -> None:
     code = (
         "import sys; import trioha.cli; import trioha.cli.analyze; import trioha.cli.doctor;"
-        "print([m for m in ('pyspark', 'pyarrow', 'trio', 'pandas') if m in sys.modules])"
+        "heavy = {'pyspark', 'pyarrow', 'numpy', 'duckdb', 'trio', 'pandas'};"
+        "print(sorted(heavy & sys.modules.keys()))"
     )
     environment = {**os.environ, "PYTHONPATH": ""}
     answer = subprocess.run(

@@ -1,1 +1,1 @@
-"""Read stores and journals offline: tables of rows for Spark, SQLite and the reports."""
+"""Read stores and journals offline: tables of rows for Spark, DuckDB and the reports."""

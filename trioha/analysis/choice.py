@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Literal
 
-import attrs
-
-from trioha.analysis.schema import AnalysisError
-from trioha.analysis.spark.java import find_java, spark_version
-
 EngineName = Literal["local", "spark"]
-LOCAL_BYTES_MAX = 512 << 20
-"""Of log. Below it Spark's start, several seconds, costs more than it saves."""
+_NEEDED = ("duckdb", "numpy", "pyarrow")
 
 
-@attrs.frozen
-class Choice:
-    engine: EngineName
-    why: str
-    """A clause for the user; empty when the user chose."""
+def choose_engine(wanted: str, *, wants_master: bool) -> EngineName:
+    """Choose Spark only for who asks for it.
+
+    One machine's processors are busy with the local engine too, which needs no JVM: a cluster is
+    what Spark is for. `wants_master`: the user named a Spark master, or came through
+    `spark-submit`.
+    """
+    return "spark" if wanted == "spark" or (wanted == "auto" and wants_master) else "local"
 
 
-def choose_engine(wanted: str, *, bytes_total: int, wants_master: bool) -> Choice:
-    """`wants_master`: the user named a Spark master, or came through `spark-submit`."""
-    if wanted == "local":
-        return Choice("local", "")
-    if wanted == "spark" or wants_master:
-        return Choice("spark", "")
-    size = f"{bytes_total / (1 << 20):.0f} MiB of log"
-    if bytes_total < LOCAL_BYTES_MAX:
-        return Choice("local", f"{size}, so in this process")
-    lack = spark_lack()
-    if lack is None:
-        return Choice("spark", f"{size}, so on Spark")
-    return Choice("local", f"{size} would go to Spark, but {lack}; so in this process")
-
-
-def spark_lack() -> str | None:
-    """Why Spark cannot be used here, as a clause; None when it can."""
-    if spark_version() is None:
-        return "pyspark is not installed (`pip install 'trioha[spark]'`)"
-    try:
-        find_java()
-    except AnalysisError as error:
-        return str(error)
-    return None
+def lacking_packages() -> list[str]:
+    """Name the packages of the extra `analysis` that are not installed."""
+    return [name for name in _NEEDED if find_spec(name) is None]

@@ -7,26 +7,28 @@ padding in a queue that does not begin at 0; neither is a row. Gaps show in `que
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import compress
 
 import attrs
+import numpy as np
+from numpy.typing import NDArray
 
 from trioha.analysis.log_source import FileSource
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.store_files import QueueFiles
 from trioha.store.consume_queue import ENTRY, PADDING_SIZE
 
-_BATCH_ENTRIES = 16_384
+_BATCH_ENTRIES = 65_536
+_ENTRY = np.dtype([("phy_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 
 
 @attrs.define(eq=False)
 class QueueBatch:
     """Columns of `schema.CONSUMEQUEUE` without store, topic and queue_id, which are the queue's."""
 
-    queue_offset: list[int]
-    phy_offset: list[int]
-    size: list[int]
-    tags_code: list[int]
+    queue_offset: NDArray[np.int64]
+    phy_offset: NDArray[np.int64]
+    size: NDArray[np.int32]
+    tags_code: NDArray[np.int64]
 
 
 def scan_queue(queue: QueueFiles) -> Iterator[QueueBatch]:
@@ -50,11 +52,12 @@ def scan_queue(queue: QueueFiles) -> Iterator[QueueBatch]:
 
 
 def _batch_of(data: bytes, first_index: int) -> QueueBatch:
-    phy_offsets, sizes, tags_codes = zip(*ENTRY.iter_unpack(data), strict=True)
-    mask = [0 < size < PADDING_SIZE for size in sizes]
+    entries = np.frombuffer(data, _ENTRY)
+    sizes = entries["size"].astype(np.int32)
+    mask = (sizes > 0) & (sizes < PADDING_SIZE)
     return QueueBatch(
-        list(compress(range(first_index, first_index + len(mask)), mask)),
-        list(compress(phy_offsets, mask)),
-        list(compress(sizes, mask)),
-        list(compress(tags_codes, mask)),
+        np.flatnonzero(mask) + first_index,
+        entries["phy_offset"].astype(np.int64)[mask],
+        sizes[mask],
+        entries["tags_code"].astype(np.int64)[mask],
     )

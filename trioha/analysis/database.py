@@ -1,120 +1,128 @@
-"""A database on disk for the time of an analysis: tables are filled, queried, and gone.
+"""A database for the time of an analysis: DuckDB in this process, over tables, Arrow and Parquet.
 
-Memory is bounded by a batch of rows and SQLite's page cache. One thread.
+Memory is bounded by `MEMORY_BYTES`; what needs more goes to disk, to a directory that is removed at
+the end. DuckDB takes as many threads as there are processors.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
-import sqlite3
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trioha.analysis.engine import ROWS_MAX
-from trioha.analysis.schema import AnalysisError, TableSchema
-from trioha.analysis.stats import STATS, StatsTable, host_of
+import duckdb
+import pyarrow as pa
 
-_CACHE_KIB = 65_536
-_STEPS_BETWEEN_SIGNALS = 200_000
-"""Steps of SQLite's machine (a few milliseconds) between two looks at a pending Ctrl-C."""
+from trioha.analysis.engine import ROWS_MAX
+from trioha.analysis.schema import AnalysisError, ColumnType, TableSchema
+from trioha.analysis.stats import TIME_MAX, clamped
+
+MEMORY_BYTES = 512 << 20
+_SETTINGS = {
+    # As Spark has it.
+    "default_null_order": "'nulls_first'",
+    "memory_limit": f"'{MEMORY_BYTES}B'",
+    "preserve_insertion_order": "false",
+    "enable_progress_bar": "false",
+}
 
 
 class Database:
-    """SQLite in a directory of its own below `scratch`, or TMPDIR.
+    """DuckDB, whose files lie in a directory of its own below `scratch`, or TMPDIR.
 
-    Errors: AnalysisError, one sentence: a query that SQLite refuses, no room on the disk.
+    Errors: AnalysisError, one sentence: a query that DuckDB refuses, no room on the disk.
     Cancellation: Ctrl-C interrupts a running query.
     """
 
     def __init__(self, scratch: Path | None = None) -> None:
-        self._directory = Path(tempfile.mkdtemp(prefix="trioha-analyze-", dir=scratch))
-        self._db = sqlite3.connect(self._directory / "views.sqlite", isolation_level=None)
-        # Nothing here outlives the process: no journal, no fsync.
-        self._db.execute("PRAGMA journal_mode = OFF")
-        self._db.execute("PRAGMA synchronous = OFF")
-        self._db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        self._db.create_function("HOST_OF", 1, _host_or_none, deterministic=True)
-        # SQLite runs without Python: only this call lets a pending Ctrl-C be seen, and stop it.
-        self._db.set_progress_handler(lambda: 0, _STEPS_BETWEEN_SIGNALS)
+        self.directory = Path(tempfile.mkdtemp(prefix="trioha-analyze-", dir=scratch))
+        self._db = duckdb.connect()
+        spills = self.directory / "duckdb"
+        for name, value in (_SETTINGS | {"temp_directory": _text(str(spills))}).items():
+            self._db.execute(f"SET {name} = {value}")
+        self._db.execute(f"SET threads = {len(os.sched_getaffinity(0))}")
+        # IPv6 hosts hold colons too: the port is what stands behind the last.
+        self._db.execute("CREATE MACRO host_of(address) AS regexp_replace(address, ':[0-9]+$', '')")
 
     def close(self) -> None:
         """Remove the database. Idempotent."""
         self._db.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     def query(self, sql: str) -> list[dict[str, Any]]:
         """The rows of one SELECT; more than `ROWS_MAX` are an error."""
         try:
             cursor = self._db.execute(sql)
             rows = cursor.fetchmany(ROWS_MAX + 1)
-        except sqlite3.Error as error:
+        except (duckdb.Error, RuntimeError) as error:
             raise self._explained(error, sql) from error
         if len(rows) > ROWS_MAX:
             raise AnalysisError(f"a query has more than {ROWS_MAX} rows; aggregate in SQL: {sql}")
-        names = [column[0] for column in cursor.description]
+        names = [column[0] for column in cursor.description or ()]
         return [dict(zip(names, row, strict=True)) for row in rows]
 
-    def create(self, schema: TableSchema, names: Iterable[str] | None = None) -> None:
-        """An empty table of these columns, all of the schema's if none is named."""
-        columns = ", ".join(
-            f'"{name}" {schema.type_of(name).sqlite}' for name in names or schema.names
-        )
-        self._execute(f"DROP TABLE IF EXISTS {schema.name}")
-        self._execute(f"CREATE TABLE {schema.name} ({columns})")
-
-    def add(self, table: str, width: int, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Rows of so many values, in one transaction."""
-        sql = f"INSERT INTO {table} VALUES ({', '.join('?' * width)})"
-        self._execute("BEGIN")
+    def arrow(self, sql: str) -> pa.Table:
+        """The rows of one SELECT, however many."""
         try:
-            self._db.executemany(sql, rows)
-        except sqlite3.Error as error:
+            return self._db.execute(sql).to_arrow_table()
+        except (duckdb.Error, RuntimeError) as error:
             raise self._explained(error, sql) from error
-        finally:
-            # There is no journal to roll back with: who asked makes a broken table anew.
-            self._execute("COMMIT")
 
-    def create_statistics(self) -> None:
-        """Empty tables for the pieces of all statistics."""
-        for table in STATS.values():
-            self.create(_partial(table))
+    def create(self, name: str, select: str) -> None:
+        """A table of what a SELECT returns, in place of an older one."""
+        self._execute(f"CREATE OR REPLACE TABLE {name} AS {select}")
 
-    def add_statistics(self, name: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        """A piece of one statistic."""
-        self.add(_partial(STATS[name]).name, len(STATS[name].columns), rows)
+    def hold(self, name: str, rows: pa.Table) -> None:
+        """Let queries read these rows under a name, without a copy."""
+        self._db.register(name, rows)
 
-    def merge_statistics(self) -> None:
-        """Make the statistics' tables of all pieces."""
-        for table in STATS.values():
-            source = _partial(table).name
-            self._execute(f"DROP TABLE IF EXISTS {table.name}")
-            merged = table.merge_sql.format(source=source)
-            self._execute(f"CREATE TABLE {table.name} AS {merged}")
-            self._execute(f"DROP TABLE {source}")
+    def view(self, schema: TableSchema, names: Sequence[str], files: Sequence[Path]) -> None:
+        """A view of Parquet files under the schema's name; empty when there is no file."""
+        columns = ", ".join(f"{_column(schema, name)} AS {name}" for name in names)
+        if files:
+            paths = ", ".join(_text(str(path)) for path in files)
+            source = f"SELECT {columns} FROM read_parquet([{paths}])"
+        else:
+            nulls = ", ".join(f"NULL AS {name}" for name in names)
+            source = f"SELECT {columns} FROM (SELECT {nulls}) AS nothing WHERE FALSE"
+        self._execute(f"CREATE OR REPLACE VIEW {schema.name} AS {source}")
 
     def _execute(self, sql: str) -> None:
         try:
             self._db.execute(sql)
-        except sqlite3.Error as error:
+        except (duckdb.Error, RuntimeError) as error:
             raise self._explained(error, sql) from error
 
-    def _explained(self, error: sqlite3.Error, sql: str) -> BaseException:
-        text = str(error)
-        if "interrupted" in text:
+    def _explained(self, error: Exception, sql: str) -> BaseException:
+        text = str(error).strip()
+        if isinstance(error, duckdb.InterruptException) or "interrupted" in text:
             return KeyboardInterrupt()
-        if "full" in text or "disk I/O" in text:
+        if "No space left" in text or isinstance(error, duckdb.IOException):
             return AnalysisError(
-                f"no room for the temporary database in {self._directory.parent};"
-                " make room on that disk, or choose another --out"
+                f"no room for the temporary database in {self.directory.parent};"
+                f" make room on that disk, or choose another --out ({text.splitlines()[0]})"
             )
-        return AnalysisError(f"a query of a report failed: {text}: {' '.join(sql.split())}")
+        what = text.splitlines()[0] if text else type(error).__name__
+        return AnalysisError(f"a query of a report failed: {what}: {' '.join(sql.split())}")
 
 
-def _partial(table: StatsTable) -> TableSchema:
-    return TableSchema(f"{table.name}_partial", table.schema.columns)
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
 
 
-def _host_or_none(address: str | None) -> str | None:
-    return None if address is None else host_of(address)
+def _column(schema: TableSchema, name: str) -> str:
+    """Numbers are 64 bits wide, and no sum, difference or product of two overflows."""
+    kind = schema.type_of(name)
+    wide = f"CAST({name} AS {_TYPES.get(kind, kind.value)})"
+    return clamped(wide, TIME_MAX) if name in ("store_ms", "born_ms") else wide
+
+
+_TYPES = {
+    ColumnType.INT: "BIGINT",
+    ColumnType.STRING: "VARCHAR",
+    ColumnType.BINARY: "BLOB",
+    ColumnType.TEXT_MAP: "MAP(VARCHAR, VARCHAR)",
+}

@@ -1,4 +1,4 @@
-"""The seam between reports and what computes: SQLite in this process, or Spark on any cluster.
+"""The seam between reports and what computes: DuckDB in this process, or Spark on any cluster.
 
 Reports speak SQL that both understand. Views, made on first use and only of the stores and the
 time window asked for (`trioha.analysis.schema` has the columns):
@@ -126,9 +126,9 @@ def literal(value: str | int | None) -> str:
         return "NULL"
     if isinstance(value, int):
         return str(value)
-    # Spark reads backslashes as escapes, SQLite does not, so the two odd characters go by number.
+    # Spark reads backslashes as escapes, DuckDB does not, so the two odd characters go by number.
     pieces = re.split(r"(['\\\\])", value)
-    quoted = [f"CHAR({ord(text)})" if i % 2 else f"'{text}'" for i, text in enumerate(pieces)]
+    quoted = [f"CHR({ord(text)})" if i % 2 else f"'{text}'" for i, text in enumerate(pieces)]
     return "(" + " || ".join(quoted) + ")" if len(quoted) > 1 else quoted[0]
 
 

@@ -72,10 +72,10 @@ class WindowExtent:
 
 
 def engine_in_words(engine: Mapping[str, Any]) -> str:
-    """``local (SQLite 3.40.1)``, ``Spark 4.3.0 on local[2] (Java 17 from PATH: …)``."""
+    """``local (DuckDB 1.4.0)``, ``Spark 4.3.0 on local[2] (Java 17 from PATH: …)``."""
     if engine["name"] == "spark":
         return f"Spark {engine['version']} on {engine['master']} ({engine['java']})"
-    return f"local (SQLite {engine['version']})"
+    return f"local (DuckDB {engine['version']})"
 
 
 @attrs.define(eq=False)

@@ -11,7 +11,6 @@ half old and half new: an interrupted analysis leaves ``OUT.partial`` and an old
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     import pyarrow
 
 PAGE = "report.html"
-_NO_PARQUET = "pyarrow is not installed, so there is no Parquet; `pip install 'trioha[spark]'`"
 
 
 class OutputDirectory:
@@ -65,18 +63,18 @@ class OutputDirectory:
         self.partial.mkdir(parents=True)
         self.scratch.mkdir()
 
-    def write_report(self, report: Report, notes: list[str]) -> None:
+    def write_report(self, report: Report) -> None:
         """All files of a report, or none. Errors: OSError: no room."""
+        from trioha.analysis.page.csv_text import csv_of
+
         directory = self.scratch / f"report-{report.name}"
         directory.mkdir()
         with (directory / "report.json").open("w") as file:
             json.dump(report_as_json(report), file, indent=1)
             file.write("\n")
-        if importlib.util.find_spec("pyarrow") is not None:
-            for table in report.tables:
-                _write_parquet(table, directory / f"{table.name}.parquet")
-        elif _NO_PARQUET not in notes:
-            notes.append(_NO_PARQUET)
+        for table in report.tables:
+            _write_parquet(table, directory / f"{table.name}.parquet")
+            (directory / f"{table.name}.csv").write_bytes(csv_of(table))
         os.rename(directory, self.partial / report.name)
 
     def write_page(self, manifest: Manifest) -> None:

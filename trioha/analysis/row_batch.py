@@ -1,27 +1,28 @@
 """Columns of records out of their headers, each made when it is asked for.
 
 The scan keeps the first 88 bytes of every record (in a DLEDGER log 48 of the entry before them)
-back to back. A number of w bytes at place p is then w strides through these bytes: a column comes
+back to back. A number at one place of each is then a strided view of these bytes: a column comes
 out in machine order, whole, without an object per value. IPv6 hosts make a header longer; such a
 record is kept in the IPv4 layout, and its hosts as text in `odd_hosts`.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import compress, count
+from itertools import count
 from typing import Any
 from zlib import crc32
 
 import attrs
+import numpy as np
+from numpy.typing import NDArray
 
 from trioha.analysis.store_files import CorruptRow
 from trioha.wire.codes import SysFlag
 from trioha.wire.message_id import unpack_host
 from trioha.wire.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
-from trioha.wire.record import FIXED_SIZE, SCAN_SIZE, body_crc
+from trioha.wire.record import FIXED_SIZE, SCAN_SIZE
 
 _ENTRY_NUMBERS = {"entry_index": (-40, 8), "term": (-32, 8)}
 _NUMBERS = {
@@ -41,15 +42,29 @@ _NUMBERS = {
 }
 _HOSTS = {"born_host": (48, 8), "store_host": (64, 8)}
 PROPERTIES = {"tags": TAGS, "keys": KEYS, "unique_key": UNIQ_KEY}
-_IS_LITTLE = sys.byteorder == "little"
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Contents:
-    """What a full scan keeps of each record besides the header."""
+    """Rows of a full scan in the bytes of the log; all positions are in `data`."""
 
-    bodies: list[bytes]
-    properties: list[bytes]
+    data: bytes
+    begins: NDArray[np.int64]
+    body_at: NDArray[np.int64]
+    body_end: NDArray[np.int64]
+    properties_at: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+    def only(self, mask: NDArray[np.bool_]) -> Contents:
+        """The rows that are marked."""
+        places = (self.begins, self.body_at, self.body_end, self.properties_at, self.ends)
+        return Contents(self.data, *(column[mask] for column in places))
+
+    def slices(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[memoryview]:
+        """Bytes from and to these positions, uncopied."""
+        data = memoryview(self.data)
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+            yield data[begin:end]
 
 
 @attrs.define(eq=False, slots=False)
@@ -65,12 +80,13 @@ class RowBatch:
     heads: bytes = b""
     stride: int = SCAN_SIZE
     """Bytes of `heads` per row: 88, or 136 with a DLEDGER entry's header."""
-    topic_codes: Sequence[int] = ()
+    topic_codes: NDArray[np.int32] = attrs.field(factory=lambda: np.empty(0, np.int32))
     topic_names: Sequence[str] = ()
     """Topics of this split so far; `topic_codes` point into it."""
     odd_hosts: dict[int, tuple[str, str]] = attrs.field(factory=dict)
     """Row -> born and store host, where one is IPv6."""
-    contents: Contents | None = None
+    contents: Sequence[Contents] | None = None
+    """Of a full scan: its rows in pieces, in order."""
 
     def column(self, name: str) -> list[Any]:
         """Values of one column of `schema.COMMITLOG`, or COMMITLOG_FULL in a full scan.
@@ -80,17 +96,17 @@ class RowBatch:
         if name in _NUMBERS:
             if not self.has_numbers(name):
                 return [None] * self.row_count
-            numbers = memoryview(self.numbers(name))
-            return (numbers.cast("q") if _NUMBERS[name][1] == 8 else numbers.cast("i")).tolist()
+            found: list[Any] = self.numbers(name).tolist()
+            return found
         if name in _HOSTS:
-            codes = memoryview(self.host_codes(name)).cast("q").tolist()
+            codes = self.host_codes(name).tolist()
             distinct = list(set(codes))
             texts = dict(zip(distinct, self.host_texts(name, distinct), strict=True))
             return [texts[code] for code in codes]
         match name:
             case "topic":
                 names = self.topic_names
-                return [names[code] for code in self.topic_codes]
+                return [names[code] for code in self.topic_codes.tolist()]
             case "store" | "segment":
                 return [self.store if name == "store" else self.segment] * self.row_count
             case "properties_size":
@@ -99,7 +115,7 @@ class RowBatch:
             raise KeyError(name)
         match name:
             case "body":
-                return self.contents.bodies
+                return self.bodies
             case "properties":
                 return self.properties
             case "crc_ok":
@@ -113,76 +129,93 @@ class RowBatch:
         """The same as tuples."""
         return zip(*[self.column(name) for name in names], strict=True)
 
-    def only(self, mask: Sequence[bool]) -> RowBatch:
+    def only(self, mask: NDArray[np.bool_]) -> RowBatch:
         """The rows that are marked; damage stays."""
-        heads, stride = self.heads, self.stride
-        places = list(compress(range(self.row_count), mask))
-        contents = self.contents
+        places = np.flatnonzero(mask)
+        new_places = dict(zip(places.tolist(), count(), strict=False))
+        heads = np.frombuffer(self.heads, np.uint8).reshape(-1, self.stride)
         return attrs.evolve(
             self,
             row_count=len(places),
-            heads=b"".join([heads[row * stride : (row + 1) * stride] for row in places]),
-            topic_codes=list(compress(self.topic_codes, mask)),
+            heads=heads[places].tobytes(),
+            topic_codes=self.topic_codes[places],
             odd_hosts={
-                new: self.odd_hosts[old] for new, old in enumerate(places) if old in self.odd_hosts
+                new_places[row]: hosts for row, hosts in self.odd_hosts.items() if row in new_places
             },
-            contents=contents
-            and Contents(
-                list(compress(contents.bodies, mask)), list(compress(contents.properties, mask))
-            ),
+            contents=None if self.contents is None else list(self._contents_of(mask)),
         )
+
+    def _contents_of(self, mask: NDArray[np.bool_]) -> Iterator[Contents]:
+        first = 0
+        for piece in self.contents or ():
+            rows = len(piece.begins)
+            yield piece.only(mask[first : first + rows])
+            first += rows
 
     def has_numbers(self, name: str) -> bool:
         """False for a DLEDGER entry's numbers in another log: they are NULL."""
         return name not in _ENTRY_NUMBERS or self.stride > SCAN_SIZE
 
-    def numbers(self, name: str) -> bytearray:
+    def numbers(self, name: str) -> NDArray[Any]:
         """A column of numbers as machine integers: 8 bytes each for BIGINT, 4 for INT."""
         place, width = _NUMBERS[name]
         return self._strided(place, width)
 
-    def host_codes(self, name: str) -> bytearray:
+    def host_codes(self, name: str) -> NDArray[Any]:
         """A column of hosts, 8 bytes each, to be looked up in `host_texts`."""
         column = self._strided(*_HOSTS[name])
         for row in self.odd_hosts:
-            column[8 * row : 8 * row + 8] = _odd_code(row)
+            column[row] = _odd_code(row)
         return column
 
     def host_texts(self, name: str, codes: Iterable[int]) -> list[str]:
         """``host:port`` of each of `codes`."""
         which = 0 if name == "born_host" else 1
-        odd = {_integer(_odd_code(row)): hosts[which] for row, hosts in self.odd_hosts.items()}
+        odd = {_odd_code(row): hosts[which] for row, hosts in self.odd_hosts.items()}
         return [odd[code] if code in odd else _text_of(code) for code in codes]
+
+    @cached_property
+    def bodies(self) -> list[bytes]:
+        """Of each record of a full scan, not decompressed."""
+        assert self.contents is not None, "only a full scan keeps bodies"
+        return [
+            bytes(body)
+            for piece in self.contents
+            for body in piece.slices(piece.body_at, piece.body_end)
+        ]
 
     @cached_property
     def properties(self) -> list[dict[str, str]]:
         """Of each record of a full scan."""
         assert self.contents is not None, "only a full scan keeps properties"
-        return [decode_properties(raw) for raw in self.contents.properties]
+        return [
+            decode_properties(bytes(raw))
+            for piece in self.contents
+            for raw in piece.slices(piece.properties_at, piece.ends)
+        ]
 
     @cached_property
     def crc_ok(self) -> list[bool]:
         """Whether each body of a full scan matches its checksum."""
         assert self.contents is not None, "only a full scan keeps bodies"
-        stored = self.column("body_crc")
-        return [
-            body_crc(body) == crc for body, crc in zip(self.contents.bodies, stored, strict=True)
+        found = [
+            crc32(body)
+            for piece in self.contents
+            for body in piece.slices(piece.body_at, piece.body_end)
         ]
+        stored = self.numbers("body_crc")
+        is_ok: list[bool] = (np.array(found, np.uint32) & 0x7FFFFFFF == stored).tolist()
+        return is_ok
 
     @property
     def digests(self) -> list[int]:
         """CRC-32 of every byte of each record of a full scan, its entry's header included."""
         assert self.contents is not None, "only a full scan keeps bodies"
-        heads, stride = memoryview(self.heads), self.stride
-        topics = [name.encode() for name in self.topic_names]
-        rows = zip(self.topic_codes, self.contents.bodies, self.contents.properties, strict=True)
-        digests = [
-            crc32(properties, crc32(topics[code], crc32(body, crc32(heads[at : at + stride]))))
-            for at, (code, body, properties) in zip(count(0, stride), rows, strict=False)
+        return [
+            crc32(record)
+            for piece in self.contents
+            for record in piece.slices(piece.begins, piece.ends)
         ]
-        for row, hosts in self.odd_hosts.items():
-            digests[row] = crc32(repr(hosts).encode(), digests[row])
-        return digests
 
     @property
     def fixed_sizes(self) -> list[int]:
@@ -194,7 +227,10 @@ class RowBatch:
         sizes = [
             size - body_size - fixed[code]
             for size, body_size, code in zip(
-                self.column("size"), self.column("body_size"), self.topic_codes, strict=True
+                self.column("size"),
+                self.column("body_size"),
+                self.topic_codes.tolist(),
+                strict=True,
             )
         ]
         if self.odd_hosts:
@@ -203,14 +239,11 @@ class RowBatch:
                 sizes[row] -= 12 * ((flags[row] & 0x30).bit_count())
         return sizes
 
-    def _strided(self, place: int, width: int) -> bytearray:
-        heads, stride = self.heads, self.stride
-        place += stride - SCAN_SIZE
-        column = bytearray(self.row_count * width)
-        for byte in range(width):
-            target = width - 1 - byte if _IS_LITTLE else byte
-            column[target::width] = heads[place + byte :: stride]
-        return column
+    def _strided(self, place: int, width: int) -> NDArray[Any]:
+        place += self.stride - SCAN_SIZE
+        rows = np.frombuffer(self.heads, np.uint8).reshape(-1, self.stride)
+        stated = np.ascontiguousarray(rows[:, place : place + width]).view(f">i{width}")
+        return stated.reshape(-1).astype(f"=i{width}")
 
 
 def as_ipv4(head: bytes, lead: int) -> tuple[bytes, tuple[str, str]]:
@@ -228,13 +261,9 @@ def as_ipv4(head: bytes, lead: int) -> tuple[bytes, tuple[str, str]]:
     return head[:born_at] + bytes(8) + head[time_at:store_at] + bytes(8) + head[rest_at:], hosts
 
 
-def _odd_code(row: int) -> bytes:
+def _odd_code(row: int) -> int:
     """A host no IPv4 record can have: its port is negative."""
-    return (-1 - row).to_bytes(8, sys.byteorder, signed=True)
-
-
-def _integer(code: bytes) -> int:
-    return int.from_bytes(code, sys.byteorder, signed=True)
+    return -1 - row
 
 
 def _text_of(code: int) -> str:

@@ -75,7 +75,7 @@ class Analysis:
             return ReportRecord(
                 spec.name, spec.title, time.perf_counter() - began, error=str(error)
             )
-        self._output.write_report(report, self._manifest.inputs.notes)
+        self._output.write_report(report)
         return ReportRecord(spec.name, spec.title, time.perf_counter() - began, report)
 
     def _record(self, record: ReportRecord) -> None:

@@ -1,8 +1,8 @@
 """Rows of a commitlog: `scan_split` walks a range of a segment and yields batches of columns.
 
-The loop over plain records is the hot path of the whole analysis: one unpack, one topic look-up and
-one copy of 88 bytes per record. Whatever it does not know at once (another magic, IPv6, a record
-larger than the window, bytes that do not add up) is judged by `LogWalk`, and by the same rules.
+Runs of plain records are taken at once (`plain_records`). Whatever is none (another magic, IPv6, a
+record larger than the window, bytes that do not add up) is judged by `LogWalk`, and by the same
+rules.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from collections.abc import Iterator
 from typing import Literal
 
 import attrs
+import numpy as np
+from numpy.typing import NDArray
 
 from trioha.analysis.log_source import FileSource, LogSource
-from trioha.analysis.log_walk import ENTRY, ENTRY_SIZE, LogWalk, Sound, Unsound, topic_text
+from trioha.analysis.log_walk import ENTRY_SIZE, LogWalk, Sound, Unsound, topic_text
+from trioha.analysis.plain_records import PlainReader
 from trioha.analysis.row_batch import Contents, as_ipv4
 from trioha.analysis.row_batch import RowBatch as RowBatch  # of the same interface
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.store_files import SPLIT_BYTES, CorruptRow, LogSplit, StoreFiles
-from trioha.wire.record import MAGIC, SCAN, SCAN_SIZE
+from trioha.wire.record import SCAN_SIZE
 
 Detail = Literal["headers", "full"]
 
@@ -27,13 +30,11 @@ CLOCK_SLACK_MS = 3_600_000
 """How far a store's timestamps may run backwards before pruning by time could lose a record: a new
 master's clock, or one set back. Rows are compared exactly; only the choice of splits allows it."""
 
-_WINDOW_BYTES = 1 << 20
+_WINDOW_BYTES = 4 << 20
 _BATCH_ROWS = 16_384
 _BATCH_BYTES = 16 << 20
 _BODY_SIZE = struct.Struct(">i")
 _BODY_SIZE_AT = 84
-_MS_MIN = -(1 << 63)
-_MS_END = 1 << 63
 _WRONG_CHECKSUM = "body does not match its checksum"
 
 
@@ -143,18 +144,17 @@ class _Scan:
         self._topic_names: list[str] = []
         self._window = b""
         self._window_at = 0
-        self._last = -1
-        """Where the last entry begins that `_take` took."""
-        self._last_is_row = False
+        self._plain = PlainReader(self._lead)
+        self._wants_few = filters.topics is not None
         self._clear()
         if split.gap is not None:
             self._corrupt.append(split.gap)
 
     def _clear(self) -> None:
         self._heads: list[bytes] = []
-        self._codes: list[int] = []
-        self._bodies: list[bytes] = []
-        self._properties: list[bytes] = []
+        self._codes: list[NDArray[np.int32]] = []
+        self._contents: list[Contents] = []
+        self._row_count = 0
         self._odd_hosts: dict[int, tuple[str, str]] = {}
         self._corrupt: list[CorruptRow] = []
         self._log_bytes = 0
@@ -169,7 +169,7 @@ class _Scan:
             reached = self._advance(position)
             self._log_bytes += reached - position
             position = reached
-            if len(self._heads) >= _BATCH_ROWS or self._log_bytes >= _BATCH_BYTES:
+            if self._row_count >= _BATCH_ROWS or self._log_bytes >= _BATCH_BYTES:
                 reached = min(position, self._stop)
                 yield self._batch(reached - done)
                 done = reached
@@ -182,68 +182,52 @@ class _Scan:
             self._window = self._source.read(position, _WINDOW_BYTES)
             self._window_at = position
         reached = self._take(position)
-        if self._last >= 0:
-            # Only the last one can be unsound: it ends where no record begins, or the data ends.
-            if isinstance(self._walk.sound(self._last), Sound):
-                return reached
-            if self._last_is_row:
-                self._drop_last()
-            reached = self._last
-        return self._step(reached)
+        return self._step(position) if reached == position else reached
 
     def _take(self, position: int) -> int:
-        """Rows of the plain records from `position` to the window's end; where it stopped."""
-        window, window_at = self._window, self._window_at
-        heads_append, codes_append = self._heads.append, self._codes.append
-        bodies_append, properties_append = self._bodies.append, self._properties.append
-        known, is_full, lead = self._topic_codes, self._is_full, self._lead
-        unpack, unpack_entry = SCAN.unpack_from, ENTRY.unpack_from
-        window_size = len(window)
-        begin = position - window_at
-        stop = min(self._stop - window_at, window_size)
-        base = self._segment.from_offset + window_at
-        place = begin
-        last = code = -1
-        while place < stop:
-            try:
-                while place < stop:
-                    record = place + lead
-                    size, magic, phy_offset, sys_flag, body_size = unpack(window, record)
-                    if magic != MAGIC or phy_offset != base + record or sys_flag & 0x30:
-                        stop = 0
-                        break
-                    length_at = record + 88 + body_size
-                    topic_end = length_at + 1 + window[length_at]
-                    end = record + size
-                    if topic_end + 2 + (window[topic_end] << 8 | window[topic_end + 1]) != end:
-                        stop = 0
-                        break
-                    if lead:
-                        kind, entry_size, _, _, stated = unpack_entry(window, place)
-                        if kind != 1 or entry_size != size + lead or stated != base + place:
-                            stop = 0
-                            break
-                    code = known[window[length_at + 1 : topic_end]]
-                    if is_full:
-                        if end > window_size:
-                            stop = 0
-                            break
-                        if code >= 0:
-                            bodies_append(window[record + 88 : length_at])
-                            properties_append(window[topic_end + 2 : end])
-                    if code >= 0:
-                        heads_append(window[place : record + 88])
-                        codes_append(code)
-                    last = place
-                    place = end
-            except KeyError:
-                if not self._learn(window[length_at + 1 : topic_end]):
-                    break
-            except (IndexError, struct.error):
-                break  # it goes on behind the window
-        self._last = -1 if last < 0 else window_at + last
-        self._last_is_row = code >= 0
-        return window_at + place
+        """Rows of the plain records from `position` to the window's end; where they stop."""
+        window, at = self._window, self._window_at
+        found = self._plain.read(
+            window, self._segment.from_offset + at, position - at, self._stop - at
+        )
+        if found is None:
+            return position
+        topics = found.topics(window)
+        if unknown := dict.fromkeys(topics).keys() - self._topic_codes.keys():
+            # In their order, so that codes do not depend on how the log is cut.
+            names = [topic for topic in dict.fromkeys(topics) if topic in unknown]
+            odd = [topic for topic in names if not self._learn(topic)]
+            if odd:
+                found = found.first(min(map(topics.index, odd)))
+        # Only the last one can be unsound: it ends where no record begins, or the data ends.
+        if len(found) and not isinstance(self._walk.sound(at + int(found.begins[-1])), Sound):
+            found = found.first(len(found) - 1)
+        if not len(found):
+            return position
+        known = self._topic_codes
+        codes = np.array([known[topic] for topic in topics[: len(found)]], np.int32)
+        reached = at + int(found.ends[-1])
+        if self._wants_few:
+            is_wanted = codes >= 0
+            found, codes = found.only(is_wanted), codes[is_wanted]
+        self._keep(found.heads, codes)
+        if self._is_full:
+            self._contents.append(
+                Contents(
+                    window,
+                    found.begins,
+                    found.body_at,
+                    found.body_end,
+                    found.topic_end + 2,
+                    found.ends,
+                )
+            )
+        return reached
+
+    def _keep(self, heads: NDArray[np.void], codes: NDArray[np.int32]) -> None:
+        self._heads.append(heads.tobytes())
+        self._codes.append(codes)
+        self._row_count += len(codes)
 
     def _learn(self, topic: bytes) -> bool:
         """Give a topic its code, -1 when it is not wanted; False when it is no topic."""
@@ -257,13 +241,6 @@ class _Scan:
             self._topic_codes[topic] = len(self._topic_names)
             self._topic_names.append(text)
         return True
-
-    def _drop_last(self) -> None:
-        self._heads.pop()
-        self._codes.pop()
-        if self._is_full:
-            self._bodies.pop()
-            self._properties.pop()
 
     def _step(self, position: int) -> int:
         """Get past the one thing at `position`, whatever it is; behind the split at the end."""
@@ -282,17 +259,23 @@ class _Scan:
         code = self._topic_codes[record.topic]
         if code < 0:
             return
-        head = self._source.read(position, record.body_at - position)
+        whole = self._source.read(
+            position, (record.end if self._is_full else record.body_at) - position
+        )
+        body_at, properties_at = record.body_at - position, record.properties_at - position
+        head = whole[:body_at]
         if record.body_at - record.record_at > SCAN_SIZE:
             head, hosts = as_ipv4(head, self._lead)
-            self._odd_hosts[len(self._heads)] = hosts
+            self._odd_hosts[self._row_count] = hosts
         self._heads.append(head)
-        self._codes.append(code)
+        self._codes.append(np.array([code], np.int32))
+        self._row_count += 1
         if self._is_full:
-            contents = self._source.read(record.body_at, record.end - record.body_at)
             (body_size,) = _BODY_SIZE.unpack_from(head, self._lead + _BODY_SIZE_AT)
-            self._bodies.append(contents[:body_size])
-            self._properties.append(contents[record.properties_at - record.body_at :])
+            places = (0, body_at, body_at + body_size, properties_at, len(whole))
+            self._contents.append(
+                Contents(whole, *(np.array([place], np.int64) for place in places))
+            )
 
     def _damage(self, position: int, reason: str) -> int:
         """Report what is no record at `position`; where the next record begins."""
@@ -337,15 +320,15 @@ class _Scan:
         batch = RowBatch(
             self._split.store,
             self._segment.name,
-            len(self._heads),
+            self._row_count,
             self._corrupt,
             bytes_done,
             b"".join(self._heads),
             self._lead + SCAN_SIZE,
-            self._codes,
+            np.concatenate(self._codes) if self._codes else np.empty(0, np.int32),
             self._topic_names,
             self._odd_hosts,
-            Contents(self._bodies, self._properties) if self._is_full else None,
+            self._contents if self._is_full else None,
         )
         self._clear()
         batch = _filtered(batch, self._filters)
@@ -356,18 +339,14 @@ class _Scan:
 
 def _filtered(batch: RowBatch, filters: ScanFilter) -> RowBatch:
     """The batch without rows of other queues and times; topics and offsets are dealt with."""
-    mask: list[bool] | None = None
+    mask = np.ones(batch.row_count, np.bool_)
     if filters.queue_ids is not None:
-        wanted = filters.queue_ids
-        mask = [queue_id in wanted for queue_id in batch.column("queue_id")]
-    if filters.store_ms_from is not None or filters.store_ms_to is not None:
-        low = _MS_MIN if filters.store_ms_from is None else filters.store_ms_from
-        high = _MS_END if filters.store_ms_to is None else filters.store_ms_to
-        in_time = [low <= store_ms < high for store_ms in batch.column("store_ms")]
-        mask = in_time if mask is None else [a and b for a, b in zip(mask, in_time, strict=True)]
-    if mask is None or all(mask):
-        return batch
-    return batch.only(mask)
+        mask &= np.isin(batch.numbers("queue_id"), list(filters.queue_ids))
+    if filters.store_ms_from is not None:
+        mask &= batch.numbers("store_ms") >= filters.store_ms_from
+    if filters.store_ms_to is not None:
+        mask &= batch.numbers("store_ms") < filters.store_ms_to
+    return batch if mask.all() else batch.only(mask)
 
 
 def _report_checksums(batch: RowBatch) -> None:

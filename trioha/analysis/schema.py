@@ -1,7 +1,7 @@
 """The tables of the analysis: names and types of their columns, one place for every engine.
 
 Times are BIGINT milliseconds since 1970 (portable); Spark's sources add TIMESTAMP twins named
-without `_ms`. SQLite holds maps as JSON text.
+without `_ms`.
 """
 
 from __future__ import annotations
@@ -28,21 +28,6 @@ class ColumnType(Enum):
     BINARY = "BINARY"
     TEXT_MAP = "MAP<STRING,STRING>"
     TIMESTAMP = "TIMESTAMP"
-
-    @property
-    def sqlite(self) -> str:
-        return _SQLITE[self]
-
-
-_SQLITE = {
-    ColumnType.STRING: "TEXT",
-    ColumnType.INT: "INTEGER",
-    ColumnType.BIGINT: "INTEGER",
-    ColumnType.BOOLEAN: "INTEGER",
-    ColumnType.BINARY: "BLOB",
-    ColumnType.TEXT_MAP: "TEXT",
-    ColumnType.TIMESTAMP: "TEXT",
-}
 
 
 @attrs.frozen

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
 
 import click
 
-from trioha.analysis.choice import Choice, choose_engine
+from trioha.analysis.choice import EngineName, choose_engine, lacking_packages
 from trioha.analysis.engine import Engine, Window
 from trioha.analysis.inputs import Inputs, open_inputs
 from trioha.analysis.manifest import Manifest, ReportRecord
@@ -75,7 +75,7 @@ def _list_reports(context: click.Context, _: click.Parameter, value: bool) -> No
     type=click.Choice(["auto", "local", "spark"]),
     default="auto",
     show_default=True,
-    help="local: in this process, without Java. auto: spark from 512 MiB of log on.",
+    help="local: in this process, without Java. auto: spark with --master.",
 )
 @click.option("--master", metavar="URL", help="A Spark master.  [default: local[*]]")
 @click.option(
@@ -121,6 +121,10 @@ def command(
         raise click.UsageError("--from is not before --to")
     if not stores and not journals:
         raise click.UsageError("name a STORE, or a journal with --journal DIR")
+    if lacking := lacking_packages():
+        raise ConfigError(
+            f"the analysis needs {', '.join(lacking)}; pip install 'trioha[analysis]'"
+        )
     if engine == "local" and (master or settings):
         raise click.UsageError("--master and --conf are Spark's; --engine local has none")
     if is_submitted() or (master is not None and not master.startswith("local")):
@@ -134,20 +138,14 @@ def command(
     options = ReportOptions(now_ms=int(started * 1000), key=key, message_id=message_id)
     if names:
         _check_needs(specs, inputs, options)
-    choice = choose_engine(
-        engine,
-        bytes_total=inputs.bytes_total,
-        wants_master=bool(master or settings) or is_submitted(),
-    )
-    if choice.why:
-        progress.say(f"trioha: note: {choice.why} (--engine {choice.engine})")
+    chosen = choose_engine(engine, wants_master=bool(master or settings) or is_submitted())
     directory = OutputDirectory(out, overwrite=overwrite)
     directory.open()
-    manifest = Manifest(inputs, {"name": choice.engine, "version": ""}, options.now_ms)
+    manifest = Manifest(inputs, {"name": chosen, "version": ""}, options.now_ms)
     with _kept(directory, manifest, progress):
         views = views_of(specs)
         with _engine(
-            choice, inputs, directory, manifest, progress, master, settings, views
+            chosen, inputs, directory, manifest, progress, master, settings, views
         ) as made:
             analysis = Analysis(made, manifest, directory, lambda record: _tell(record, progress))
             analysis.run(specs, options)
@@ -179,7 +177,7 @@ def _check_needs(specs: Sequence[ReportSpec], inputs: Inputs, options: ReportOpt
 
 @contextlib.contextmanager
 def _engine(
-    choice: Choice,
+    chosen: EngineName,
     inputs: Inputs,
     directory: OutputDirectory,
     manifest: Manifest,
@@ -188,11 +186,13 @@ def _engine(
     settings: Sequence[str],
     views: Collection[str],
 ) -> Iterator[Engine]:
-    if choice.engine == "local":
-        from trioha.analysis.sqlite_engine import SqliteEngine
+    if chosen == "local":
+        from trioha.analysis.local_engine import LocalEngine
 
-        manifest.engine = {"name": "local", "version": sqlite3.sqlite_version}
-        with SqliteEngine(inputs, scratch=directory.scratch, progress=progress) as local:
+        manifest.engine = {"name": "local", "version": version("duckdb")}
+        with LocalEngine(
+            inputs, scratch=directory.scratch, progress=progress, views=views
+        ) as local:
             yield local
         return
     from trioha.analysis.spark.session import open_session
@@ -214,21 +214,36 @@ def _engine(
             "java": info.java,
         }
         # Only here: it needs pyspark, whose absence `open_session` tells in a sentence.
-        from trioha.analysis.spark.engine import SparkEngine
-
-        if not info.shares_scratch:
-            inputs.note(
-                f"the workers do not see {directory.final}, so every query reads the stores anew;"
-                " an --out on storage that they share is faster"
-            )
-        with SparkEngine(
-            session,
-            inputs,
-            scratch=directory.scratch,
-            progress=progress,
-            spills=views if info.shares_scratch else (),
+        with _on_spark(
+            session, inputs, directory, progress, views, info.shares_scratch
         ) as on_spark:
             yield on_spark
+
+
+def _on_spark(
+    session: Any,
+    inputs: Inputs,
+    directory: OutputDirectory,
+    progress: TerminalProgress,
+    views: Collection[str],
+    shares_scratch: bool,
+) -> contextlib.AbstractContextManager[Engine]:
+    """Workers that see our directory decode into it; else every query is a job of theirs."""
+    from trioha.analysis.local_engine import LocalEngine
+    from trioha.analysis.spark.engine import SparkEngine
+    from trioha.analysis.spark.jobs import Jobs
+
+    scratch = directory.scratch
+    if shares_scratch:
+        decode = Jobs(session, inputs.note).run_tasks
+        return LocalEngine(
+            inputs, scratch=scratch, progress=progress, views=views, run_tasks=decode
+        )
+    inputs.note(
+        f"the workers do not see {directory.final}, so every query reads the stores anew;"
+        " an --out on storage that they share is faster"
+    )
+    return SparkEngine(session, inputs, scratch=scratch, progress=progress)
 
 
 def _settings(pairs: Sequence[str]) -> dict[str, str]:

@@ -75,7 +75,8 @@ def checks(*, start_spark: bool = False) -> Iterator[Check]:
     yield _ports()
     yield _extra("console", "textual", "the operator's console", "pip install 'trioha[console]'")
     yield _pyspark()
-    yield _extra("pyarrow", "pyarrow", "Spark, and Parquet of `trioha analyze`", _SPARK_EXTRA)
+    for name in ("duckdb", "numpy", "pyarrow"):
+        yield _extra(name, name, "`trioha analyze`", "pip install 'trioha[analysis]'")
     yield _java()
     if start_spark:
         yield _spark_run()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
 from itertools import pairwise
 
+import duckdb
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,12 +18,10 @@ VALUES = st.one_of(
 
 
 @given(st.lists(VALUES, min_size=1, max_size=50))
-def test_sqlite_and_python_put_a_value_in_the_same_bin(values: list[int]) -> None:
-    database = sqlite3.connect(":memory:")
-    database.execute("CREATE TABLE t (v INTEGER)")
-    database.executemany("INSERT INTO t VALUES (?)", [(value,) for value in values])
-    found = database.execute(f"SELECT v, {bin_sql('v')} FROM t").fetchall()
-    database.close()
+def test_duckdb_and_python_put_a_value_in_the_same_bin(values: list[int]) -> None:
+    with duckdb.connect() as database:
+        database.register("t", pa.table({"v": pa.array(values, pa.int64())}))
+        found = database.execute(f"SELECT v, {bin_sql('v')} FROM t").fetchall()
     assert found == [(value, bin_of(value)) for value in values]
 
 

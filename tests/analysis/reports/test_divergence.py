@@ -20,10 +20,10 @@ from support.stores.told import (
 )
 
 from trioha.analysis.inputs import open_inputs
+from trioha.analysis.local_engine import LocalEngine
 from trioha.analysis.reports import divergence
 from trioha.analysis.reports.store_digests import BLOCK_BYTES
 from trioha.analysis.results import ReportOptions
-from trioha.analysis.sqlite_engine import SqliteEngine
 from trioha.ha.epochs import EpochHistory, EpochRecord
 from trioha.ha.mastership import FILE_NAME, Mastership
 from trioha.store.cuts import save_cut
@@ -335,7 +335,7 @@ def test_an_epochs_file_that_cannot_be_read_is_a_note(master: ToldStore, tmp_pat
     for path in slave.glob("epochs.*"):
         path.write_bytes(b"torn")
     inputs = open_inputs([str(master.root), str(slave)])
-    with SqliteEngine(inputs) as engine:
+    with LocalEngine(inputs) as engine:
         report = divergence.run(engine, ReportOptions(now_ms=MONDAY_MS))
     assert report.exit_code == 0
     assert [note for note in inputs.notes if "epochs" in note]

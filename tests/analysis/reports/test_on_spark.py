@@ -1,4 +1,4 @@
-"""Every report says on Spark what it says on SQLite."""
+"""Every report says on Spark what it says without a JVM."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ from support.suite.skips import importable, skip_unless
 
 from trioha.analysis.engine import Engine, Window
 from trioha.analysis.inputs import Inputs, open_inputs
+from trioha.analysis.local_engine import LocalEngine
 from trioha.analysis.reports import REPORTS
 from trioha.analysis.results import Report, ReportOptions
-from trioha.analysis.run import views_of
-from trioha.analysis.sqlite_engine import SqliteEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 skip_unless(importable("pyspark"), "needs the extra spark")
 
-LOG_VIEWS = {"commitlog", "commitlog_full", "commitlog_corrupt", "consumequeue"}
 OURS = ("throughput", "latency", "divergence", "integrity", "queues", "retention", "trace")
 
 
@@ -131,7 +129,7 @@ def plain(value: Any) -> Any:
 A_DAY = Window(MONDAY_MS + DAY_MS, MONDAY_MS + 2 * DAY_MS)
 
 
-@pytest.mark.parametrize("spills", [False, True], ids=["scanned", "spilled"])
+@pytest.mark.parametrize("shares", [False, True], ids=["scanned", "decoded"])
 @pytest.mark.parametrize(
     ("name", "window"),
     [(name, Window()) for name in OURS] + [("throughput", A_DAY), ("divergence", A_DAY)],
@@ -141,27 +139,32 @@ def test_both_engines_say_the_same(
     session: SparkSession,
     name: str,
     window: Window,
-    spills: bool,
+    shares: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from trioha.analysis.spark.engine import SparkEngine
+    from trioha.analysis.spark.jobs import Jobs
 
     # The real disk fills and empties while the engines take their turns.
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
 
-    with SqliteEngine(inputs_of(damaged, window)) as local:
+    with LocalEngine(inputs_of(damaged, window)) as local:
         expected = made(local, name)
-    views = views_of([REPORTS[name]]) if spills else frozenset[str]()
-    spark = SparkEngine(session, inputs_of(damaged, window), scratch=tmp_path, spills=views)
+    inputs = inputs_of(damaged, window)
+    if shares:
+        run_tasks = Jobs(session, inputs.note).run_tasks
+        spark: LocalEngine | SparkEngine = LocalEngine(
+            inputs, scratch=tmp_path, run_tasks=run_tasks
+        )
+    else:
+        spark = SparkEngine(session, inputs, scratch=tmp_path)
     try:
         found = made(spark, name)
     finally:
         spark.close()
-    kept = {path.name for path in tmp_path.iterdir()} & {"records", "corrupt", "queues"}
-    # A trace wants properties, which are not kept.
-    assert bool(kept) == (bool(views & LOG_VIEWS) and name != "trace")
+    assert not any(tmp_path.iterdir())
     assert plain(found) == rounded(expected)
     if window == Window():
         assert found.exit_code == (1 if name in ("divergence", "integrity") else 0)

@@ -17,7 +17,7 @@ def meta(**changes: object) -> PageMeta:
     fields: dict[str, object] = {
         "stores": ["broker-a-0/store", "broker-a-1/store"],
         "journals": ["broker-a-0/store/journal"],
-        "engine": "local (SQLite 3.40)",
+        "engine": "local (DuckDB 1.4)",
         "version": "0.1.0",
         "created_ms": BEGIN_MS + 7_200_000,
         "elapsed_ms": 2345,

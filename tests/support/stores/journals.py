@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trioha.analysis.engine import Window
 from trioha.analysis.inputs import open_inputs
-from trioha.analysis.sqlite_engine import SqliteEngine
+from trioha.analysis.local_engine import LocalEngine
 from trioha.journal import EVENTS
 from trioha.journal.file import JournalFile
 
@@ -97,11 +97,11 @@ def at(seconds: float) -> int:
 @contextmanager
 def engine_over(
     *diaries: Diary, stores: tuple[Path, ...] = (), window: Window | None = None
-) -> Iterator[SqliteEngine]:
+) -> Iterator[LocalEngine]:
     """The local engine over what was written so far."""
     for diary in diaries:
         diary.close()
     journals = [str(diary.directory) for diary in diaries]
     inputs = open_inputs([str(store) for store in stores], journals, window)
-    with SqliteEngine(inputs) as engine:
+    with LocalEngine(inputs) as engine:
         yield engine

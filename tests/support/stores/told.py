@@ -17,9 +17,9 @@ import attrs
 from support.stores.small import message, open_store, small_config
 from trioha.analysis.engine import Window
 from trioha.analysis.inputs import open_inputs
+from trioha.analysis.local_engine import LocalEngine
 from trioha.analysis.reports import REPORTS
 from trioha.analysis.results import Report, ReportOptions
-from trioha.analysis.sqlite_engine import SqliteEngine
 from trioha.store.message_store import FileMessageStore
 from trioha.wire import fastjson
 from trioha.wire.message_id import pack_host
@@ -161,9 +161,9 @@ def make_report(
     now_ms: int = MONDAY_MS + 10 * DAY_MS,
     **options: Any,
 ) -> Report:
-    """One report on SQLite."""
+    """One report without a JVM."""
     inputs = open_inputs([str(store) for store in stores], [str(path) for path in journals], window)
-    with SqliteEngine(inputs) as engine:
+    with LocalEngine(inputs) as engine:
         return REPORTS[name].load().run(engine, ReportOptions(now_ms=now_ms, **options))
 
 

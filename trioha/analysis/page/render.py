@@ -27,7 +27,7 @@ class PageMeta:
     stores: Sequence[str]
     journals: Sequence[str] = ()
     engine: str
-    """In words: "local (SQLite 3.40)", "Spark 4.3.0 on local[2]"."""
+    """In words: "local (DuckDB 1.4)", "Spark 4.3.0 on local[2]"."""
     version: str
     """Version of trioha."""
     created_ms: int

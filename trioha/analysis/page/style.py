@@ -29,7 +29,7 @@ main,header,footer{max-width:1000px;margin:0 auto;padding:0 24px}
 header{padding-top:28px}
 h1{font-size:26px;line-height:1.25;margin:0 0 4px}
 h2{font-size:21px;margin:0 0 2px;padding-top:22px;border-top:2px solid var(--rule)}
-h3{font-size:15px;margin:22px 0 6px}
+h3{font-size:15px;margin:22px 0 6px} h3 .csv{font-size:12px;font-weight:400;margin-left:6px}
 a{color:var(--link)}
 p{margin:6px 0}
 .sub,.note,.question{color:var(--dim)}

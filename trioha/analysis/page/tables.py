@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+
+from trioha.analysis.page.csv_text import csv_of
 from trioha.analysis.page.formats import format_number, format_time, format_value
 from trioha.analysis.page.markup import element, text
 from trioha.analysis.results import Column, Table, Value
@@ -61,8 +64,21 @@ def render_table(table: Table, prefix: str) -> str:
         role="region",
         aria_label=table.title,
     )
-    title = element("h3", text(table.title))
+    title = element("h3", f"{text(table.title)} {_download(table)}")
     return element("section", title, toggle, body, note, class_="table")
+
+
+def _download(table: Table) -> str:
+    """A link that saves the table's rows on the page as CSV; the page holds them itself."""
+    data = base64.b64encode(csv_of(table, ROWS_MAX)).decode()
+    return element(
+        "a",
+        "CSV",
+        href=f"data:text/csv;charset=utf-8;base64,{data}",
+        download=f"{table.name}.csv",
+        class_="csv",
+        aria_label=f"{table.title} as CSV",
+    )
 
 
 def _head(column: Column, letters: int) -> str:

@@ -12,8 +12,7 @@ def each_word(engine: Engine, column: str) -> str:
     """
     if engine.name == "spark":
         return f" LATERAL VIEW explode(split({column}, ' ')) word AS value"
-    # A JSON text has no bare blank but in its strings, so the blanks can be made commas.
-    return f""", json_each('[' || replace(json_quote({column}), ' ', '","') || ']') AS word"""
+    return f", LATERAL (SELECT unnest(string_split({column}, ' ')) AS value) AS word"
 
 
 def text_of(engine: Engine, column: str) -> str:

@@ -24,7 +24,7 @@ from trioha.wire.properties import Property
 
 VIEWS = ("latency_stats", "commitlog_full", "commitlog_stats")
 _INLINE_MAX = 2000
-"""Rows put into a query's text: at most a few hundred KiB; SQLite takes a million bytes."""
+"""Rows put into a query's text: at most a few hundred KiB."""
 _BROKERS_OWN = (TRANS_OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC)
 
 

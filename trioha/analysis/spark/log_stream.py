@@ -26,10 +26,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from trioha.analysis.arrow_batches import to_arrow
 from trioha.analysis.log_end import LogEnd
 from trioha.analysis.scan import Detail, plan_splits, scan_split
 from trioha.analysis.schema import COMMITLOG_FULL, AnalysisError, TableSchema
-from trioha.analysis.spark.arrow_batches import to_arrow
 from trioha.analysis.spark.read_options import read_options, size_option
 from trioha.analysis.store_files import StoreFiles, open_store
 

@@ -27,9 +27,9 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from trioha.analysis.arrow_batches import MS_END, MS_FIRST
 from trioha.analysis.scan import ScanFilter
 from trioha.analysis.schema import AnalysisError, ColumnType, TableSchema
-from trioha.analysis.spark.arrow_batches import MS_END, MS_FIRST
 from trioha.analysis.store_files import SPLIT_BYTES
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -48,7 +48,7 @@ _MEMORY_PER_CORE = 128 << 20  # to sort and group in before it spills
 _MEMORY_MAX = 2 << 30
 _MISSING = "pyspark is not installed; `pip install 'trioha[spark]'`"
 _BRIEF_BYTES_MAX = 256 << 20
-_NEEDED = ("attrs", "msgpack", "msgspec", "pyarrow")
+_NEEDED = ("attrs", "duckdb", "msgpack", "msgspec", "numpy", "pyarrow")
 
 
 @attrs.frozen

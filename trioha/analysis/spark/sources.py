@@ -31,7 +31,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from trioha.analysis import schema as tables
-from trioha.analysis.consume_queues import scan_queue
+from trioha.analysis.arrow_batches import rows_to_arrow, to_arrow
 from trioha.analysis.journal_rows import (
     JournalCorruptRow,
     JournalRow,
@@ -40,7 +40,6 @@ from trioha.analysis.journal_rows import (
 )
 from trioha.analysis.scan import Detail, plan_splits, scan_split
 from trioha.analysis.schema import AnalysisError, TableSchema
-from trioha.analysis.spark.arrow_batches import rows_to_arrow, to_arrow
 from trioha.analysis.spark.log_stream import LogStreamReader
 from trioha.analysis.spark.read_options import (
     BY_TIME,
@@ -53,6 +52,7 @@ from trioha.analysis.spark.read_options import (
     read_options,
     schema_of,
 )
+from trioha.analysis.spill import queue_batches
 from trioha.analysis.store_files import CorruptRow, LogSplit, QueueFiles, open_store
 
 _BATCH_ROWS = 8192
@@ -201,18 +201,7 @@ class _QueueReader(_FilteringReader):
         ]
 
     def read_piece(self, piece: QueueFiles) -> Iterator[pa.RecordBatch]:
-        for batch in scan_queue(piece):
-            count = len(batch.size)
-            columns: dict[str, Sequence[Any]] = {
-                "store": [piece.store] * count,
-                "topic": [piece.topic] * count,
-                "queue_id": [piece.queue_id] * count,
-                "queue_offset": batch.queue_offset,
-                "phy_offset": batch.phy_offset,
-                "size": batch.size,
-                "tags_code": batch.tags_code,
-            }
-            yield rows_to_arrow(columns, self.table, self.schema)
+        yield from queue_batches(piece, self.table, self.schema)
 
 
 class _JournalReader(_Reader):

@@ -1,8 +1,5 @@
 """The data source behind the three statistics: counted in the workers, merged by Spark.
 
-With the option `spill` the same pass leaves the records as Parquet in that directory
-(`trioha.analysis.spark.spill`).
-
 A row of any statistic is a row of one wide table, so that one scan and one merge serve all three:
 its kind, its keys (texts by name, numbers as k0, k1), its measures by how they merge: sum0, min0, …
 """
@@ -10,22 +7,21 @@ its kind, its keys (texts by name, numbers as k0, k1), its measures by how they 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from trioha.analysis.arrow_batches import schema_of, to_arrow
+from trioha.analysis.database import Database
 from trioha.analysis.scan import plan_splits, scan_split
-from trioha.analysis.spark.arrow_statistics import ArrowStatistics
+from trioha.analysis.schema import COMMITLOG
 from trioha.analysis.spark.read_options import ReadOptions, read_options
-from trioha.analysis.spark.spill import spilling
-from trioha.analysis.stats import STATS, StatsTable, statistics_of
+from trioha.analysis.stats import COUNTED, STATS, StatsTable
 from trioha.analysis.store_files import LogSplit, open_store
 
-_ROWS = 65_536
+_RECORDS = "records"
 _TEXTS = ("store", "topic", "born_host")
 
 
@@ -36,7 +32,7 @@ def wide_names(table: StatsTable) -> dict[str, str]:
     for name in table.keys:
         names[name] = name if name in _TEXTS else f"k{counts['k']}"
         counts["k"] += name not in _TEXTS
-    for name, merge in table.measures:
+    for name, (merge, _) in table.measures.items():
         names[name] = f"{merge.lower()}{counts[merge]}"
         counts[merge] += 1
     return names
@@ -60,15 +56,15 @@ def wide_merge_sql(source: str) -> str:
     return f"SELECT {keys}, {measures} FROM {source} GROUP BY {keys}"
 
 
-def rows_of_wide(merged: pa.Table) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
-    """Rows of each statistic out of the wide table, in pieces."""
-    for batch in merged.to_batches(max_chunksize=_ROWS):
-        for table in STATS.values():
-            of_kind = batch.filter(pc.equal(batch["kind"], table.name))
-            if of_kind.num_rows:
-                names = wide_names(table)
-                columns = [of_kind[names[name]].to_pylist() for name in table.columns]
-                yield table.name, list(zip(*columns, strict=True))
+def of_wide_sql(table: StatsTable, source: str) -> str:
+    """SELECT of one statistic out of the wide table."""
+    columns = ", ".join(f"{wide} AS {name}" for name, wide in wide_names(table).items())
+    return f"SELECT {columns} FROM {source} WHERE kind = '{table.name}'"
+
+
+def no_statistics() -> pa.Table:
+    """The wide table without a row."""
+    return _ARROW.empty_table()
 
 
 class StatisticsSource(DataSource):
@@ -85,13 +81,12 @@ class StatisticsSource(DataSource):
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _Reader(read_options(self.options), self.options.get("spill"))
+        return _Reader(read_options(self.options))
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, options: ReadOptions, spill: str | None) -> None:
+    def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._spill = spill
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
@@ -108,30 +103,28 @@ class _Reader(DataSourceReader):
         split: LogSplit | None = partition.value
         if split is None:  # Spark asks once when there are no partitions
             return
-        filters = self._options.filters
-        if self._spill is None:
-            batches = scan_split(split, filters=filters)
-        else:
-            batches = spilling(
-                self._spill, split, scan_split(split, columns="full", filters=filters)
-            )
-        for piece in statistics_of(ArrowStatistics(split.store), batches):
-            for name, rows in piece.items():
-                if rows:
-                    yield _to_arrow(STATS[name], rows)
+        schema = schema_of(COMMITLOG, COUNTED)
+        batches = [
+            to_arrow(batch, COMMITLOG, schema)
+            for batch in scan_split(split, filters=self._options.filters)
+            if batch.row_count
+        ]
+        database = Database()
+        try:
+            database.hold(_RECORDS, pa.Table.from_batches(batches, schema))
+            for table in STATS.values():
+                yield from _widened(table, database).to_batches()
+        finally:
+            database.close()
 
 
-def _to_arrow(table: StatsTable, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    places: Mapping[str, str] = wide_names(table)
-    columns = dict(
-        zip([places[name] for name in table.columns], zip(*rows, strict=True), strict=True)
+def _widened(table: StatsTable, database: Database) -> pa.Table:
+    places = {wide: name for name, wide in wide_names(table).items()}
+    columns = ", ".join(
+        f"'{table.name}' AS kind"
+        if field.name == "kind"
+        else f"{places.get(field.name, 'NULL')} AS {field.name}"
+        for field in _ARROW
     )
-    arrays = []
-    for field in _ARROW:
-        if field.name == "kind":
-            arrays.append(pa.repeat(pa.scalar(table.name), len(rows)))
-        elif field.name in columns:
-            arrays.append(pa.array(columns[field.name], field.type))
-        else:
-            arrays.append(pa.nulls(len(rows), field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
+    counted = database.arrow(f"SELECT {columns} FROM ({table.count_sql(_RECORDS)})")
+    return counted.cast(_ARROW)

@@ -11,8 +11,8 @@ from support.stores.big import BEGIN_MS, BigStore, write_big_store
 
 from trioha.analysis.engine import Window, bucket, literal, literals, mentioned_columns, quotient
 from trioha.analysis.inputs import open_inputs
+from trioha.analysis.local_engine import LocalEngine
 from trioha.analysis.schema import COMMITLOG, COMMITLOG_FULL, AnalysisError
-from trioha.analysis.sqlite_engine import SqliteEngine
 from trioha.store.inspect import DamagedStretch, iter_records
 from trioha.wire.record import Record
 
@@ -33,14 +33,14 @@ def records(store: BigStore) -> list[Record]:
 
 
 @pytest.fixture(scope="module")
-def engine(store: BigStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteEngine]:
+def engine(store: BigStore, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalEngine]:
     scratch = tmp_path_factory.mktemp("scratch")
-    with SqliteEngine(open_inputs([str(store.root)]), scratch=scratch) as made:
+    with LocalEngine(open_inputs([str(store.root)]), scratch=scratch) as made:
         yield made
     assert not any(scratch.iterdir()), "the database outlived its engine"
 
 
-def test_headers_are_all_there(engine: SqliteEngine, records: list[Record]) -> None:
+def test_headers_are_all_there(engine: LocalEngine, records: list[Record]) -> None:
     rows = engine.query(
         "SELECT COUNT(*) AS n, SUM(size) AS bytes, MIN(store_ms) AS first FROM commitlog",
     )
@@ -53,7 +53,7 @@ def test_headers_are_all_there(engine: SqliteEngine, records: list[Record]) -> N
     ]
 
 
-def test_a_later_query_may_name_more_columns(engine: SqliteEngine, store: BigStore) -> None:
+def test_a_later_query_may_name_more_columns(engine: LocalEngine, store: BigStore) -> None:
     rows = engine.query(
         "SELECT topic, COUNT(*) AS n FROM commitlog WHERE born_ms < store_ms + 1000 GROUP BY topic",
     )
@@ -62,7 +62,7 @@ def test_a_later_query_may_name_more_columns(engine: SqliteEngine, store: BigSto
     }
 
 
-def test_minutes_are_counted_by_queue(engine: SqliteEngine, records: list[Record]) -> None:
+def test_minutes_are_counted_by_queue(engine: LocalEngine, records: list[Record]) -> None:
     rows = engine.query(
         "SELECT topic, queue_id, minute_ms, messages, bytes FROM commitlog_stats",
     )
@@ -77,7 +77,7 @@ def test_minutes_are_counted_by_queue(engine: SqliteEngine, records: list[Record
     assert dict(zip(keys, [row["bytes"] for row in rows], strict=True)) == sizes
 
 
-def test_latencies_keep_their_extremes_and_sum(engine: SqliteEngine, records: list[Record]) -> None:
+def test_latencies_keep_their_extremes_and_sum(engine: LocalEngine, records: list[Record]) -> None:
     rows = engine.query(
         "SELECT SUM(messages) AS n, SUM(latency_sum_ms) AS total, MIN(latency_min_ms) AS low,"
         " MAX(latency_max_ms) AS high FROM latency_stats",
@@ -93,10 +93,10 @@ def test_latencies_keep_their_extremes_and_sum(engine: SqliteEngine, records: li
     ]
 
 
-def test_bodies_and_properties_are_there_when_named(engine: SqliteEngine) -> None:
+def test_bodies_and_properties_are_there_when_named(engine: LocalEngine) -> None:
     rows = engine.query(
         f"SELECT COUNT(*) AS n, COUNT({engine.item('properties', 'KEYS')}) AS keyed,"
-        " SUM(CASE WHEN crc_ok THEN 1 ELSE 0 END) AS sound, MIN(LENGTH(body)) AS smallest,"
+        " SUM(CASE WHEN crc_ok THEN 1 ELSE 0 END) AS sound, MIN(OCTET_LENGTH(body)) AS smallest,"
         f" COUNT(DISTINCT {engine.host('born_host')}) AS hosts FROM commitlog_full",
     )
     [row] = rows
@@ -105,12 +105,12 @@ def test_bodies_and_properties_are_there_when_named(engine: SqliteEngine) -> Non
     assert row["hosts"] == 6
 
 
-def test_queue_entries_are_as_many_as_records(engine: SqliteEngine, store: BigStore) -> None:
+def test_queue_entries_are_as_many_as_records(engine: LocalEngine, store: BigStore) -> None:
     rows = engine.query("SELECT COUNT(*) AS n FROM consumequeue")
     assert rows == [{"n": store.messages}]
 
 
-def test_a_sound_log_has_no_corrupt_rows(engine: SqliteEngine) -> None:
+def test_a_sound_log_has_no_corrupt_rows(engine: LocalEngine) -> None:
     assert engine.query("SELECT * FROM commitlog_corrupt") == []
 
 
@@ -121,7 +121,7 @@ def test_the_window_is_half_open(store: BigStore, records: list[Record], tmp_pat
         for record in records
     )
     assert 0 < wanted < len(records)
-    with SqliteEngine(open_inputs([str(store.root)], window=window), scratch=tmp_path) as engine:
+    with LocalEngine(open_inputs([str(store.root)], window=window), scratch=tmp_path) as engine:
         for view, count in (("commitlog", "COUNT(*)"), ("commitlog_stats", "SUM(messages)")):
             rows = engine.query(f"SELECT {count} AS n FROM {view}")
             assert rows == [{"n": wanted}], view
@@ -133,7 +133,7 @@ def test_flipped_bits_show_as_corrupt_rows(tmp_path: Path) -> None:
     data = bytearray(log.read_bytes())
     data[100] ^= 0xFF  # within the first body
     log.write_bytes(data)
-    with SqliteEngine(open_inputs([str(made.root)]), scratch=tmp_path) as engine:
+    with LocalEngine(open_inputs([str(made.root)]), scratch=tmp_path) as engine:
         rows = engine.query("SELECT phy_offset FROM commitlog_corrupt")
         assert rows == [{"phy_offset": 0}]
         rows = engine.query(
@@ -142,18 +142,18 @@ def test_flipped_bits_show_as_corrupt_rows(tmp_path: Path) -> None:
         assert rows == [{"bad": 1}]
 
 
-def test_a_wrong_query_is_one_sentence(engine: SqliteEngine) -> None:
-    with pytest.raises(AnalysisError, match="no such column: nonsense"):
+def test_a_wrong_query_is_one_sentence(engine: LocalEngine) -> None:
+    with pytest.raises(AnalysisError, match="nonsense"):
         engine.query("SELECT nonsense FROM commitlog")
 
 
-def test_an_unknown_view_is_told(engine: SqliteEngine) -> None:
-    with pytest.raises(AnalysisError, match="no such table: commitlogs"):
+def test_an_unknown_view_is_told(engine: LocalEngine) -> None:
+    with pytest.raises(AnalysisError, match="commitlogs"):
         engine.query("SELECT 1 FROM commitlogs")
 
 
 def test_more_rows_than_a_result_may_have_are_refused(
-    engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trioha.analysis.database.ROWS_MAX", 10)
     with pytest.raises(AnalysisError, match="more than 10 rows"):
@@ -166,18 +166,18 @@ def test_stores_given_twice_are_refused(store: BigStore) -> None:
 
 
 @pytest.mark.parametrize("text", ["it's", "a\\b", "'", "\\'", "plain", ""])
-def test_literals_mean_themselves(engine: SqliteEngine, text: str) -> None:
+def test_literals_mean_themselves(engine: LocalEngine, text: str) -> None:
     rows = engine.query(f"SELECT {literal(text)} AS t, {literal(None)} AS n")
     assert rows == [{"t": text, "n": None}]
 
 
-def test_a_list_of_nothing_matches_nothing(engine: SqliteEngine) -> None:
+def test_a_list_of_nothing_matches_nothing(engine: LocalEngine) -> None:
     rows = engine.query(f"SELECT 1 AS one WHERE 'a' IN {literals([])}")
     assert rows == []
 
 
 @pytest.mark.parametrize("value", [-7, -5, -1, 0, 4, 5, 13])
-def test_buckets_round_down(engine: SqliteEngine, value: int) -> None:
+def test_buckets_round_down(engine: LocalEngine, value: int) -> None:
     [row] = engine.query(f"SELECT {bucket(str(value), 5)} AS low, {quotient(f'({value})', 5)} AS q")
     assert row == {"low": value // 5 * 5, "q": value // 5}
 

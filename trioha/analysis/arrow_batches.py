@@ -1,4 +1,4 @@
-"""Arrow columns for Spark out of batches of the scanner.
+"""Arrow columns out of batches of the scanner, for Spark and for Parquet.
 
 Numbers and hosts go over whole, without an object per value; strings that repeat (topics, hosts)
 are looked up once and spread by Arrow. The schema is Spark's own, so that its check is an identity.
@@ -6,19 +6,18 @@ are looked up once and spread by Arrow. The schema is Spark's own, so that its c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from trioha.analysis.row_batch import PROPERTIES, RowBatch
+from trioha.analysis.row_batch import PROPERTIES, Contents, RowBatch
 from trioha.analysis.schema import ColumnType, TableSchema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 MS_FIRST = -62_135_596_800_000
 MS_END = 253_402_300_800_000
@@ -31,11 +30,13 @@ _TYPES = {
     ColumnType.BIGINT: pa.int64(),
     ColumnType.BOOLEAN: pa.bool_(),
     ColumnType.TIMESTAMP: pa.timestamp("us", "UTC"),
+    ColumnType.BINARY: pa.binary(),
+    ColumnType.TEXT_MAP: pa.map_(pa.string(), pa.string()),
 }
 
 
 def schema_of(table: TableSchema, names: Sequence[str]) -> pa.Schema:
-    """These columns, none of them a map or bytes, without asking Spark."""
+    """These columns, without asking Spark."""
     return pa.schema(
         [pa.field(name, _TYPES[table.type_of(name)], table.may_be_null(name)) for name in names]
     )
@@ -101,7 +102,7 @@ def _column(batch: RowBatch, properties: _Properties, name: str) -> pa.Array:
         case "tags" | "keys" | "unique_key":
             return properties.column(name)
         case "body":
-            return pa.array(batch.column(name), pa.binary())
+            return _slices(batch, lambda piece: (piece.body_at, piece.body_end))
         case "digest":
             return pa.array(batch.digests, pa.int64())
         case "crc_ok":
@@ -113,23 +114,42 @@ def numbers(batch: RowBatch, name: str) -> pa.Array:
     """A column of numbers."""
     if not batch.has_numbers(name):
         return pa.nulls(batch.row_count, pa.int64())
-    return _integers(batch.numbers(name), batch.row_count)
-
-
-def _integers(column: bytearray, count: int) -> pa.Array:
-    kind = pa.int64() if len(column) == 8 * count else pa.int32()
-    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(column)])
+    return pa.array(batch.numbers(name))
 
 
 def topic_codes(batch: RowBatch) -> pa.Array:
     """Places in the batch's `topic_names`."""
-    return pa.array(batch.topic_codes, pa.int32())
+    return pa.array(batch.topic_codes)
 
 
 def host_dictionary(batch: RowBatch, name: str) -> tuple[pa.Array, list[str]]:
     """A column of hosts as places in a list of ``host:port``."""
-    codes = _integers(batch.host_codes(name), batch.row_count).dictionary_encode()
+    codes = pa.array(batch.host_codes(name)).dictionary_encode()
     return codes.indices, batch.host_texts(name, codes.dictionary.to_pylist())
+
+
+def _slices(
+    batch: RowBatch, of: Callable[[Contents], tuple[NDArray[Any], NDArray[Any]]]
+) -> pa.Array:
+    """Bytes of every row from and to the positions that `of` names, as BINARY.
+
+    Arrow's offsets cannot leave bytes out, so slices and what lies between them alternate, and
+    every second one is taken.
+    """
+    assert batch.contents is not None, "only a full scan keeps contents"
+    arrays = [_cut(piece.data, *of(piece)) for piece in batch.contents]
+    return pa.concat_arrays([pa.array([], pa.binary()), *arrays])
+
+
+def _cut(data: bytes, begins: NDArray[Any], ends: NDArray[Any]) -> pa.Array:
+    """Slices of bytes as BINARY; they do not overlap, and come in order."""
+    count = len(begins)
+    offsets = np.empty(2 * count + 1, np.int32)
+    offsets[0:-1:2], offsets[1::2] = begins, ends
+    offsets[-1] = offsets[-2] if count else 0
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    whole = pa.BinaryArray.from_buffers(pa.binary(), 2 * count, buffers)
+    return whole.take(pa.array(np.arange(0, 2 * count, 2)))
 
 
 def _hosts(batch: RowBatch, name: str) -> pa.Array:
@@ -138,36 +158,52 @@ def _hosts(batch: RowBatch, name: str) -> pa.Array:
 
 
 class _Properties:
-    """Single properties of every record: cut apart by Arrow, or by Python where they are odd."""
+    """Single properties of every record: found by NumPy, or by Python where they are odd."""
 
     def __init__(self, batch: RowBatch) -> None:
         self._batch = batch
 
     @cached_property
-    def _pairs(self) -> tuple[pa.Array, pa.Array]:
-        """Names with their values, and the row of each."""
-        assert self._batch.contents is not None, "only a full scan keeps properties"
-        raw = pa.array(self._batch.contents.properties, pa.binary())
-        pairs = pc.split_pattern(raw, b"\x02")
-        return pairs.flatten(), pc.list_parent_indices(pairs)
+    def _pairs(self) -> tuple[bytes, NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """All properties in a row; of each pair its row, begin, separator and end in them."""
+        raw = _slices(self._batch, lambda piece: (piece.properties_at, piece.ends))
+        _, offsets, data = raw.buffers()
+        bounds = np.frombuffer(offsets, np.int32, raw.offset + len(raw) + 1)[raw.offset :]
+        # A separator of pairs before the first, so that every begin has one before it.
+        texts = b"\2" + (data.to_pybytes() if data is not None else b"")
+        characters = np.frombuffer(texts, np.uint8)
+        is_before = characters == 2
+        is_before[bounds[:-1]] = True
+        begins = np.flatnonzero(is_before) + 1
+        ends = np.minimum(np.append(begins[1:], len(texts)), len(texts))
+        rows = np.searchsorted(bounds + 1, begins, "right") - 1
+        # What ends at a separator ends before it; what ends with a record has none.
+        ends = ends - ((ends > begins) & (characters[ends - 1] == 2))
+        separators = np.append(np.flatnonzero(characters == 1), len(texts))
+        separators = separators[np.searchsorted(separators, begins)]
+        is_pair = (separators < ends) & (rows < len(raw))
+        return texts, rows[is_pair], begins[is_pair], separators[is_pair], ends[is_pair]
 
     def column(self, name: str) -> pa.Array:
-        texts, rows = self._pairs
-        prefix = PROPERTIES[name].encode() + b"\x01"
-        is_wanted = pc.starts_with(texts, prefix)
-        rows = rows.filter(is_wanted)
+        texts, rows, begins, separators, ends = self._pairs
+        wanted = np.frombuffer(PROPERTIES[name].encode(), np.uint8)
+        is_wanted = np.flatnonzero(separators - begins == len(wanted))
+        characters = np.frombuffer(texts, np.uint8)
+        for place, character in enumerate(wanted):
+            is_wanted = is_wanted[characters[begins[is_wanted] + place] == character]
+        rows, begins, ends = rows[is_wanted], separators[is_wanted] + 1, ends[is_wanted]
+        is_doubled = bool((rows[1:] == rows[:-1]).any())
+        if is_doubled or bool((begins == ends).any()):
+            return self._as_python_does(name)
         try:
-            # Cast first: pyarrow 26 cannot slice binaries that come out of a filter.
-            found = pc.utf8_slice_codeunits(texts.filter(is_wanted).cast(pa.string()), len(prefix))
+            found = _cut(texts, begins, ends).cast(pa.string())
         except pa.ArrowInvalid:  # not UTF-8
             return self._as_python_does(name)
-        is_doubled = len(rows) != pc.count_distinct(rows).as_py()
-        if is_doubled or pc.any(pc.equal(pc.binary_length(found), 0)).as_py():
-            return self._as_python_does(name)
-        count = self._batch.row_count
-        if len(rows) == count:
+        if len(rows) == self._batch.row_count:
             return found
-        return found.take(pc.index_in(pa.array(range(count), rows.type), rows))
+        places = np.full(self._batch.row_count, -1, np.int64)
+        places[rows] = np.arange(len(rows))
+        return found.take(pa.array(places, mask=places < 0))
 
     def _as_python_does(self, name: str) -> pa.Array:
         return pa.array(self._batch.column(name), pa.string())

@@ -1,0 +1,265 @@
+"""The engine without a JVM: DuckDB in this process, over Parquet that several processes decode.
+
+Theory of operation. When a query first reads a view of the log, all stores are decoded once: their
+ranges of 64 MiB go to as many processes as there are processors, and each leaves a Parquet file in
+the scratch directory (`spill`). Views are of those files. Headers alone cost least; tags, keys,
+checksums and damage need every byte, and bodies, properties and digests are left out until a query
+names them: then the log is decoded again, of the query's topics only if it says which. The time
+window is applied while decoding.
+
+On Spark the same tasks are run by its workers, where these see the scratch directory: `run_tasks`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import pyarrow as pa
+
+from trioha.analysis.arrow_batches import rows_to_arrow, schema_of
+from trioha.analysis.database import Database
+from trioha.analysis.engine import NoProgress, Progress, Window, mentioned_columns, views_read
+from trioha.analysis.inputs import Inputs
+from trioha.analysis.journal_rows import JournalCorruptRow, JournalRow
+from trioha.analysis.scan import Detail, ScanFilter, plan_splits
+from trioha.analysis.schema import (
+    COMMITLOG,
+    COMMITLOG_CORRUPT,
+    COMMITLOG_FULL,
+    CONSUMEQUEUE,
+    JOURNAL,
+    JOURNAL_CORRUPT,
+)
+from trioha.analysis.spill import CORRUPT, QUEUES, RECORDS, ConsumeQueueTask, LogTask, Task
+from trioha.analysis.stats import STATS
+from trioha.analysis.store_files import SPLIT_BYTES, StoreFiles
+
+RunTasks = Callable[[str, Sequence[Task], Progress], None]
+"""Decodes: what it is called, the pieces of work, and who is told how far it is."""
+_LEFT_OUT = frozenset({"properties", "body", "digest"})
+_FULL = frozenset({"commitlog_full", "commitlog_corrupt"})
+
+
+class LocalEngine:
+    """`Engine` without a JVM. A context manager: its files go when the block is left.
+
+    Errors: AnalysisError, one sentence: a query that DuckDB refuses, no room on the disk.
+    """
+
+    name = "local"
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        *,
+        scratch: Path | None = None,
+        progress: Progress | None = None,
+        views: Collection[str] = (),
+        run_tasks: RunTasks | None = None,
+    ) -> None:
+        """`views`: what will be read, so that the first decoding makes all of it."""
+        self.stores: Sequence[StoreFiles] = inputs.stores
+        self.journal_count = len(inputs.journals)
+        self.window: Window = inputs.window
+        self._inputs = inputs
+        self._progress = progress or NoProgress()
+        self._processes = Processes()
+        self._run_tasks = run_tasks or self._processes.run_tasks
+        self._wants_full = bool(_FULL & frozenset(views))
+        self._detail: Detail | None = None
+        self._contents: frozenset[str] = frozenset()
+        """Columns that `commitlog_full` has of all topics."""
+        self._made: set[str] = set()
+        self._db = Database(scratch)
+
+    def __enter__(self) -> LocalEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes and remove the files. Idempotent."""
+        self._processes.close()
+        self._db.close()
+
+    def note(self, text: str) -> None:
+        self._inputs.note(text)
+
+    def journal(self, names: Collection[str] | None = None) -> Iterator[JournalRow]:
+        return self._inputs.journal_rows(names)
+
+    def host(self, column: str) -> str:
+        return f"host_of({column})"
+
+    def item(self, column: str, key: str) -> str:
+        return f"map_extract_value({column}, '{key}')"
+
+    def query(self, sql: str, *, topics: Collection[str] | None = None) -> list[dict[str, Any]]:
+        views = views_read(sql)
+        for view in views:
+            self._need(view, sql, views, topics)
+        return self._db.query(sql)
+
+    def _need(
+        self, view: str, sql: str, views: Sequence[str], topics: Collection[str] | None
+    ) -> None:
+        if view in ("commitlog", "commitlog_full", "commitlog_corrupt") or view in STATS:
+            self._need_log(is_full=bool(_FULL.intersection(views)))
+        if view == "commitlog_full":
+            self._need_contents(mentioned_columns(COMMITLOG_FULL, sql), topics)
+        elif view in self._made:
+            return
+        elif view in STATS:
+            self._db.create(view, STATS[view].count_sql("commitlog"))
+        elif view == "consumequeue":
+            self._fill_queues()
+        elif view == "journal":
+            self._fill_journal()
+        elif view == "journal_corrupt":
+            self._fill_journal_corrupt()
+        self._made.add(view)
+
+    def _need_log(self, *, is_full: bool) -> None:
+        if self._detail == "full" or (self._detail == "headers" and not is_full):
+            return
+        self._detail = "full" if is_full or self._wants_full else "headers"
+        table = COMMITLOG_FULL if self._detail == "full" else COMMITLOG
+        names = [name for name in table.names if name not in _LEFT_OUT]
+        directory = self._decode(f"reading {self._detail}", self._detail, names)
+        self._db.view(COMMITLOG, COMMITLOG.names, _files(directory / RECORDS))
+        self._db.view(COMMITLOG_CORRUPT, COMMITLOG_CORRUPT.names, _files(directory / CORRUPT))
+        if self._detail == "full":
+            self._db.view(COMMITLOG_FULL, names, _files(directory / RECORDS))
+            self._contents = frozenset(names)
+
+    def _need_contents(self, wanted: frozenset[str], topics: Collection[str] | None) -> None:
+        if wanted <= self._contents:
+            return
+        is_of_all = topics is None
+        wanted |= self._contents if is_of_all else frozenset()
+        names = [name for name in COMMITLOG_FULL.names if name in wanted]
+        directory = self._decode("reading bodies and properties", "full", names, topics)
+        self._db.view(COMMITLOG_FULL, names, _files(directory / RECORDS))
+        self._contents = frozenset(wanted) if is_of_all else frozenset()
+
+    def _decode(
+        self, what: str, detail: Detail, names: Sequence[str], topics: Collection[str] | None = None
+    ) -> Path:
+        """Decode all stores into a directory of its own."""
+        is_contents = detail == "full" and bool(_LEFT_OUT.intersection(names))
+        directory = self._db.directory / ("contents" if is_contents else detail)
+        rmtree(directory, ignore_errors=True)
+        filters = ScanFilter(
+            topics=None if topics is None else frozenset(topics),
+            store_ms_from=self.window.from_ms,
+            store_ms_to=self.window.to_ms,
+        )
+        place = str(directory.absolute())
+        tasks = [
+            LogTask(place, split, detail, tuple(names), filters)
+            for store in self.stores
+            for split in plan_splits(store, filters)
+        ]
+        self._run_tasks(what, tasks, self._progress)
+        return directory
+
+    def _fill_queues(self) -> None:
+        directory = self._db.directory
+        queues = [queue for store in self.stores for queue in store.consume_queues()]
+        tasks: list[ConsumeQueueTask] = []
+        size, group = 0, []
+        for queue in queues:
+            group.append(queue)
+            size += sum(os.stat(path).st_size for _, path in queue.files)
+            if size >= SPLIT_BYTES or queue is queues[-1]:
+                tasks.append(ConsumeQueueTask(str(directory.absolute()), len(tasks), group, size))
+                size, group = 0, []
+        self._run_tasks("reading consume queues", tasks, self._progress)
+        self._db.view(CONSUMEQUEUE, CONSUMEQUEUE.names, _files(directory / QUEUES))
+
+    def _fill_journal(self) -> None:
+        columns: dict[str, list[Any]] = {name: [] for name in JOURNAL.names}
+        for row in self._inputs.journal_rows():
+            for name, values in columns.items():
+                values.append(getattr(row, name))
+        schema = schema_of(JOURNAL, JOURNAL.names)
+        batch = rows_to_arrow(columns, JOURNAL, schema)
+        self._db.hold(JOURNAL.name, pa.Table.from_batches([batch]))
+
+    def _fill_journal_corrupt(self) -> None:
+        found = [x for x in self._inputs.journal_items() if isinstance(x, JournalCorruptRow)]
+        names = JOURNAL_CORRUPT.names
+        columns = {name: [getattr(row, name) for row in found] for name in names}
+        batch = rows_to_arrow(columns, JOURNAL_CORRUPT, schema_of(JOURNAL_CORRUPT, names))
+        self._db.hold(JOURNAL_CORRUPT.name, pa.Table.from_batches([batch]))
+
+
+class Processes:
+    """As many processes as there are processors, started when there is enough work for them."""
+
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+
+    def run_tasks(self, what: str, tasks: Sequence[Task], progress: Progress) -> None:
+        """Run tasks, a few small ones in this process.
+
+        Errors: AnalysisError of the first task that fails.
+        """
+        total = sum(task.bytes for task in tasks)
+        progress.begin(what, total, "bytes")
+        try:
+            is_little = total < SPLIT_BYTES or len(tasks) < 2
+            done = map(_run, tasks) if is_little or _cores() < 2 else self._at_once(tasks)
+            for size, rows in done:
+                progress.advance(size, rows)
+        finally:
+            progress.end()
+
+    def close(self) -> None:
+        """End the processes, whatever they do. Idempotent."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            processes = list((pool._processes or {}).values())
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.terminate()
+                process.join()
+
+    def _at_once(self, tasks: Iterable[Task]) -> Iterator[tuple[int, int]]:
+        if self._pool is None:
+            # Threads of Arrow's and DuckDB's would not live on in a forked process.
+            spawning = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(_cores(), spawning, initializer=_leave_interrupts)
+        waiting = {self._pool.submit(_run, task) for task in tasks}
+        try:
+            while waiting:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+        except BaseException:
+            self.close()
+            raise
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _leave_interrupts() -> None:
+    """Ctrl-C reaches the whole group of processes; only the first of them acts on it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _run(task: Task) -> tuple[int, int]:
+    return task.bytes, task.run()
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.parquet"))

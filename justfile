@@ -99,6 +99,10 @@ bench-peer *options="":
 bench-raft *options="":
     PYTHONPATH=tests python tests/bench/bench_raft.py {{ options }}
 
+# What a message costs each node: processor time, system calls, waits: `just bench-cost --rounds 3 --layout SYNC`.
+bench-cost *options="":
+    PYTHONPATH=tests python -m bench.cost {{ options }}
+
 # Plain connections against TLS, in turns: `just bench-tls --pairs 9`.
 bench-tls *options="":
     PYTHONPATH=tests python tests/bench/bench_tls.py {{ options }}
@@ -142,6 +146,10 @@ pictures:
 # Pictures and transcript of docs/console.md, of an incident lived through; needs tmux and Chromium.
 console-pictures:
     PYTHONPATH=tests:console python tests/console/pictures.py
+
+# An operator's jobs in the console by a script, keys and seconds counted; needs tmux.
+console-day:
+    PYTHONPATH=tests:console python -m support.screens.console_day
 
 # What the console costs with 50 brokers, 500 links and 10,000 queues.
 bench-console *options="":

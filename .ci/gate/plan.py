@@ -18,6 +18,7 @@ GRACE_S = 30
 COMPILED_PATHS = (
     "tests/wire",
     "tests/remoting",
+    "tests/security",
     "tests/ha",
     "tests/store",
     "tests/broker",

@@ -29,7 +29,9 @@ class Connection:
         self.handled: list[int] = []
         self._machine = RemotingConnection()
         self._outbox = Outbox(1 << 30)
-        self._requests = Requests(self._machine, self._outbox, self._handle, lambda: 0, limits)
+        self._requests = Requests(
+            self._machine, self._outbox, self._handle, lambda: 0, lambda: None, limits
+        )
 
     def read(
         self, *codes: int, waited_ms: int, now_ms: int, flag: int = 0

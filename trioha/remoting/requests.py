@@ -31,6 +31,11 @@ TURN_REQUESTS: Final = 256
 TURN_MS: Final = 20
 TURN_UNSENT_BYTES: Final = 1_048_576
 """Bytes of answers after which a connection's other requests wait until its peer has read."""
+EARLY_ANSWERS: Final = 32
+"""Answers that leave at once although more requests of the same read are there: the peer works on
+them while the rest is done. With one write for all, the two would take turns on two processors."""
+EARLY_ANSWERS_BYTES: Final = 49_152
+"""The same for fewer answers that are this large together: those of pulls."""
 
 
 class Requests:
@@ -42,10 +47,15 @@ class Requests:
         outbox: Outbox,
         handle: Handler,
         now_ms: Callable[[], int],
+        answer_early: Callable[[], None],
         waits: WaitLimits | None = None,
     ) -> None:
-        """`handle` gets the requests of every code; it raises only what ends the node."""
+        """`handle` gets the requests of every code; it raises only what ends the node.
+
+        `answer_early` sends the answers that wait, while more requests of the same read are there.
+        """
         self._now_ms = now_ms
+        self._answer_early = answer_early
         self._waits = Waits(waits or WaitLimits())
         self._machine = machine
         self._outbox = outbox
@@ -93,6 +103,7 @@ class Requests:
             return True
         turn_ends_ms = instant.now_ms + TURN_MS
         is_behind = self._waits.is_behind(waited_ms, instant.now_ms)
+        answers = 0
         for _ in range(TURN_REQUESTS):
             try:
                 command = machine.next_frame()
@@ -122,6 +133,11 @@ class Requests:
                         channel.close_nowait(f"it does not read: {outbox.size} bytes wait for it")
                         return False
                     return True
+                answers += 1
+                is_early = answers == EARLY_ANSWERS or outbox.size >= EARLY_ANSWERS_BYTES
+                if is_early and machine.has_data:
+                    answers = 0
+                    self._answer_early()
             if self.unfinished:
                 return True
             # Sends of one turn cost a few milliseconds together: they need no look at the clock.

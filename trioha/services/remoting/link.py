@@ -2,11 +2,11 @@
 
 The read task handles all the requests of one read in one go, or 256 of them at a time
 (`trioha.remoting.requests`). The answers of that batch leave in one
-`try_send` at its end, in the same scheduler pass, and only then comes what else the batch set off
-(`on_batch`: the push to slaves, parked pulls, timers). The write task sleeps until the kernel
-rejected bytes, or until a frame is queued outside a batch. The links of a node share `Outboxes`: it
-knows which of them have frames queued, so that an ack that frees fifty puts of one client makes one
-write, not fifty.
+`try_send` at its end, those of a long batch in several on the way, all in the same scheduler pass.
+Only then comes what else the batch set off (`on_batch`: the push to slaves, parked pulls, timers).
+The write task sleeps until the kernel rejected bytes, or until a frame is queued outside a batch.
+The links of a node share `Outboxes`: it knows which of them have frames queued, so that an ack that
+frees fifty puts of one client makes one write, not fifty.
 """
 
 from __future__ import annotations
@@ -125,7 +125,12 @@ class RemotingLink:
         self._machine = RemotingConnection(limits=self._limits.frames)
         self._outbox = Outbox(self._limits.outbox_bytes_max)
         self._requests = Requests(
-            self._machine, self._outbox, handle, clock.now_ms, self._limits.waits
+            self._machine,
+            self._outbox,
+            handle,
+            clock.now_ms,
+            self._answer_early,
+            self._limits.waits,
         )
         self._queued = False
         self._writing = False
@@ -279,6 +284,12 @@ class RemotingLink:
         if rest:
             self._wake.set()
             self._count_unsent()
+
+    def _answer_early(self) -> None:
+        """Send the answers of a part of a read, so that the peer works while the rest is done."""
+        if not self._wake.is_set():  # else the kernel has just rejected bytes
+            self._outboxes.before_answers()
+            self.flush_nowait()
 
     def wake_writer(self) -> None:
         self._queued = False

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioha.wire.properties import decode_properties, encode_properties
+from trioha.wire.properties import PropertyText, decode_properties, encode_properties
 
 WORDS = st.text(st.characters(exclude_characters="\x01\x02", codec="utf-8"), min_size=1, max_size=9)
 
@@ -49,3 +49,11 @@ def test_a_lone_surrogate_is_written_as_java_writes_it() -> None:
 def test_any_bytes_can_be_read(data: bytes) -> None:
     properties = decode_properties(data)
     assert all(name and value for name, value in properties.items())
+
+
+@given(st.text("ab\x01\x02", max_size=24))
+def test_looking_up_one_name_finds_what_the_table_has(text: str) -> None:
+    table = decode_properties(text)
+    found = PropertyText(text.encode())
+    for name in ("a", "b", "ab", "aa"):
+        assert found.get(name) == table.get(name)

@@ -31,12 +31,14 @@ from trioha.store.interface import MessageFilter, RecordFilter, TagFilter
 from trioha.wire.codes import ResponseCode
 from trioha.wire.heartbeat import SubscriptionData
 from trioha.wire.java_hash import string_hash
-from trioha.wire.properties import RETRY_TOPIC, decode_properties
+from trioha.wire.properties import RETRY_TOPIC, PropertyText, decode_properties
 from trioha.wire.refusals import system_error
 
 SUBSCRIPTION_ALL = "*"
 EXPRESSION_CHARS_MAX = 65_536
 """An expression is kept as a cache key and parsed on the loop; real ones have some dozen tags."""
+_SEARCHED_OPERATIONS = 8
+"""A longer expression asks for so many properties that a table of all of them is quicker."""
 _SHORT_EXPRESSION_CHARS = 512
 """Thousands of filters are kept of shorter expressions; of longer ones, each up to 1 MB, a few."""
 
@@ -106,9 +108,8 @@ def _sql_filter(expression: str, is_enabled: bool) -> SqlFilter:
 
 def _record_filter(compiled: SqlFilter) -> RecordFilter:
     wants = compiled.wants
-    return RecordFilter(
-        lambda properties: wants(decode_properties(properties)), compiled.operations
-    )
+    read = PropertyText if compiled.operations <= _SEARCHED_OPERATIONS else decode_properties
+    return RecordFilter(lambda properties: wants(read(properties)), compiled.operations)
 
 
 def header_filter(

@@ -99,6 +99,27 @@ def decode_properties(data: str | bytes | bytearray | memoryview) -> dict[str, s
     return properties
 
 
+class PropertyText:
+    """A property string in which one name after the other is looked up, without a table of all."""
+
+    def __init__(self, data: bytes) -> None:
+        self._text = "\x02" + str(data, "utf-8", "replace")
+
+    def get(self, name: str) -> str | None:
+        """Return the value that `decode_properties` gives the name; None without one."""
+        text = self._text
+        mark = f"\x02{name}\x01"
+        at = text.rfind(mark)
+        while at >= 0:
+            begin = at + len(mark)
+            end = text.find("\x02", begin)
+            value = text[begin:] if end < 0 else text[begin:end]
+            if value:
+                return value
+            at = text.rfind(mark, 0, at)
+        return None
+
+
 def encode_properties(properties: Mapping[str, str]) -> bytes:
     """The property string as a record stores it; empty names and values are left out."""
     return "\x02".join(

@@ -48,6 +48,21 @@ def _drain(stage: Stage, row: Row) -> Measured:
     return _of_outcome(stage.run_load(kind, "drain", options, LOAD_SLACK_S + stored / 1000, header))
 
 
+def _filtered(stage: Stage, row: Row) -> Measured:
+    percent, size = row.options["percent"], row.options["bytes"]
+    assert isinstance(percent, int)
+    assert isinstance(size, int)
+    topic, stored = stage.numbered_backlog(size)
+    kind, header = client_of(row)
+    options = {
+        **row.options,
+        "topic": topic,
+        "sql": f"n < {percent}",
+        "messages": stored * percent // 100,
+    }
+    return _of_outcome(stage.run_load(kind, "drain", options, LOAD_SLACK_S + stored / 1000, header))
+
+
 def _frames(stage: Stage, row: Row) -> Measured:
     """Beside it what the machine alone takes: frames that nobody looks into (`bare_relay`)."""
     size, count = row.options["bytes"], stage.scale.frames
@@ -100,6 +115,7 @@ LOADS: Mapping[str, Callable[[Stage, Row], Measured]] = {
     "send": _send,
     "async": _send,
     "drain": _drain,
+    "filtered": _filtered,
     "e2e": _end_to_end,
     "frames": _frames,
 }

@@ -47,6 +47,7 @@ production_broker = partial(java_broker, heap=[*BROKER_HEAP, *RUNBROKER_FLAGS], 
 SETTINGS: Mapping[str, object] = {
     "flushDiskType": "ASYNC_FLUSH",
     "mappedFileSizeCommitLog": 256 * MIB,
+    "enablePropertyFilter": True,
     "diskMaxUsedSpaceRatio": 95,
 }
 START_S = 60.0

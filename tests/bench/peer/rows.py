@@ -98,6 +98,7 @@ BATCH = 32
 _ASYNC_GOAL = {PER_S.key: Goal(1.3)}
 _BATCH_GOAL = {PER_S.key: Goal(1.0)}
 _DRAIN_GOAL = {PER_S.key: Goal(1.0)}
+_TRANSACTION_GOAL = {PER_S.key: Goal(1.0)}
 _E2E_GOAL = {P50.key: Goal(0.5), P99.key: Goal(0.5)}
 _START_GOAL = {FIRST_SEND.key: Goal(0.25)}
 _BLOCKED_GOAL = {
@@ -191,6 +192,8 @@ def _other_client_rows(client: str, topology: Topology) -> Iterator[Row]:
         scenario, metrics, goals = {
             "async": ("async", SEND_METRICS, _ASYNC_GOAL),
             "batch": ("send", SEND_METRICS, _BATCH_GOAL),
+            "transactions": ("send", SEND_METRICS, _TRANSACTION_GOAL),
+            "filtered": ("filtered", (PER_S, FIRST, CPU), _DRAIN_GOAL),
             "drain": ("drain", (PER_S, FIRST, CPU), _DRAIN_GOAL),
             "e2e": ("e2e", (P50, P99), _E2E_GOAL),
         }[kind]
@@ -218,6 +221,12 @@ def _other_client_rows(client: str, topology: Topology) -> Iterator[Row]:
         yield row("batch", text, 1024, "/8", threads=8, batch=BATCH)
     if topology is Topology.ALONE:
         yield row("drain", "push consumer drains a backlog", 128, "")
+        if client == "java":
+            for percent in (1, 50):
+                text = "SQL92 filter takes so many percent of a backlog"
+                yield row("filtered", text, 128, f"/{percent}", percent=percent)
+            text = "transactions that commit at once, by threads"
+            yield row("transactions", text, 128, "/64", threads=64, transactional=True)
     if client == "java" or topology is not Topology.SLAVE:
         # At this pace a slave that nobody waits for costs nothing: once is enough.
         yield row("e2e", "end to end at 100 messages/s", 128, "/100", rate=100)

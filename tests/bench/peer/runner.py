@@ -168,6 +168,7 @@ def _estimate_s(row: Row, scale: Scale) -> float:
         "async": 0.3 + scale.warm_up_s + scale.seconds,
         "e2e": 0.5 + scale.warm_up_s + scale.e2e_seconds,
         "drain": 2 + scale.backlog / 50_000,
+        "filtered": 2 + scale.filter_backlog / 100_000,
         "frames": 0.5 + scale.frames / 2500,
         "catch_up": 12 + fill_s,
         "slave_loss": 18 + scale.broker_warm_up_s + scale.header_warm_up_s + 3 * scale.calm_s,

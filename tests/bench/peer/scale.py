@@ -19,18 +19,20 @@ class Scale:
     """
 
     seconds: float = 3.0
-    warm_up_s: float = 0.6
+    warm_up_s: float = 0.5
     """Before each window: a new producer asks for its route and connects."""
     broker_warm_up_s: float = 6.0
     """A fresh JVM has compiled little: 64 threads send this long before the first row."""
     header_warm_up_s: float = 4.0
     """The same with a slave in sync, and with each further kind of header."""
-    e2e_seconds: float = 10.5
+    e2e_seconds: float = 10.1
     """At a hundred messages a second a p99 needs a thousand."""
     frames: int = 5_000
     """Of the blocking socket and of the bare relay beside it."""
     backlog: int = 500_000
     """Two to three seconds of draining at the speed of the faster broker."""
+    filter_backlog: int = 160_000
+    """Of which filters take a part. A multiple of 3,200: batches of 32, numbers from 0 to 99."""
     log_bytes: int = 1024 * MIB
     calm_s: float = 2.0
     """Of paced sends before and after a slave is lost and back."""
@@ -49,6 +51,7 @@ QUICK = Scale(
     e2e_seconds=2.0,
     frames=1000,
     backlog=32 * 1000,
+    filter_backlog=32 * 1000,
     log_bytes=64 * MIB,
     calm_s=1.0,
 )

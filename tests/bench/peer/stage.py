@@ -45,6 +45,7 @@ class Stage:
     _clients: dict[tuple[ClientKind, str], LoadClient] = attrs.Factory(dict)
     _warm: set[str] = attrs.Factory(set)
     _topics: Iterator[int] = attrs.Factory(itertools.count)
+    _numbered: tuple[str, int] = ("", 0)
 
     def start(self) -> None:
         """Start all nodes and bring them to speed, once.
@@ -115,8 +116,11 @@ class Stage:
         if (load := self._clients.pop((kind, header), None)) is not None:
             load.process.kill()
 
-    def fill(self, messages: int, size: int, topic: str = "") -> int:
-        """Send in batches from the Java client; how many are stored. Errors: LoadFailed."""
+    def fill(self, messages: int, size: int, topic: str = "", *, is_numbered: bool = False) -> int:
+        """Send in batches from the Java client; how many are stored. Errors: LoadFailed.
+
+        `is_numbered`: each has a property n from 0 to 99, in turns.
+        """
         topic = topic or TOPIC
         self.replicas.create_topic(topic)
         options = {
@@ -124,6 +128,7 @@ class Stage:
             "threads": 4,
             "batch": BATCH,
             "bytes": size,
+            "numbered": is_numbered,
             "messages": messages // BATCH * BATCH,
         }
         # Slower than this no broker is worth measuring.
@@ -132,6 +137,17 @@ class Stage:
         if topic == TOPIC:
             self.stored += outcome.stored
         return outcome.stored
+
+    def numbered_backlog(self, size: int) -> tuple[str, int]:
+        """Return a topic with `scale.filter_backlog` messages, and how many it has.
+
+        Each has a property n from 0 to 99, in turns. All rows read the same. Errors: LoadFailed.
+        """
+        if not self._numbered[0]:
+            topic = self.new_topic("numbered")
+            stored = self.fill(self.scale.filter_backlog, size, topic, is_numbered=True)
+            self._numbered = topic, stored
+        return self._numbered
 
     def new_topic(self, kind: str) -> str:
         topic = f"{kind}_{next(self._topics)}"

@@ -9,7 +9,7 @@ expression is compiled.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from trioha.broker.sql.java_values import (
@@ -21,7 +21,13 @@ from trioha.broker.sql.java_values import (
     long_of,
 )
 
-Properties = Mapping[str, str]
+
+class Properties(Protocol):
+    """Values of a message's properties: a table, or a text to search."""
+
+    def get(self, name: str, /) -> str | None: ...
+
+
 Value = str | bool | int | float | None
 Evaluate = Callable[[Properties], Value]
 Predicate = Callable[[Properties], bool | None]

@@ -14,6 +14,8 @@ _INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
 _LONG_MIN = -1 - LONG_MAX
 LONG_DIGITS = 19
+_SHORT_DIGITS = 10
+"""Fewer digits are an Integer in any case."""
 
 _JAVA_INTEGER = re.compile(r"[+-]?\d+")
 _JAVA_DOUBLE = re.compile(
@@ -69,6 +71,8 @@ def long_of(text: str) -> int:
 
 
 def _whole(text: str, low: int, high: int) -> int:
+    if len(text) < _SHORT_DIGITS and text.isascii() and text.isdecimal():
+        return int(text)
     # Java takes the digits of any script, but only of the basic plane.
     if _JAVA_INTEGER.fullmatch(text) and (text.isascii() or max(text) <= "\uffff"):
         digits = text.lstrip("+-0")

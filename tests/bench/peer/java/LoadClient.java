@@ -19,13 +19,17 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -61,6 +65,7 @@ public final class LoadClient {
         return mine;
     });
     private final AtomicLong stored = new AtomicLong();
+    private final AtomicLong numbers = new AtomicLong();
     private final AtomicReference<String> firstError = new AtomicReference<>();
     private long measuredFrom = Long.MAX_VALUE;
     private long measuredTo = Long.MAX_VALUE;
@@ -164,12 +169,18 @@ public final class LoadClient {
         long began = System.nanoTime();
         try {
             SendResult result;
-            if (batch == 1) {
+            if (producer instanceof TransactionMQProducer) {
+                result = producer.sendMessageInTransaction(new Message(topic, body), null);
+            } else if (batch == 1) {
                 result = producer.send(new Message(topic, body));
             } else {
                 List<Message> messages = new ArrayList<>(batch);
                 for (int index = 0; index < batch; index++) {
-                    messages.add(new Message(topic, body));
+                    Message message = new Message(topic, body);
+                    if (options.getBooleanValue("numbered")) {
+                        message.putUserProperty("n", String.valueOf(numbers.getAndIncrement() % 100));
+                    }
+                    messages.add(message);
                 }
                 result = producer.send(messages);
             }
@@ -364,7 +375,9 @@ public final class LoadClient {
     }
 
     private DefaultMQProducer startProducer(int retries) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(options.getString("group"));
+        String group = options.getString("group");
+        DefaultMQProducer producer = options.getBooleanValue("transactional")
+            ? newTransactionalProducer(group) : new DefaultMQProducer(group);
         producer.setNamesrvAddr(namesrv);
         producer.setClientIP("127.0.0.1");
         if (retries >= 0) {
@@ -375,13 +388,35 @@ public final class LoadClient {
         return producer;
     }
 
+    /** Every local transaction commits at once. */
+    private static TransactionMQProducer newTransactionalProducer(String group) {
+        TransactionMQProducer producer = new TransactionMQProducer(group);
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+        });
+        return producer;
+    }
+
     private DefaultMQPushConsumer newConsumer(MessageListenerConcurrently listener)
         throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.getString("group"));
         consumer.setNamesrvAddr(namesrv);
         consumer.setClientIP("127.0.0.1");
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.subscribe(topic, "*");
+        String sql = options.getString("sql");
+        if (sql == null) {
+            consumer.subscribe(topic, "*");
+        } else {
+            consumer.subscribe(topic, MessageSelector.bySql(sql));
+        }
         consumer.registerMessageListener(listener);
         return consumer;
     }

@@ -151,6 +151,10 @@ pictures:
 console-pictures:
     PYTHONPATH=tests:console python tests/console/pictures.py
 
+# An operator's jobs in the console by a script, keys and seconds counted; needs tmux.
+console-day:
+    PYTHONPATH=tests:console python -m support.screens.console_day
+
 # What the console costs with 50 brokers, 500 links and 10,000 queues.
 bench-console *options="":
     PYTHONPATH=tests:console python tests/bench/bench_console.py {{ options }}

@@ -16,7 +16,7 @@ START_PATIENCE_S = 60.0
 """For one node: a big store that was not closed has to be recovered first."""
 PORT_STEP = 10
 RAFT_LAYOUT = "3n-dledger"
-_FREE_PORTS = (20_000, 32_000)
+_FREE_PORTS = (26_000, 32_000)
 _BESIDE = (-2, 0, 1, 3)
 """VIP channel, clients, HA, HTTP."""
 

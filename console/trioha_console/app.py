@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +33,9 @@ from trioha.watch.snapshot import ClusterSnapshot, Tables
 from trioha_console.command_actions import CommandActions
 from trioha_console.commands import COMMANDS
 from trioha_console.frame import Frame
+from trioha_console.hung_up import when_hung_up
 from trioha_console.layout import Layout, load_layout, save_layout
+from trioha_console.operations import Operation
 from trioha_console.program import Program
 from trioha_console.replay_source import ReplaySource
 from trioha_console.roles import ControlFilter
@@ -38,6 +43,7 @@ from trioha_console.screens.detail import DetailScreen
 from trioha_console.screens.failover import FailoverScreen
 from trioha_console.screens.group import GroupScreen
 from trioha_console.screens.node import NodeScreen
+from trioha_console.screens.operation import OperationScreen
 from trioha_console.screens.transfer import TransferScreen
 from trioha_console.source import Source
 from trioha_console.themes import THEMES
@@ -66,8 +72,8 @@ VIEWS: Sequence[type[View]] = (
 )
 _REFILL_FRAMES = 600
 """Ten minutes at one a second, for sparklines and alerts after a jump."""
-_TOASTS_MAX = 3
-"""Of one frame: a fleet that goes down must not paper over the screen that says so."""
+_NOTICES_KEPT = 50
+_ROLES: dict[SeverityLevel, str] = {"information": "accent", "warning": "warn", "error": "bad"}
 
 
 class ConsoleApp(CommandActions, App[None]):
@@ -84,12 +90,10 @@ class ConsoleApp(CommandActions, App[None]):
         link-style: none; link-color: $foreground; link-background: transparent;
         link-style-hover: bold; link-background-hover: $primary 30%; link-color-hover: $foreground;
     }
-    Toast { padding: 0 1; width: 56; }
     #too-small { display: none; color: $warning; height: 1fr; }
     .-tiny #too-small, .-low #too-small { display: block; }
     .-tiny ContentSwitcher, .-tiny HeaderLine, .-tiny NavLine, .-tiny KeysLine { display: none; }
     .-low ContentSwitcher, .-low HeaderLine, .-low NavLine, .-low KeysLine { display: none; }
-    .-tiny ToastRack, .-low ToastRack { display: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
@@ -109,7 +113,7 @@ class ConsoleApp(CommandActions, App[None]):
         Binding("plus", "replay('faster')", "Faster", show=False),
         Binding("minus", "replay('slower')", "Slower", show=False),
         Binding("question_mark", "help", "Help"),
-        Binding("escape", "clear_filter", "Clear the filter", show=False),
+        Binding("escape", "clear_filter", "Back", show=False),
         Binding("q", "quit", "Quit"),
     ]
 
@@ -137,6 +141,10 @@ class ConsoleApp(CommandActions, App[None]):
         self.frame: Frame | None = None
         self.paused = False
         self.alerts = Alerts(rules)
+        self.notices: deque[str] = deque(maxlen=_NOTICES_KEPT)
+        """What was said in the last line, oldest first."""
+        self._trail: list[str] = []
+        """Screens that the one in front was opened from."""
         self._history = History()
         self._tables = Tables()
         self._views: dict[str, View] = {}
@@ -162,6 +170,7 @@ class ConsoleApp(CommandActions, App[None]):
         if not self.is_headless:
             for number in (signal.SIGTERM, signal.SIGHUP):
                 asyncio.get_running_loop().add_signal_handler(number, self.exit)
+            when_hung_up(sys.stdin.fileno(), self._leave_at_once)
         names = [view.NAME for view in VIEWS]
         await self.action_view(self._layout.view if self._layout.view in names else names[0])
         self._follow_source()
@@ -181,14 +190,14 @@ class ConsoleApp(CommandActions, App[None]):
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """Show a toast; what peers say is in it, so nothing of it is markup."""
-        super().notify(
-            shown_lines(message),
-            title=shown(title),
-            severity=severity,
-            timeout=timeout,
-            markup=markup,
-        )
+        """Say this in the last line, where the keys are; no toast ever covers a screen."""
+        words = shown_lines(message).replace("\n", " ")
+        words = f"{shown(title)}: {words}" if title else words
+        self.notices.append(words)
+        for screen in reversed(self.screen_stack):
+            for line in screen.query(KeysLine):
+                line.show_notice(words, _ROLES[severity])
+                return
 
     # What is in front.
 
@@ -254,7 +263,7 @@ class ConsoleApp(CommandActions, App[None]):
         """Something newer is known."""
         snapshot = ClusterSnapshot.of(raw, self._tables)
         self._history.add(snapshot)
-        self._toast(self.alerts.look(snapshot))
+        self._tell(self.alerts.look(snapshot))
         if not self.paused or self.frame is None:
             self.frame = Frame(snapshot, self._history, self.source.live)
             self.show_frame()
@@ -262,7 +271,13 @@ class ConsoleApp(CommandActions, App[None]):
     def show_frame(self) -> None:
         """Draw what is in front, and nothing else."""
         header = self.main.query_one(HeaderLine)
-        header.show(self.source.title, self.frame, paused=self.paused, armed=self.armed)
+        header.show(
+            self.source.title,
+            self.frame,
+            self.alerts.active,
+            paused=self.paused,
+            armed=self.armed,
+        )
         for bar in self.main.query(ReplayBar):
             bar.draw()
         if self.frame is None:
@@ -292,8 +307,7 @@ class ConsoleApp(CommandActions, App[None]):
 
     def show_nav(self) -> None:
         names = [(view.NAME, view.TITLE) for view in VIEWS]
-        active = [alert for alert in self.alerts.active if not alert.acknowledged]
-        self.main.query_one(NavLine).show(names, self.view.NAME, alerts=len(active))
+        self.main.query_one(NavLine).show(names, self.view.NAME)
         self.show_filter()
 
     def show_filter(self) -> None:
@@ -304,14 +318,17 @@ class ConsoleApp(CommandActions, App[None]):
         for line in self.screen.query(KeysLine):
             line.show_note(note)
 
-    def _toast(self, changes: Sequence[AlertChange]) -> None:
+    def _tell(self, changes: Sequence[AlertChange]) -> None:
+        """Say the worst of what has begun; the header counts all of it."""
         worse = [change.alert for change in changes if change.is_worse]
-        for alert in worse[:_TOASTS_MAX]:
-            severity = "error" if alert.level is AlertLevel.CRIT else "warning"
-            self.notify(alert.text, title=alert.rule, severity=severity)  # type: ignore[arg-type]
-        if len(worse) > _TOASTS_MAX:
-            self.notify(f"and {len(worse) - _TOASTS_MAX} alerts more", severity="error")
-        if any(alert.level is AlertLevel.CRIT for alert in worse):
+        if not worse:
+            return
+        worst = max(worse, key=lambda alert: alert.level)
+        more = f"  (and {len(worse) - 1} more alerts)" if len(worse) > 1 else ""
+        is_critical = worst.level is AlertLevel.CRIT
+        severity: SeverityLevel = "error" if is_critical else "warning"
+        self.notify(f"{worst.text}{more}", title=worst.rule, severity=severity)
+        if is_critical:
             self.bell()
 
     def _want(self) -> None:
@@ -323,6 +340,25 @@ class ConsoleApp(CommandActions, App[None]):
     # Moving about.
 
     async def action_view(self, name: str) -> None:
+        self._trail = []
+        await self._show_view(name)
+
+    async def go_back(self) -> None:
+        """One level: to the screen that this one was opened from, or out of the filter."""
+        self.view.grid.set_filter("")
+        if isinstance(self.view, QueuesView):
+            self.view.topic = ""
+        if self._trail:
+            await self._show_view(self._trail.pop())
+        self.show_filter()
+
+    async def _open_view(self, name: str) -> None:
+        """Show a view from another one, which escape goes back to."""
+        if name != self.view.NAME:
+            self._trail.append(self.view.NAME)
+        await self._show_view(name)
+
+    async def _show_view(self, name: str) -> None:
         while isinstance(self.screen, DetailScreen):
             self.pop_screen()
         switcher = self.main.query_one(ContentSwitcher)
@@ -345,7 +381,7 @@ class ConsoleApp(CommandActions, App[None]):
         return next(view for view in VIEWS if name == view.NAME)()
 
     async def action_queues(self, topic: str) -> None:
-        await self.action_view(QueuesView.NAME)
+        await self._open_view(QueuesView.NAME)
         view = self.view
         if isinstance(view, QueuesView):
             view.topic = topic
@@ -360,7 +396,7 @@ class ConsoleApp(CommandActions, App[None]):
 
     async def ask_messages(self, line: str) -> None:
         """Open the messages with this question."""
-        await self.action_view(MessagesView.NAME)
+        await self._open_view(MessagesView.NAME)
         if isinstance(self.view, MessagesView):
             self.view.ask(line)
 
@@ -388,13 +424,25 @@ class ConsoleApp(CommandActions, App[None]):
         """As `action_failover`, for a group that elects its leader."""
         self._open(TransferScreen(self.source, broker_name, armed=self.armed, to=member))
 
-    def _open(self, screen: Screen[None]) -> None:
-        def closed(_: object) -> None:
-            self._want()
-            self.view.grid.focus()
-            self.show_frame()
+    def open_operation(self, operation: Operation, line: str) -> None:
+        """Show the plan; `line` is put back into the prompt if there can be none."""
 
+        def closed(reason: str | None) -> None:
+            self._screen_closed(None)
+            if reason:
+                self.refuse_line(line, reason)
+
+        screen = OperationScreen(self.source, operation, armed=self.armed)
         self.push_screen(screen, closed)
+
+    def _screen_closed(self, _: object) -> None:
+        self._want()
+        if self.screen is self.main:
+            self.view.grid.focus()
+        self.show_frame()
+
+    def _open(self, screen: Screen[None]) -> None:
+        self.push_screen(screen, self._screen_closed)
         self.call_after_refresh(self._opened)
 
     def _opened(self) -> None:
@@ -404,12 +452,17 @@ class ConsoleApp(CommandActions, App[None]):
     # Leaving.
 
     async def action_quit(self) -> None:
-        wizards = (FailoverScreen, TransferScreen)
+        wizards = (FailoverScreen, TransferScreen, OperationScreen)
         if any(isinstance(one, wizards) and one.in_progress for one in self.screen_stack):
-            self.notify("A failover runs; it ends by itself. Leave after it.", severity="warning")
+            self.notify("A change runs; it ends by itself. Leave after it.", severity="warning")
             return
         self._remember()
         self.exit()
+
+    def _leave_at_once(self) -> None:
+        """The terminal is gone: nothing can be restored, and no signal may ever come."""
+        self._remember()
+        os._exit(1)
 
     def _remember(self) -> None:
         if self._layout_path is None:

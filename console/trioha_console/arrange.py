@@ -7,7 +7,7 @@ from typing import Any, Generic
 
 import attrs
 
-from trioha_console.cells import GridColumn, Row, text_of
+from trioha_console.cells import Cell, GridColumn, Row, text_of
 
 _WIDE = 1_000
 
@@ -23,6 +23,8 @@ class Shape(Generic[Row]):
     """What ``/`` looks in."""
     group: Callable[[Row], object] | None = None
     """Rows of one group stay together; the first is its head."""
+    over: Callable[[Row], tuple[str, Cell] | None] = lambda row: None
+    """A cell that a row has in place of all its columns from the one of this title on."""
 
 
 @attrs.frozen

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable, Iterable
 
 from textual import events, on
 
@@ -10,10 +12,13 @@ from trioha.config.tls_files import tls_of_environment
 from trioha.credentials import find_credentials
 from trioha.errors import TriohaError
 from trioha.wire.address import parse_namesrvs
+from trioha.wire.names import dlq_topic
+from trioha.words import what_there_is
 from trioha_console.arrange import SortOrder
-from trioha_console.commands import Command, find_command, words_offered
+from trioha_console.commands import Command, completions, find_command
 from trioha_console.export import FORMATS, table_text, write_file
 from trioha_console.link import Links
+from trioha_console.operation_lines import parse_operation
 from trioha_console.replay_actions import ReplayActions
 from trioha_console.replay_source import ReplaySource
 from trioha_console.screens.help import HelpScreen
@@ -42,11 +47,14 @@ class CommandActions(ReplayActions):
         if grid is not None:
             self.screen.query_one(Prompt).open("/", grid.filter_text)
 
-    def action_clear_filter(self) -> None:
-        self._filter("")
+    async def action_clear_filter(self) -> None:
+        await self._console().go_back()
 
     def action_command(self) -> None:
-        self.screen.query_one(Prompt).open(":", "", words_offered())
+        self._open_prompt("")
+
+    def _open_prompt(self, line: str) -> None:
+        self.screen.query_one(Prompt).open(":", line, self._completions)
 
     def on_paste(self, event: events.Paste) -> None:
         """A line that begins as a command or a filter is one; enter is left to who pasted it."""
@@ -60,7 +68,7 @@ class CommandActions(ReplayActions):
         self.screen.query_one(Prompt).insert(line)
 
     def action_export(self) -> None:
-        self.screen.query_one(Prompt).open(":", "export csv", words_offered())
+        self._open_prompt("export csv")
 
     @on(Prompt.Filtered)
     def _filtered(self, event: Prompt.Filtered) -> None:
@@ -73,18 +81,54 @@ class CommandActions(ReplayActions):
 
     @on(Prompt.Commanded)
     async def _commanded(self, event: Prompt.Commanded) -> None:
+        event.prompt.close()
         if not event.text.strip():
             return
         try:
             command, rest = find_command(event.text)
             await self._run(command, rest)
         except TriohaError as error:
-            self.notify(str(error), severity="warning")
+            self._open_prompt(event.text)
+            event.prompt.refuse(str(error))
+
+    def _completions(self, line: str) -> list[str]:
+        return completions(line, self._names_of)
+
+    def _names_of(self, command: str) -> list[str]:
+        """What may follow a command: names of this cluster, of columns, of themes."""
+        app = self._console()
+        snapshot = app.frame.snapshot if app.frame is not None else None
+        grid = app.front_grid
+        names: dict[str, Callable[[], Iterable[str]]] = {
+            "sort": lambda: () if grid is None else (one.title for one in grid.shape.columns),
+            "theme": lambda: self.available_themes,
+            "context": lambda: () if app.contexts is None else app.contexts.contexts,
+            "export": lambda: FORMATS,
+        }
+        if snapshot is not None:
+            names |= dict.fromkeys(
+                ("drain", "undrain", "set"), lambda: {one.name for one in snapshot.sets}
+            )
+            names |= dict.fromkeys(
+                ("delete-group", "reset-offsets", "dlq", "resend", "purge"), lambda: snapshot.groups
+            )
+            names |= dict.fromkeys(("alter-topic", "delete-topic"), lambda: snapshot.topics)
+            names |= {
+                "goto": lambda: {one.name for one in snapshot.replicas},
+                "failover": lambda: {one.name for one in snapshot.sets},
+                "brokers": lambda: {one.name for one in snapshot.sets},
+                "group": lambda: snapshot.groups,
+                "groups": lambda: snapshot.groups,
+                "topics": lambda: snapshot.topics,
+                "queues": lambda: snapshot.topics,
+                "messages": lambda: snapshot.topics,
+            }
+        return sorted(names.get(command, tuple)())
 
     def run_or_ask(self, command: Command) -> None:
         """From the palette: at once if nothing has to be said, else the prompt opens with it."""
         if command.takes and not command.takes.startswith("["):
-            self.screen.query_one(Prompt).open(":", f"{command.name} ", words_offered())
+            self._open_prompt(f"{command.name} ")
             return
         self.call_later(self._run_alone, command)
 
@@ -95,7 +139,11 @@ class CommandActions(ReplayActions):
             self.notify(str(error), severity="warning")
 
     async def _run(self, command: Command, rest: str) -> None:
-        if command.action == "view":
+        if command.action == "operate":
+            self.operate(command.name, rest)
+        elif command.action == "dlq":
+            await self._browse_dead_letters(rest)
+        elif command.action == "view":
             await self.command_view(command.name, rest)
         else:
             getattr(self, f"command_{command.action}")(rest)
@@ -131,25 +179,61 @@ class CommandActions(ReplayActions):
         raise TriohaError(f"no node {rest!r}; there are {names or 'none'}")
 
     def command_group(self, rest: str) -> None:
+        app = self._console()
         if not rest:
             raise TriohaError("name a group: `:group NAME`")
-        self._console().action_group(rest)
+        groups = app.frame.snapshot.groups if app.frame is not None else {}
+        # Tables of groups are asked for once a screen needs them.
+        if groups and rest not in groups:
+            raise TriohaError(f"no group {rest}{what_there_is(rest, groups, otherwise='')}")
+        app.action_group(rest)
 
     def command_failover(self, rest: str) -> None:
         app = self._console()
         name, _, number = rest.partition(" ")
+        if not app.source.live:
+            raise TriohaError("this is a recording: nothing can be changed")
         if app.frame is None or not name:
             raise TriohaError("name a broker: `:failover BROKER [ID]`")
         found = app.frame.snapshot.set_of(name)
         if found is None:
             names = ", ".join(sorted(one.name for one in app.frame.snapshot.sets))
             raise TriohaError(f"no broker {name}; there are {names or 'none'}")
-        if found.is_raft and app.source.live:
+        if found.is_raft:
             app.action_transfer(name, number)
             return
         if number and not number.isdecimal():
             raise TriohaError(f"an id is a number, not {number}")
         app.action_failover(name, int(number) if number else None)
+
+    def operate(self, command: str, rest: str) -> None:
+        """Show the plan of a change. Errors: TriohaError in a sentence."""
+        app = self._console()
+        if not app.source.live:
+            raise TriohaError("this is a recording: nothing can be changed")
+        operation = parse_operation(command, rest, time.time_ns() // 1_000_000)
+        app.open_operation(operation, f"{command} {rest}".rstrip())
+
+    async def _browse_dead_letters(self, rest: str) -> None:
+        if not rest:
+            raise TriohaError("name a group: `:dlq GROUP`")
+        await self._console().ask_messages(f"{dlq_topic(rest)} last 50")
+
+    def action_type(self, line: str) -> None:
+        """Open the prompt with the beginning of a command: what is missing is typed."""
+        self._open_prompt(line)
+
+    def action_operate(self, command: str, rest: str) -> None:
+        """A change that a key begins."""
+        try:
+            self.operate(command, rest)
+        except TriohaError as error:
+            self.notify(str(error), severity="warning")
+
+    def refuse_line(self, line: str, reason: str) -> None:
+        """Put a line that could not be done back into the prompt, with the reason."""
+        self._open_prompt(line)
+        self.screen.query_one(Prompt).refuse(reason)
 
     def command_filter(self, rest: str) -> None:
         self._filter(rest)

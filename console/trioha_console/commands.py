@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
@@ -42,6 +42,17 @@ COMMANDS: Sequence[Command] = (
         "Fail over; a group hands over.",
         "failover",
     ),
+    Command("create-topic", (), "NAME [QUEUES] [rw]", "Create a topic.", "operate"),
+    Command("alter-topic", (), "NAME queues N|perm r|order yes", "Change a topic.", "operate"),
+    Command("delete-topic", (), "NAME", "Delete a topic.", "operate"),
+    Command("delete-group", (), "NAME", "Delete a group, its progress, its DLQ.", "operate"),
+    Command("reset-offsets", (), "GROUP TOPIC 1h ago|latest", "Move a group's offsets.", "operate"),
+    Command("dlq", (), "GROUP", "Browse a group's dead letters.", "dlq"),
+    Command("resend", (), "GROUP [ID]", "Resend dead letters, or one.", "operate"),
+    Command("purge", (), "GROUP", "Delete a group's dead letters.", "operate"),
+    Command("set", (), "BROKER KEY VALUE", "Change a broker's setting.", "operate"),
+    Command("drain", (), "BROKER [ID]", "Empty a broker before it is stopped.", "operate"),
+    Command("undrain", (), "BROKER", "Let producers use it again.", "operate"),
     Command("filter", (), "[WORDS]", "Show rows with these words; !word without.", "filter"),
     Command("sort", (), "COLUMN [down]", "Sort the table.", "sort"),
     Command("export", ("save",), "csv|json [FILE]", "Write the table to a file.", "export"),
@@ -72,6 +83,28 @@ def find_command(line: str) -> tuple[Command, str]:
     raise TriohaError(f"there is no command :{word}; ? lists them")
 
 
-def words_offered() -> tuple[str, ...]:
-    """For completion while typing."""
-    return tuple(sorted(command.name for command in COMMANDS))
+def completions(line: str, names_of: Callable[[str], Iterable[str]]) -> list[str]:
+    """Return the lines that `line` may become: a command's name, then what it takes.
+
+    `names_of` has the names that a command takes.
+    """
+    word, blank, rest = line.lstrip().partition(" ")
+    if not blank:
+        return [f"{one.name} " if one.takes else one.name for one in COMMANDS if _begins(one, word)]
+    try:
+        command, _ = find_command(word)
+    except TriohaError:
+        return []
+    before, _, last = rest.rpartition(" ")
+    if before:
+        return []
+    folded = last.casefold()
+    return [
+        f"{command.name} {name}"
+        for name in names_of(command.name)
+        if name.casefold().startswith(folded)
+    ]
+
+
+def _begins(command: Command, word: str) -> bool:
+    return command.name.startswith(word.casefold())

@@ -65,7 +65,6 @@ async def _take(raw: Raw, directory: Path, title: str, rules: Mapping[str, Rule]
             if view is MessagesView:
                 continue  # has nothing to show that was not asked for
             await app.action_view(view.NAME)
-            app.clear_notifications()
             await pilot.pause()
             path = directory / f"{number}-{view.NAME}.svg"
             path.write_text(app.export_screenshot(title=title or "trioha console"))

@@ -107,7 +107,7 @@ async def test_alerts_and_history_are_those_that_led_to_the_moment() -> None:
         (slave,) = [one for one in console.app.frame.snapshot.replicas if not one.is_master]  # type: ignore[union-attr]
         state = history.of(slave.address)
         assert (state.state, state.since_is_known) == ("silent", True)
-        assert not console.app._notifications  # what is past rings no bell
+        assert not console.app.notices  # what is past rings no bell
 
 
 async def test_stepping_shows_one_frame_at_a_time() -> None:

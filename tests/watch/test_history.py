@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from support.fakes.raw_answers import RawCluster
+from support.fakes.raw_topics import GROUP, TOPIC, add_topics
 
 from trioha.watch.history import History, TimeSeries
 from trioha.watch.snapshot import ClusterSnapshot
@@ -70,3 +71,24 @@ def test_a_change_of_state_is_dated_only_if_it_was_seen() -> None:
     assert (history.of(slave).state, history.of(slave).since_ms) == ("silent", cluster.wall_ms)
     assert history.of(slave).since_is_known
     assert not history.of(master).since_is_known
+
+
+def test_a_rate_is_not_known_until_every_broker_has_answered_twice() -> None:
+    cluster = RawCluster()
+    masters = [cluster.add_set(name)[0] for name in ("broker-a", "broker-b")]
+    history = History()
+
+    def look() -> tuple[float | None, float | None]:
+        snapshot = ClusterSnapshot.of(cluster.raw())
+        history.add_topics(snapshot)
+        history.add_groups(snapshot)
+        return history.topic(TOPIC).per_second(), history.lag(GROUP).per_second()
+
+    add_topics(cluster, masters[0])
+    assert look() == (None, None)
+    cluster.tick(300)
+    add_topics(cluster, *masters)  # the second broker answers: its queues are no growth
+    assert look() == (None, None)
+    cluster.tick()
+    add_topics(cluster, *masters)
+    assert look() == (0, 0)

@@ -32,11 +32,16 @@ from trioha.wire.remoting_command import RemotingCommand
 
 REMOTE_KEYS = frozenset(
     {
+        "brokerFastFailureEnable",
         "longPollingEnable",
         "notifyConsumerIdsChangedEnable",
         "offsetCheckInSlave",
         "shortPollingTimeMills",
         "slaveReadEnable",
+        "waitTimeMillsInHeartbeatQueue",
+        "waitTimeMillsInPullQueue",
+        "waitTimeMillsInSendQueue",
+        "waitTimeMillsInTransactionQueue",
     }
 )
 _TOLD = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import click
@@ -59,6 +60,11 @@ def command(ctx: click.Context, namesrv: str, replay: Path | None, write: bool) 
         # Asked for now if need be: the console takes the terminal.
         links = Links(credentials=current_credentials())
         source = LiveSource(parse_namesrvs(namesrv), title=title, links=links)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError(
+            "the console needs a terminal for its input and its output;"
+            " `trioha cluster health` and `trioha ha status` print the same"
+        )
     app = ConsoleApp(
         source,
         armed=write,

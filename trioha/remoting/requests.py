@@ -21,6 +21,7 @@ from trioha.errors import (
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.connection import FrameRejected, RemotingConnection
+from trioha.remoting.fast_failure import WaitLimits, Waits
 from trioha.remoting.outbox import Outbox
 from trioha.wire.codes import SENDS, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
@@ -47,6 +48,7 @@ class Requests:
         handle: Handler,
         now_ms: Callable[[], int],
         answer_early: Callable[[], None],
+        waits: WaitLimits | None = None,
     ) -> None:
         """`handle` gets the requests of every code; it raises only what ends the node.
 
@@ -54,6 +56,7 @@ class Requests:
         """
         self._now_ms = now_ms
         self._answer_early = answer_early
+        self._waits = Waits(waits or WaitLimits())
         self._machine = machine
         self._outbox = outbox
         self._handle = handle
@@ -77,9 +80,12 @@ class Requests:
         if response is not None and not request.flag & 2:
             self._outbox.add(response)
 
-    def handle_all(self, channel: Channel, instant: Instant, *, is_over: bool = False) -> bool:
+    def handle_all(
+        self, channel: Channel, instant: Instant, *, waited_ms: int = 0, is_over: bool = False
+    ) -> bool:
         """Handle the whole frames that are there; True if the turn ends before the last. HOT.
 
+        `waited_ms`: at least so long ago they have arrived at this machine.
         `is_over`: the peer has closed the connection behind them. Sends that want an answer are
         dropped then: their sender counts their outcome as unknown, and may have gone on since. Last
         words of a client that closes at once, its offset commits above all, are handled.
@@ -96,6 +102,7 @@ class Requests:
                 self.go_on(channel, instant)
             return True
         turn_ends_ms = instant.now_ms + TURN_MS
+        is_behind = self._waits.is_behind(waited_ms, instant.now_ms)
         answers = 0
         for _ in range(TURN_REQUESTS):
             try:
@@ -113,6 +120,11 @@ class Requests:
             is_send = command.code in SENDS
             if is_over and is_send and not command.flag & 2:
                 continue
+            if is_behind and not command.flag & 2:
+                remark = self._waits.rejection(command.code, waited_ms)
+                if remark is not None:
+                    outbox.add(command.response(ResponseCode.SYSTEM_BUSY, remark))
+                    continue
             response = handle(channel, command, instant)
             if response is not None and not command.flag & 2:
                 outbox.add(response)

@@ -112,7 +112,7 @@ class Alerts:
     """The present alerts, kept up to date snapshot by snapshot."""
 
     def __init__(self, rules: Mapping[str, Rule] = RULES) -> None:
-        self._rules = rules
+        self.rules = rules
         self._states: dict[AlertKey, _State] = {}
         self._groups_told: frozenset[tuple[str, object]] | None = None
 
@@ -137,7 +137,7 @@ class Alerts:
         changes: list[AlertChange] = []
         seen: set[AlertKey] = set()
         skipped = self._told_before(snapshot)
-        for rule in self._rules.values():
+        for rule in self.rules.values():
             if rule.name in skipped:
                 continue
             for_ms = round(rule.for_s * 1000)
@@ -175,7 +175,7 @@ class Alerts:
         before, self._groups_told = self._groups_told, told
         if told != before:
             return set()
-        return {rule.name for rule in self._rules.values() if rule.area is Area.GROUP}
+        return {rule.name for rule in self.rules.values() if rule.area is Area.GROUP}
 
     def acknowledge(self, key: AlertKey) -> bool:
         """Acknowledge an alert; return False if there is none."""

@@ -56,6 +56,24 @@ class TimeSeries:
 
 
 @attrs.define(eq=False)
+class SumSeries:
+    """A sum over queues. It begins anew when a queue comes or goes.
+
+    Brokers answer one after the other: the sum over two of them is no growth over that of one.
+    """
+
+    sums: TimeSeries = attrs.field(factory=TimeSeries)
+    _parts: object = None
+
+    def add(self, wall_ms: int, total: int | None, parts: object) -> None:
+        """Add the sum over `parts`, which name the queues in it."""
+        if parts != self._parts:
+            self._parts = parts
+            self.sums.points.clear()
+        self.sums.add(wall_ms, total)
+
+
+@attrs.define(eq=False)
 class ReplicaHistory:
     """Series of one node, and of its link if it is a slave."""
 
@@ -92,17 +110,20 @@ class History:
 
     def __init__(self) -> None:
         self._replicas: dict[str, ReplicaHistory] = {}
-        self._topics: dict[str, TimeSeries] = {}
-        self._lags: dict[str, TimeSeries] = {}
+        self._topics: dict[str, SumSeries] = {}
+        self._lags: dict[str, SumSeries] = {}
         self._at_wall_ms: int | None = None
+        # Tables that no new answer has changed are the same objects.
+        self._queues_seen: object = None
+        self._groups_seen: object = None
 
     def topic(self, name: str) -> TimeSeries:
         """Series of the sum of the ends of a topic's queues."""
-        return _series(self._topics, name)
+        return _series(self._topics, name).sums
 
     def lag(self, group: str) -> TimeSeries:
         """Series of the count of messages that a group has not consumed."""
-        return _series(self._lags, group)
+        return _series(self._lags, group).sums
 
     def of(self, address: str) -> ReplicaHistory:
         """Return the series of one replica; empty ones if nothing is known."""
@@ -116,6 +137,7 @@ class History:
         self._replicas.clear()
         self._topics.clear()
         self._lags.clear()
+        self._queues_seen = self._groups_seen = None
         self._at_wall_ms = None
 
     def add(self, snapshot: ClusterSnapshot) -> None:
@@ -140,27 +162,36 @@ class History:
 
     def add_topics(self, snapshot: ClusterSnapshot) -> None:
         """Add the ends of queues; slow, so only while a screen of topics is shown."""
+        if snapshot.queues is self._queues_seen:
+            return
+        self._queues_seen = snapshot.queues
         totals: dict[str, int] = {}
         told: dict[str, int] = {}
+        parts: dict[str, list[tuple[str, str, int]]] = {}
         for queue in snapshot.queues:
             if queue.wall_ms is not None:
                 totals[queue.topic] = totals.get(queue.topic, 0) + queue.max_offset
                 told[queue.topic] = max(told.get(queue.topic, 0), queue.wall_ms)
+                parts.setdefault(queue.topic, []).append(queue[:3])
         for name, total in totals.items():
-            self.topic(name).add(told[name], total)
+            _series(self._topics, name).add(told[name], total, parts[name])
 
     def add_groups(self, snapshot: ClusterSnapshot) -> None:
         """Add the lags of groups, while a screen of groups is shown."""
+        if snapshot.groups is self._groups_seen:
+            return
+        self._groups_seen = snapshot.groups
         for name, group in snapshot.groups.items():
             told = max((one.wall_ms or 0 for one in group.queues), default=0)
-            self.lag(name).add(told, group.lag)
+            parts = [one[:3] for one in group.queues]
+            _series(self._lags, name).add(told, group.lag, parts)
 
 
-def _series(table: dict[str, TimeSeries], name: str) -> TimeSeries:
+def _series(table: dict[str, SumSeries], name: str) -> SumSeries:
     # Not setdefault(): that makes a series each time, to throw it away.
     series = table.get(name)
     if series is None:
-        series = table[name] = TimeSeries()
+        series = table[name] = SumSeries()
     return series
 
 

@@ -147,8 +147,24 @@ def _sets(members: Fields, answers: Fields, at_wall_ms: int) -> tuple[ReplicaSet
             )
             for address in addresses
         ]
+        replicas = _without_superseded(replicas)
         sets.append(ReplicaSet(cluster=cluster, name=name, replicas=_linked(replicas)))
     return tuple(sets)
+
+
+def _without_superseded(replicas: list[Replica]) -> list[Replica]:
+    """Take the role from a master that does not answer while another master of its set does.
+
+    Its last answer calls it master, and that answer is older than its successor's.
+    """
+    if not any(one.is_master and not one.answer.error for one in replicas):
+        return replicas
+    return [
+        attrs.evolve(one, is_master=False, standing=None, links=())
+        if one.is_master and one.answer.error
+        else one
+        for one in replicas
+    ]
 
 
 def _linked(replicas: list[Replica]) -> tuple[Replica, ...]:

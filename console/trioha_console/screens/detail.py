@@ -107,5 +107,17 @@ class DetailScreen(Screen[None]):
         names = [name for name, _ in self.TABS]
         self.go_to_tab(names[(names.index(self.tab) + step) % len(names)])
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """While something is typed, tab completes it."""
+        if action == "tab":
+            return not any(one.is_open for one in self.query(Prompt))
+        return super().check_action(action, parameters)
+
     def action_back(self) -> None:
-        self.dismiss()
+        """One level: out of the filter, else out of the screen."""
+        if self.grid is not None and self.grid.filter_text:
+            self.grid.set_filter("")
+            for line in self.query(KeysLine):
+                line.show_note("")
+        else:
+            self.dismiss()

@@ -16,7 +16,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
 from trioha.errors import TriohaError
 from trioha.failover.audit import audit_records
@@ -36,6 +36,7 @@ from trioha_console.screens.failover_tables import (
     plan_words,
 )
 from trioha_console.source import Source
+from trioha_console.widgets.confirmation import Confirmation
 from trioha_console.widgets.grid import Grid
 from trioha_console.widgets.keys import KeysLine
 
@@ -74,7 +75,6 @@ class FailoverScreen(Screen[None]):
         & > #fo-stages { background: $surface; }
         & > #fo-members { height: auto; min-height: 4; max-height: 9; }
         & > #fo-plan { height: auto; padding: 1 1 0 1; }
-        & > #fo-confirm { height: 3; border: round $warning; margin: 0 1; display: none; }
         & > #fo-steps { height: 1fr; margin-top: 1; }
         & > #fo-outcome { height: auto; max-height: 8; padding: 0 1; }
     }
@@ -130,7 +130,7 @@ class FailoverScreen(Screen[None]):
         yield Static(id="fo-stages")
         yield Grid(MEMBERS, empty="Asking name servers and members…", id="fo-members")
         yield Static(id="fo-plan", markup=False)
-        yield Input(id="fo-confirm", placeholder=f"type {self.broker_name} and press enter")
+        yield Confirmation(self.broker_name, id="fo-confirm")
         yield Grid(STEPS, empty="No step has been made.", id="fo-steps")
         yield Static(id="fo-outcome", markup=False)
         yield KeysLine()
@@ -212,29 +212,11 @@ class FailoverScreen(Screen[None]):
     # Confirmation.
 
     def action_confirm(self) -> None:
-        plan = self.plan
-        if plan is None or self.stage is not FailoverStage.PLAN:
-            return
-        if not self._armed:
-            self.notify(
-                "This console only looks. Start it with --write to change anything.",
-                severity="warning",
-            )
-        elif not plan.may_run:
-            self.notify("This plan may not run; see why above.", severity="warning")
-        else:
-            box = self.query_one("#fo-confirm", Input)
-            box.display = True
-            box.value = ""
-            self.set_focus(box)
+        self.query_one(Confirmation).open()
 
-    @on(Input.Submitted, "#fo-confirm")
-    def _confirmed(self, event: Input.Submitted) -> None:
+    @on(Confirmation.Confirmed)
+    def _confirmed(self, event: Confirmation.Confirmed) -> None:
         event.stop()
-        if event.value.strip() != self.broker_name:
-            self._hide_confirmation()
-            self.notify("That is another name; nothing has been done.", severity="warning")
-            return
         self._hide_confirmation()
         self._go(FailoverStage.STEPS)
         grid = self.query_one("#fo-steps", Grid)
@@ -244,7 +226,7 @@ class FailoverScreen(Screen[None]):
         self.app.run_worker(self._carry_out(), group="failover", description="fails over")
 
     def _hide_confirmation(self) -> None:
-        self.query_one("#fo-confirm", Input).display = False
+        self.query_one(Confirmation).close()
         self.query_one("#fo-members").focus()
 
     # Steps and their end.
@@ -307,13 +289,17 @@ class FailoverScreen(Screen[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys are offered where they mean something."""
         if action in ("force", "confirm"):
-            return self.stage is FailoverStage.PLAN
+            # A key that would be refused is not offered.
+            is_asking = any(box.is_open for box in self.query(Confirmation))
+            is_idle = self.stage is FailoverStage.PLAN and not is_asking
+            may = self.plan is not None and self.plan.may_run and self._armed
+            return is_idle and (action == "force" or may)
         if action == "again":
             return not self.in_progress
         return super().check_action(action, parameters)
 
     def action_back(self) -> None:
-        if self.query_one("#fo-confirm", Input).display:
+        if self.query_one(Confirmation).is_open:
             self._hide_confirmation()
         elif self.in_progress:
             self.notify("The failover runs and ends by itself; wait for it.", severity="warning")

@@ -18,7 +18,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
 from trioha.errors import CommandError, TriohaError
 from trioha.watch.condition import Condition, condition_of
@@ -39,6 +39,7 @@ from trioha_console.frame import Frame
 from trioha_console.link import NotConnected
 from trioha_console.roles import condition_cell, content_of
 from trioha_console.source import Source
+from trioha_console.widgets.confirmation import Confirmation
 from trioha_console.widgets.grid import Grid
 from trioha_console.widgets.keys import KeysLine
 
@@ -106,7 +107,6 @@ class TransferScreen(Screen[None]):
             background: $panel; }
         & > #tr-members { height: auto; min-height: 4; max-height: 12; }
         & > #tr-plan { height: auto; padding: 1 1 0 1; }
-        & > #tr-confirm { height: 3; border: round $warning; margin: 0 1; display: none; }
         & > #tr-outcome { height: 1fr; padding: 1 1 0 1; }
     }
     """
@@ -136,7 +136,7 @@ class TransferScreen(Screen[None]):
         yield Static(id="tr-title")
         yield Grid(MEMBERS, empty="Nothing is known of this group yet.", id="tr-members")
         yield Static(id="tr-plan", markup=False)
-        yield Input(id="tr-confirm", placeholder=f"type {self.broker_name} and press enter")
+        yield Confirmation(self.broker_name, id="tr-confirm")
         yield Static(id="tr-outcome", markup=False)
         yield KeysLine()
 
@@ -151,7 +151,7 @@ class TransferScreen(Screen[None]):
         one = frame.snapshot.set_of(self.broker_name)
         if one is None:
             return
-        if self.stage is TransferStage.PLAN and not self.query_one("#tr-confirm", Input).display:
+        if self.stage is TransferStage.PLAN and not self.query_one(Confirmation).is_open:
             self.plan = plan_change(one, Do.TRANSFER, self._to)
             self.query_one("#tr-plan", Static).update(plan_words(self.plan, self._armed))
             self.refresh_bindings()
@@ -186,29 +186,12 @@ class TransferScreen(Screen[None]):
             self.app.run_worker(self._redraw())
 
     def action_confirm(self) -> None:
-        plan = self.plan
-        if plan is None or self.stage is not TransferStage.PLAN:
-            return
-        if not self._armed:
-            self.notify(
-                "This console only looks. Start it with --write to change anything.",
-                severity="warning",
-            )
-        elif not plan.may_run:
-            self.notify("This plan may not run; see why above.", severity="warning")
-        else:
-            box = self.query_one("#tr-confirm", Input)
-            box.display = True
-            box.value = ""
-            self.set_focus(box)
+        self.query_one(Confirmation).open()
 
-    @on(Input.Submitted, "#tr-confirm")
-    def _confirmed(self, event: Input.Submitted) -> None:
+    @on(Confirmation.Confirmed)
+    def _confirmed(self, event: Confirmation.Confirmed) -> None:
         event.stop()
         self._hide_confirmation()
-        if event.value.strip() != self.broker_name:
-            self.notify("That is another name; nothing has been done.", severity="warning")
-            return
         self.stage = TransferStage.ASKING
         self.query_one("#tr-outcome", Static).update("The leader has been asked…")
         self.refresh_bindings()
@@ -216,7 +199,7 @@ class TransferScreen(Screen[None]):
         self.app.run_worker(self._ask(), group="failover", description="hands over")
 
     def _hide_confirmation(self) -> None:
-        self.query_one("#tr-confirm", Input).display = False
+        self.query_one(Confirmation).close()
         self.query_one("#tr-members").focus()
 
     async def _ask(self) -> None:
@@ -253,13 +236,14 @@ class TransferScreen(Screen[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys are offered where they mean something."""
         if action == "confirm":
-            return self.stage is TransferStage.PLAN
+            may = self.plan is not None and self.plan.may_run and self._armed
+            return self.stage is TransferStage.PLAN and may
         if action == "again":
             return self.stage is TransferStage.END
         return super().check_action(action, parameters)
 
     def action_back(self) -> None:
-        if self.query_one("#tr-confirm", Input).display:
+        if self.query_one(Confirmation).is_open:
             self._hide_confirmation()
         elif self.in_progress:
             self.notify("The transfer ends by itself; wait for it.", severity="warning")

@@ -11,7 +11,7 @@ from textual.widgets import Static
 
 from trioha.watch.alerts import Alert, AlertLevel, Alerts
 from trioha.watch.collector import Interest
-from trioha.watch.rules import RULES
+from trioha.watch.rule import Rule
 from trioha_console import columns
 from trioha_console.arrange import Shape
 from trioha_console.cells import Cell, GridColumn, cell
@@ -71,7 +71,7 @@ class AlertsView(View):
     ]
     DEFAULT_CSS = """
     AlertsView > #rule {
-        height: 3; padding: 0 1; border-top: solid $panel; color: $foreground 70%;
+        height: 6; padding: 0 1; border-top: solid $panel; color: $foreground 70%;
     }
     """
 
@@ -84,7 +84,7 @@ class AlertsView(View):
         return Interest(topics=True)
 
     def compose(self) -> ComposeResult:
-        yield Grid(SHAPE, empty="Nothing is wrong, by the rules as they are.")
+        yield Grid(SHAPE, empty="No active alerts.")
         yield Static(id="rule", markup=False)
 
     def show(self, frame: Frame) -> None:
@@ -96,10 +96,10 @@ class AlertsView(View):
         self._explain(event.row)
 
     def _explain(self, line: AlertLine | None) -> None:
-        rule = None if line is None else RULES.get(line.alert.rule)
+        rule = None if line is None else self.alerts.rules.get(line.alert.rule)
         words = "Thresholds are in the file that `trioha context` shows."
         if line is not None and rule is not None:
-            words = f"{line.alert.text}\n{rule.name}: {rule.doc}"
+            words = f"{line.alert.text}\n{rule.name}: {rule.doc}\n{_thresholds(line.alert, rule)}"
         self.query_one("#rule", Static).update(lines_of(words))
 
     def action_acknowledge(self) -> None:
@@ -115,3 +115,15 @@ class AlertsView(View):
     def _redraw(self) -> None:
         """The count beside the screen's name changes as well."""
         self.app.call_later(self.app.run_action, "redraw")
+
+
+def _thresholds(alert: Alert, rule: Rule) -> str:
+    """What the value is held against, and for how long it must be so."""
+    told = [
+        f"{word} from {threshold:g}"
+        for word, threshold in (("warning", rule.warn), ("critical", rule.crit))
+        if threshold is not None
+    ]
+    value = "-" if alert.value is None else f"{alert.value:.3g}"
+    held = f" for {rule.for_s:g} s" if rule.for_s else ""
+    return f"its value is {value}: {', '.join(told)}{held}"

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import attrs
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Static
 
@@ -59,6 +60,8 @@ def _trend(line: BrokerLine, width: int) -> Cell:
 
 def _role(line: BrokerLine, _: int) -> Cell:
     replica = line.replica
+    if replica.standing is None and replica.answer.error:
+        return NOTHING  # another may have its role by now
     role = replica.role or replica.standing
     return cell(role, "accent" if replica.is_master else "") if role else NOTHING
 
@@ -114,17 +117,26 @@ class BrokersView(View):
 
     NAME: ClassVar[str] = "brokers"
     TITLE: ClassVar[str] = "Brokers"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("C", "begin('set')", "Set"),
+        Binding("D", "change('drain')", "Drain"),
+        Binding("U", "change('undrain')", "Undrain", show=False),
+    ]
     DEFAULT_CSS = """
     BrokersView > #namesrvs { height: auto; max-height: 4; padding: 0 1; background: $surface; }
     """
 
     def compose(self) -> ComposeResult:
         yield Static(id="namesrvs")
-        yield Grid(SHAPE, empty="No broker is registered with these name servers.")
+        yield Grid(SHAPE, empty="Asking the name servers…")
 
     async def on_grid_chosen(self, event: Grid.Chosen) -> None:
         event.stop()
         await self.app.run_action(f"node({event.row.replica.address!r})")
+
+    @property
+    def subject(self) -> str:
+        return "" if self.grid.row is None else self.grid.row.replica.name
 
     def show(self, frame: Frame) -> None:
         self.grid.empty = why_empty(frame)

@@ -6,11 +6,13 @@ from typing import ClassVar
 
 import attrs
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 
 from trioha.watch.collector import Interest
 from trioha.watch.history import TimeSeries
 from trioha.watch.questions import GROUPS
 from trioha.watch.queues import Group
+from trioha.wire.names import dlq_topic
 from trioha_console import columns
 from trioha_console.arrange import Shape
 from trioha_console.cells import NOTHING, Cell, GridColumn, cell
@@ -76,6 +78,19 @@ class GroupsView(SystemView):
 
     NAME: ClassVar[str] = "groups"
     TITLE: ClassVar[str] = "Groups"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("d", "dead_letters", "DLQ"),
+        Binding("R", "begin('reset-offsets')", "Reset"),
+        Binding("D", "change('delete-group')", "Delete"),
+    ]
+
+    @property
+    def subject(self) -> str:
+        return "" if self.grid.row is None else self.grid.row.group.name
+
+    async def action_dead_letters(self) -> None:
+        if self.subject:
+            await self.console.ask_messages(f"{dlq_topic(self.subject)} last 50")
 
     @property
     def interest(self) -> Interest:

@@ -17,6 +17,7 @@ from textual.widgets import Input, Static
 
 from trioha.errors import TriohaError
 from trioha.times import moment_in_words
+from trioha.wire.names import DLQ_PREFIX, is_dlq_topic
 from trioha.wire.properties import Property
 from trioha.words import size_in_words
 from trioha_console import columns
@@ -66,6 +67,9 @@ class MessagesView(View):
         Binding("i", "ask", "Ask"),
         Binding("v", "look", "Text/JSON/hex"),
         Binding("f", "follow", "Follow"),
+        Binding("r", "resend_one", "Resend"),
+        Binding("R", "change('resend')", "Resend all"),
+        Binding("escape", "leave_question", "Leave the question", show=False),
     ]
     DEFAULT_CSS = """
     MessagesView {
@@ -114,6 +118,30 @@ class MessagesView(View):
     def action_ask(self) -> None:
         self.screen.set_focus(self.query_one("#query", Input))
 
+    @property
+    def subject(self) -> str:
+        """The group whose dead letters are shown."""
+        topic = "" if self._query is None else self._query.topic
+        return topic.removeprefix(DLQ_PREFIX) if is_dlq_topic(topic) else ""
+
+    def action_resend_one(self) -> None:
+        row = self.grid.row
+        if row is not None:
+            self.console.action_operate("resend", f"{self.subject} {row.offset_id}")
+
+    def action_leave_question(self) -> None:
+        self.grid.focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Nobody can be asked in a recording; escape leaves the question only while it is typed."""
+        if action in ("ask", "follow"):
+            return self._source().live
+        if action in ("change", "resend_one"):
+            return bool(self.subject) and super().check_action("change", parameters)
+        if action == "leave_question":
+            return any(box.has_focus for box in self.query(Input))
+        return super().check_action(action, parameters)
+
     def action_look(self) -> None:
         """The same body another way."""
         self._look = self._look.next()
@@ -136,17 +164,24 @@ class MessagesView(View):
         try:
             self._query = parse_query(line, time.time_ns() // 1_000_000)
         except TriohaError as error:
-            self._say(str(error))
+            self._fail(str(error))
             return
         self._say("Asking…")
         self._find(self._query)
-        self.grid.focus()
+
+    def _fail(self, reason: str) -> None:
+        """Say why; rows of an older question would look like the answer."""
+        self._query, self._follows = None, False
+        self.grid.empty = ""
+        self.grid.show_rows([])
+        self._show_message(None)
+        self._say(reason)
 
     @work(exclusive=True, group="messages", description="finds messages")
     async def _find(self, query: Query) -> None:
         frame = self._frame
         if frame is None:
-            self._say("Nothing is known of the cluster yet.")
+            self.post_message(self.Answered(query, None, "nothing is known of the cluster yet"))
             return
         try:
             found = await Browser(self._source().ask, frame.snapshot).find(query)
@@ -158,10 +193,14 @@ class MessagesView(View):
     @on(Answered)
     def _answered(self, event: Answered) -> None:
         event.stop()
+        if event.query_line is not self._query:
+            return  # another question was asked since
         if event.found is None:
-            self._say(event.error)
+            self._fail(event.error)
             return
         grid = self.grid
+        if self.query_one("#query", Input).has_focus:
+            grid.focus()
         grid.empty = "No message was found."
         at_end = grid.cursor >= len(grid.rows) - 1
         grid.show_rows(event.found)

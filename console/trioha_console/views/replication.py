@@ -49,7 +49,7 @@ class ReplicationView(View):
         self._frame: Frame | None = None
 
     def compose(self) -> ComposeResult:
-        yield Grid(SHAPE, empty="No broker is registered with these name servers.")
+        yield Grid(SHAPE, empty="Asking the name servers…")
         with Horizontal(id="link"):
             yield FactList(id="upper-end")
             yield FactList(id="lower-end")
@@ -77,6 +77,12 @@ class ReplicationView(View):
         line = self.grid.row
         if line is not None:
             await self.app.run_action(f"failover({line.set.name!r})")
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A recording cannot be changed."""
+        if action == "failover":
+            return self.console.source.live
+        return super().check_action(action, parameters)
 
     def _show_link(self, line: ReplicationLine | None) -> None:
         frame = self._frame

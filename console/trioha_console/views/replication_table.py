@@ -91,8 +91,8 @@ def _role(line: ReplicationLine, _: int) -> Cell:
         return ()
     if replica.standing is not None:
         return cell(replica.standing, "accent" if replica.is_master else "")
-    if replica.raft is not None:
-        return NOTHING
+    if replica.raft is not None or replica.answer.error:
+        return NOTHING  # another may have its role by now
     return cell("MASTER" if replica.is_master else "SLAVE", "accent" if replica.is_master else "")
 
 
@@ -203,8 +203,16 @@ def _search(line: ReplicationLine) -> str:
     return f"{replica.address} {replica.standing or ''} {replica.role or ''} {line.condition.word}"
 
 
+def _reason(line: ReplicationLine) -> tuple[str, Cell] | None:
+    """Why a set is not well, over the columns that only its members have."""
+    if line.replica is not None or not line.condition.why:
+        return None
+    return "ROLE", cell(line.condition.why, LEVEL_ROLES[line.condition.level])
+
+
 SHAPE: Shape[ReplicationLine] = Shape(
     identity=lambda line: line.identity,
+    over=_reason,
     search=_search,
     group=lambda line: line.identity[:2],
     columns=(

@@ -110,6 +110,9 @@ class TopicsView(SystemView):
     TITLE: ClassVar[str] = "Topics"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("b", "browse", "Browse"),
+        Binding("n", "begin_new", "New"),
+        Binding("A", "begin('alter-topic', 'queues')", "Alter"),
+        Binding("D", "change('delete-topic')", "Delete"),
     ]
 
     @property
@@ -123,6 +126,16 @@ class TopicsView(SystemView):
         self.grid.empty = self.why_empty(frame, "topics", TOPICS)
         frame.history.add_topics(frame.snapshot)
         self.grid.show_rows(lines_of(frame, system=self.system))
+
+    @property
+    def subject(self) -> str:
+        return "" if self.grid.row is None else self.grid.row.topic.name
+
+    def action_begin_new(self) -> None:
+        self.console.action_type("create-topic ")
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return super().check_action("begin" if action == "begin_new" else action, parameters)
 
     async def action_browse(self) -> None:
         line = self.grid.row

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.widget import Widget
 
 from trioha.watch.collector import Interest
 from trioha.watch.readings import fields_of
@@ -18,10 +19,41 @@ from trioha.wire.names import (
     is_system_topic,
 )
 from trioha_console.frame import Frame
+from trioha_console.program import Program
 from trioha_console.widgets.grid import Grid
 
 
-class View(Vertical):
+class Changes(Widget):
+    """Something whose keys change what is under the cursor: only where that is allowed."""
+
+    @property
+    def subject(self) -> str:
+        """Name of what is under the cursor; "" for nothing."""
+        return ""
+
+    @property
+    def console(self) -> Program:
+        """The program around it."""
+        return cast("Program", self.app)
+
+    def action_begin(self, command: str, more: str = "") -> None:
+        """Open the prompt with a command and the name; what is missing is typed."""
+        line = f"{command} {self.subject} {more}" if more or self.subject else command
+        self.console.action_type(f"{line.rstrip()} ")
+
+    def action_change(self, command: str) -> None:
+        """Show the plan of a command for what is under the cursor."""
+        if self.subject:
+            self.console.action_operate(command, self.subject)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A console that only looks, and a recording, offer no change."""
+        if action in ("begin", "change"):
+            return self.console.armed and self.console.source.live
+        return super().check_action(action, parameters)
+
+
+class View(Changes, Vertical):
     """A table of its own kind, and what belongs to it."""
 
     NAME: ClassVar[str]

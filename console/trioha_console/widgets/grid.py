@@ -246,9 +246,22 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
         cells = self._cells.get(index)
         if cells is None:
             row = self.rows[index]
-            cells = tuple(safe_cell(column.cell(row, width)) for column, width in self._fitted)
+            cells = self._made_of(row)
             self._cells[index] = cells
         return cells
+
+    def _made_of(self, row: Row) -> tuple[Cell, ...]:
+        """A cell per column; the last one may reach to the end of the line."""
+        over = self.shape.over(row)
+        if over is None:
+            return tuple(safe_cell(column.cell(row, width)) for column, width in self._fitted)
+        title, last = over
+        cells: list[Cell] = []
+        for column, width in self._fitted:
+            if column.title == title:
+                return (*cells, safe_cell(last))
+            cells.append(safe_cell(column.cell(row, width)))
+        return tuple(cells)
 
     def render_line(self, y: int) -> Strip:
         scroll_x, scroll_y = self.scroll_offset
@@ -266,9 +279,12 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
             base += self._style("cursor" if self.has_focus else "blurred-cursor")
         segments: list[Segment] = []
         gap = Segment(" " * GAP, base)
-        for (column, size), spans in zip(self._fitted, self._cells_of(index), strict=True):
+        cells = self._cells_of(index)
+        for number, ((column, size), spans) in enumerate(zip(self._fitted, cells, strict=False), 1):
             if segments:
                 segments.append(gap)
+            if number == len(cells) < len(self._fitted):
+                size += sum(GAP + more for _, more in self._fitted[number:])
             segments += [
                 Segment(text, base + self._style(role) if role else base)
                 for text, role in fitted(spans, size, right=column.right)

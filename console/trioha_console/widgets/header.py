@@ -10,6 +10,7 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Static
 
+from trioha.watch.alerts import Alert, AlertLevel
 from trioha.watch.condition import Level, condition_of
 from trioha.words import count_in_words
 from trioha_console.cells import Cell
@@ -31,18 +32,24 @@ class HeaderLine(Horizontal):
         yield Static(id="header-left")
         yield Static(id="header-right")
 
-    def show(self, title: str, frame: Frame | None, *, paused: bool, armed: bool) -> None:
-        left: list[tuple[str, str]] = [("trioha", "title"), ("  ", ""), (title, "strong")]
-        left += _counts(frame)
+    def show(
+        self,
+        title: str,
+        frame: Frame | None,
+        alerts: Sequence[Alert],
+        *,
+        paused: bool,
+        armed: bool,
+    ) -> None:
+        # The state first: of a narrow line the end is cut off.
+        left = [*_state(frame, alerts), (title, "strong"), *_counts(frame)]
         self._set("#header-left", tuple(left))
         right: list[tuple[str, str]] = []
         if frame is not None and any(one.insecure for one in frame.snapshot.replicas):
             right.append((" INSECURE ", "bad"))
         if armed:
             right.append((" WRITE ", "bad"))
-        if frame is None:
-            right.append(("connecting ", "dim"))
-        else:
+        if frame is not None:
             if paused:
                 right.append(("‖ paused ", "warn"))
             elif frame.live:
@@ -56,27 +63,42 @@ class HeaderLine(Horizontal):
         self.query_one(selector, Static).update(content_of(spans))
 
 
+def _state(frame: Frame | None, alerts: Sequence[Alert]) -> list[tuple[str, str]]:
+    """How all of it is: nodes that are not well, name servers that do not answer, alerts."""
+    if frame is None:
+        return [("○ connecting  ", "unknown")]
+    snapshot = frame.snapshot
+    levels = [condition_of(replica).level for replica in snapshot.replicas]
+    bad, warn = levels.count(Level.BAD), levels.count(Level.WARN)
+    silent = sum(bool(one.answer.error) for one in snapshot.namesrvs)
+    parts: list[tuple[str, str]] = []
+    if silent == len(snapshot.namesrvs) and silent:
+        parts.append(("✖ no name server  ", "bad"))
+    elif silent:
+        parts.append((f"✖ {silent}/{len(snapshot.namesrvs)} name servers  ", "bad"))
+    if bad:
+        parts.append((f"✖ {count_in_words(bad, 'node')}  ", "bad"))
+    if warn:
+        parts.append((f"▲ {count_in_words(warn, 'node')}  ", "warn"))
+    new = [one for one in alerts if not one.acknowledged]
+    if new:
+        is_critical = any(one.level is AlertLevel.CRIT for one in new)
+        mark, role = ("✖", "bad") if is_critical else ("▲", "warn")
+        parts.append((f"{mark} {count_in_words(len(new), 'alert')}  ", role))
+    elif alerts:
+        parts.append((f"▲ {count_in_words(len(alerts), 'alert')} seen  ", "warn"))
+    if not parts:
+        unknown = not levels or Level.UNKNOWN in levels
+        parts = [("○ not all known  ", "unknown")] if unknown else [("● all well  ", "good")]
+    return parts
+
+
 def _counts(frame: Frame | None) -> list[tuple[str, str]]:
     if frame is None:
         return []
     snapshot = frame.snapshot
-    replicas = snapshot.replicas
-    levels = [condition_of(replica).level for replica in replicas]
-    bad, warn = levels.count(Level.BAD), levels.count(Level.WARN)
-    counted = f"  {count_in_words(len(snapshot.sets), 'set')}, "
-    parts = [(counted + count_in_words(len(replicas), "node"), "dim")]
-    if bad:
-        parts.append((f"  ✖ {bad}", "bad"))
-    if warn:
-        parts.append((f"  ▲ {warn}", "warn"))
-    silent = [one for one in snapshot.namesrvs if one.answer.error]
-    if silent and len(silent) == len(snapshot.namesrvs):
-        parts.append(("  ✖ no name server", "bad"))
-    elif silent:
-        parts.append((f"  ✖ {len(silent)}/{len(snapshot.namesrvs)} name servers silent", "bad"))
-    elif replicas and not bad and not warn:
-        parts.append(("  ● all well", "good"))
-    return parts
+    sets, nodes = len(snapshot.sets), len(snapshot.replicas)
+    return [(f"  {count_in_words(sets, 'set')}, {count_in_words(nodes, 'node')}", "dim")]
 
 
 def _clock(wall_ms: int) -> str:
@@ -94,9 +116,9 @@ class NavLine(Static):
         super().__init__()
         self._shown: object = None
 
-    def show(self, names: Sequence[tuple[str, str]], current: str, *, alerts: int = 0) -> None:
-        """`names` are (id, title) in order; `alerts` is how many nobody has acknowledged."""
-        shown = tuple(names), current, alerts
+    def show(self, names: Sequence[tuple[str, str]], current: str) -> None:
+        """`names` are (id, title) in order."""
+        shown = tuple(names), current
         if shown == self._shown:
             return
         self._shown = shown
@@ -106,6 +128,4 @@ class NavLine(Static):
             parts.append(
                 Content.from_markup(f" [@click=app.view('{name}')][{style}]{number} {title}[/][/]")
             )
-        if alerts:
-            parts.append(Content.styled(f" ✖ {alerts}", "bold $error"))
         self.update(Content("").join(parts))

@@ -151,6 +151,10 @@ async def test_nothing_is_done_under_another_name() -> None:
     async with wizard() as (console, nodes, screen):
         await reached(console, screen, FailoverStage.PLAN)
         await type_name(console, "broker-b")
+        assert "broker-b is not broker-a; nothing has been done" in console.text
+        # The name stays to be mended, and letters are letters.
+        await console.press("backspace", "r", "f")
+        assert "broker-rf" in console.text
         assert screen.stage is FailoverStage.PLAN
         assert RequestCode.FAILOVER_TICKET not in [code for _, code in nodes.asked]
 

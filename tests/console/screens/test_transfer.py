@@ -127,6 +127,7 @@ async def test_another_member_is_chosen_by_enter_and_a_learner_is_refused() -> N
 async def test_a_wrong_name_does_nothing() -> None:
     async with transfer() as (console, _, screen):
         await type_name(console, "broker-b")
+        assert "broker-b is not broker-a; nothing has been done" in console.text
         assert screen.stage is TransferStage.PLAN
         assert console.source.asked == []
 

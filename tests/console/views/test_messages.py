@@ -160,6 +160,21 @@ async def test_what_cannot_be_asked_is_said_in_a_sentence(line: str, said: str) 
         assert said in console.text
 
 
+async def test_a_question_without_an_answer_leaves_no_old_rows_and_stays_to_be_mended() -> None:
+    async with open_console(a_cluster(), LARGE) as console:
+        console.source.answer = FakeBroker()
+        await ask(console, "orders")
+        assert console.app.view.grid.rows
+        for line in ("nowhere", "orders queue x"):
+            await ask(console, line)
+            assert not console.app.view.grid.rows
+            assert "body as" not in console.text
+            await console.press("q", "x")
+            assert f"{line}qx" in console.text
+        await console.press("escape", "1")
+        assert console.app.view.NAME == "replication"
+
+
 async def test_a_broker_that_goes_away_is_said_and_nothing_else_happens() -> None:
     async def gone(address: str, command: RemotingCommand) -> RemotingCommand:
         raise Unreachable(f"{address}: Connection refused")

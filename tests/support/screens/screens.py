@@ -94,7 +94,8 @@ class Console:
         self.source.push()
         wall_ms = self.source.cluster.wall_ms
         # The program tells nobody that it took a frame.
-        while self.app.frame is None or self.app.frame.wall_ms < wall_ms:  # noqa: ASYNC110
+        while self.app.frame is None or self.app.frame.wall_ms < wall_ms:
+            assert self.app.is_running, "the program has ended"
             await asyncio.sleep(0)
 
     async def press(self, *keys: str) -> None:

@@ -22,6 +22,7 @@ import trio
 from trioha.errors import RemoteProtocolError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.connection import OnResponse, RemotingConnection
+from trioha.remoting.fast_failure import WaitLimits
 from trioha.remoting.outbox import Outbox
 from trioha.remoting.requests import TURN_UNSENT_BYTES, Requests, not_supported
 from trioha.remoting.traffic_budget import FrameLimits
@@ -51,6 +52,8 @@ class LinkLimits:
     outbox_bytes_max: int = 33_554_432
     frames: FrameLimits | None = None
     """Limits of large frames, and the node's budget; None at the end that opened the connection."""
+    waits: WaitLimits | None = None
+    """How long requests may wait; None: forever."""
 
 
 def _nothing() -> None:
@@ -122,7 +125,12 @@ class RemotingLink:
         self._machine = RemotingConnection(limits=self._limits.frames)
         self._outbox = Outbox(self._limits.outbox_bytes_max)
         self._requests = Requests(
-            self._machine, self._outbox, handle, clock.now_ms, self._answer_early
+            self._machine,
+            self._outbox,
+            handle,
+            clock.now_ms,
+            self._answer_early,
+            self._limits.waits,
         )
         self._queued = False
         self._writing = False
@@ -304,6 +312,7 @@ class RemotingLink:
                 return
             instant = instant_of()
             machine.receive_data(data)
+            arrived_ms = instant.now_ms - self._transport.waited_ms
             # A process that stood still finds requests whose senders have given them up.
             is_late = instant.now_ms >= late_from_ms
             is_over = is_late and self._transport.peer_has_gone()
@@ -317,7 +326,12 @@ class RemotingLink:
                         is_late = False
                         self._in_turn = True
                         try:
-                            has_more = handle_all(self, instant, is_over=is_over)
+                            has_more = handle_all(
+                                self,
+                                instant,
+                                waited_ms=instant.now_ms - arrived_ms,
+                                is_over=is_over,
+                            )
                         finally:
                             self._in_turn = False
                             if outbox.size and not self._queued:

@@ -31,7 +31,7 @@ TURN_REQUESTS: Final = 256
 TURN_MS: Final = 20
 TURN_UNSENT_BYTES: Final = 1_048_576
 """Bytes of answers after which a connection's other requests wait until its peer has read."""
-EARLY_ANSWERS: Final = 64
+EARLY_ANSWERS: Final = 32
 """Answers that leave at once although more requests of the same read are there: the peer works on
 them while the rest is done. With one write for all, the two would take turns on two processors."""
 EARLY_ANSWERS_BYTES: Final = 49_152

@@ -75,6 +75,10 @@ raft-times *options="--trials 30":
 compile:
     python .ci/compile.py
 
+# Wheels in dist/: pure, and compiled for each Python at hand, each tried in a fresh environment.
+wheels *options="":
+    python .ci/wheels.py {{ options }}
+
 # Remove what `just compile` made.
 pure:
     python .ci/compile.py --pure

@@ -16,6 +16,7 @@ from trioha.cli.client_options import namesrv_option
 from trioha.cli.measures import Duration, Moment
 from trioha.cli.output import output_option, print_json, print_json_line
 from trioha.client import Message, Producer, SendResult, open_producer
+from trioha.words import count_in_words
 
 _READ_BYTES = 65_536
 _LINE_BYTES_MAX = 4 << 20
@@ -238,6 +239,6 @@ def _print(tally: SendTally, topic: str, output: str) -> None:
         return
     statuses = ", ".join(f"{name} {count}" for name, count in tally.statuses.items())
     click.echo(
-        f"{tally.sent} messages sent to {topic} in {tally.seconds:.2f} s"
+        f"{count_in_words(tally.sent, 'message')} sent to {topic} in {tally.seconds:.2f} s"
         + (f" ({rate:,.0f}/s): {statuses}" if tally.sent else "")
     )

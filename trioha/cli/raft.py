@@ -66,6 +66,8 @@ def status(
     a member that answers is not well (`!` says why); 4 no name server or a member does not answer.
     """
     groups = trio.run(look_at_groups, namesrv, timeout_s)
+    if group is None and not groups:
+        raise TriohaError("no DLEDGER group is registered with these name servers")
     if group is not None:
         known = ", ".join(one.name for one in groups) or "none"
         groups = tuple(one for one in groups if one.name == group)

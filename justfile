@@ -99,6 +99,10 @@ bench-peer *options="":
 bench-raft *options="":
     PYTHONPATH=tests python tests/bench/bench_raft.py {{ options }}
 
+# What a message costs each node: processor time, system calls, waits: `just bench-cost --rounds 3 --layout SYNC`.
+bench-cost *options="":
+    PYTHONPATH=tests python -m bench.cost {{ options }}
+
 # Plain connections against TLS, in turns: `just bench-tls --pairs 9`.
 bench-tls *options="":
     PYTHONPATH=tests python tests/bench/bench_tls.py {{ options }}

@@ -1,7 +1,7 @@
 """Marks every coroutine test for pytest-trio: `trio_mode` would take the console's tests too.
 
-And keeps all drills in one process where pytest-xdist runs several: they measure how long things
-take, and two at once would measure each other.
+And keeps drills in two processes where pytest-xdist runs several: they measure how long things
+take, and all of them at once would measure each other.
 
 How fast a machine is fails no property: Hypothesis' time limits are off for all of them. What they
 draw is decided by the commit (`support.suite.hypothesis_seed`).
@@ -51,7 +51,12 @@ settings.load_profile("unhurried")
 # starts inherits it: no test could interrupt a process.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-_DRILLS = {"failover_drills", "raft_drills", "reliability"}
+_DRILLS = {
+    "failover_drills": "drills of sets",
+    "raft_drills": "drills of groups",
+    "reliability": "drills of groups",
+}
+"""Folder -> the process that runs its tests: with all of them in one it ended long after others."""
 
 
 # First: pytest-xdist reads the groups in its own hook.
@@ -62,8 +67,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=later)
         items[:] = [item for item in items if item not in later]
     for item in items:
-        if _DRILLS.intersection(item.path.parts):
-            item.add_marker(pytest.mark.xdist_group("drills"))
+        for folder in _DRILLS.keys() & set(item.path.parts):
+            item.add_marker(pytest.mark.xdist_group(_DRILLS[folder]))
         if "console" in item.path.parts:
             continue
         function = getattr(item, "function", None)

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from trioha.layouts import LayoutMember, RaftGroup, broker_arguments, free_ports, members_of
+from trioha.layouts import (
+    RAFT_LAYOUT,
+    LayoutMember,
+    RaftGroup,
+    broker_arguments,
+    free_ports,
+    members_of,
+    waves,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +31,43 @@ def test_layouts_are_rocketmqs(layout: str, roles: list[str]) -> None:
     assert [member.role for member in members] == roles
     assert [member.name for member in members] == (["broker-a", "broker-b"] * 2)[: len(roles)]
     assert [member.broker_id for member in members] == [0, 0, 1, 1][: len(roles)]
+
+
+def test_a_machine_has_as_many_sets_as_it_is_told() -> None:
+    masters, slaves = waves(
+        "2m-2s-sync",
+        host="127.0.0.1",
+        broker_port=10911,
+        namesrv="n:1",
+        directory=Path("/d"),
+        settings=["a=b"],
+        sets=4,
+    )
+    assert list(masters) == [f"broker-{letter}-0" for letter in "abcd"]
+    assert list(slaves) == [f"broker-{letter}-1" for letter in "abcd"]
+    nodes = [*masters.values(), *slaves.values()]
+    listens = [node.arguments[node.arguments.index("--listen") + 1] for node in nodes]
+    assert listens == [f"127.0.0.1:{10911 + 10 * number}" for number in range(8)]
+    # Each master has a core of its own; no slave is on its master's.
+    assert [node.core([0, 1, 2, 3]) for node in masters.values()] == [0, 1, 2, 3]
+    assert [node.core([0, 1, 2, 3]) for node in slaves.values()] == [1, 2, 3, 0]
+    assert [node.core([7]) for node in nodes] == [7] * 8
+
+
+def test_a_machine_has_as_many_groups_as_it_is_told() -> None:
+    (members,) = waves(
+        RAFT_LAYOUT,
+        host="127.0.0.1",
+        broker_port=10911,
+        namesrv="n:1",
+        directory=Path("/d"),
+        settings=[],
+        sets=2,
+    )
+    assert list(members) == [f"broker-{letter}-n{place}" for letter in "ab" for place in range(3)]
+    peers = "dLegerPeers=n0-127.0.0.1:10941;n1-127.0.0.1:10951;n2-127.0.0.1:10961"
+    assert peers in members["broker-b-n1"].arguments
+    assert [node.core([0, 1, 2]) for node in members.values()] == [0, 1, 2, 1, 2, 0]
 
 
 def test_ha_ports_follow_the_listen_port() -> None:

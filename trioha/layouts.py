@@ -16,12 +16,32 @@ START_PATIENCE_S = 60.0
 """For one node: a big store that was not closed has to be recovered first."""
 PORT_STEP = 10
 RAFT_LAYOUT = "3n-dledger"
-_FREE_PORTS = (20_000, 32_000)
+_FREE_PORTS = (26_000, 32_000)
 _BESIDE = (-2, 0, 1, 3)
 """VIP channel, clients, HA, HTTP."""
 
-Wave = dict[str, list[str]]
-"""Nodes that may start together: arguments of `trioha run` by the node's label."""
+SETS_MAX = 26
+"""Sets are named broker-a to broker-z."""
+_STOCK_SETS = 2
+
+
+@attrs.frozen
+class PlannedNode:
+    """One broker to start, and its place among the sets of the cluster."""
+
+    arguments: Sequence[str]
+    """Of `trioha run`."""
+    set_number: int
+    place: int
+    """Within its set: 0 for a master or the first member."""
+
+    def core(self, cores: Sequence[int]) -> int:
+        """Return the core to be pinned to: masters spread over all, and slaves beside others."""
+        return cores[(self.set_number + self.place) % len(cores)]
+
+
+Wave = dict[str, PlannedNode]
+"""Nodes that may start together, by label."""
 
 
 def waves(
@@ -32,30 +52,41 @@ def waves(
     namesrv: str,
     directory: Path,
     settings: Sequence[str],
+    sets: int = 0,
 ) -> list[Wave]:
-    """The brokers of a layout in the order in which they start. Port 0 means any free port."""
+    """The brokers of a layout in the order in which they start. Port 0 means any free port.
+
+    `sets`: number of master-slave sets or groups; 0 means as many as the layout has.
+    """
     if layout == RAFT_LAYOUT:
-        ports = _ports(broker_port, 3) if broker_port else free_ports(host, 3)
-        group = RaftGroup(
-            "broker-a", {f"n{i}": format_address(host, next(ports)) for i in range(3)}
-        )
-        return [
-            {
-                group.label(member): group.arguments(member, namesrv, directory, settings)
-                for member in group.peers
-            }
-        ]
-    members = members_of(layout)
+        count = 3 * (sets or 1)
+        ports = _ports(broker_port, count) if broker_port else free_ports(host, count)
+        together: Wave = {}
+        for number in range(sets or 1):
+            group = RaftGroup(
+                set_name(number), {f"n{i}": format_address(host, next(ports)) for i in range(3)}
+            )
+            for place, peer in enumerate(group.peers):
+                arguments = group.arguments(peer, namesrv, directory, settings)
+                together[group.label(peer)] = PlannedNode(arguments, number, place)
+        return [together]
+    members = members_of(layout, sets)
     ports = _ports(broker_port, len(members))
     # Masters before slaves: a slave asks the name server for its master at once.
     masters: Wave = {}
     slaves: Wave = {}
+    names = sorted({member.name for member in members})
     for member in members:
         wave = slaves if member.broker_id else masters
-        wave[member.label] = broker_arguments(
-            member, format_address(host, next(ports)), namesrv, directory, settings
-        )
+        listen = format_address(host, next(ports))
+        arguments = broker_arguments(member, listen, namesrv, directory, settings)
+        wave[member.label] = PlannedNode(arguments, names.index(member.name), member.broker_id)
     return [masters, slaves]
+
+
+def set_name(number: int) -> str:
+    """Return the broker name of a set, counted from 0."""
+    return f"broker-{chr(ord('a') + number)}"
 
 
 @attrs.frozen
@@ -71,10 +102,10 @@ class LayoutMember:
         return f"{self.name}-{self.broker_id}"
 
 
-def members_of(layout: str) -> list[LayoutMember]:
-    """Masters first. `layout` is 2m-2s-async, 2m-2s-sync or 2m-noslave."""
+def members_of(layout: str, sets: int = 0) -> list[LayoutMember]:
+    """Masters first. `layout` is 2m-2s-async, 2m-2s-sync or 2m-noslave; `sets` 0 means two."""
     master = "SYNC_MASTER" if layout == "2m-2s-sync" else "ASYNC_MASTER"
-    names = ("broker-a", "broker-b")
+    names = [set_name(number) for number in range(sets or _STOCK_SETS)]
     members = [LayoutMember(name, 0, master) for name in names]
     if layout != "2m-noslave":
         members += [LayoutMember(name, 1, "SLAVE") for name in names]

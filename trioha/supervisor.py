@@ -9,12 +9,13 @@ broker that fell over should be looked at.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -108,10 +109,12 @@ class Supervisor:
         log: Path | None = None,
         environment: Mapping[str, str] | None = None,
         detached: bool = False,
+        core: int | None = None,
     ) -> Node:
         """Run ``trioha run …`` and wait for its ready line. The caller owns patience.
 
-        A `detached` node outlives a supervisor that ends well; it must have a `log`.
+        A `detached` node outlives a supervisor that ends well; it must have a `log`. With a `core`
+        all its threads run on that one.
 
         Errors: NodeFailed when it ends first.
         """
@@ -122,6 +125,10 @@ class Supervisor:
             process = await self._spawn(words, log, environment)
         else:
             process = await _open_process(words, log, environment, detached=detached)
+        if core is not None:
+            # Before it has a second thread: those that it starts later inherit this.
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(process.pid, {core})
         node = Node(name, process, log, is_detached=detached)
         self.nodes.append(node)
         if process.stderr is not None:

@@ -18,6 +18,7 @@ GRACE_S = 30
 COMPILED_PATHS = (
     "tests/wire",
     "tests/remoting",
+    "tests/security",
     "tests/ha",
     "tests/store",
     "tests/broker",
@@ -92,8 +93,12 @@ GATE: tuple[Step, ...] = (
     SETUP,
     STATIC,
     BUILD,
-    Tests("quick", "tests without real clusters, plain Python", 780, QUICK, build="pure"),
-    Tests("compiled", "the same where compiled modules are", 540, QUICK, COMPILED_PATHS),
+    Tests(
+        *("quick", "tests without real clusters, plain Python", 780, QUICK),
+        build="pure",
+        workers=3,  # some of them start processes, and wait
+    ),
+    Tests("compiled", "the same where compiled modules are", 540, QUICK, COMPILED_PATHS, workers=3),
     Tests("simulations", "drawn seeds, known faults", 420, "slow", SIMULATION_PATHS),
     Tests(
         *(
@@ -103,7 +108,7 @@ GATE: tuple[Step, ...] = (
             "slow or interop",
             REAL_PATHS,
         ),
-        workers=3,  # half of their time these tests wait
+        workers=4,  # half of their time these tests wait
     ),
     SAME_FILES,
 )

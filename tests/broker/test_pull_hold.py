@@ -6,6 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from support.handlers.sending import FakeChannel
 
 from trioha.broker.filter import tag_filter
+from trioha.broker.parking import Limits
 from trioha.broker.pull_hold import ParkedPull, PullHold
 from trioha.wire.codes import RequestCode
 from trioha.wire.java_hash import string_hash
@@ -122,7 +123,7 @@ def test_closed_channel_takes_its_pulls_along() -> None:
 
 
 def test_count_is_bounded_in_all() -> None:
-    hold = PullHold(parked_max=2)
+    hold = PullHold(limits=Limits(parked_max=2))
     assert hold.hold(parked())
     assert hold.hold(parked())
     assert not hold.hold(parked())
@@ -132,7 +133,7 @@ def test_count_is_bounded_in_all() -> None:
 
 
 def test_count_is_bounded_per_channel() -> None:
-    hold = PullHold(parked_per_channel_max=1)
+    hold = PullHold(limits=Limits(parked_per_channel_max=1))
     channel = FakeChannel()
     assert hold.hold(parked(channel))
     assert not hold.hold(parked(channel))
@@ -140,7 +141,7 @@ def test_count_is_bounded_per_channel() -> None:
 
 
 def test_refused_pull_leaves_no_trace() -> None:
-    hold = PullHold(parked_max=0)
+    hold = PullHold(limits=Limits(parked_max=0))
     channel = FakeChannel()
     assert not hold.hold(parked(channel))
     hold.channel_closed(channel)

@@ -6,13 +6,15 @@ import io
 import json
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 from support.fakes.cluster import Answer, FakeCluster
 
 from trioha.cli import run
-from trioha.cli.produce import SendOptions, SendTally, send_all
-from trioha.client import Message, SendRefused, open_producer
+from trioha.cli.produce import SendOptions, SendTally, _know_nothing, send_all
+from trioha.client import Message, SendRefused, TransactionState, open_producer
+from trioha.testing import open_cluster
 from trioha.testing.virtual_time import run_on_virtual_time
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.record import decode_records
@@ -86,6 +88,24 @@ def test_each_result_is_a_json_line_when_asked(capsys: pytest.CaptureFixture[str
     assert (first["status"], first["queue_offset"], second["queue_offset"]) == ("SEND_OK", 0, 1)
 
 
+@pytest.mark.parametrize("outcome", TransactionState)
+def test_transactions_end_as_they_are_told(outcome: TransactionState) -> None:
+    tally = SendTally()
+    received: list[bytes] = []
+
+    async def main() -> None:
+        async with (
+            open_cluster("single") as cluster,
+            cluster.transactional_producer(_know_nothing) as producer,
+        ):
+            await send_all(producer, attrs.evolve(options(2), transaction=outcome), tally)
+            received.extend(message.body for message in await cluster.consume("T", group="G"))
+
+    run_on_virtual_time(main)
+    assert received == ([b"body"] * 2 if outcome is TransactionState.COMMIT else [])
+    assert tally.statuses == {"SEND_OK": 2}
+
+
 def test_the_first_refusal_ends_it_and_what_was_sent_is_counted() -> None:
     tally = SendTally()
 
@@ -127,6 +147,8 @@ def test_nobody_there_is_exit_code_4(capsys: pytest.CaptureFixture[str]) -> None
         ["consume", "-t", "T", "-g", "G", "--from", "yesterday"],
         ["bench", "produce", "-n", "127.0.0.1:1", "--self"],
         ["bench", "ha", "-n", "127.0.0.1:1"],
+        ["produce", "-n", "127.0.0.1:1", "-t", "T", "--transaction", "commit", "--batch", "2"],
+        ["produce", "-n", "127.0.0.1:1", "-t", "T", "--transaction", "commit", "--delay", "1s"],
     ],
 )
 def test_a_wrong_command_line_is_exit_code_2(

@@ -6,8 +6,10 @@ the operator. Nothing here has a way around them.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +20,15 @@ import yaml
 from support.clusters.pair import SMALL_FILES
 from support.clusters.raft_group import raft_group
 from support.processes.operator import Operator
-from support.processes.rig import Node, Processes, start_all, trioha_broker, trioha_namesrv
+from support.processes.rig import (
+    REPO,
+    Node,
+    Processes,
+    start_all,
+    trioha_broker,
+    trioha_namesrv,
+)
+from support.screens.terminal import Terminal, open_terminal
 
 pytestmark = pytest.mark.slow
 
@@ -100,6 +110,37 @@ def wait_until_well(operator: Operator) -> None:
         assert time.monotonic() < deadline, said
 
 
+def switch_by_console(terminal: Terminal, folder: Path) -> None:
+    """The operator's console makes another node lead; an application's is told nothing."""
+    environment = {
+        "PYTHONPATH": os.pathsep.join([str(REPO), str(REPO / "console")]),
+        "XDG_STATE_HOME": str(folder),
+        "TRIOHA_CONFIG": str(folder / "config.toml"),
+    }
+    console = [sys.executable, "-m", "trioha", "console", "--write"]
+    terminal.type(f"cd {folder}; clear")
+    terminal.send("Enter")
+    terminal.run(console, environment | {"TRIOHA_CONTEXT": "application"})
+    terminal.wait_for(r"broker-a .* unknown")
+    terminal.wait_for(r" rejects us ")
+    terminal.wait_for(r"AclException: Need admi")
+    terminal.send("q")
+    terminal.wait_for(r"^\$ ?$")
+    terminal.run(console, environment | {"TRIOHA_CONTEXT": "operator"})
+    terminal.wait_for(r"all well")
+    terminal.send("F")
+    terminal.wait_for(r"c goes on")
+    terminal.send("c")
+    terminal.wait_for(r"type broker-a and press enter")
+    terminal.type("broker-a")
+    terminal.send("Enter")
+    terminal.wait_for(r"● done")
+    terminal.send("Escape")
+    terminal.wait_for(r"all well")
+    terminal.send("q")
+    terminal.wait_for(r"^\$ ?$")
+
+
 @pytest.mark.parametrize(
     "start", [start_set(2), start_set(3), start_group], ids=["pair", "three", "raft"]
 )
@@ -141,7 +182,6 @@ def test_a_secured_cluster_is_used_switched_and_given_new_secrets(
     stranger = Operator(tmp_path, trusted)
     stranger.run("produce", *by_address, "-t", "T", "--count", "1", fails=True)
     program.run(*cluster.switch, fails=True)
-
     operator.run("topic", "create", "T")
     with program.sending("T") as said:
         operator.run(*cluster.switch)
@@ -169,5 +209,6 @@ def test_a_secured_cluster_is_used_switched_and_given_new_secrets(
     cluster.nodes[0].stop()
     cluster.nodes[0].start()
     wait_until_well(operator)
-    operator.run(*(word if word != "1" else "0" for word in cluster.switch))
+    with open_terminal(140, 40) as terminal:
+        switch_by_console(terminal, tmp_path)
     wait_until_well(operator)

@@ -259,7 +259,10 @@ def test_the_last_of_two_lines_wins_with_a_note(tmp_path: Path) -> None:
     assert loaded.notes == (f"{file}:2: listenPort replaces the value at {file}:1",)
 
 
-@pytest.mark.parametrize("line", ["duplicationEnable=true", "useTLS=true", "enableLmq=true"])
+@pytest.mark.parametrize(
+    "line",
+    ["duplicationEnable=true", "useTLS=true", "enableLmq=true", "timerCongestNumEachSlot=1000"],
+)
 def test_a_key_that_would_change_the_promise_is_not_ignored(tmp_path: Path, line: str) -> None:
     with pytest.raises(ConfigError, match="not available"):
         load_broker(write(tmp_path, "broker.conf", line + "\n"))

@@ -1,4 +1,4 @@
-"""Java's transactional producer at both makes: the same messages, properties and checks."""
+"""Java's transactional producer and ours at both makes: the same messages and checks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 
 import pytest
+import trio
 from support.clusters.meeting import wait_for_brokers
 from support.clusters.pair import SMALL_FILES, Make
 from support.handlers.transactions import half
@@ -22,6 +23,13 @@ from support.processes.rig import (
     trioha_namesrv,
 )
 
+from trioha.client import (
+    Message,
+    ReceivedMessage,
+    SendResult,
+    TransactionState,
+    open_transactional_producer,
+)
 from trioha.store.inspect import verify_store
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.message_id import decode_message_id
@@ -266,3 +274,58 @@ def test_a_broker_of_the_other_make_finishes_open_transactions(
         client.stop()
     taker.stop()
     assert verify_store(store).damage == []
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_our_producer_ends_transactions_and_answers_checks(
+    make: Make, brokers: dict[Make, tuple[Node, Node]], clients: Clients
+) -> None:
+    namesrv, broker = brokers[make]
+    topic = f"our-transactions-{make}"
+    put_topic(broker.address, topic, 1)
+    wait_for_brokers(namesrv.address, topic, {f"tx-{make}"})
+    consumer = clients.consumer("java", namesrv.address, f"{topic}-c", topic, **QUICK_CONSUMER)
+    local = {
+        b"committed": TransactionState.COMMIT,
+        b"rolled back": TransactionState.ROLLBACK,
+        b"committed when asked": TransactionState.UNKNOWN,
+        b"rolled back when asked": TransactionState.UNKNOWN,
+    }
+    asked: set[bytes] = set()
+    all_asked = trio.Event()
+
+    async def check(message: ReceivedMessage) -> TransactionState:
+        assert (message.topic, message.tags, message.keys) == (topic, "A", ("k",))
+        asked.add(message.body)
+        if len(asked) == 2:
+            all_asked.set()
+        return (
+            TransactionState.COMMIT
+            if message.body.startswith(b"committed")
+            else TransactionState.ROLLBACK
+        )
+
+    async def drive_ours() -> None:
+        async with open_transactional_producer(
+            namesrv.address, check, group=f"{topic}-p"
+        ) as producer:
+            for body, outcome in local.items():
+
+                async def execute(
+                    _: SendResult, outcome: TransactionState = outcome
+                ) -> TransactionState:
+                    return outcome
+
+                result = await producer.send_in_transaction(Message(topic, body, "A", "k"), execute)
+                assert bool(result.reason) is (outcome is TransactionState.UNKNOWN), result.reason
+            with trio.fail_after(CHECKED_S):
+                await all_asked.wait()
+            # The answer to the last check is on its way.
+            await trio.to_thread.run_sync(
+                consumer.wait_for_bodies, {"committed", "committed when asked"}, CHECKED_S
+            )
+
+    trio.run(drive_ours)
+    assert asked == {b"committed when asked", b"rolled back when asked"}
+    assert sorted(map(str, consumer.bodies)) == ["committed", "committed when asked"]
+    consumer.stop()

@@ -65,6 +65,7 @@ def test_what_rocketmqs_own_broker_registers_is_taken() -> None:
             "DefaultCluster",
             "DefaultCluster_REPLY_TOPIC",
             "%RETRY%" + "g" * 255,
+            "%RETRY%group+topic",
             "%DLQ%g",
             "TBW102",
             "a%b|c_d-e",

@@ -43,8 +43,8 @@ PARTS = sized(gate=1, release=40)
 """Tests that share the rounds: one that fails or is stopped leaves the others."""
 SIDE_BY_SIDE = 10
 SECRET = "a secret of tests"
-GROWTH_BYTES_MAX = 512 << 20
-"""Memory that a round may leave behind: the budget of a node. Some rounds leave 200 MiB."""
+GROWTH_BYTES_MAX = 64 << 20
+"""Memory that a round may leave in use."""
 FAULTS = {"handler_failed", "task_failed", "flush_failed"}
 
 Peer = Callable[[], Awaitable[int]]

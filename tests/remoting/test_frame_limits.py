@@ -10,7 +10,13 @@ from trioha.errors import RemoteProtocolError
 from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.connection import HEADER_BYTES_MAX, FrameRejected, RemotingConnection
 from trioha.remoting.outbox import Outbox
-from trioha.remoting.requests import TURN_REQUESTS, TURN_UNSENT_BYTES, Requests
+from trioha.remoting.requests import (
+    EARLY_ANSWERS,
+    EARLY_ANSWERS_BYTES,
+    TURN_REQUESTS,
+    TURN_UNSENT_BYTES,
+    Requests,
+)
 from trioha.remoting.traffic_budget import FrameLimits, TrafficBudget
 from trioha.security.requirement import CONTROL_BYTES, LIST_BYTES
 from trioha.security.requirements import Port, body_limits
@@ -162,18 +168,30 @@ def test_single_bytes_cost_little_more_than_they_are() -> None:
 class Turns:
     """The requests of one read, handled turn by turn."""
 
-    def __init__(self, data: bytes, answer_bytes: int = 0, ms_each: int = 0) -> None:
+    def __init__(
+        self, data: bytes, answer_bytes: int = 0, ms_each: int = 0, *, peer_reads: bool = True
+    ) -> None:
         self.handled = 0
         self.now_ms = 0
         self.outbox = Outbox(1 << 30)
         self._answer_bytes = answer_bytes
         self._ms_each = ms_each
+        self._peer_reads = peer_reads
         machine = reader()
         machine.receive_data(data)
-        self._requests = Requests(machine, self.outbox, self._handle, lambda: self.now_ms)
+        self.sent_early: list[tuple[int, int]] = []
+        """Requests handled by then, and buffers sent."""
+        self._requests = Requests(
+            machine, self.outbox, self._handle, lambda: self.now_ms, self._answer_early
+        )
 
     def turn(self) -> bool:
         return self._requests.handle_all(NOBODY, Instant(self.now_ms, 0))
+
+    def _answer_early(self) -> None:
+        self.sent_early.append((self.handled, len(self.outbox.buffers)))
+        buffers = self.outbox.take()
+        self.outbox.sent([] if self._peer_reads else buffers)
 
     def _handle(self, _: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
         self.handled += 1
@@ -199,9 +217,23 @@ def test_a_turn_ends_when_its_time_is_up() -> None:
 
 
 def test_a_turn_ends_when_many_answers_wait_to_be_read() -> None:
-    turns = Turns(PEEK * 100, answer_bytes=200_000)
+    turns = Turns(PEEK * 100, answer_bytes=200_000, peer_reads=False)
     assert turns.turn()
     assert turns.outbox.size < TURN_UNSENT_BYTES + 400_000
+
+
+def test_answers_to_a_part_of_a_read_leave_before_the_rest_is_handled() -> None:
+    turns = Turns(PEEK * (3 * EARLY_ANSWERS))
+    assert not turns.turn()
+    # The last ones leave at the end of the turn, as those of a short read do.
+    assert turns.sent_early == [(EARLY_ANSWERS, EARLY_ANSWERS), (2 * EARLY_ANSWERS, EARLY_ANSWERS)]
+    assert len(turns.outbox.buffers) == EARLY_ANSWERS
+
+
+def test_large_answers_leave_earlier() -> None:
+    turns = Turns(PEEK * 4, answer_bytes=EARLY_ANSWERS_BYTES // 2)
+    assert not turns.turn()
+    assert [handled for handled, _ in turns.sent_early] == [2]
 
 
 def test_a_rejected_request_gets_an_answer_in_its_place() -> None:

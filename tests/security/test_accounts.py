@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioha.security.accounts import Account, AccountText, AclRules, perm_of
+from trioha.security.account_text import AccountText
+from trioha.security.accounts import Account, AclRules, perm_of
 from trioha.security.addresses import parse_addresses
 from trioha.security.requirement import AccountPerm, Need
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioha.errors import ConfigError
-from trioha.security.accounts import AccountText
+from trioha.security.account_text import AccountText
 from trioha.security.acl_file import (
     AccountChange,
     parse_acl_file,

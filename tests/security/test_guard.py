@@ -14,7 +14,8 @@ from trioha.security.guard import Guard
 from trioha.security.node_signer import NodeSigner
 from trioha.security.requirement import Right
 from trioha.security.requirements import REQUIREMENTS, Port
-from trioha.security.signature import ACCESS_KEY, SIGNATURE, Credentials
+from trioha.security.signature import Credentials
+from trioha.security.signing_key import ACCESS_KEY, SIGNATURE
 from trioha.services.loop.clock import Clock
 from trioha.services.node.request_forwarding import RequestForwarding
 from trioha.testing.recorded_events import RecordedEvents

@@ -13,13 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioha.security.signature import (
-    ACCESS_KEY,
-    SIGNATURE,
-    Credentials,
-    SigningKey,
-    signed_text,
-)
+from trioha.security.signature import Credentials
+from trioha.security.signing_key import ACCESS_KEY, SIGNATURE, SigningKey, signed_text
 from trioha.wire.codes import RequestCode, SerializeType
 from trioha.wire.remoting_command import ExtValue, RemotingCommand, decode_frame, encode
 

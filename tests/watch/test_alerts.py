@@ -13,6 +13,8 @@ from support.fakes.raw_answers import RawCluster
 
 from trioha.cli.context import rule_rows
 from trioha.watch.alerts import CLEAR_SHARE, AlertLevel, Alerts, judge, level_of
+from trioha.watch.condition import condition_of, condition_of_set
+from trioha.watch.level import Level
 from trioha.watch.rules import RULES, Area, Reading, Rule, Unit
 from trioha.watch.snapshot import ClusterSnapshot
 
@@ -258,6 +260,25 @@ def test_a_stopped_slave_is_silent_and_then_absent() -> None:
         "replica_absent": AlertLevel.CRIT,
         "no_slave_in_sync": AlertLevel.CRIT,
     }
+
+
+def test_nodes_that_answer_with_errors_are_not_silent() -> None:
+    """An account that may not ask sees no outage: nobody tells it who is master."""
+    cluster, master, slave = healthy()
+    for address in (master, slave):
+        del cluster.answers[address]
+        cluster.silent[address] = "AclException: Need admin permission"
+        cluster.codes[address] = 1
+    cluster.tick()
+    (one,) = ClusterSnapshot.of(cluster.raw()).sets
+    of_set = condition_of_set(one)
+    assert (of_set.word, of_set.level) == ("unknown", Level.WARN)
+    assert "Need admin permission" in of_set.why
+    assert [condition_of(replica).word for replica in one.replicas] == ["rejects us"] * 2
+    assert worst(cluster) == {}
+    cluster.codes.clear()
+    cluster.tick()
+    assert worst(cluster).keys() == {"broker_silent", "no_master"}
 
 
 def test_a_slave_that_only_its_master_remembers_is_absent() -> None:

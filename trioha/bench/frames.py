@@ -20,7 +20,8 @@ from collections.abc import Callable
 from trioha.client.message import Message, MessageQueue
 from trioha.client.send_header import send_batch_command, send_command
 from trioha.errors import RemoteProtocolError
-from trioha.security.signature import ACCESS_KEY, SIGNATURE, Credentials, signed_text
+from trioha.security.signature import Credentials
+from trioha.security.signing_key import ACCESS_KEY, SIGNATURE, signed_text
 from trioha.wire.codes import FRAME_BYTES_MAX, ResponseCode, SerializeType
 from trioha.wire.remoting_command import RemotingCommand, decode_frame, encode
 

@@ -13,7 +13,8 @@ from typing import Protocol
 from trioha.config import HIDDEN, BrokerConfig
 from trioha.errors import CommandError
 from trioha.remoting.channel import Channel, Handler, Instant
-from trioha.security.accounts import KEY_CHARS_MIN, AccountText, is_perm, split_perm
+from trioha.security.account_text import AccountText
+from trioha.security.accounts import KEY_CHARS_MIN, is_perm, split_perm
 from trioha.security.acl_file import (
     AccountChange,
     AclFile,

@@ -22,7 +22,7 @@ from trioha.config.values import convert
 from trioha.errors import ConfigError, RemoteProtocolError
 from trioha.journal import EventSink, NullSink
 from trioha.remoting.channel import Channel, Handler, Instant
-from trioha.security.signature import ACCESS_KEY
+from trioha.security.signing_key import ACCESS_KEY
 from trioha.wire import fastjson
 from trioha.wire.bodies import DataVersion
 from trioha.wire.codes import RequestCode
@@ -32,11 +32,16 @@ from trioha.wire.remoting_command import RemotingCommand
 
 REMOTE_KEYS = frozenset(
     {
+        "brokerFastFailureEnable",
         "longPollingEnable",
         "notifyConsumerIdsChangedEnable",
         "offsetCheckInSlave",
         "shortPollingTimeMills",
         "slaveReadEnable",
+        "waitTimeMillsInHeartbeatQueue",
+        "waitTimeMillsInPullQueue",
+        "waitTimeMillsInSendQueue",
+        "waitTimeMillsInTransactionQueue",
     }
 )
 _TOLD = {

@@ -17,7 +17,7 @@ from trioha.config import BrokerConfig
 from trioha.errors import CommandError, RemoteProtocolError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.connection import OnResponse
-from trioha.security.signature import ACCESS_KEY, SIGNATURE
+from trioha.security.signing_key import ACCESS_KEY, SIGNATURE
 from trioha.store.interface import MessageStore
 from trioha.wire import fastjson
 from trioha.wire.bodies import MessageQueue

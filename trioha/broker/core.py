@@ -55,6 +55,7 @@ from trioha.broker.transactions.service import Transactions
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.remoting.fast_failure import WaitLimits
 from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.store.interface import MessageStore
 from trioha.wire.bodies import TopicConfig
@@ -147,6 +148,8 @@ class BrokerCore:
         )
         self.metadata_waits = MetadataWaits(self.metadata, self.pipeline, replicas, config, events)
         self.locks = QueueLocks()
+        self.waits = WaitLimits(config)
+        """How long requests may wait until they are rejected."""
         self.hold = PullHold(traffic)
         self._parked = self.hold.by_queue
         self.pop_hold = PopHold(traffic)
@@ -185,7 +188,7 @@ class BrokerCore:
             self.groups,
             self.pipeline,
             ReviveLogWriter(revive_topic, config.broker_name, store_host),
-            Redelivery(self.topics, self.pipeline, rng),
+            Redelivery(self.topics, self.pipeline, rng, config.enable_retry_topic_v2),
             by_quorum=replicas.by_quorum,
         )
         self._pop_resources = PopResources(config, self.topics, self.groups, rng)
@@ -407,6 +410,7 @@ class BrokerCore:
         self.producers.config = config
         self.transactions.config = config
         self.timers.config = config
+        self.waits.set(config)
 
     def become(self, role: BrokerRole, broker_id: int) -> None:
         """Take this role. The caller answers the sends that wait for a promise of the old role."""

@@ -15,11 +15,21 @@ import trio
 from trioha.cli.client_options import namesrv_option
 from trioha.cli.measures import Duration, Moment
 from trioha.cli.output import output_option, print_json, print_json_line
-from trioha.client import Message, Producer, SendResult, open_producer
-from trioha.words import count_in_words
+from trioha.client import (
+    Message,
+    Producer,
+    ReceivedMessage,
+    SendResult,
+    TransactionalProducer,
+    TransactionState,
+    open_producer,
+    open_transactional_producer,
+)
+from trioha.errors import OutcomeUnknown
 
 _READ_BYTES = 65_536
 _LINE_BYTES_MAX = 4 << 20
+_ENDED = {TransactionState.COMMIT: "committed", TransactionState.ROLLBACK: "rolled back"}
 
 
 @attrs.frozen(kw_only=True)
@@ -33,6 +43,8 @@ class SendOptions:
     concurrency: int
     shard_key: str | None
     each: bool
+    transaction: TransactionState | None = None
+    """How the transaction of each message ends; None: without transactions."""
 
 
 @attrs.define(kw_only=True)
@@ -63,6 +75,11 @@ class SendTally:
 )
 @click.option("--deliver-at", "deliver_at_ms", type=Moment(), default=None, help="Deliver then.")
 @click.option("--shard-key", help="Keep all messages in the queue of this key, in order.")
+@click.option(
+    "--transaction",
+    type=click.Choice([outcome.name.lower() for outcome in TransactionState]),
+    help="Send half messages, and end them so; unknown leaves them to the broker's checks.",
+)
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Per request.")
 @click.option("--concurrency", type=click.IntRange(1, 1024), default=1, show_default=True)
 @click.option("-g", "--group", default="trioha_producer", show_default=True)
@@ -80,6 +97,7 @@ def command(
     delay_s: float | None,
     deliver_at_ms: int | None,
     shard_key: str | None,
+    transaction: str | None,
     batch: int,
     concurrency: int,
     group: str,
@@ -93,6 +111,7 @@ def command(
     trioha produce -n 127.0.0.1:9876 -t T --count 10000 --size 1024 --concurrency 16 -o json
     echo hello | trioha produce -n 127.0.0.1:9876 -t T --delay 90s
     echo hello | trioha produce -n 127.0.0.1:9876 -t T --deliver-at 2027-01-31T08:00
+    echo hello | trioha produce -n 127.0.0.1:9876 -t T --transaction commit
 
     It stops at the first message that is refused (exit code 5) or of which it is not known
     whether it is stored (exit code 3). Results keep the order of the input only with
@@ -100,6 +119,8 @@ def command(
     """
     if bool(delay_level) + bool(delay_s) + bool(deliver_at_ms) > 1:
         raise click.UsageError("give one of --delay-level, --delay and --deliver-at")
+    if transaction and (batch > 1 or delay_level or delay_s or deliver_at_ms):
+        raise click.UsageError("--transaction goes with neither --batch nor a delay")
     message = Message(
         topic,
         _filler(size),
@@ -117,6 +138,7 @@ def command(
         concurrency=concurrency,
         shard_key=shard_key,
         each=each,
+        transaction=TransactionState[transaction.upper()] if transaction else None,
     )
     tally = SendTally()
     try:
@@ -126,8 +148,17 @@ def command(
 
 
 async def _produce(namesrv: str, group: str, options: SendOptions, tally: SendTally) -> None:
-    async with open_producer(namesrv, group=group) as producer:
+    if options.transaction is None:
+        async with open_producer(namesrv, group=group) as producer:
+            await send_all(producer, options, tally)
+        return
+    async with open_transactional_producer(namesrv, _know_nothing, group=group) as producer:
         await send_all(producer, options, tally)
+
+
+async def _know_nothing(_: ReceivedMessage) -> TransactionState:
+    # Of other transactions of the group; those of this command have ended, or are to stay open.
+    return TransactionState.UNKNOWN
 
 
 async def send_all(producer: Producer, options: SendOptions, tally: SendTally) -> None:
@@ -167,7 +198,10 @@ async def _send_each(
     tally: SendTally,
 ) -> None:
     async for messages in batches:
-        if options.batch == 1:
+        if options.transaction is not None:
+            assert isinstance(producer, TransactionalProducer), "a producer without transactions"
+            result = await _send_half(producer, messages[0], options.shard_key, options.transaction)
+        elif options.batch == 1:
             result = await producer.send(messages[0], key=options.shard_key)
         else:
             result = await producer.send_batch(messages, key=options.shard_key)
@@ -175,6 +209,29 @@ async def _send_each(
         tally.last = result
         if options.each:
             print_json_line(_result(result))
+
+
+async def _send_half(
+    producer: TransactionalProducer,
+    message: Message,
+    shard_key: str | None,
+    outcome: TransactionState,
+) -> SendResult:
+    """Send a half message and end its transaction.
+
+    Errors: as `Producer.send`; OutcomeUnknown if the broker has not confirmed the end.
+    """
+
+    async def execute(_: SendResult) -> TransactionState:
+        return outcome
+
+    result = await producer.send_in_transaction(message, execute, key=shard_key)
+    if result.reason and outcome is not TransactionState.UNKNOWN:
+        raise OutcomeUnknown(
+            f"message {result.sent.msg_id} may not be {_ENDED[outcome]} yet: "
+            f"{result.reason}; the broker's checks decide"
+        )
+    return result.sent
 
 
 async def _bodies(options: SendOptions) -> AsyncGenerator[bytes, None]:
@@ -239,6 +296,6 @@ def _print(tally: SendTally, topic: str, output: str) -> None:
         return
     statuses = ", ".join(f"{name} {count}" for name, count in tally.statuses.items())
     click.echo(
-        f"{count_in_words(tally.sent, 'message')} sent to {topic} in {tally.seconds:.2f} s"
+        f"{tally.sent} messages sent to {topic} in {tally.seconds:.2f} s"
         + (f" ({rate:,.0f}/s): {statuses}" if tally.sent else "")
     )

@@ -20,6 +20,7 @@ from trioha.cli.node_options import (
 from trioha.cli.node_process import process_options, process_options_from, run_node
 from trioha.config.exposure import check_exposure
 from trioha.config.secret_files import cluster_keyring
+from trioha.layouts import SETS_MAX
 from trioha.ready_line import broker_facts, namesrv_facts
 
 
@@ -130,12 +131,25 @@ def broker(**flags: Any) -> None:
 @click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, help="A setting of every broker."
 )
+@click.option(
+    "--sets",
+    type=click.IntRange(1, SETS_MAX),
+    help="Sets of master and slaves, or groups: one for each core.  [default: the layout's]",
+)
+@click.option(
+    "--pin/--no-pin",
+    "pins",
+    default=None,
+    help="Keep each broker on one core.  [default: with --sets]",
+)
 def cluster(
     layout: str,
     listen: tuple[str, int] | None,
     broker_port: int,
     directory: Path,
     settings: Sequence[str],
+    sets: int | None,
+    pins: bool | None,
 ) -> None:
     """Start one of RocketMQ's stock layouts on this host, a process per node.
 
@@ -148,6 +162,11 @@ def cluster(
     trioha run cluster 2m-2s-sync --dir /tmp/cluster
     trioha run cluster 2m-noslave --listen 127.0.0.1:0 --broker-port 0
     trioha run cluster 3n-dledger --dir /tmp/group
+    trioha run cluster 2m-noslave --sets 8
+
+    A process has one core's worth of work. With `--sets` a machine serves as many sets under one
+    cluster name as it has cores, and clients spread their messages over them. A slave is pinned to
+    another core than its master.
 
     A node that dies is reported and not restarted. Exit code 1 if one did.
     """
@@ -163,6 +182,8 @@ def cluster(
             broker_port=broker_port,
             directory=directory,
             settings=settings,
+            sets=sets or 0,
+            pins=sets is not None if pins is None else pins,
         )
     )
     if deaths:

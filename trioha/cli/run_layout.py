@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,9 +29,15 @@ async def run_cluster(
     broker_port: int,
     directory: Path,
     settings: Sequence[str],
+    sets: int = 0,
+    pins: bool = False,
 ) -> int:
-    """Run a layout until a signal comes or the last node is gone; returns how many died unasked."""
+    """Run a layout until a signal comes or the last node is gone; returns how many died unasked.
+
+    `sets`: how many, 0 for the layout's own number. `pins`: each broker stays on one core.
+    """
     deaths = 0
+    cores = sorted(os.sched_getaffinity(0)) if pins else []
     shutdown = trio.Event()
 
     def on_death(node: Node) -> None:
@@ -62,34 +69,44 @@ async def run_cluster(
                     namesrv=namesrv.address,
                     directory=directory,
                     settings=settings,
+                    sets=sets,
                 ):
                     async with trio.open_nursery() as together:
-                        for label, arguments in wave.items():
-                            together.start_soon(_start, supervisor, label, arguments)
+                        for label, planned in wave.items():
+                            core = planned.core(cores) if cores else None
+                            together.start_soon(_start, supervisor, label, planned.arguments, core)
                 if layout == RAFT_LAYOUT:
-                    await wait_serving_leader(namesrv.address)
+                    await wait_serving_leader(namesrv.address, groups=sets or 1)
                 click.echo(f"trioha cluster {layout} ready namesrv={namesrv.address}")
             await shutdown.wait()
         nursery.cancel_scope.cancel()
     return deaths
 
 
-async def wait_serving_leader(namesrv: str) -> ReplicaSet:
-    """Until a group's leader serves. The caller owns patience.
+async def wait_serving_leader(namesrv: str, *, groups: int = 1) -> ReplicaSet:
+    """Until so many groups' leaders serve; returns one of them. The caller owns patience.
 
     Not ideal: nobody tells a client, so this asks again.
     """
     while True:
-        for one in await look_at_groups(namesrv, _ASK_PATIENCE_S):
-            if any(master.raft and master.raft.is_serving for master in one.masters):
-                return one
+        serving = [
+            one
+            for one in await look_at_groups(namesrv, _ASK_PATIENCE_S)
+            if any(master.raft and master.raft.is_serving for master in one.masters)
+        ]
+        if len(serving) >= groups:
+            return serving[0]
         await trio.sleep(_ASK_AGAIN_S)
 
 
-async def _start(supervisor: Supervisor, name: str, arguments: Sequence[str]) -> Node:
+async def _start(
+    supervisor: Supervisor, name: str, arguments: Sequence[str], core: int | None = None
+) -> Node:
     with trio.fail_after(START_PATIENCE_S):
-        node = await supervisor.start(name, arguments)
+        node = await supervisor.start(name, arguments, core=core)
     facts = {key: value for key, value in node.facts.items() if key != "event"}
+    if core is not None:
+        facts["core"] = core
     click.echo(ready_line(facts, as_json=False))
     return node
 

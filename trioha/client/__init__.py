@@ -19,6 +19,12 @@ from trioha.client.producer import Producer, ProducerConfig, open_producer
 from trioha.client.pull_consumer import PullConsumer, open_pull_consumer
 from trioha.client.push_consumer import PushConsumer, open_push_consumer
 from trioha.client.queue_task import PushConsumerConfig
+from trioha.client.transactions import (
+    TransactionalProducer,
+    TransactionResult,
+    TransactionState,
+    open_transactional_producer,
+)
 from trioha.config.tls_files import ClientTls
 
 __all__ = [
@@ -44,8 +50,12 @@ __all__ = [
     "SendRefused",
     "SendResult",
     "SendStatus",
+    "TransactionResult",
+    "TransactionState",
+    "TransactionalProducer",
     "open_admin",
     "open_producer",
     "open_pull_consumer",
     "open_push_consumer",
+    "open_transactional_producer",
 ]

@@ -48,7 +48,7 @@ _RETRIABLE = {
     ResponseCode.TOPIC_NOT_EXIST,
 }
 # It may have been failed over: the name server knows who is master now.
-_NOT_MASTER = {ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION}
+NOT_MASTER = {ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION}
 _SAME_BROKER_PAUSE_S = 0.1
 
 Encode = Callable[[MessageQueue], RemotingCommand]
@@ -161,7 +161,7 @@ class Producer:
         command = recall_command(self.group, topic, recall_handle, broker_name)
         response = await self._cluster.request(address, command)
         if response.code != ResponseCode.SUCCESS:
-            if response.code in _NOT_MASTER:
+            if response.code in NOT_MASTER:
                 await self._refresh(topic)
             raise SendRefused(response.code, response.remark or "", broker_name)
         return response.ext_str("msgId", "")
@@ -226,7 +226,7 @@ class Producer:
             refused = SendRefused(response.code, response.remark or "", target.broker_name)
             if response.code not in _RETRIABLE:
                 break
-            if response.code in _NOT_MASTER:
+            if response.code in NOT_MASTER:
                 await self._refresh(topic)
         if unknown is not None:
             raise SendOutcomeUnknown(unknown, msg_id)
@@ -267,6 +267,16 @@ class Producer:
             )
 
 
+@attrs.frozen
+class ProducerMembership:
+    """What a member of a producer group stands on."""
+
+    cluster: Cluster
+    routes: RouteTable
+    heartbeat: Heartbeats
+    nursery: trio.Nursery
+
+
 @asynccontextmanager
 async def open_producer(
     namesrv: str,
@@ -276,6 +286,15 @@ async def open_producer(
     cluster_config: ClusterConfig | None = None,
 ) -> AsyncIterator[Producer]:
     """A producer for the cluster of these name servers (``host:port;host:port``)."""
+    async with open_membership(namesrv, group, cluster_config) as member:
+        yield Producer(member.cluster, member.routes, group, config or ProducerConfig())
+
+
+@asynccontextmanager
+async def open_membership(
+    namesrv: str, group: str, cluster_config: ClusterConfig | None
+) -> AsyncIterator[ProducerMembership]:
+    """Keep the routes fresh, and this client registered with the brokers of its topics."""
     async with (
         open_cluster(namesrv, cluster_config) as cluster,
         open_background_nursery() as nursery,
@@ -290,7 +309,7 @@ async def open_producer(
         nursery.start_soon(routes.refresh_forever, name="client.routes")
         nursery.start_soon(heartbeat.send_forever, name="client.heartbeat")
         try:
-            yield Producer(cluster, routes, group, config or ProducerConfig())
+            yield ProducerMembership(cluster, routes, heartbeat, nursery)
         finally:
             await heartbeat.unregister(producer_group=group, consumer_group=None)
             nursery.cancel_scope.cancel()

@@ -42,7 +42,11 @@ class RouteTable:
         return {address for route in self._routes.values() for address in route.addresses()}
 
     def masters(self) -> set[str]:
-        return {address for route in self._routes.values() for address in route.masters()}
+        """Every master of a route in use, and all that may create a topic just sent to."""
+        borrowed = [route for _, route in self._borrowed.values()]
+        return {
+            address for route in (*self._routes.values(), *borrowed) for address in route.masters()
+        }
 
     async def get(self, topic: str) -> TopicRoute:
         """The route, asked for if not known.
@@ -67,7 +71,6 @@ class RouteTable:
             return borrowed
         route = await self.refresh(topic)
         if route is not None:
-            self._borrowed.pop(topic, None)
             return route
         data = await self._ask(AUTO_CREATE_TOPIC)
         if data is None:
@@ -89,7 +92,7 @@ class RouteTable:
         try:
             data = await self._ask(topic)
         except Unreachable as error:
-            if topic not in self._routes:
+            if topic not in self._routes and topic not in self._borrowed:
                 raise
             log.warning("route of %s not refreshed: %s", topic, error)
             data = None
@@ -98,6 +101,7 @@ class RouteTable:
             done.set()
         if data is not None:
             route = TopicRoute.of(topic, data)
+            self._borrowed.pop(topic, None)
             if route != self._routes.get(topic):
                 self._routes[topic] = route
                 self.on_change()
@@ -107,7 +111,7 @@ class RouteTable:
         """Keep every known route fresh."""
         while True:
             await trio.sleep(self._cluster.config.route_interval_s)
-            for topic in list(self._routes):
+            for topic in [*self._routes, *self._borrowed]:
                 await self.refresh(topic)
 
     async def _ask(self, topic: str) -> TopicRouteData | None:

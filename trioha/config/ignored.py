@@ -20,7 +20,7 @@ class Ignored:
 
 
 _NO_POOLS = "one event loop serves every request, there are no thread pools"
-_NO_QUEUES = "requests do not wait in queues, they are answered as they are read"
+_NO_QUEUES = "requests wait in the kernel, there are no queues to size"
 _SOCKETS = "sockets and buffers need no tuning here"
 _FLUSH = "there is one way to write segments: mapped, without pool or warm-up"
 _CLEANING = "old segments go by age and disk ratio, nothing holds them back"
@@ -90,9 +90,11 @@ IGNORED_BY_BROKER: Mapping[str, Ignored] = {
         " replyThreadPoolQueueCapacity queryThreadPoolQueueCapacity"
         " clientManagerThreadPoolQueueCapacity consumerManagerThreadPoolQueueCapacity"
         " heartbeatThreadPoolQueueCapacity endTransactionPoolQueueCapacity"
-        " brokerFastFailureEnable waitTimeMillsInSendQueue waitTimeMillsInPullQueue"
-        " waitTimeMillsInHeartbeatQueue waitTimeMillsInTransactionQueue"
-        " osPageCacheBusyTimeOutMills startAcceptSendRequestTimeStamp",
+        " startAcceptSendRequestTimeStamp",
+    ),
+    **_ignored(
+        "sends that waited for a slow disk are rejected by waitTimeMillsInSendQueue",
+        "osPageCacheBusyTimeOutMills",
     ),
     **_ignored(
         _FLUSH,
@@ -133,8 +135,17 @@ IGNORED_BY_BROKER: Mapping[str, Ignored] = {
         "mappedFileSizeTimerLog timerFlushIntervalMs timerGetMessageThreadNum"
         " timerPutMessageThreadNum timerEnableDisruptor timerEnableCheckMetrics"
         " timerCheckMetricsWhen timerSkipUnknownError timerWarmEnable timerEnableRetryUntilSuccess"
-        " timerMetricSmallThreshold timerProgressLogIntervalMs timerColdDataCheckIntervalMs"
-        " timerCongestNumEachSlot",
+        " timerMetricSmallThreshold timerProgressLogIntervalMs timerColdDataCheckIntervalMs",
+    ),
+    **_ignored(
+        f"a limit of timer messages that are due in one slot is {_MISSING}",
+        "timerCongestNumEachSlot",
+        ["2147483647"],
+    ),
+    **_ignored(
+        "both kinds of retry topics are always read",
+        "retrieveMessageFromPopRetryTopicV1",
+        ["true"],
     ),
     **_ignored(f"a halt of timer messages is {_MISSING}", "timerStopEnqueue", ["false"]),
     **_ignored(f"a halt of timer messages is {_MISSING}", "timerStopDequeue", ["false"]),

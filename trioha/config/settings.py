@@ -254,10 +254,24 @@ class BrokerConfig(TlsSettings):
         172800, "slots after which a waiting message is copied to the log's end"
     )
     recall_message_enable: bool = setting(True, "let producers take delayed messages back")
+    enable_retry_topic_v2: bool = setting(
+        False, "put popped messages that come again into %RETRY%group+topic, else group_topic"
+    )
     long_polling_enable: bool = setting(True, "park pulls that find nothing")
     short_polling_time_mills: int = setting(1000, "ms a pull is parked when long polling is off")
     notify_consumer_ids_changed_enable: bool = setting(
         True, "tell consumers when their group changes"
+    )
+    broker_fast_failure_enable: bool = setting(
+        True, "reject requests that have waited too long with SYSTEM_BUSY"
+    )
+    wait_time_mills_in_send_queue: int = setting(200, "ms until a waiting send is rejected")
+    wait_time_mills_in_pull_queue: int = setting(5000, "ms until a waiting pull or pop is rejected")
+    wait_time_mills_in_heartbeat_queue: int = setting(
+        31000, "ms until a waiting heartbeat is rejected"
+    )
+    wait_time_mills_in_transaction_queue: int = setting(
+        3000, "ms until the waiting end of a transaction is rejected"
     )
     message_delay_level: str = setting(DELAY_LEVELS, "delays of levels 1..n")
     flush_delay_offset_interval: int = setting(10000, "ms between writes of delayOffset.json")

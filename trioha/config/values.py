@@ -39,6 +39,10 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "shutdownGrace": (0, 600_000),
     "haReconnectInterval": (0, 600_000),
     "maxMessageSize": (1, BODY_BYTES_MAX),
+    "waitTimeMillsInSendQueue": (0, _INT_MAX),
+    "waitTimeMillsInPullQueue": (0, _INT_MAX),
+    "waitTimeMillsInHeartbeatQueue": (0, _INT_MAX),
+    "waitTimeMillsInTransactionQueue": (0, _INT_MAX),
 }
 
 PATH_KEYS = frozenset(

@@ -35,7 +35,8 @@ def check_registered_names(
         for prefix in (RETRY_PREFIX, DLQ_PREFIX):
             if topic.startswith(prefix):
                 # RocketMQ does not ask TopicValidator either: the group may be longer than a topic.
-                check_group(topic.removeprefix(prefix))
+                # ``%RETRY%group+topic`` is a group's retry topic of POP (enableRetryTopicV2).
+                check_group(topic.removeprefix(prefix).replace("+", "_", 1))
                 break
         else:
             check_topic(topic)

@@ -78,6 +78,11 @@ class RemotingConnection:
         return self._chunks_size > 0 or self._dropped_bytes > 0
 
     @property
+    def has_data(self) -> bool:
+        """Bytes of the last read are left: the next request, or a part of it."""
+        return self._position < len(self._data)
+
+    @property
     def is_full(self) -> bool:
         """So many requests wait for this peer that it gets no more until it answers."""
         return len(self._pending) >= self._pending_max

@@ -21,6 +21,7 @@ from trioha.errors import (
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.connection import FrameRejected, RemotingConnection
+from trioha.remoting.fast_failure import WaitLimits, Waits
 from trioha.remoting.outbox import Outbox
 from trioha.wire.codes import SENDS, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
@@ -30,6 +31,11 @@ TURN_REQUESTS: Final = 256
 TURN_MS: Final = 20
 TURN_UNSENT_BYTES: Final = 1_048_576
 """Bytes of answers after which a connection's other requests wait until its peer has read."""
+EARLY_ANSWERS: Final = 32
+"""Answers that leave at once although more requests of the same read are there: the peer works on
+them while the rest is done. With one write for all, the two would take turns on two processors."""
+EARLY_ANSWERS_BYTES: Final = 49_152
+"""The same for fewer answers that are this large together: those of pulls."""
 
 
 class Requests:
@@ -41,9 +47,16 @@ class Requests:
         outbox: Outbox,
         handle: Handler,
         now_ms: Callable[[], int],
+        answer_early: Callable[[], None],
+        waits: WaitLimits | None = None,
     ) -> None:
-        """`handle` gets the requests of every code; it raises only what ends the node."""
+        """`handle` gets the requests of every code; it raises only what ends the node.
+
+        `answer_early` sends the answers that wait, while more requests of the same read are there.
+        """
         self._now_ms = now_ms
+        self._answer_early = answer_early
+        self._waits = Waits(waits or WaitLimits())
         self._machine = machine
         self._outbox = outbox
         self._handle = handle
@@ -67,9 +80,12 @@ class Requests:
         if response is not None and not request.flag & 2:
             self._outbox.add(response)
 
-    def handle_all(self, channel: Channel, instant: Instant, *, is_over: bool = False) -> bool:
+    def handle_all(
+        self, channel: Channel, instant: Instant, *, waited_ms: int = 0, is_over: bool = False
+    ) -> bool:
         """Handle the whole frames that are there; True if the turn ends before the last. HOT.
 
+        `waited_ms`: at least so long ago they have arrived at this machine.
         `is_over`: the peer has closed the connection behind them. Sends that want an answer are
         dropped then: their sender counts their outcome as unknown, and may have gone on since. Last
         words of a client that closes at once, its offset commits above all, are handled.
@@ -86,6 +102,8 @@ class Requests:
                 self.go_on(channel, instant)
             return True
         turn_ends_ms = instant.now_ms + TURN_MS
+        is_behind = self._waits.is_behind(waited_ms, instant.now_ms)
+        answers = 0
         for _ in range(TURN_REQUESTS):
             try:
                 command = machine.next_frame()
@@ -102,6 +120,11 @@ class Requests:
             is_send = command.code in SENDS
             if is_over and is_send and not command.flag & 2:
                 continue
+            if is_behind and not command.flag & 2:
+                remark = self._waits.rejection(command.code, waited_ms)
+                if remark is not None:
+                    outbox.add(command.response(ResponseCode.SYSTEM_BUSY, remark))
+                    continue
             response = handle(channel, command, instant)
             if response is not None and not command.flag & 2:
                 outbox.add(response)
@@ -110,6 +133,11 @@ class Requests:
                         channel.close_nowait(f"it does not read: {outbox.size} bytes wait for it")
                         return False
                     return True
+                answers += 1
+                is_early = answers == EARLY_ANSWERS or outbox.size >= EARLY_ANSWERS_BYTES
+                if is_early and machine.has_data:
+                    answers = 0
+                    self._answer_early()
             if self.unfinished:
                 return True
             # Sends of one turn cost a few milliseconds together: they need no look at the clock.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-import attrs
-
+from trioha.security.account_text import AccountText
 from trioha.security.addresses import Admits, address_of, parse_addresses
 from trioha.security.requirement import AccountPerm, Need
-from trioha.security.signature import Credentials, SigningKey
+from trioha.security.signature import Credentials
+from trioha.security.signing_key import SigningKey
 from trioha.wire.names import TRACE_TOPIC, is_retry_topic, retry_topic
 
 KEY_CHARS_MIN: Final = 7
@@ -41,20 +41,6 @@ def split_perm(entry: str) -> tuple[str, str]:
     if len(items) != 2:
         raise ValueError(f"{entry!r} is not NAME=PERMISSION, like topicA=PUB|SUB")
     return items[0].strip(), items[1].strip()
-
-
-@attrs.frozen
-class AccountText:
-    """One account as its file or a request words it."""
-
-    access_key: str
-    secret_key: str = attrs.field(repr=False)
-    white_remote_address: str = ""
-    admin: bool = False
-    default_topic_perm: str = ""
-    default_group_perm: str = ""
-    topic_perms: Sequence[str] = ()
-    group_perms: Sequence[str] = ()
 
 
 class Account:

@@ -33,7 +33,8 @@ import attrs
 import yaml
 
 from trioha.errors import ConfigError
-from trioha.security.accounts import KEY_CHARS_MIN, Account, AccountText, AclRules, split_perm
+from trioha.security.account_text import AccountText
+from trioha.security.accounts import KEY_CHARS_MIN, Account, AclRules, split_perm
 from trioha.security.addresses import Admits, parse_addresses
 from trioha.wire.bodies import DataVersion
 

@@ -25,7 +25,7 @@ from trioha.security.policies import (
 )
 from trioha.security.requirement import AccountPerm, Requirement, Right, TopicAt
 from trioha.security.requirements import Port
-from trioha.security.signature import ACCESS_KEY
+from trioha.security.signing_key import ACCESS_KEY
 from trioha.wire.codes import ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 

@@ -16,7 +16,8 @@ from typing import Final, TypeVar
 import attrs
 
 from trioha.security.addresses import Address
-from trioha.security.signature import Credentials, SigningKey
+from trioha.security.signature import Credentials
+from trioha.security.signing_key import SigningKey
 
 Word = TypeVar("Word", bound=StrEnum)
 

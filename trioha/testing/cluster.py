@@ -7,7 +7,7 @@ that uses what both have runs on either.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -27,14 +27,17 @@ from trioha.client import (
     PushConsumerConfig,
     ReceivedMessage,
     SendResult,
+    TransactionalProducer,
     open_admin,
     open_producer,
     open_push_consumer,
+    open_transactional_producer,
 )
 from trioha.client.cluster import Cluster
 from trioha.client.delivery import Handler
 from trioha.client.failover import new_order, run_failover
 from trioha.client.raft import ask_leader
+from trioha.client.transactions import Check
 from trioha.errors import CommandError, RemoteProtocolError, TriohaError, Unreachable
 from trioha.failover.outcome import Result
 from trioha.journal import EventLevel
@@ -172,6 +175,24 @@ class TriohaCluster(ABC):
         """Open a producer."""
         return open_producer(
             self.namesrv, group=group, config=config, cluster_config=self.client_config()
+        )
+
+    def transactional_producer(
+        self,
+        check: Check,
+        group: str = "test-producer",
+        *,
+        topics: Collection[str] = (),
+        config: ProducerConfig | None = None,
+    ) -> AbstractAsyncContextManager[TransactionalProducer]:
+        """Open a producer of transactional messages; it registers with the brokers of `topics`."""
+        return open_transactional_producer(
+            self.namesrv,
+            check,
+            group=group,
+            topics=topics,
+            config=config,
+            cluster_config=self.client_config(),
         )
 
     def consumer(

@@ -81,6 +81,7 @@ class PipeTransport:
 
     def __init__(self, peer: str, incoming: Pipe, outgoing: Pipe) -> None:
         self.peer = peer
+        self.waited_ms = 0
         self.reads = True
         """False: the process behind it sleeps."""
         self._incoming = incoming

@@ -47,7 +47,7 @@ def condition_of_set(one: ReplicaSet) -> Condition:
     slaves = [replica for replica in one.replicas if not replica.is_master]
     level = sum(bool(replica.in_sync) for replica in slaves)
     if not masters:
-        return Condition(Level.BAD, "no master", "nothing can be sent to it")
+        return _of_headless(one)
     words = f"{level}/{len(slaves)} in sync" if slaves else "no slave"
     worst, why = _worst_of(one.replicas)
     if not level and masters[0].role == "SYNC_MASTER":
@@ -68,6 +68,15 @@ def _worst_of(replicas: tuple[Replica, ...]) -> tuple[Level, str]:
     return worst, why
 
 
+def _of_headless(one: ReplicaSet) -> Condition:
+    """Return the condition of a set of which no member says that it is master."""
+    for replica in one.replicas:
+        if replica.answer.is_rejected:
+            why = f"its nodes do not tell us who is master: {replica.answer.error}"
+            return Condition(Level.WARN, "unknown", why)
+    return Condition(Level.BAD, "no master", "nothing can be sent to it")
+
+
 def _of_silent(replica: Replica) -> Condition | None:
     """Return the condition of a node that has not answered; None if it has."""
     answer = replica.answer
@@ -75,6 +84,8 @@ def _of_silent(replica: Replica) -> Condition | None:
         if answer.wall_ms is None:
             return Condition(Level.UNKNOWN, "asking", "has not answered yet")
         return None
+    if answer.is_rejected:
+        return Condition(Level.WARN, "rejects us", f"it answers with an error: {answer.error}")
     since = age_in_words(answer.error_age_s)
     why = f"no answer for {since}: {answer.error}"
     leader = replica.master.raft if replica.master is not None else None

@@ -35,6 +35,16 @@ class LastAnswer:
     period_ms: int | None = None
 
     @property
+    def is_rejected(self) -> bool:
+        """The node lives, and answers with an error: this account may not ask, for example."""
+        return bool(self.error) and self.code is not None
+
+    @property
+    def is_silence(self) -> bool:
+        """The newest attempt got no answer at all."""
+        return bool(self.error) and self.code is None
+
+    @property
     def is_stale(self) -> bool:
         """The answer is older than `STALE_PERIODS` periods, or there is none."""
         if self.age_s is None or not self.period_ms:

@@ -148,7 +148,8 @@ def _no_master(snapshot: ClusterSnapshot) -> Iterator[Reading]:
         if one.is_raft:
             there_is_none = not any(two.raft and two.raft.is_serving for two in one.masters)
             text = f"{one.name}: {condition_of_group(one.raft_states).why or 'it has no leader'}"
-        yield Reading("no_master", one.name, float(there_is_none), text)
+        nobody_says = there_is_none and any(two.answer.is_rejected for two in one.replicas)
+        yield Reading("no_master", one.name, None if nobody_says else float(there_is_none), text)
 
 
 def _two_masters(snapshot: ClusterSnapshot) -> Iterator[Reading]:
@@ -191,7 +192,7 @@ def _broker_silent(snapshot: ClusterSnapshot) -> Iterator[Reading]:
         known = one.answer.wall_ms is not None or one.answer.error
         text = f"{who(one)} does not answer: {one.answer.error}"
         yield Reading(
-            "broker_silent", who(one), float(bool(one.answer.error)) if known else None, text
+            "broker_silent", who(one), float(one.answer.is_silence) if known else None, text
         )
 
 

@@ -107,8 +107,12 @@ _is_legal = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
 
 
 def check_topic(name: str) -> None:
-    """Accept a topic's name. Errors: CommandError(SYSTEM_ERROR), as TopicValidator answers."""
-    _check(name, "topic", TOPIC_LENGTH_MAX)
+    """Accept a topic's name. Errors: CommandError(SYSTEM_ERROR), as TopicValidator answers.
+
+    A retry topic may have one plus: POP's ``%RETRY%group+topic``. RocketMQ does not ask
+    TopicValidator about these.
+    """
+    _check(name.replace("+", "_", 1) if is_retry_topic(name) else name, "topic", TOPIC_LENGTH_MAX)
 
 
 def check_group(name: str) -> None:

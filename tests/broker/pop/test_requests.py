@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import attrs
 import pytest
 from support.handlers.popping import (
     GROUP,
@@ -12,8 +13,10 @@ from support.handlers.popping import (
     popped,
 )
 from support.handlers.sending import at
+from support.memory.store import MemoryStore
 
-from trioha.config import BrokerRole
+from trioha.broker.pop.handles import pop_retry_topics
+from trioha.config import BrokerConfig, BrokerRole
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.record import decode_records
 
@@ -367,3 +370,45 @@ def test_a_redelivery_that_the_store_rejects_comes_later() -> None:
     assert side.pop() == []
     side.wait(1)
     assert bodies_of(side.pop()) == ["a"]
+
+
+def v2_side(store: MemoryStore | None = None) -> PopSide:
+    config = attrs.evolve(BrokerConfig(), broker_ip1="127.0.0.1", enable_retry_topic_v2=True)
+    return PopSide(config, store=store)
+
+
+def test_retry_topics_with_a_plus_when_asked_for() -> None:
+    side = v2_side()
+    side.put("a")
+    side.pop()
+    assert side.ask_pop(pollTime=10 * INVISIBLE_MS) is None
+    side.wait(INVISIBLE_MS)
+    side.core.after_batch(side.instant)
+    (again,) = popped(side.answers()[0])
+    assert (again.body, again.record.topic, again.record.reconsume_times) == ("a", "%RETRY%g+T", 1)
+    assert again.handle.split()[4] == "2"
+    assert side.ack(side.hide(again, INVISIBLE_MS)) == 0
+    side.wait(INVISIBLE_MS)
+    assert side.pop() == []
+
+
+def test_what_waits_in_the_other_retry_topic_is_delivered_after_a_change() -> None:
+    before = PopSide()
+    before.put("a")
+    before.pop()
+    before.wait(INVISIBLE_MS)
+    before.make_safe()
+    after = v2_side(before.store)
+    after.core.topics.load(before.core.topics.encode())
+    after.core.offsets.load(before.core.offsets.encode())
+    after.core.load_transactions()
+    (again,) = after.pop()
+    assert again.record.topic == RETRY
+    after.wait(INVISIBLE_MS)
+    (once_more,) = after.pop()
+    assert (once_more.record.topic, once_more.record.reconsume_times) == ("%RETRY%g+T", 2)
+
+
+def test_groups_and_topics_with_underscores_share_no_retry_topic_with_a_plus() -> None:
+    assert pop_retry_topics("b_c", "a")[0] == pop_retry_topics("c", "a_b")[0]
+    assert pop_retry_topics("b_c", "a")[1] != pop_retry_topics("c", "a_b")[1]

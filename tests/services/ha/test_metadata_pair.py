@@ -144,6 +144,7 @@ class InPieces:
 
     def __init__(self, inner: Transport, rng: random.Random) -> None:
         self.peer = inner.peer
+        self.waited_ms = 0
         self._inner = inner
         self._rng = rng
         self._data = b""

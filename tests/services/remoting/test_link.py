@@ -11,18 +11,18 @@ from trio.testing import MockClock, memory_stream_pair
 from trioha.errors import CommandError, RemoteProtocolError, Unreachable
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.connection import RemotingConnection
-from trioha.remoting.requests import TURN_REQUESTS, RequestTable
+from trioha.remoting.requests import EARLY_ANSWERS, TURN_REQUESTS, RequestTable
 from trioha.remoting.traffic_budget import FrameLimits, TrafficBudget
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import connect, open_listener
 from trioha.services.remoting.client import open_remoting_client
-from trioha.services.remoting.link import LinkLimits, RemotingLink
+from trioha.services.remoting.link import LinkLimits, Outboxes, RemotingLink
 from trioha.services.remoting.server import RemotingServer
 from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import ONEWAY_FLAG, RESPONSE_FLAG, RequestCode, ResponseCode
 from trioha.wire.need_data import NEED_DATA
 from trioha.wire.progress import Progress
-from trioha.wire.remoting_command import RemotingCommand, encode
+from trioha.wire.remoting_command import Buffer, RemotingCommand, encode
 
 ECHO = 901
 REFUSE = 902
@@ -458,6 +458,47 @@ async def test_sends_whose_sender_has_gone_by_the_time_they_are_read_are_not_car
 def test_a_missing_field_is_a_remote_protocol_error() -> None:
     with pytest.raises(RemoteProtocolError, match="queueId"):
         RemotingCommand(11).ext_int("queueId")
+
+
+class SocketOfOneRead(StreamTransport):
+    """Takes whatever it is given, as a socket does, and notes how many requests were handled."""
+
+    def __init__(self, stream: trio.abc.Stream, handled: list[object], taken: list[int]) -> None:
+        super().__init__(stream, "peer:1")
+        self._handled = handled
+        self._taken = taken
+
+    def try_send(self, buffers: list[Buffer]) -> list[Buffer]:
+        self._taken.append(len(self._handled))
+        return []
+
+
+async def test_first_answers_leave_before_the_last_request_of_a_long_read_is_handled(
+    autojump_clock: MockClock,
+) -> None:
+    handled: list[object] = []
+    changes_kept: list[int] = []
+    taken: list[int] = []
+
+    def answer(_: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
+        handled.append(request)
+        return request.response()
+
+    ours, theirs = memory_stream_pair()
+    link = RemotingLink(
+        SocketOfOneRead(ours, handled, taken),
+        Clock.virtual(),
+        handle=answer,
+        outboxes=Outboxes(lambda: changes_kept.append(len(handled))),
+    )
+    await theirs.send_all(encode(RemotingCommand(ECHO)) * (2 * EARLY_ANSWERS + 1))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.serve)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert taken == [EARLY_ANSWERS, 2 * EARLY_ANSWERS, 2 * EARLY_ANSWERS + 1]
+    # What the requests have changed is kept before any of their answers leaves.
+    assert changes_kept[: len(taken)] == taken
 
 
 async def test_a_connection_with_many_requests_in_one_read_lets_others_have_their_turn(

@@ -29,7 +29,7 @@ def test_a_seed_is_a_run() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("drills")  # two processes: not beside tests that measure time
+@pytest.mark.xdist_group("drills of groups")  # two processes: not beside tests that measure time
 def test_many_seeds_hold_and_meet_what_they_are_there_for() -> None:
     seeds = sized(gate=drawn_seeds("pair", PAIR_SEEDS), release=range(PAIR_SEEDS))
     print(f"the same again: just sim {seeds.start}:{seeds.stop}")

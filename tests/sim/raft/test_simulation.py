@@ -109,7 +109,7 @@ def test_an_empty_range_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("drills")  # two processes: not beside tests that measure time
+@pytest.mark.xdist_group("drills of groups")  # two processes: not beside tests that measure time
 def test_seeds_of_this_commit_keep_every_promise_and_meet_every_fault() -> None:
     counts: Counter[str] = Counter()
     seeds = sized(gate=drawn_seeds("raft", RAFT_SEEDS), release=range(RAFT_SEEDS))

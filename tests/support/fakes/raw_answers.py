@@ -27,6 +27,8 @@ class RawCluster:
     answers: dict[str, dict[str, dict[str, Any]]] = attrs.field(factory=dict)
     silent: dict[str, str] = attrs.field(factory=dict)
     """Address -> why it does not answer."""
+    codes: dict[str, int] = attrs.field(factory=dict)
+    """Address -> code of the error that it answers with, for one of `silent` that does."""
 
     def add_set(
         self, name: str, slaves: int = 1, *, cluster: str = "DefaultCluster", end: int = 4096
@@ -100,7 +102,8 @@ class RawCluster:
             return
         last = answers.get(key) or _answer(None, None)
         since = last["error_wall_ms"] if last["error"] else self.wall_ms
-        answers[key] = {**last, "error": error, "error_wall_ms": since}
+        code = self.codes.get(address)
+        answers[key] = {**last, "error": error, "error_wall_ms": since, "code": code}
 
 
 def node_status(

@@ -229,7 +229,7 @@ def popped(response: RemotingCommand) -> list[Popped]:
     offsets = _by_queue(response.ext_str("msgOffsetInfo"))
     found = []
     for record in decode_records(response.body_bytes()):
-        mark = "1" if record.topic.startswith("%RETRY%") else "0"
+        mark = ("2" if "+" in record.topic else "1") if record.topic.startswith("%RETRY%") else "0"
         key = (mark, str(record.queue_id))
         assert str(record.queue_offset) in offsets[key].split(",")
         handle = " ".join(

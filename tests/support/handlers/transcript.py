@@ -118,7 +118,7 @@ def main(directory: Path) -> None:
     for opaque in range(_REQUESTS):
         machine = RemotingConnection()
         outbox = Outbox(1 << 30)
-        requests = Requests(machine, outbox, table.handle, lambda: 0)
+        requests = Requests(machine, outbox, table.handle, lambda: 0, lambda: None)
         frame = _odd_request(rng, opaque)
         cut = rng.randrange(len(frame))
         end = ""

@@ -76,11 +76,7 @@ class Changes:
         return damaged(rng, body)
 
     def link_frame(self, header: bytes, body: bytes) -> bytes:
-        """A frame of the replication link, changed.
-
-        Not ideal: bytes of log stay as they are. A slave ends when its log holds no record where
-        one has to be, whoever wrote it; docs/security.md tells.
-        """
+        """A frame of the replication link, changed."""
         rng = self.rng
         kind, epoch, offset, size = EXTENDED_HEADER.unpack(header)
         if kind == KIND_METADATA and rng.random() < 0.7:
@@ -89,6 +85,8 @@ class Changes:
                 ops = [1, [rng.randrange(14), odd_value(rng)]]
             body = damaged(rng, body) if rng.random() < 0.1 else packed(changed(rng, ops))
             return EXTENDED_HEADER.pack(kind, epoch, offset, len(body)) + body
+        if kind == KIND_LOG and size and rng.random() < 0.5:
+            return header + damaged_log(rng, body)
         numbers = [kind, epoch, offset, size]
         at = rng.randrange(3 if kind == KIND_LOG else 4)
         numbers[at] = rng.choice((0, 1, 2, 3, 4, 255)) if at == 0 else rng.choice(_INTS)
@@ -97,11 +95,21 @@ class Changes:
         return header + body
 
 
+def damaged_log(rng: Random, log: bytes) -> bytes:
+    """Bytes of log, some of them others: no record, or one with odd fields."""
+    made = bytearray(log)
+    at = rng.choice((0, 4, 12, 20, 28, 36, 84, 88, rng.randrange(len(made))))
+    new = rng.choice((rng.randbytes(4), bytes(4), b"\xff" * 4, b"\x7f\xff\xff\xff"))
+    made[at : at + len(new)] = new
+    return bytes(made[: len(log)])
+
+
 class HostileWay:
     """A connection of our node's whose other end is hostile. Implements `Transport`."""
 
     def __init__(self, transport: Transport, changes: Changes, *, is_link: bool) -> None:
         self.peer = transport.peer
+        self.waited_ms = 0
         self._transport = transport
         self._changes = changes
         self._is_link = is_link

@@ -41,6 +41,7 @@ class SteeredTransport:
 
     def __init__(self, room: int = 1 << 30, peer: str = "127.0.0.1:40000") -> None:
         self.peer = peer
+        self.waited_ms = 0
         self.room = room
         self.sent = bytearray()
         self.closed = False

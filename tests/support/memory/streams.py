@@ -13,6 +13,7 @@ class StreamTransport:
     def __init__(self, stream: trio.abc.Stream, peer: str = "127.0.0.1:1") -> None:
         self._stream = stream
         self.peer = peer
+        self.waited_ms = 0
 
     async def receive_some(self) -> bytes:
         return bytes(await self._stream.receive_some())

@@ -11,6 +11,7 @@ started them, so that even a killed pytest leaves nothing running.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import random
 import re
@@ -19,11 +20,13 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TextIO
 
 import attrs
 
@@ -34,8 +37,14 @@ LINE_COLUMNS = 2000
 TAIL_LINES = 25
 TAIL_COLUMNS = 300
 REPO = Path(__file__).resolve().parents[3]
-# Below Linux's ephemeral range, so that no client socket takes a port between choosing and binding.
-PORTS = range(20_000, 32_000, 4)
+# Below Linux's ephemeral range, so that no client socket takes a port between choosing and binding;
+# apart from those that `trioha` chooses for a whole cluster.
+PORTS = range(20_000, 26_000, 8)
+# A busy two-core machine must not look like a broker out of capacity; as with Java's brokers.
+UNHURRIED: Mapping[str, object] = {"waitTimeMillsInSendQueue": 20_000}
+_CLAIMS_MAX = 64
+_claims: deque[TextIO] = deque()
+"""Files that tell other processes of tests which ports are ours; the oldest is closed first."""
 
 
 class ProcessFailed(AssertionError):
@@ -357,7 +366,7 @@ def _broker(
     store = store or home / "store"
     command = trioha_command("run", "broker", "--name", name, *options, "--listen", address)
     command += ["--namesrv", namesrv, "--store", str(store)]
-    for key, value in (settings or {}).items():
+    for key, value in {**UNHURRIED, **(settings or {})}.items():
         command += ["--set", f"{key}={_java_text(value)}"]
     process = _node_process(processes, label, command, home)
     return Node(process, address, rf"trioha broker {re.escape(name)} {ready_words} ready", store)
@@ -377,13 +386,31 @@ def _java_text(value: object) -> str:
 
 
 def free_ports() -> int:
-    """A port P such that P-2 (VIP), P and P+1 (HA) are free on loopback now."""
+    """A port P such that P-2 (VIP), P, P+1 (HA) and P+3 (HTTP) are free on loopback now.
+
+    Other processes that run tests do not choose it: each claims the blocks that it uses.
+    """
     rng = random.Random(os.urandom(8))
-    for _ in range(200):
-        base = rng.choice(PORTS)
-        if all(_is_free(base + step) for step in (0, 2, 3)):
+    for base in rng.sample(PORTS, len(PORTS)):
+        if _claim(base) and all(_is_free(base + step) for step in (0, 2, 3, 5)):
             return base + 2
     raise ProcessFailed("no free block of ports below the ephemeral range")
+
+
+def _claim(base: int) -> bool:
+    """Claim a block of ports until this process ends, or has claimed many others."""
+    folder = Path(tempfile.gettempdir()) / f"trioha-test-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    claim = (folder / str(base)).open("w")
+    try:
+        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        claim.close()
+        return False
+    _claims.append(claim)
+    if len(_claims) > _CLAIMS_MAX:
+        _claims.popleft().close()
+    return True
 
 
 def distinct_ports(count: int, apart_from: Collection[int] = ()) -> list[int]:

@@ -75,9 +75,13 @@ def _invalid(text: str) -> CommandError:
     )
 
 
-def pop_retry_topic(topic: str, group: str) -> str:
-    """Return where a group's popped messages of a topic wait to be delivered again."""
-    return f"{RETRY_PREFIX}{group}_{topic}"
+def pop_retry_topics(topic: str, group: str) -> tuple[str, str]:
+    """Return where a group's popped messages of a topic wait to be delivered again.
+
+    The first without enableRetryTopicV2, the second with it. Group ``a`` with topic ``b_c`` and
+    group ``a_b`` with topic ``c`` share the first; the second is theirs alone.
+    """
+    return f"{RETRY_PREFIX}{group}_{topic}", f"{RETRY_PREFIX}{group}+{topic}"
 
 
 def normal_topic(topic: str, group: str) -> str:
@@ -102,10 +106,8 @@ def topic_of_mark(topic: str, group: str, mark: str) -> str:
     """
     if mark == NORMAL:
         return topic
-    if mark == RETRY_V1:
-        return pop_retry_topic(topic, group)
-    if mark == RETRY_V2:
-        return f"{RETRY_PREFIX}{group}+{topic}"
+    if mark in (RETRY_V1, RETRY_V2):
+        return pop_retry_topics(topic, group)[mark == RETRY_V2]
     raise CommandError(ResponseCode.INVALID_PARAMETER, f"retry {mark!r:.20} is not 0, 1 or 2")
 
 

@@ -1,6 +1,6 @@
 """Puts a message whose invisible time is over into the retry topic, or the dead letter topic.
 
-As PopReviveService.java: the copy goes into queue 0 of ``%RETRY%group_topic`` with one
+As PopReviveService.java: the copy goes into queue 0 of the retry topic with one
 delivery more on its account, and remembers when it was popped first (1ST_POP_TIME). RocketMQ's
 broker puts it there for ever and leaves the end to clients. Here it goes to ``%DLQ%group`` once it
 was redelivered `retryMaxTimes` times, as messages do that consumers send back.
@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 
 from trioha.broker.message_fields import index_keys, tags_code
-from trioha.broker.pop.handles import pop_retry_topic
+from trioha.broker.pop.handles import pop_retry_topics
 from trioha.broker.put_message import PutPipeline
 from trioha.broker.send import DLQ_QUEUE_NUMS
 from trioha.broker.topics import TopicTable
@@ -43,6 +43,8 @@ class Redelivery:
     _topics: TopicTable
     _pipeline: PutPipeline
     _rng: Random
+    _is_v2: bool
+    """enableRetryTopicV2."""
     redelivered_count: int = 0
     dead_count: int = 0
 
@@ -66,7 +68,7 @@ class Redelivery:
             properties.setdefault(RETRY_TOPIC, topic)
             properties.setdefault(ORIGIN_MESSAGE_ID, record.message_id)
         else:
-            target, queue_nums = pop_retry_topic(topic, name), 1
+            target, queue_nums = pop_retry_topics(topic, name)[self._is_v2], 1
             properties.setdefault(FIRST_POP_TIME, str(pop_time))
         config = self._topics.create_internal(
             target, queue_nums, Perm.READ | Perm.WRITE, instant.wall_ms

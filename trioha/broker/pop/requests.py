@@ -20,7 +20,7 @@ from trioha.broker.pop.answer import NEVER, PopAnswer
 from trioha.broker.pop.handles import (
     ORDER_REVIVE_QUEUE,
     order_count_info,
-    pop_retry_topic,
+    pop_retry_topics,
     queue_count_info,
 )
 from trioha.broker.pop.hold import ParkedPop, PopHold
@@ -336,7 +336,7 @@ class PopProcessor:
             request,
             group,
             topic,
-            pop_retry_topic(topic, group),
+            pop_retry_topics(topic, group),
             queue_id,
             tag_filter,
             wake_ms,

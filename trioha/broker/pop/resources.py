@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 
 from trioha.broker.groups import GroupTable
-from trioha.broker.pop.handles import pop_retry_topic
+from trioha.broker.pop.handles import pop_retry_topics
 from trioha.broker.topics import TopicTable
 from trioha.config import BrokerConfig
 from trioha.errors import CommandError
@@ -65,7 +65,7 @@ class PopResources:
         if not group.consume_enable:
             raise no_permission(f"subscription group no permission, {group_name}")
         # What is delivered again needs this topic.
-        check_topic(pop_retry_topic(name, group_name))
+        check_topic(pop_retry_topics(name, group_name)[0])
         return topic, group_name, queue_id
 
     def queues(
@@ -78,8 +78,11 @@ class PopResources:
         if queue_id < 0:
             count = topic.read_queue_nums
             queues = [(name, (turn + i) % count) for i in range(count)]
-        retry = None if is_ordered else self._topics.get(pop_retry_topic(name, group))
-        retries = [(retry.topic_name, i) for i in range(retry.read_queue_nums)] if retry else []
+        # Both: messages must not wait in one of them after enableRetryTopicV2 was changed.
+        found = () if is_ordered else map(self._topics.get, pop_retry_topics(name, group))
+        retries = [
+            (retry.topic_name, i) for retry in found if retry for i in range(retry.read_queue_nums)
+        ]
         if turn < _RETRY_FIRST_PERCENT:
             return iter([*retries, *queues])
         return iter([*queues, *retries])

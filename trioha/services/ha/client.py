@@ -138,6 +138,12 @@ class HaClient:
         """Try the master without a pause: now, or when the attempt or link in progress ends."""
         self._again.set()
 
+    def refuse_nowait(self, reason: str) -> None:
+        """End the link because of what the master has sent; the next attempt waits longer."""
+        if self._link is not None:
+            self._link.refuse_nowait(reason)
+        self._fail(reason)
+
     def resync(self) -> None:
         """Give up our log for the master's, now: `Handshake.start_anew`."""
         self._resync_wanted = True

@@ -144,6 +144,11 @@ class HaClientLink:
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
 
+    def refuse_nowait(self, reason: str) -> None:
+        """End the link because of what the master has sent: trying again soon would be no use."""
+        self.refused = True
+        self.end_nowait(reason)
+
     async def _run(self, half: Callable[[], Awaitable[str]]) -> None:
         """Run one half; when it ends, the link ends."""
         try:

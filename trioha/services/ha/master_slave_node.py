@@ -11,6 +11,7 @@ import trio
 from trioha.broker.failover import FailoverProcessor
 from trioha.broker.failover_audit import AuditTrail
 from trioha.config import BrokerConfig, BrokerRole
+from trioha.errors import CommitLogCorrupted
 from trioha.ha.greeting import Greeting
 from trioha.ha.mastership import Mastership
 from trioha.ha.role_states import State
@@ -218,6 +219,26 @@ class MasterSlaveNode(BrokerNode):
         self.flush.grown_nowait(urgent=False)
         self.reput.grown_nowait()
         self.failover.on_log_grown()
+
+    def on_damaged(self, error: CommitLogCorrupted) -> None:
+        """Cut off what a master has sent where it is no record, and ask for it again.
+
+        A master that knows the secret may send anything, and must not end its slaves. All that is
+        cut off lies in its log: ours agreed with that before it grew.
+        Errors: `error` on a node that follows nobody; StoreError when the log cannot be cut.
+        """
+        if self.ha_client is None:
+            raise error
+        begin, end = self.store.dispatched_offset, self.store.max_phy_offset
+        reason = (
+            f"the master's bytes from offset {begin} on are no record; they were cut off and are "
+            "asked for again. Look at the master's log with `trioha log verify`"
+        )
+        self.ha_client.refuse_nowait(reason)
+        self.store.truncate_log(begin, reason)
+        self._seen_end = begin
+        epoch = self.mastership.history.epoch
+        self.events.event("log_cut", from_offset=begin, to_offset=end, epoch=epoch, kept="")
 
     def is_catching_up(self) -> bool:
         return self.ha_client is not None and self.ha_client.catching_up

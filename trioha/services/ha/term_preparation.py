@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import trio
 
-from trioha.errors import DiskFull
+from trioha.errors import CommitLogCorrupted, DiskFull
 from trioha.ha.role_effects import BeginTerm, CutHalfRecord, Dispatch, FlushLog
 from trioha.services.node.commitlog_flush import CommitlogFlush
 from trioha.services.remoting.link import Outboxes
@@ -60,4 +60,6 @@ class TermPreparation:
                 await self._flush.flush_log()
         except DiskFull as error:
             return f"no room to bring the queues up to the log: {error}"
+        except CommitLogCorrupted as error:
+            return str(error)
         return ""

@@ -58,6 +58,10 @@ class TlsTransport:
         """Bytes at the head of the next send that are in `_ciphertext` already."""
         self._sending = False
 
+    @property
+    def waited_ms(self) -> int:
+        return self._inner.waited_ms
+
     async def handshake(self) -> None:
         """Do the handshake. Errors: trio.BrokenResourceError in words."""
         session, inner = self._session, self._inner

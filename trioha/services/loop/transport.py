@@ -8,9 +8,12 @@ without being joined. On a 2-core machine this halves the latency of a replicate
 from __future__ import annotations
 
 import errno
+import math
 import os
 import socket
 import struct
+import sys
+import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -27,6 +30,11 @@ _JOIN_BYTES_MAX = 65_536  # below this one copy is cheaper than an iovec per buf
 _IOV_MAX = 1024
 _BACKLOG = 1024
 _ABORT = struct.pack("ii", 1, 0)  # linger for no time: a reset in place of what is not sent yet
+_SO_TIMESTAMPNS = 35  # Linux; Python has no name for it
+_STAMP = struct.Struct("qq")
+_STAMP_SPACE = socket.CMSG_SPACE(_STAMP.size)
+_STAMP_STEP_S = 0.02
+"""Asking for the stamp makes a read 1.6 us dearer."""
 _OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
@@ -34,6 +42,13 @@ class Transport(Protocol):
     """One connected byte stream."""
 
     peer: str
+
+    @property
+    def waited_ms(self) -> int:
+        """How long the bytes of the last read lay in the kernel, at least; 0 where nothing tells.
+
+        As long as reads are in time the kernel is asked every `_STAMP_STEP_S` only.
+        """
 
     async def receive_some(self) -> bytes:
         """At least one byte, or b"" when the peer has finished.
@@ -78,15 +93,23 @@ class SocketTransport:
     """A TCP connection."""
 
     def __init__(
-        self, sock: socket.socket, peer: str, *, read_bytes_max: int = READ_BYTES_MAX
+        self,
+        sock: socket.socket,
+        peer: str,
+        *,
+        read_bytes_max: int = READ_BYTES_MAX,
+        has_stamps: bool = False,
     ) -> None:
+        """`has_stamps`: the kernel notes when bytes arrive."""
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock = sock
         self._read_bytes_max = read_bytes_max
         self._read_bytes = min(_READ_BYTES_MIN, read_bytes_max)
         self._closed = False
+        self._stamp_due_s = 0.0 if has_stamps else math.inf
         self.peer = peer
+        self.waited_ms = 0
 
     async def receive_some(self) -> bytes:
         while True:
@@ -94,7 +117,10 @@ class SocketTransport:
                 raise trio.ClosedResourceError(f"connection to {self.peer} is closed")
             await trio.lowlevel.wait_readable(self._sock)
             try:
-                data = self._sock.recv(self._read_bytes)
+                if time.monotonic() < self._stamp_due_s:
+                    data = self._sock.recv(self._read_bytes)
+                else:
+                    data = self._receive_stamped()
             except BlockingIOError:
                 continue
             except OSError as error:
@@ -105,6 +131,19 @@ class SocketTransport:
             elif size < self._read_bytes // 4 and self._read_bytes > _READ_BYTES_MIN:
                 self._read_bytes //= 2
             return data
+
+    def _receive_stamped(self) -> bytes:
+        """Read, and note how long ago the last of the bytes have arrived."""
+        data, ancillary, _, _ = self._sock.recvmsg(self._read_bytes, _STAMP_SPACE)
+        self.waited_ms = 0
+        for level, kind, value in ancillary:
+            if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS and len(value) == _STAMP.size:
+                arrived_s, arrived_ns = _STAMP.unpack(value)
+                waited_ns = time.time_ns() - arrived_s * 1_000_000_000 - arrived_ns
+                self.waited_ms = max(0, waited_ns // 1_000_000)
+        if self.waited_ms < _STAMP_STEP_S * 1000:
+            self._stamp_due_s = time.monotonic() + _STAMP_STEP_S
+        return data
 
     def try_send(self, buffers: list[Buffer]) -> list[Buffer]:
         if self._closed:
@@ -182,7 +221,9 @@ class Listener:
                 await trio.sleep(0.1)
                 continue
             try:
-                transport = SocketTransport(sock, format_address(*address[:2]))
+                transport = SocketTransport(
+                    sock, format_address(*address[:2]), has_stamps=sys.platform == "linux"
+                )
             except OSError:
                 sock.close()
             else:
@@ -202,6 +243,9 @@ def open_listener(host: str, port: int, on_top: OnTop = nothing_on_top) -> Liste
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sys.platform == "linux":
+            # Accepted sockets inherit it.
+            sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         sock.setblocking(False)
         sock.bind((host, port))
         sock.listen(_BACKLOG)

@@ -28,6 +28,7 @@ from trioha.broker.request_gate import RequestGate
 from trioha.broker.visibility import Visibility
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.config.secret_files import cluster_keyring, ha_keyring, raft_keyring
+from trioha.errors import CommitLogCorrupted
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.node_proofs import NodeProofs
 from trioha.remoting.refusal_notes import RefusalNotes
@@ -166,7 +167,7 @@ class BrokerNode(ABC):
         self.outboxes = Outboxes(core.metadata.flush)
         self.samples = JournalSamples(core, store, clock, events)
         self.flush = self.make_flush()
-        self.reput = Reput(store, events, self.on_dispatched, self.is_catching_up)
+        self.reput = Reput(store, events, self.on_dispatched, self.is_catching_up, self.on_damaged)
         self.group_transfer = Alarm(
             clock,
             core.next_wait_deadline_ms,
@@ -254,7 +255,10 @@ class BrokerNode(ABC):
             self.clock,
             self.events,
             limits=server_limits(
-                config, body_limits(Port.BROKER, config.max_message_size), self.traffic
+                config,
+                body_limits(Port.BROKER, config.max_message_size),
+                self.traffic,
+                self.core.waits,
             ),
             connections_max=config.connections_max,
             on_closed=self.channel_closed,
@@ -291,6 +295,13 @@ class BrokerNode(ABC):
         self.pull_hold.check()
         self.client_expiry.check()
         self.persist.check()
+
+    def on_damaged(self, error: CommitLogCorrupted) -> None:
+        """Mend the log, which holds no record where one has to be; this kind of node ends.
+
+        Errors: `error`, where nobody can send the bytes again.
+        """
+        raise error
 
     def on_dispatched(self) -> None:
         """Records became readable."""

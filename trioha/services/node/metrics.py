@@ -229,6 +229,11 @@ def _client_families(node: MeasuredBroker, families: Families) -> Iterator[Metri
     yield from traffic_families(
         families, node.traffic, server.connection_count, server.refused_count
     )
+    yield families.counter(
+        "trioha_requests_late",
+        "Requests rejected because they had waited too long (waitTimeMillsInSendQueue).",
+        one(core.waits.rejected_count),
+    )
     yield gauge("rocketmq_topic_number", "Topics this broker knows.", one(len(core.topics.topics)))
     yield gauge(
         "rocketmq_consumer_group_number",

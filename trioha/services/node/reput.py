@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import trio
 
-from trioha.errors import DiskFull
+from trioha.errors import CommitLogCorrupted, DiskFull
 from trioha.journal import EventSink
 from trioha.store.interface import MessageStore
 
@@ -30,11 +30,15 @@ class Reput:
         events: EventSink,
         on_dispatched: Callable[[], None],
         is_catching_up: Callable[[], bool],
+        on_damaged: Callable[[CommitLogCorrupted], None],
     ) -> None:
+        """`on_damaged` is told that no record lies where one has to be; it mends the log, or
+        raises the error."""
         self._store = store
         self._events = events
         self._on_dispatched = on_dispatched
         self._is_catching_up = is_catching_up
+        self._on_damaged = on_damaged
         self._grown = trio.Event()
 
     def grown_nowait(self) -> None:
@@ -59,5 +63,8 @@ class Reput:
             self._events.event("task_failed", task="reput", error=str(error))
             await trio.sleep(_DISK_FULL_PAUSE_S)
             return True
+        except CommitLogCorrupted as error:
+            self._on_damaged(error)
+            return False
         self._on_dispatched()
         return more

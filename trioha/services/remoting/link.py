@@ -2,11 +2,11 @@
 
 The read task handles all the requests of one read in one go, or 256 of them at a time
 (`trioha.remoting.requests`). The answers of that batch leave in one
-`try_send` at its end, in the same scheduler pass, and only then comes what else the batch set off
-(`on_batch`: the push to slaves, parked pulls, timers). The write task sleeps until the kernel
-rejected bytes, or until a frame is queued outside a batch. The links of a node share `Outboxes`: it
-knows which of them have frames queued, so that an ack that frees fifty puts of one client makes one
-write, not fifty.
+`try_send` at its end, those of a long batch in several on the way, all in the same scheduler pass.
+Only then comes what else the batch set off (`on_batch`: the push to slaves, parked pulls, timers).
+The write task sleeps until the kernel rejected bytes, or until a frame is queued outside a batch.
+The links of a node share `Outboxes`: it knows which of them have frames queued, so that an ack that
+frees fifty puts of one client makes one write, not fifty.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import trio
 from trioha.errors import RemoteProtocolError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.connection import OnResponse, RemotingConnection
+from trioha.remoting.fast_failure import WaitLimits
 from trioha.remoting.outbox import Outbox
 from trioha.remoting.requests import TURN_UNSENT_BYTES, Requests, not_supported
 from trioha.remoting.traffic_budget import FrameLimits
@@ -51,6 +52,8 @@ class LinkLimits:
     outbox_bytes_max: int = 33_554_432
     frames: FrameLimits | None = None
     """Limits of large frames, and the node's budget; None at the end that opened the connection."""
+    waits: WaitLimits | None = None
+    """How long requests may wait; None: forever."""
 
 
 def _nothing() -> None:
@@ -121,7 +124,14 @@ class RemotingLink:
         self._on_late = on_late
         self._machine = RemotingConnection(limits=self._limits.frames)
         self._outbox = Outbox(self._limits.outbox_bytes_max)
-        self._requests = Requests(self._machine, self._outbox, handle, clock.now_ms)
+        self._requests = Requests(
+            self._machine,
+            self._outbox,
+            handle,
+            clock.now_ms,
+            self._answer_early,
+            self._limits.waits,
+        )
         self._queued = False
         self._writing = False
         self._wake = trio.Event()
@@ -275,6 +285,12 @@ class RemotingLink:
             self._wake.set()
             self._count_unsent()
 
+    def _answer_early(self) -> None:
+        """Send the answers of a part of a read, so that the peer works while the rest is done."""
+        if not self._wake.is_set():  # else the kernel has just rejected bytes
+            self._outboxes.before_answers()
+            self.flush_nowait()
+
     def wake_writer(self) -> None:
         self._queued = False
         self._wake.set()
@@ -296,6 +312,7 @@ class RemotingLink:
                 return
             instant = instant_of()
             machine.receive_data(data)
+            arrived_ms = instant.now_ms - self._transport.waited_ms
             # A process that stood still finds requests whose senders have given them up.
             is_late = instant.now_ms >= late_from_ms
             is_over = is_late and self._transport.peer_has_gone()
@@ -309,7 +326,12 @@ class RemotingLink:
                         is_late = False
                         self._in_turn = True
                         try:
-                            has_more = handle_all(self, instant, is_over=is_over)
+                            has_more = handle_all(
+                                self,
+                                instant,
+                                waited_ms=instant.now_ms - arrived_ms,
+                                is_over=is_over,
+                            )
                         finally:
                             self._in_turn = False
                             if outbox.size and not self._queued:

@@ -10,6 +10,7 @@ import trio
 from trioha.config import BrokerConfig, NamesrvConfig
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler
+from trioha.remoting.fast_failure import WaitLimits
 from trioha.remoting.traffic_budget import FrameLimits, TrafficBudget
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.descriptors import are_scarce, descriptor_limit
@@ -22,7 +23,10 @@ _SILENT_CLOSED = 8
 
 
 def server_limits(
-    config: BrokerConfig | NamesrvConfig, body_bytes: Mapping[int, int], budget: TrafficBudget
+    config: BrokerConfig | NamesrvConfig,
+    body_bytes: Mapping[int, int],
+    budget: TrafficBudget,
+    waits: WaitLimits | None = None,
 ) -> LinkLimits:
     """Return the limits of the connections that a node accepts."""
     return LinkLimits(
@@ -31,6 +35,7 @@ def server_limits(
         frame_s=config.frame_timeout / 1000,
         outbox_bytes_max=config.outbox_bytes_max,
         frames=FrameLimits(body_bytes, budget),
+        waits=waits,
     )
 
 

@@ -1,0 +1,1 @@
+"""What one acknowledged message costs each node, in numbers that other load does not move."""

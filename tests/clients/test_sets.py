@@ -1,0 +1,107 @@
+"""`trioha run cluster --sets`: many sets under one name server, used by a stock client."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import attrs
+import pytest
+from support.peers.clients import Clients
+from support.processes.admin import create_topic, max_offset, wait_for_route
+from support.processes.rig import REPO
+
+TOPIC, QUEUES, MESSAGES = "all-sets", 2, 60
+ROUTE_S = 30.0
+SMALL = (
+    *("--set", "mappedFileSizeCommitLog=8MiB", "--set", "maxHashSlotNum=1000"),
+    *("--set", "maxIndexNum=4000", "--set", "diskSpaceWarningLevelRatio=99"),
+)
+
+
+@attrs.frozen
+class SetNode:
+    """One broker, as its ready line tells."""
+
+    name: str
+    broker_id: int
+    address: str
+    pid: int
+    core: int
+
+
+_BROKER = re.compile(
+    r"trioha broker (?P<name>\S+) id=(?P<id>\d+) .* listen=(?P<listen>\S+) .*"
+    r"pid=(?P<pid>\d+) core=(?P<core>\d+)"
+)
+pytestmark = pytest.mark.slow
+
+
+def ready(cluster: subprocess.Popen[str]) -> tuple[str, list[SetNode]]:
+    assert cluster.stdout is not None
+    nodes = []
+    for line in cluster.stdout:
+        if broker := _BROKER.match(line):
+            name, broker_id, listen, pid, core = broker.groups()
+            nodes.append(SetNode(name, int(broker_id), listen, int(pid), int(core)))
+        elif found := re.fullmatch(r"trioha cluster \S+ ready namesrv=(\S+)\n", line):
+            return found[1], nodes
+    raise AssertionError(cluster.stderr.read() if cluster.stderr else "it ended")
+
+
+def test_a_stock_client_sends_to_all_sets_of_a_machine(clients: Clients, tmp_path: Path) -> None:
+    words = ("run", "cluster", "2m-2s-sync", "--sets", "3", "--dir", str(tmp_path), *SMALL)
+    with subprocess.Popen(
+        [sys.executable, "-m", "trioha", *words, "--listen", "127.0.0.1:0", "--broker-port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=REPO,
+    ) as cluster:
+        try:
+            namesrv, nodes = ready(cluster)
+            masters = [node for node in nodes if node.broker_id == 0]
+            assert sorted(node.name for node in masters) == ["broker-a", "broker-b", "broker-c"]
+            assert len(nodes) == 6
+            _check_places(nodes)
+            for master in masters:
+                create_topic(master.address, namesrv, TOPIC, QUEUES)
+            _wait_for_all(namesrv, [master.name for master in masters])
+            producer = clients.producer("cpp", namesrv)
+            sent = producer.send_all(TOPIC, [f"message {number}" for number in range(MESSAGES)])
+            assert {one.status for one in sent} == {"SEND_OK"}
+            stored = [
+                sum(max_offset(master.address, TOPIC, queue) for queue in range(QUEUES))
+                for master in masters
+            ]
+            assert sum(stored) == MESSAGES
+            assert min(stored) > 0, stored
+        finally:
+            cluster.terminate()
+            _, err = cluster.communicate(timeout=60)
+    assert "Traceback" not in err
+
+
+def _wait_for_all(namesrv: str, names: list[str]) -> None:
+    """Wait until the topic's route names all of these brokers."""
+    deadline = time.monotonic() + ROUTE_S
+    while not all(name.encode() in wait_for_route(namesrv, TOPIC) for name in names):
+        assert time.monotonic() < deadline, f"{names} are not all in the route"
+
+
+def _check_places(nodes: list[SetNode]) -> None:
+    """Each node has a session of its own and one core; a slave is not on its master's."""
+    cores = sorted(os.sched_getaffinity(0))
+    by_place = {(node.name, node.broker_id): node for node in nodes}
+    for node in nodes:
+        assert os.getsid(node.pid) == node.pid
+        assert os.sched_getaffinity(node.pid) == {node.core}
+        if len(cores) > 1:
+            assert by_place[node.name, 1 - node.broker_id].core != node.core
+    # Masters first have a core each.
+    of_masters = {node.core for node in nodes if node.broker_id == 0}
+    assert len(of_masters) == min(len(cores), len(nodes) // 2)

@@ -62,8 +62,9 @@ def status(
     a word of it.
 
     \b
-    Exit codes: 0 each group has a leader that serves and every member is well; 1 one has none, or
-    a member that answers is not well (`!` says why); 4 no name server or a member does not answer.
+    Exit codes: 0 each group has a leader that serves and every member is well; 1 there is no
+    group, one has no leader, or a member that answers is not well (`!` says why); 4 no name server
+    or a member does not answer.
     """
     groups = trio.run(look_at_groups, namesrv, timeout_s)
     if group is None and not groups:

@@ -76,6 +76,8 @@ class CommandActions(ReplayActions):
 
     @on(Prompt.Closed)
     def _prompt_closed(self) -> None:
+        if any(prompt.is_open for prompt in self.screen.query(Prompt)):
+            return  # opened again: its line was refused
         # At once: `focus()` would come some messages later, and a key before it.
         self.screen.set_focus(self._console().front)
 

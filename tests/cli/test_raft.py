@@ -111,6 +111,16 @@ def test_a_member_that_does_not_answer_is_exit_code_4(asked: Asked) -> None:
     assert "no answer for 0.0 s: Connection refused" in shown.output
 
 
+def test_a_cluster_without_a_group_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def no_group(namesrv: str, timeout_s: float) -> tuple[()]:
+        return ()
+
+    monkeypatch.setattr("trioha.cli.raft.look_at_groups", no_group)
+    shown = invoke("status")
+    assert shown.exit_code == 1
+    assert str(shown.exception) == "no DLEDGER group is registered with these name servers"
+
+
 def test_without_a_leader_the_exit_code_is_1_whoever_is_silent(asked: Asked) -> None:
     asked.group.kill("n0")
     for member in ("n1", "n2"):

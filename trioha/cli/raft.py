@@ -62,10 +62,13 @@ def status(
     a word of it.
 
     \b
-    Exit codes: 0 each group has a leader that serves and every member is well; 1 one has none, or
-    a member that answers is not well (`!` says why); 4 no name server or a member does not answer.
+    Exit codes: 0 each group has a leader that serves and every member is well; 1 there is no
+    group, one has no leader, or a member that answers is not well (`!` says why); 4 no name server
+    or a member does not answer.
     """
     groups = trio.run(look_at_groups, namesrv, timeout_s)
+    if group is None and not groups:
+        raise TriohaError("no DLEDGER group is registered with these name servers")
     if group is not None:
         known = ", ".join(one.name for one in groups) or "none"
         groups = tuple(one for one in groups if one.name == group)

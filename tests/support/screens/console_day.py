@@ -59,6 +59,11 @@ class Day:
         self.type(text)
         self.press("Enter")
 
+    def leave(self) -> None:
+        """Back to the cluster. The next key has to wait: escape and a key at once are alt."""
+        self.press("Escape")
+        self.terminal.wait_for(r"1 Replication +2 Brokers")
+
     @contextmanager
     def job(self, name: str) -> Iterator[None]:
         self._keys = 0
@@ -122,7 +127,9 @@ def read_why_an_alert_fired(day: Day) -> None:
     with day.job("read why an alert fired"):
         day.terminal.wait_for(r"\d alerts?  ")
         day.press("7")
-        day.terminal.wait_for(r"heartbeat_age: silence on a link|broker_silent: a registered broker does not")
+        day.terminal.wait_for(
+            r"heartbeat_age: silence on a link|broker_silent: a registered broker does not"
+        )
     lagging = day.set.nodes[2]
     lagging.process.signal(signal.SIGCONT)
     day.press("1")
@@ -141,7 +148,7 @@ def reset_a_live_group(day: Day) -> None:
         day.press("c")
         day.enter(GROUP)
         day.terminal.wait_for(rf"● {GROUP} goes on from there in {TOPIC}")
-    day.press("Escape")
+    day.leave()
 
 
 def resend_dead_letters(day: Day) -> None:
@@ -155,7 +162,7 @@ def resend_dead_letters(day: Day) -> None:
         day.press("c")
         day.enter(GROUP)
         day.terminal.wait_for(rf"{DEAD_LETTERS} sent to {GROUP}, 0 sent before")
-    day.press("Escape")
+    day.leave()
 
 
 def fail_over_with_a_wrong_name_first(day: Day) -> None:
@@ -172,7 +179,7 @@ def fail_over_with_a_wrong_name_first(day: Day) -> None:
         day.press("BSpace")
         day.enter("a")
         day.terminal.wait_for(r"● done: \d .* is master of broker-a")
-    day.press("Escape")
+    day.leave()
     day.terminal.wait_for(r"1/2 in sync")
     assert len([line for line in day.terminal.screen.splitlines() if " MASTER " in line]) == 1
 
@@ -186,7 +193,7 @@ def drain_a_broker(day: Day) -> None:
         day.press("c")
         day.enter(BROKER)
         day.terminal.wait_for(r"is safe to stop")
-    day.press("Escape")
+    day.leave()
 
 
 _STEPS: tuple[Callable[[Day], None], ...] = (

@@ -36,7 +36,7 @@ from trioha_console.screens.failover_tables import (
     plan_words,
 )
 from trioha_console.source import Source
-from trioha_console.widgets.confirmation import Confirmation
+from trioha_console.widgets.confirmation import TypedConfirmation
 from trioha_console.widgets.grid import Grid
 from trioha_console.widgets.keys import KeysLine
 
@@ -130,7 +130,7 @@ class FailoverScreen(Screen[None]):
         yield Static(id="fo-stages")
         yield Grid(MEMBERS, empty="Asking name servers and members…", id="fo-members")
         yield Static(id="fo-plan", markup=False)
-        yield Confirmation(self.broker_name, id="fo-confirm")
+        yield TypedConfirmation(self.broker_name, id="fo-confirm")
         yield Grid(STEPS, empty="No step has been made.", id="fo-steps")
         yield Static(id="fo-outcome", markup=False)
         yield KeysLine()
@@ -209,13 +209,13 @@ class FailoverScreen(Screen[None]):
             self._to = event.row.facts.home_id
             self._make_plan()
 
-    # Confirmation.
+    # TypedConfirmation.
 
     def action_confirm(self) -> None:
-        self.query_one(Confirmation).open()
+        self.query_one(TypedConfirmation).open()
 
-    @on(Confirmation.Confirmed)
-    def _confirmed(self, event: Confirmation.Confirmed) -> None:
+    @on(TypedConfirmation.Confirmed)
+    def _confirmed(self, event: TypedConfirmation.Confirmed) -> None:
         event.stop()
         self._hide_confirmation()
         self._go(FailoverStage.STEPS)
@@ -226,7 +226,7 @@ class FailoverScreen(Screen[None]):
         self.app.run_worker(self._carry_out(), group="failover", description="fails over")
 
     def _hide_confirmation(self) -> None:
-        self.query_one(Confirmation).close()
+        self.query_one(TypedConfirmation).close()
         self.query_one("#fo-members").focus()
 
     # Steps and their end.
@@ -290,7 +290,7 @@ class FailoverScreen(Screen[None]):
         """Keys are offered where they mean something."""
         if action in ("force", "confirm"):
             # A key that would be refused is not offered.
-            is_asking = any(box.is_open for box in self.query(Confirmation))
+            is_asking = any(box.is_open for box in self.query(TypedConfirmation))
             is_idle = self.stage is FailoverStage.PLAN and not is_asking
             may = self.plan is not None and self.plan.may_run and self._armed
             return is_idle and (action == "force" or may)
@@ -299,7 +299,7 @@ class FailoverScreen(Screen[None]):
         return super().check_action(action, parameters)
 
     def action_back(self) -> None:
-        if self.query_one(Confirmation).is_open:
+        if self.query_one(TypedConfirmation).is_open:
             self._hide_confirmation()
         elif self.in_progress:
             self.notify("The failover runs and ends by itself; wait for it.", severity="warning")

@@ -24,7 +24,7 @@ from trioha_console.failing_over import drive
 from trioha_console.operations import Done, Operation, Planned
 from trioha_console.roles import content_of
 from trioha_console.source import Source
-from trioha_console.widgets.confirmation import Confirmation
+from trioha_console.widgets.confirmation import TypedConfirmation
 from trioha_console.widgets.keys import KeysLine
 
 _SAID_EVERY_S = 0.2
@@ -90,7 +90,7 @@ class OperationScreen(Screen[str | None]):
         yield Static(id="op-title")
         with VerticalScroll(can_focus=False):
             yield Static("Asking the cluster…", id="op-plan", markup=False)
-        yield Confirmation(self.operation.name)
+        yield TypedConfirmation(self.operation.name)
         yield Static(id="op-outcome", markup=False)
         yield KeysLine()
 
@@ -126,12 +126,12 @@ class OperationScreen(Screen[str | None]):
         plan = self._plan
         assert plan is not None, "the key is offered with a plan"
         if plan.is_confirmed_by_name:
-            self.query_one(Confirmation).open()
+            self.query_one(TypedConfirmation).open()
         else:
             self._start()
 
-    @on(Confirmation.Confirmed)
-    def _confirmed(self, event: Confirmation.Confirmed) -> None:
+    @on(TypedConfirmation.Confirmed)
+    def _confirmed(self, event: TypedConfirmation.Confirmed) -> None:
         event.stop()
         self._start()
 
@@ -188,7 +188,7 @@ class OperationScreen(Screen[str | None]):
         """Keys are offered where they mean something."""
         if action == "confirm":
             may = self._armed and self._plan is not None and not self._plan.refusals
-            is_asking = any(box.is_open for box in self.query(Confirmation))
+            is_asking = any(box.is_open for box in self.query(TypedConfirmation))
             return self.stage is OperationStage.PLAN and may and not is_asking
         if action == "again":
             return self.stage in (OperationStage.PLAN, OperationStage.END)
@@ -199,7 +199,7 @@ class OperationScreen(Screen[str | None]):
         self._make_plan()
 
     def action_back(self) -> None:
-        confirmation = self.query_one(Confirmation)
+        confirmation = self.query_one(TypedConfirmation)
         if confirmation.is_open:
             confirmation.close()
             self.set_focus(None)

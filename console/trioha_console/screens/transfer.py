@@ -39,7 +39,7 @@ from trioha_console.frame import Frame
 from trioha_console.link import NotConnected
 from trioha_console.roles import condition_cell, content_of
 from trioha_console.source import Source
-from trioha_console.widgets.confirmation import Confirmation
+from trioha_console.widgets.confirmation import TypedConfirmation
 from trioha_console.widgets.grid import Grid
 from trioha_console.widgets.keys import KeysLine
 
@@ -136,7 +136,7 @@ class TransferScreen(Screen[None]):
         yield Static(id="tr-title")
         yield Grid(MEMBERS, empty="Nothing is known of this group yet.", id="tr-members")
         yield Static(id="tr-plan", markup=False)
-        yield Confirmation(self.broker_name, id="tr-confirm")
+        yield TypedConfirmation(self.broker_name, id="tr-confirm")
         yield Static(id="tr-outcome", markup=False)
         yield KeysLine()
 
@@ -151,7 +151,7 @@ class TransferScreen(Screen[None]):
         one = frame.snapshot.set_of(self.broker_name)
         if one is None:
             return
-        if self.stage is TransferStage.PLAN and not self.query_one(Confirmation).is_open:
+        if self.stage is TransferStage.PLAN and not self.query_one(TypedConfirmation).is_open:
             self.plan = plan_change(one, Do.TRANSFER, self._to)
             self.query_one("#tr-plan", Static).update(plan_words(self.plan, self._armed))
             self.refresh_bindings()
@@ -186,10 +186,10 @@ class TransferScreen(Screen[None]):
             self.app.run_worker(self._redraw())
 
     def action_confirm(self) -> None:
-        self.query_one(Confirmation).open()
+        self.query_one(TypedConfirmation).open()
 
-    @on(Confirmation.Confirmed)
-    def _confirmed(self, event: Confirmation.Confirmed) -> None:
+    @on(TypedConfirmation.Confirmed)
+    def _confirmed(self, event: TypedConfirmation.Confirmed) -> None:
         event.stop()
         self._hide_confirmation()
         self.stage = TransferStage.ASKING
@@ -199,7 +199,7 @@ class TransferScreen(Screen[None]):
         self.app.run_worker(self._ask(), group="failover", description="hands over")
 
     def _hide_confirmation(self) -> None:
-        self.query_one(Confirmation).close()
+        self.query_one(TypedConfirmation).close()
         self.query_one("#tr-members").focus()
 
     async def _ask(self) -> None:
@@ -243,7 +243,7 @@ class TransferScreen(Screen[None]):
         return super().check_action(action, parameters)
 
     def action_back(self) -> None:
-        if self.query_one(Confirmation).is_open:
+        if self.query_one(TypedConfirmation).is_open:
             self._hide_confirmation()
         elif self.in_progress:
             self.notify("The transfer ends by itself; wait for it.", severity="warning")

@@ -13,11 +13,11 @@ from textual.widgets import Input, Static
 from trioha_console.roles import lines_of
 
 
-class Confirmation(Vertical):
+class TypedConfirmation(Vertical):
     """Hidden until `open`."""
 
     DEFAULT_CSS = """
-    Confirmation {
+    TypedConfirmation {
         height: auto; display: none; margin: 0 1; border: round $warning;
         &.-open { display: block; }
         & > Input { height: 1; border: none; padding: 0 1; }

@@ -11,7 +11,6 @@ from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.connection import HEADER_BYTES_MAX, FrameRejected, RemotingConnection
 from trioha.remoting.outbox import Outbox
 from trioha.remoting.requests import (
-    EARLY_ANSWERS,
     EARLY_ANSWERS_BYTES,
     TURN_REQUESTS,
     TURN_UNSENT_BYTES,
@@ -222,18 +221,12 @@ def test_a_turn_ends_when_many_answers_wait_to_be_read() -> None:
     assert turns.outbox.size < TURN_UNSENT_BYTES + 400_000
 
 
-def test_answers_to_a_part_of_a_read_leave_before_the_rest_is_handled() -> None:
-    turns = Turns(PEEK * (3 * EARLY_ANSWERS))
+def test_large_answers_to_a_part_of_a_read_leave_before_the_rest_is_handled() -> None:
+    turns = Turns(PEEK * 6, answer_bytes=EARLY_ANSWERS_BYTES // 2)
     assert not turns.turn()
     # The last ones leave at the end of the turn, as those of a short read do.
-    assert turns.sent_early == [(EARLY_ANSWERS, EARLY_ANSWERS), (2 * EARLY_ANSWERS, EARLY_ANSWERS)]
-    assert len(turns.outbox.buffers) == EARLY_ANSWERS
-
-
-def test_large_answers_leave_earlier() -> None:
-    turns = Turns(PEEK * 4, answer_bytes=EARLY_ANSWERS_BYTES // 2)
-    assert not turns.turn()
-    assert [handled for handled, _ in turns.sent_early] == [2]
+    assert [handled for handled, _ in turns.sent_early] == [2, 4]
+    assert turns.outbox.buffers
 
 
 def test_a_rejected_request_gets_an_answer_in_its_place() -> None:

@@ -31,11 +31,9 @@ TURN_REQUESTS: Final = 256
 TURN_MS: Final = 20
 TURN_UNSENT_BYTES: Final = 1_048_576
 """Bytes of answers after which a connection's other requests wait until its peer has read."""
-EARLY_ANSWERS: Final = 32
-"""Answers that leave at once although more requests of the same read are there: the peer works on
-them while the rest is done. With one write for all, the two would take turns on two processors."""
 EARLY_ANSWERS_BYTES: Final = 49_152
-"""The same for fewer answers that are this large together: those of pulls."""
+"""Answers that leave at once although more requests of the same read are there, those of pulls: the
+peer works on them while the rest is done. With one write for all, the two would take turns."""
 
 
 class Requests:
@@ -103,7 +101,6 @@ class Requests:
             return True
         turn_ends_ms = instant.now_ms + TURN_MS
         is_behind = self._waits.is_behind(waited_ms, instant.now_ms)
-        answers = 0
         for _ in range(TURN_REQUESTS):
             try:
                 command = machine.next_frame()
@@ -133,10 +130,7 @@ class Requests:
                         channel.close_nowait(f"it does not read: {outbox.size} bytes wait for it")
                         return False
                     return True
-                answers += 1
-                is_early = answers == EARLY_ANSWERS or outbox.size >= EARLY_ANSWERS_BYTES
-                if is_early and machine.has_data:
-                    answers = 0
+                if outbox.size >= EARLY_ANSWERS_BYTES and machine.has_data:
                     self._answer_early()
             if self.unfinished:
                 return True

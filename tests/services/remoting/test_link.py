@@ -11,7 +11,7 @@ from trio.testing import MockClock, memory_stream_pair
 from trioha.errors import CommandError, RemoteProtocolError, Unreachable
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.connection import RemotingConnection
-from trioha.remoting.requests import EARLY_ANSWERS, TURN_REQUESTS, RequestTable
+from trioha.remoting.requests import EARLY_ANSWERS_BYTES, TURN_REQUESTS, RequestTable
 from trioha.remoting.traffic_budget import FrameLimits, TrafficBudget
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import connect, open_listener
@@ -482,7 +482,7 @@ async def test_first_answers_leave_before_the_last_request_of_a_long_read_is_han
 
     def answer(_: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
         handled.append(request)
-        return request.response()
+        return request.response(body=bytes(EARLY_ANSWERS_BYTES))
 
     ours, theirs = memory_stream_pair()
     link = RemotingLink(
@@ -491,12 +491,12 @@ async def test_first_answers_leave_before_the_last_request_of_a_long_read_is_han
         handle=answer,
         outboxes=Outboxes(lambda: changes_kept.append(len(handled))),
     )
-    await theirs.send_all(encode(RemotingCommand(ECHO)) * (2 * EARLY_ANSWERS + 1))
+    await theirs.send_all(encode(RemotingCommand(ECHO)) * 3)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(link.serve)
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-    assert taken == [EARLY_ANSWERS, 2 * EARLY_ANSWERS, 2 * EARLY_ANSWERS + 1]
+    assert taken == [1, 2, 3]
     # What the requests have changed is kept before any of their answers leaves.
     assert changes_kept[: len(taken)] == taken
 

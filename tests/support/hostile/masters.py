@@ -180,6 +180,9 @@ class HostileWay:
         head = EXTENDED_HEADER.size
         while len(self._data) >= head:
             size = EXTENDED_HEADER.unpack(self._data[:head])[3]
+            if size < 0:  # a link of the classic kind, after a changed answer
+                made, self._data = made + self._data, b""
+                break
             if len(self._data) < head + size:
                 break
             header, body = self._data[:head], self._data[head : head + size]

@@ -35,7 +35,7 @@ from trioha_console.commands import COMMANDS
 from trioha_console.frame import Frame
 from trioha_console.hung_up import when_hung_up
 from trioha_console.layout import Layout, load_layout, save_layout
-from trioha_console.operations import Operation
+from trioha_console.operations import PlannedOperation
 from trioha_console.program import Program
 from trioha_console.replay_source import ReplaySource
 from trioha_console.roles import ControlFilter
@@ -424,7 +424,7 @@ class ConsoleApp(CommandActions, App[None]):
         """As `action_failover`, for a group that elects its leader."""
         self._open(TransferScreen(self.source, broker_name, armed=self.armed, to=member))
 
-    def open_operation(self, operation: Operation, line: str) -> None:
+    def open_operation(self, operation: PlannedOperation, line: str) -> None:
         """Show the plan; `line` is put back into the prompt if there can be none."""
 
         def closed(reason: str | None) -> None:

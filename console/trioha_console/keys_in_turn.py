@@ -51,18 +51,13 @@ class KeysInTurn(App[None]):
         self._kept.append(event)
         if self._is_settled:
             await self._next_key()
-        elif len(self._kept) == 1:
-            self._wait()
 
     async def _next_key(self) -> None:
         self._turn += 1
         self._is_settled = False
         await super().on_event(self._kept.popleft())
         self._go_round(_ROUNDS)
-        if self._kept:
-            self._wait()
-
-    def _wait(self) -> None:
+        # A screen that goes takes the message along that went to one of its widgets.
         self.set_timer(_PATIENCE_S, partial(self._settle, self._turn))
 
     def _go_round(self, rounds: int) -> None:

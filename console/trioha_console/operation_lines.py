@@ -9,7 +9,7 @@ from trioha.jobs.offsets import Goal, To
 from trioha.jobs.permissions import PERMISSIONS
 from trioha.times import parse_moment
 from trioha_console.operations import (
-    Operation,
+    PlannedOperation,
     alter_topic,
     create_topic,
     delete_group,
@@ -26,12 +26,12 @@ _QUEUES = 8
 _QUEUES_MAX = 16_384
 
 
-def parse_operation(command: str, rest: str, now_ms: int) -> Operation:
+def parse_operation(command: str, rest: str, now_ms: int) -> PlannedOperation:
     """Return the operation of a command's line. Errors: TriohaError in a sentence."""
     return _PARSERS[command](rest.split(), now_ms)
 
 
-def _create_topic(words: list[str], _: int) -> Operation:
+def _create_topic(words: list[str], _: int) -> PlannedOperation:
     name, *more = _at_least(words, 1, "create-topic NAME [QUEUES] [rw|r|w]")
     queues, perm = _QUEUES, "rw"
     for word in more:
@@ -42,7 +42,7 @@ def _create_topic(words: list[str], _: int) -> Operation:
     return create_topic(name, queues, perm)
 
 
-def _alter_topic(words: list[str], _: int) -> Operation:
+def _alter_topic(words: list[str], _: int) -> PlannedOperation:
     usage = "alter-topic NAME [queues N] [perm rw|r|w] [order yes|no]"
     name, *more = _at_least(words, 3, usage)
     queues: int | None = None
@@ -62,7 +62,7 @@ def _alter_topic(words: list[str], _: int) -> Operation:
     return alter_topic(name, queues=queues, perm=perm, order=order)
 
 
-def _reset_offsets(words: list[str], now_ms: int) -> Operation:
+def _reset_offsets(words: list[str], now_ms: int) -> PlannedOperation:
     usage = "reset-offsets GROUP TOPIC earliest|latest|TIME|offset N"
     group, topic, *goal = _at_least(words, 3, usage)
     return reset_offsets(group, topic, _goal(" ".join(goal), now_ms))
@@ -84,24 +84,26 @@ def _goal(text: str, now_ms: int) -> Goal:
     return Goal(To.TIME, moment)
 
 
-def _resend(words: list[str], _: int) -> Operation:
+def _resend(words: list[str], _: int) -> PlannedOperation:
     group, *ids = _at_least(words, 1, "resend GROUP [ID]")
     return resend_dead_letters(group, ids[0] if ids else "")
 
 
-def _set(words: list[str], _: int) -> Operation:
+def _set(words: list[str], _: int) -> PlannedOperation:
     broker, key, *value = _at_least(words, 3, "set BROKER KEY VALUE")
     return set_setting(broker, key, " ".join(value))
 
 
-def _drain(words: list[str], _: int) -> Operation:
+def _drain(words: list[str], _: int) -> PlannedOperation:
     broker, *number = _at_least(words, 1, "drain BROKER [ID]")
     if number and not number[0].isdecimal():
         raise TriohaError(f"an id is a number, not {number[0]}")
     return drain_broker(broker, int(number[0]) if number else None)
 
 
-def _named(make: Callable[[str], Operation], usage: str) -> Callable[[list[str], int], Operation]:
+def _named(
+    make: Callable[[str], PlannedOperation], usage: str
+) -> Callable[[list[str], int], PlannedOperation]:
     return lambda words, _: make(_at_least(words, 1, usage)[0])
 
 
@@ -123,7 +125,7 @@ def _perm(word: str) -> str:
     return word
 
 
-_PARSERS: Mapping[str, Callable[[list[str], int], Operation]] = {
+_PARSERS: Mapping[str, Callable[[list[str], int], PlannedOperation]] = {
     "create-topic": _create_topic,
     "alter-topic": _alter_topic,
     "delete-topic": _named(delete_topic, "delete-topic NAME"),

@@ -64,7 +64,7 @@ class Planned:
 
 
 @attrs.frozen
-class Operation:
+class PlannedOperation:
     """One change of one thing."""
 
     title: str
@@ -73,33 +73,33 @@ class Operation:
     plan: Callable[[JobScope], Flow[Planned]]
 
 
-def create_topic(name: str, queues: int, perm: str) -> Operation:
+def create_topic(name: str, queues: int, perm: str) -> PlannedOperation:
     def plan(scope: JobScope) -> Flow[Planned]:
         made = yield from plan_create(
             scope, name, read_queues=queues, write_queues=queues, perm=perm, order=False
         )
         return _topic(made)
 
-    return Operation("create topic", name, plan)
+    return PlannedOperation("create topic", name, plan)
 
 
 def alter_topic(
     name: str, *, queues: int | None, perm: str | None, order: bool | None
-) -> Operation:
+) -> PlannedOperation:
     def plan(scope: JobScope) -> Flow[Planned]:
         made = yield from plan_alter(
             scope, name, read_queues=queues, write_queues=queues, perm=perm, order=order
         )
         return _topic(made)
 
-    return Operation("alter topic", name, plan)
+    return PlannedOperation("alter topic", name, plan)
 
 
-def delete_topic(name: str) -> Operation:
+def delete_topic(name: str) -> PlannedOperation:
     def plan(scope: JobScope) -> Flow[Planned]:
         return _topic((yield from plan_delete(scope, name)))
 
-    return Operation("delete topic", name, plan)
+    return PlannedOperation("delete topic", name, plan)
 
 
 def _topic(made: TopicChange) -> Planned:
@@ -118,7 +118,7 @@ def _topic(made: TopicChange) -> Planned:
     return Planned(lines, made.loses, made.refusals, run)
 
 
-def delete_group(name: str) -> Operation:
+def delete_group(name: str) -> PlannedOperation:
     def plan(scope: JobScope) -> Flow[Planned]:
         made = yield from plan_delete_group(scope, name)
 
@@ -129,10 +129,10 @@ def delete_group(name: str) -> Operation:
         lines = [f"deleted on {', '.join(made.brokers)}"]
         return Planned(lines, made.loses, made.refusals, run)
 
-    return Operation("delete group", name, plan)
+    return PlannedOperation("delete group", name, plan)
 
 
-def reset_offsets(group: str, topic: str, goal: Goal) -> Operation:
+def reset_offsets(group: str, topic: str, goal: Goal) -> PlannedOperation:
     def plan(scope: JobScope) -> Flow[Planned]:
         made = yield from plan_offsets(scope, group, topic, goal)
 
@@ -142,7 +142,7 @@ def reset_offsets(group: str, topic: str, goal: Goal) -> Operation:
 
         return Planned(_moves(made), made.loses, made.refusals, run)
 
-    return Operation("reset offsets of", group, plan)
+    return PlannedOperation("reset offsets of", group, plan)
 
 
 def _moves(made: OffsetChange) -> list[str]:
@@ -160,7 +160,7 @@ def _moves(made: OffsetChange) -> list[str]:
     return lines
 
 
-def resend_dead_letters(group: str, msg_id: str) -> Operation:
+def resend_dead_letters(group: str, msg_id: str) -> PlannedOperation:
     """All dead letters of a group, or one."""
 
     def plan(scope: JobScope) -> Flow[Planned]:
@@ -186,7 +186,7 @@ def resend_dead_letters(group: str, msg_id: str) -> Operation:
 
         return Planned(_resent(would, "would be sent"), [], [], run, asks_name=True)
 
-    return Operation("resend dead letters of", group, plan)
+    return PlannedOperation("resend dead letters of", group, plan)
 
 
 def _resent(result: ResendResult, verb: str) -> list[str]:
@@ -200,7 +200,7 @@ def _resent(result: ResendResult, verb: str) -> list[str]:
     return lines
 
 
-def purge_dead_letters(group: str) -> Operation:
+def purge_dead_letters(group: str) -> PlannedOperation:
     def plan(scope: JobScope) -> Flow[Planned]:
         made = yield from plan_purge(scope, group)
 
@@ -211,10 +211,10 @@ def purge_dead_letters(group: str) -> Operation:
         lines = [f"{made.topic} on {', '.join(made.brokers)}"]
         return Planned(lines, made.loses, made.refusals, run)
 
-    return Operation("purge dead letters of", group, plan)
+    return PlannedOperation("purge dead letters of", group, plan)
 
 
-def set_setting(broker: str, key: str, value: str) -> Operation:
+def set_setting(broker: str, key: str, value: str) -> PlannedOperation:
     def plan(scope: JobScope) -> Flow[Planned]:
         made = yield from plan_setting(scope, broker, None, key, value)
 
@@ -225,10 +225,10 @@ def set_setting(broker: str, key: str, value: str) -> Operation:
         lines = [f"{name}: {key} {before}  →  {value}" for name, before in made.before.items()]
         return Planned(lines, made.loses, made.refusals, run)
 
-    return Operation("change a setting of", broker, plan)
+    return PlannedOperation("change a setting of", broker, plan)
 
 
-def drain_broker(broker: str, broker_id: int | None) -> Operation:
+def drain_broker(broker: str, broker_id: int | None) -> PlannedOperation:
     def plan(scope: JobScope) -> Flow[Planned]:
         made = yield from plan_drain(scope, broker, broker_id, _drain_order(lambda words: None))
 
@@ -241,7 +241,7 @@ def drain_broker(broker: str, broker_id: int | None) -> Operation:
 
         return Planned([*made.would, *made.notes], made.loses, made.refusals, run, asks_name=True)
 
-    return Operation("drain", broker, plan)
+    return PlannedOperation("drain", broker, plan)
 
 
 def _drain_order(say: Say) -> DrainOrder:
@@ -255,7 +255,7 @@ def _drain_order(say: Say) -> DrainOrder:
     )
 
 
-def undrain_broker(broker: str) -> Operation:
+def undrain_broker(broker: str) -> PlannedOperation:
     def plan(scope: JobScope) -> Flow[Planned]:
         yield from ()
 
@@ -265,4 +265,4 @@ def undrain_broker(broker: str) -> Operation:
 
         return Planned([f"producers may send to {broker} again"], [], [], run)
 
-    return Operation("end the drain of", broker, plan)
+    return PlannedOperation("end the drain of", broker, plan)

@@ -153,9 +153,8 @@ def test_a_cluster_of_pairs_has_no_groups(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(client, "look_once", look_once)
     shown = invoke("status")
-    assert (shown.exit_code, shown.output) == (
-        *(0, "No DLEDGER group is registered with this name server.\n"),
-    )
+    assert (shown.exit_code, shown.output) == (1, "")
+    assert "no DLEDGER group is registered with these name servers" in str(shown.exception)
 
 
 def test_refused_peers_are_told(asked: Asked) -> None:

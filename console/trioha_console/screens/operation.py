@@ -21,7 +21,7 @@ from trioha.errors import OutcomeUnknown, TriohaError
 from trioha.jobs.telling import JobScope
 from trioha_console.cells import Cell
 from trioha_console.failing_over import drive
-from trioha_console.operations import Done, Operation, Planned
+from trioha_console.operations import Done, Planned, PlannedOperation
 from trioha_console.roles import content_of
 from trioha_console.source import Source
 from trioha_console.widgets.confirmation import TypedConfirmation
@@ -72,7 +72,7 @@ class OperationScreen(Screen[str | None]):
         role: str
         lines: Sequence[str]
 
-    def __init__(self, source: Source, operation: Operation, *, armed: bool) -> None:
+    def __init__(self, source: Source, operation: PlannedOperation, *, armed: bool) -> None:
         super().__init__()
         self.operation = operation
         self.stage = OperationStage.PLANNING

@@ -7,7 +7,7 @@ from support.fakes.raw_answers import RawCluster
 from support.fakes.raw_topics import add_topics
 from support.screens.screens import Console, open_console
 from trioha_console.operation_lines import parse_operation
-from trioha_console.operations import Done, Operation, Planned, Say
+from trioha_console.operations import Done, Planned, PlannedOperation, Say
 from trioha_console.screens.operation import OperationScreen, OperationStage
 
 from trioha.errors import OutcomeUnknown, TriohaError
@@ -72,8 +72,8 @@ class Change:
             end,
         )
 
-    def operation(self) -> Operation:
-        return Operation("delete topic", "orders", self._plan)
+    def operation(self) -> PlannedOperation:
+        return PlannedOperation("delete topic", "orders", self._plan)
 
     def _plan(self, scope: JobScope) -> Flow[Planned]:
         yield from ()
@@ -149,7 +149,9 @@ async def test_a_name_that_does_not_exist_goes_back_into_the_prompt() -> None:
         raise NotThere("no topic ordres; did you mean orders?")
 
     async with open_console(a_cluster(), armed=True) as console:
-        console.app.open_operation(Operation("delete topic", "ordres", plan), "delete-topic ordres")
+        console.app.open_operation(
+            PlannedOperation("delete topic", "ordres", plan), "delete-topic ordres"
+        )
         while console.app.screen is not console.app.main:
             await console.pilot.pause()
         await console.pilot.pause()

@@ -120,6 +120,7 @@ class NodeScreen(DetailScreen):
         )
 
     def tab_opened(self, name: str) -> None:
+        self.say("")
         if name == "journal":
             self._follow_journal()
         elif name == "tasks":
@@ -174,10 +175,11 @@ class NodeScreen(DetailScreen):
     def _told(self, event: Told) -> None:
         event.stop()
         grid = self.query_one(f"#{event.tab_name}", Grid)
+        if event.tab_name == self.tab:
+            # Another tab's trouble is told when that one is looked at.
+            self.say("" if event.rows is not None else event.error)
         if event.rows is None:
-            self.say(event.error)
             return
-        self.say("")
         if event.tab_name != "journal":
             grid.show_rows(event.rows)
             return

@@ -95,9 +95,12 @@ async def test_each_tab_of_a_node(size: tuple[int, int]) -> None:
         await open_node(console)
         name = f"{size[0]}x{size[1]}"
         check_snapshot(f"node-overview-{name}", console.text)
-        for tab in ("journal", "tasks", "settings"):
+        for tab, told in (
+            *(("journal", "connection closed by the node"), ("tasks", "signals")),
+            *(("settings", "adminHttpEnable"),),
+        ):
             await console.press("tab")
-            await console.pilot.pause()
+            await console.shows(told)
             check_snapshot(f"node-{tab}-{name}", console.text)
 
 

@@ -108,6 +108,12 @@ class Console:
             await asyncio.sleep(0)
         await self.pilot.pause()
 
+    async def shows(self, words: str) -> None:
+        """Wait until the screen shows these words: what was asked is answered when it likes."""
+        while words not in self.text:
+            assert self.app.is_running, "the program has ended"
+            await self.pilot.pause()
+
     @property
     def text(self) -> str:
         return screen_text(self.app)

@@ -184,6 +184,21 @@ def test_nonsense_is_refused_by_the_name_of_the_field(
         slave.take_ticket(**fields)
 
 
+def test_a_request_with_a_wrong_field_changes_nothing(master: Asked) -> None:
+    with pytest.raises(RemoteProtocolError, match="wait_ms"):
+        master.take_ticket(forced=True, wait_ms="soon")
+    assert master.node.processor.desk.ticket is None
+    master.take_ticket()
+    with pytest.raises(RemoteProtocolError, match="pause_ms"):
+        master.ask(RequestCode.PAUSE_WRITES)
+    assert master.node.set.masters == [0], "it takes writes"
+    master.ask(RequestCode.PAUSE_WRITES, pause_ms=5000)
+    master.ask(RequestCode.HAND_OVER, epoch=2, **TARGET)
+    with pytest.raises(RemoteProtocolError, match="resume"):
+        master.ask(RequestCode.RELEASE, resume="yes")
+    assert master.node.processor.desk.ticket is not None
+
+
 def test_a_ticket_for_another_broker_is_refused(slave: Asked) -> None:
     with pytest.raises(CommandError, match="belongs to broker-a, not broker-b"):
         slave.take_ticket(broker_name="broker-b")

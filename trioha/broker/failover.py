@@ -195,7 +195,7 @@ class FailoverProcessor:
             ticket.forced = False
             self._role.follow_again()
 
-    # Steps.
+    # Steps. Each reads the whole body first: a request with a wrong field changes nothing.
 
     def ticket(
         self, channel: Channel, request: RemotingCommand, instant: Instant
@@ -204,6 +204,15 @@ class FailoverProcessor:
         name = body.text("broker_name")
         if name != self._broker_name:
             raise system_error(f"this node belongs to {self._broker_name}, not {name}")
+        is_forced = bool(body.boolean_or_none("forced"))
+        wait_ms = body.integer("wait_ms", 0)
+        waiter = _Waiter(
+            channel,
+            request,
+            body.integer("log_offset", 0),
+            body.integer("metadata_position", 0),
+            instant.now_ms + wait_ms,
+        )
         is_new = self.desk.ticket is None
         operator, account = body.text("operator"), self._caller(channel, request)
         ticket = self.desk.grant(
@@ -221,18 +230,10 @@ class FailoverProcessor:
                 operator=ticket.operator,
                 origin=ticket.origin,
             )
-        if body.boolean_or_none("forced"):
+        if is_forced:
             ticket.forced = True
             self._role.suspend_following(f"{ticket.operator} fails this broker over")
         self._on_deadline()
-        wait_ms = body.integer("wait_ms", 0)
-        waiter = _Waiter(
-            channel,
-            request,
-            body.integer("log_offset", 0),
-            body.integer("metadata_position", 0),
-            instant.now_ms + wait_ms,
-        )
         if wait_ms <= 0 or waiter.is_satisfied(self._node):
             return self._answer(request)
         if len(self._waiters) >= WAITERS_MAX:
@@ -247,13 +248,14 @@ class FailoverProcessor:
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
         body = _Body(request)
+        pause_ms = body.integer("pause_ms")
         ticket = self.desk.shown(body.ticket_id())
         if ticket.phase is Phase.USED:
             raise no_permission("this node has handed its mastership over already")
         self._role.pause()
         if ticket.phase is not Phase.PAUSED:
             self._events.event("writes_paused", ticket=ticket.ticket_id, log_end=self._node.log_end)
-        self.desk.pause(ticket, body.integer("pause_ms"), instant.now_ms)
+        self.desk.pause(ticket, pause_ms, instant.now_ms)
         self._on_deadline()
         return self._answer(request)
 
@@ -336,7 +338,7 @@ class FailoverProcessor:
     ) -> RemotingCommand:
         body = _Body(request)
         ticket_id = body.ticket_id()
-        record = body.audit()
+        record, resumes = body.audit(), body.boolean_or_none("resume")
         held = self.desk.ticket
         if self._promoting is not None and held is not None and held.ticket_id == ticket_id:
             raise CommandError(ResponseCode.SYSTEM_BUSY, "the promotion is in progress; ask again")
@@ -344,7 +346,7 @@ class FailoverProcessor:
         ticket = self.desk.end(ticket_id)
         if ticket is not None:
             used = used or ticket.phase is Phase.USED
-            if ticket.phase is Phase.USED and body.boolean_or_none("resume"):
+            if ticket.phase is Phase.USED and resumes:
                 used = not self._role.take_back()
             else:
                 self._ended(ticket, "released")

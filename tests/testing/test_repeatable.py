@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import trio
 from support.suite.sizes import sized
 
 from trioha.testing import open_cluster, run_on_virtual_time, run_seeded
@@ -17,6 +19,30 @@ def test_one_seed_gives_one_order_of_events() -> None:
     for _ in range(sized(2, 99)):
         assert run_seeded(_logged(7), 7).splitlines() == first
     assert run_seeded(_logged(8), 8).splitlines() != first
+
+
+def test_a_loop_in_another_thread_does_not_disturb_it() -> None:
+    """It once did: both drew from one source, so the order of events depended on real time."""
+    first = run_seeded(_logged(7), 7).splitlines()
+    over = threading.Event()
+    thread = threading.Thread(target=trio.run, args=(_hop_until, over), name="another loop")
+    thread.start()
+    try:
+        for _ in range(3):
+            assert run_seeded(_logged(7), 7).splitlines() == first
+    finally:
+        over.set()
+        thread.join()
+
+
+async def _hop_until(over: threading.Event) -> None:
+    async def hop() -> None:
+        while not over.is_set():
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hop)
+        nursery.start_soon(hop)
 
 
 def _logged(seed: int) -> Callable[[], Awaitable[bytes]]:

@@ -6,9 +6,10 @@ the module: ``pytestmark = pytest.mark.trio(run=run_on_virtual_time)``.
 
 from __future__ import annotations
 
-import random
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from random import Random
 from typing import TypeVar
 
 import trio
@@ -41,21 +42,71 @@ def run_seeded(function: Callable[[], Awaitable[T]], seed: int) -> T:
         return run_on_virtual_time(function)
 
 
-@contextmanager
-def seeded_scheduler(seed: int) -> Iterator[None]:
-    """Let Trio's scheduler draw from `seed` while the block runs.
+class _SeededScheduler:
+    """What Trio's scheduler draws from: the seed of its thread, else what it drew from before.
 
-    Not ideal: Trio has no public way. Hypothesis and pytest-trio set the same two attributes.
+    Trio has one source for all loops of a process. A loop in another thread, as that of
+    `start_cluster`, must not draw from the seed of this one.
     """
-    scheduler = trio._core._run
-    was_deterministic, state = scheduler._ALLOW_DETERMINISTIC_SCHEDULING, scheduler._r.getstate()
-    scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
-    scheduler._r.setstate(random.Random(seed).getstate())
-    try:
-        yield
-    finally:
-        scheduler._ALLOW_DETERMINISTIC_SCHEDULING = was_deterministic  # type: ignore[misc]
-        scheduler._r.setstate(state)
+
+    def __init__(self) -> None:
+        self._of_thread = threading.local()
+        self._mutex = threading.Lock()
+        self._blocks = 0
+        self._before: tuple[Random, bool] | None = None
+
+    def random(self) -> float:
+        return self._source().random()
+
+    def shuffle(self, batch: list[trio.lowlevel.Task]) -> None:
+        self._source().shuffle(batch)
+
+    def _source(self) -> Random:
+        seeded: Random | None = getattr(self._of_thread, "seeded", None)
+        if seeded is not None:
+            return seeded
+        before = self._before
+        # A thread may have looked up `_r` just before the last block elsewhere ended.
+        return Random() if before is None else before[0]
+
+    @contextmanager
+    def draw_from(self, seed: int) -> Iterator[None]:
+        outer = getattr(self._of_thread, "seeded", None)
+        self._of_thread.seeded = Random(seed)
+        self._enter()
+        try:
+            yield
+        finally:
+            self._leave()
+            self._of_thread.seeded = outer
+
+    # Not ideal: Trio has no public way. Hypothesis and pytest-trio set the same two attributes.
+
+    def _enter(self) -> None:
+        scheduler = trio._core._run
+        with self._mutex:
+            self._blocks += 1
+            if self._blocks == 1:
+                self._before = scheduler._r, scheduler._ALLOW_DETERMINISTIC_SCHEDULING
+                scheduler._r = self  # type: ignore[assignment]
+                scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
+
+    def _leave(self) -> None:
+        scheduler = trio._core._run
+        with self._mutex:
+            self._blocks -= 1
+            if self._blocks == 0 and self._before is not None:
+                scheduler._r, allowed = self._before
+                scheduler._ALLOW_DETERMINISTIC_SCHEDULING = allowed  # type: ignore[misc]
+                self._before = None
+
+
+_scheduler = _SeededScheduler()
+
+
+def seeded_scheduler(seed: int) -> AbstractContextManager[None]:
+    """Let Trio's scheduler draw from `seed` while the block runs, in this thread only."""
+    return _scheduler.draw_from(seed)
 
 
 def is_virtual() -> bool:

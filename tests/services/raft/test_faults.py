@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 import trio
-import trio._core._run as _run
 from support.nodes.raft_members import Machine, Put, Rig, member_group
 from support.suite.sizes import MEMBER_SEEDS, drawn_seeds, sized
 
 from trioha.dledger.settings import RaftSettings
 from trioha.errors import StoreError
-from trioha.testing.virtual_time import run_on_virtual_time
+from trioha.testing.virtual_time import run_on_virtual_time, seeded_scheduler
 
 pytestmark = pytest.mark.trio(run=run_on_virtual_time)
 
@@ -152,12 +151,13 @@ def _seeds() -> list[Any]:
 
 
 @pytest.mark.parametrize("seed", _seeds())
-async def test_whatever_fails_nothing_acknowledged_is_lost(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The order of tasks is drawn from the seed as well: private knobs, hypothesis turns them too.
-    monkeypatch.setattr(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True)
-    _run._r.seed(seed)
+async def test_whatever_fails_nothing_acknowledged_is_lost(seed: int) -> None:
+    # The order of tasks is drawn from the seed as well.
+    with seeded_scheduler(seed):
+        await _rage(seed)
+
+
+async def _rage(seed: int) -> None:
     rng = Random(seed)
     size = rng.choice((3, 3, 5))
     settings = _NARROW if rng.random() < 0.5 else RaftSettings(lease_reads=rng.random() < 0.5)

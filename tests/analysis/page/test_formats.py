@@ -52,6 +52,7 @@ def test_sizes_and_durations_stay_short(value: int) -> None:
     st.floats(1e-3, 1e14),
 )
 @example("time", 1e-09, 0.0625)
+@example("number", 450359962738.0, 0.001)
 def test_an_axis_has_a_handful_of_ticks_within_it(kind: AxisKind, low: float, span: float) -> None:
     scale = Scale(kind, low, low + span, 0, 100)
     ticks = scale.ticks(6)

@@ -48,7 +48,8 @@ class Scale:
         slack = 1e-9 * min(1.0, span / step)
         first = math.ceil(self.low / step - slack)
         last = math.floor(self.high / step + slack)
-        values = [index * step for index in range(first, last + 1)]
+        # A multiple of the step may be rounded to a float beyond an end.
+        values = [min(max(index * step, self.low), self.high) for index in range(first, last + 1)]
         return [(value, self._label(value, step)) for value in values]
 
     def _label(self, value: float, step: float) -> str:

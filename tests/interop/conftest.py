@@ -56,7 +56,10 @@ def producers(meeting: Meeting, shared_clients: Clients) -> dict[Make, StockProd
 @pytest.fixture(scope="session")
 def readers(meeting: Meeting, shared_clients: Clients) -> dict[Make, JavaReader]:
     """A Java pull consumer at each name server."""
-    return {make: java_reader(shared_clients, meeting.namesrvs[make].address) for make in BOTH}
+    return {
+        make: java_reader(shared_clients, meeting.namesrvs[make].address, "shared-readers")
+        for make in BOTH
+    }
 
 
 @pytest.fixture(scope="session")

@@ -99,7 +99,7 @@ class MqAdmin(_Asked):
         return "" if _NOTHING_COMMITTED in printed else printed
 
 
-def java_reader(clients: Clients, namesrv: str, group: str = "readers") -> JavaReader:
+def java_reader(clients: Clients, namesrv: str, group: str) -> JavaReader:
     reader = clients.start(JavaReader, "java", "read", [namesrv, group])
     reader.wait_until_ready()
     return reader

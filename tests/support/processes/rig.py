@@ -39,10 +39,11 @@ TAIL_COLUMNS = 300
 REPO = Path(__file__).resolve().parents[3]
 # Below Linux's ephemeral range, so that no client socket takes a port between choosing and binding;
 # apart from those that `trioha` chooses for a whole cluster.
-PORTS = range(20_000, 26_000, 8)
+PORTS = range(12_000, 26_000, 8)
 # A busy two-core machine must not look like a broker out of capacity; as with Java's brokers.
 UNHURRIED: Mapping[str, object] = {"waitTimeMillsInSendQueue": 20_000}
-_CLAIMS_MAX = 64
+# A client that lives longer than a node goes on asking at its port: it must not find another's.
+_CLAIMS_MAX = 400
 _claims: deque[TextIO] = deque()
 """Files that tell other processes of tests which ports are ours; the oldest is closed first."""
 

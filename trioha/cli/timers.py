@@ -11,12 +11,9 @@ import trio
 from trioha.cli.client_options import namesrv_option, timeout_option
 from trioha.cli.output import age_in_words, output_option, print_json, table
 from trioha.client.cluster import ClusterConfig, open_cluster
+from trioha.client.masters import ask_masters
 from trioha.client.timers_admin import PendingTimers, pending_timers
-from trioha.client.transactions_admin import TransactionsAdmin
-from trioha.errors import CommandError
 from trioha.times import moment_in_words
-
-_NOT_SUPPORTED = 3
 
 
 @click.group("timers")
@@ -48,18 +45,10 @@ def list_(broker: str, count: int, namesrv: str, timeout_s: float, output: str) 
     config = ClusterConfig(connect_timeout_s=timeout_s, request_timeout_s=timeout_s)
 
     async def ask() -> dict[str, PendingTimers]:
-        found = {}
         async with open_cluster(namesrv, config) as cluster:
-            masters = await TransactionsAdmin(cluster).masters(broker)
-            for name, address in masters.items():
-                try:
-                    found[name] = await pending_timers(cluster, address, count)
-                except CommandError as error:
-                    remark = error.remark
-                    if error.code == _NOT_SUPPORTED:
-                        remark = f"{address} is no trioha broker, or an older one"
-                    raise CommandError(error.code, f"{name}: {remark}") from None
-        return found
+            return await ask_masters(
+                cluster, broker, lambda address: pending_timers(cluster, address, count)
+            )
 
     found = trio.run(ask)
     if output == "json":

@@ -11,10 +11,8 @@ import trio
 from trioha.cli.client_options import namesrv_option, timeout_option
 from trioha.cli.output import age_in_words, output_option, print_json, table
 from trioha.client.cluster import ClusterConfig, open_cluster
-from trioha.client.transactions_admin import OpenTransactions, TransactionsAdmin
-from trioha.errors import CommandError
-
-_NOT_SUPPORTED = 3
+from trioha.client.masters import ask_masters
+from trioha.client.transactions_admin import OpenTransactions, open_transactions
 
 
 @click.group("transactions")
@@ -48,18 +46,12 @@ def list_(broker: str, group: str, count: int, namesrv: str, timeout_s: float, o
     config = ClusterConfig(connect_timeout_s=timeout_s, request_timeout_s=timeout_s)
 
     async def ask() -> dict[str, OpenTransactions]:
-        found = {}
         async with open_cluster(namesrv, config) as cluster:
-            admin = TransactionsAdmin(cluster)
-            for name, address in (await admin.masters(broker)).items():
-                try:
-                    found[name] = await admin.open_transactions(address, group=group, count=count)
-                except CommandError as error:
-                    remark = error.remark
-                    if error.code == _NOT_SUPPORTED:
-                        remark = f"{address} is no trioha broker, or an older one"
-                    raise CommandError(error.code, f"{name}: {remark}") from None
-        return found
+            return await ask_masters(
+                cluster,
+                broker,
+                lambda address: open_transactions(cluster, address, group=group, count=count),
+            )
 
     found = trio.run(ask)
     if output == "json":

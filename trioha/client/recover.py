@@ -26,28 +26,13 @@ from trioha.store.cuts import Cut
 from trioha.store.inspect import DamagedStretch, iter_records
 from trioha.wire.codes import SysFlag
 from trioha.wire.names import SCHEDULE_TOPIC
-from trioha.wire.properties import Property
+from trioha.wire.properties import SET_BY_BROKERS, Property
 from trioha.wire.record import Record
 
 RECOVERED = "TRIOHA_RECOVERED"
 """Property: the cut's folder and the offset at which the message lay."""
 _UNDECIDED = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
 _DECISIONS_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-# What brokers put there for their own use, or decide anew.
-_NOT_SENT = frozenset(
-    {
-        Property.UNIQ_KEY,
-        Property.WAIT,
-        Property.CLUSTER,
-        Property.MSG_REGION,
-        Property.TRACE_ON,
-        Property.MIN_OFFSET,
-        Property.MAX_OFFSET,
-        Property.REAL_TOPIC,
-        Property.REAL_QID,
-        Property.TRAN_MSG,
-    }
-)
 
 
 class Fate(Enum):
@@ -136,7 +121,7 @@ def message_of(cut: Cut, record: Record) -> tuple[Message, int]:
     if topic == SCHEDULE_TOPIC:
         topic = properties.get(Property.REAL_TOPIC, topic)
         queue_id = int(properties.get(Property.REAL_QID, queue_id))
-    kept = {name: value for name, value in properties.items() if name not in _NOT_SENT}
+    kept = {name: value for name, value in properties.items() if name not in SET_BY_BROKERS}
     kept[RECOVERED] = f"{cut.path.name}@{record.phy_offset}"
     if unique_key := properties.get(Property.UNIQ_KEY):
         kept[Property.UNIQ_KEY] = unique_key

@@ -5,13 +5,10 @@ from __future__ import annotations
 import attrs
 
 from trioha.client.cluster import Cluster, success
-from trioha.client.route import MASTER_ID
-from trioha.errors import TriohaError
 from trioha.wire import fastjson
 from trioha.wire.codes import RequestCode
 from trioha.wire.json_fields import Json, integer, list_of, object_of, text
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
-from trioha.wire.route import ClusterInfo
 
 
 @attrs.frozen
@@ -59,42 +56,19 @@ class OpenTransactions:
     shown: tuple[OpenTransaction, ...]
 
 
-class TransactionsAdmin:
-    """Errors: every method raises Unreachable, RemoteProtocolError, or CommandError with the
-    broker's code."""
+async def open_transactions(
+    cluster: Cluster, address: str, *, group: str = "", count: int = 100
+) -> OpenTransactions:
+    """Return what is open at a master, the oldest first.
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    async def masters(self, broker_name: str = "") -> dict[str, str]:
-        """Return the address of every registered master by the name of its set, or of one set.
-
-        Errors: TriohaError when there is none.
-        """
-        request = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO)
-        response = await self._cluster.ask_namesrv(request)
-        info = ClusterInfo.decode(success(response).body_bytes())
-        found = {
-            name: data.broker_addrs[MASTER_ID]
-            for name, data in sorted(info.broker_addr_table.items())
-            if MASTER_ID in data.broker_addrs and broker_name in ("", name)
-        }
-        if not found:
-            raise TriohaError(
-                f"no master{f' of {broker_name}' if broker_name else ''} is registered"
-            )
-        return found
-
-    async def open_transactions(
-        self, address: str, *, group: str = "", count: int = 100
-    ) -> OpenTransactions:
-        """Return what is open at a master, the oldest first."""
-        fields: dict[str, ExtValue] = {"group": group, "count": count}
-        request = RemotingCommand(RequestCode.TRIOHA_TRANSACTIONS, fields)
-        body = success(await self._cluster.request(address, request)).body_bytes()
-        answer = object_of(fastjson.loads(body), "open transactions")
-        shown = [
-            OpenTransaction.from_dict(object_of(one, "transaction"))
-            for one in list_of(answer.get("transactions"), "transactions")
-        ]
-        return OpenTransactions(integer(answer, "open"), tuple(shown))
+    Errors: Unreachable, RemoteProtocolError, CommandError with the broker's code.
+    """
+    fields: dict[str, ExtValue] = {"group": group, "count": count}
+    request = RemotingCommand(RequestCode.TRIOHA_TRANSACTIONS, fields)
+    body = success(await cluster.request(address, request)).body_bytes()
+    answer = object_of(fastjson.loads(body), "open transactions")
+    shown = [
+        OpenTransaction.from_dict(object_of(one, "transaction"))
+        for one in list_of(answer.get("transactions"), "transactions")
+    ]
+    return OpenTransactions(integer(answer, "open"), tuple(shown))

@@ -40,7 +40,7 @@ from trioha.wire.names import (
     is_retry_topic,
     retry_topic,
 )
-from trioha.wire.properties import Property, encode_properties
+from trioha.wire.properties import SET_BY_BROKERS, Property, encode_properties
 from trioha.wire.route import TopicRouteData
 
 LOCK_GROUP = "TRIOHA_RESEND"
@@ -61,22 +61,7 @@ _STORED = (
     ResponseCode.SLAVE_NOT_AVAILABLE,
     ResponseCode.FLUSH_SLAVE_TIMEOUT,
 )
-_NOT_SENT = frozenset(
-    {
-        Property.UNIQ_KEY,
-        Property.WAIT,
-        Property.CLUSTER,
-        Property.MSG_REGION,
-        Property.TRACE_ON,
-        Property.MIN_OFFSET,
-        Property.MAX_OFFSET,
-        Property.REAL_TOPIC,
-        Property.REAL_QID,
-        Property.TRAN_MSG,
-        Property.DELAY,
-        Property.CONSUME_START_TIME,
-    }
-)
+_NOT_SENT = SET_BY_BROKERS | {Property.DELAY, Property.CONSUME_START_TIME}
 
 
 @attrs.frozen

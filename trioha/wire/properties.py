@@ -65,6 +65,26 @@ class Property:
     TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
 
 
+SET_BY_BROKERS = frozenset(
+    {
+        Property.UNIQ_KEY,
+        Property.WAIT,
+        Property.CLUSTER,
+        Property.MSG_REGION,
+        Property.TRACE_ON,
+        Property.MIN_OFFSET,
+        Property.MAX_OFFSET,
+        Property.REAL_TOPIC,
+        Property.REAL_QID,
+        Property.TRAN_MSG,
+    }
+)
+"""Properties that a message does not take along when it is sent once more.
+
+Brokers and producers put them there for their own use, or decide them anew.
+"""
+
+
 KEYS = Property.KEYS
 TAGS = Property.TAGS
 WAIT = Property.WAIT

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.trio(run=run_on_virtual_time)
 NAMESRV = "127.0.0.1:9876"
 
 
-@pytest.fixture(autouse=True)
-def _info(cluster: FakeCluster, broker: FakeBroker) -> None:
+@pytest.fixture
+def masters(cluster: FakeCluster, broker: FakeBroker) -> FakeCluster:
     """Two masters, one of them with a slave; the third set has a slave alone."""
     info = ClusterInfo(
         {
@@ -31,21 +31,22 @@ def _info(cluster: FakeCluster, broker: FakeBroker) -> None:
     cluster.namesrv.scripts[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda command: command.response(
         body=info.encode()
     )
+    return cluster
 
 
-async def test_every_master_is_asked_in_the_order_of_names(cluster: FakeCluster) -> None:
+async def test_every_master_is_asked_in_the_order_of_names(masters: FakeCluster) -> None:
     async def ask(address: str) -> str:
         return f"I am {address}"
 
-    async with open_cluster(NAMESRV, cluster.config) as client:
+    async with open_cluster(NAMESRV, masters.config) as client:
         answers = await ask_masters(client, "", ask)
         assert await ask_masters(client, "b", ask) == {"b": "I am b0:10911"}
     assert list(answers.items()) == [("a", "I am a0:10911"), ("b", "I am b0:10911")]
 
 
 @pytest.mark.parametrize("name", ["c", "nowhere"])
-async def test_a_set_without_a_master_is_an_error(cluster: FakeCluster, name: str) -> None:
-    async with open_cluster(NAMESRV, cluster.config) as client:
+async def test_a_set_without_a_master_is_an_error(masters: FakeCluster, name: str) -> None:
+    async with open_cluster(NAMESRV, masters.config) as client:
         with pytest.raises(TriohaError, match=f"no master of {name} is registered"):
             await masters_of(client, name)
 
@@ -53,11 +54,11 @@ async def test_a_set_without_a_master_is_an_error(cluster: FakeCluster, name: st
 @pytest.mark.parametrize(
     ("code", "told"), [(3, "b: b0:10911 is no trioha broker, or an older one"), (1, "b: full")]
 )
-async def test_an_error_names_the_set(cluster: FakeCluster, code: int, told: str) -> None:
+async def test_an_error_names_the_set(masters: FakeCluster, code: int, told: str) -> None:
     async def ask(address: str) -> None:
         raise CommandError(code, "full")
 
-    async with open_cluster(NAMESRV, cluster.config) as client:
+    async with open_cluster(NAMESRV, masters.config) as client:
         with pytest.raises(CommandError) as refused:
             await ask_masters(client, "b", ask)
     assert (refused.value.code, refused.value.remark) == (code, told)

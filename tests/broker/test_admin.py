@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import msgpack
 from support.handlers.consuming import ConsumeSide, request
+from support.handlers.sending import at
 
 from trioha.wire.codes import RequestCode
 
@@ -18,9 +19,11 @@ def test_every_administrative_request_has_a_handler() -> None:
 def test_consumer_offsets_for_slaves_even_if_there_are_none() -> None:
     side = ConsumeSide()
     command = request(RequestCode.GET_ALL_CONSUMER_OFFSET)
-    assert side.ask(command).body_bytes() == b'{"offsetTable":{}}'
+    version = b'"dataVersion":{"counter":0,"timestamp":%d}' % at().wall_ms
+    assert side.ask(command).body_bytes() == b'{"offsetTable":{},%b}' % version
     side.offsets.commit("g", "T", 0, 5)
-    assert side.ask(command).body_bytes() == b'{"offsetTable":{"T@g":{0:5}}}'
+    assert side.ask(command).body_bytes() == b'{"offsetTable":{"T@g":{0:5}},%b}' % version
+    assert side.offsets.encode() == b'{"offsetTable":{"T@g":{0:5}}}', "the file"
 
 
 def test_delay_offsets_for_slaves_even_if_there_are_none() -> None:

@@ -30,7 +30,7 @@ from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import MessageStore
 from trioha.store.store_config import StoreConfig
 from trioha.wire import fastjson
-from trioha.wire.bodies import encode_kv_table
+from trioha.wire.bodies import DataVersion, encode_kv_table
 from trioha.wire.codes import RequestCode
 from trioha.wire.refusals import system_error
 from trioha.wire.remoting_command import RemotingCommand
@@ -130,7 +130,9 @@ class AdminProcessor:
     def all_consumer_offsets(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        return request.response(body=self._offsets.encode())
+        """Answer the table of offsets; slaves of RocketMQ 5 throw without its version."""
+        version = DataVersion(instant.wall_ms)
+        return request.response(body=self._offsets.encode(version))
 
     def all_delay_offsets(
         self, channel: Channel, request: RemotingCommand, instant: Instant

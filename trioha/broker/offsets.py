@@ -45,7 +45,11 @@ from trioha.broker.metadata_ops import (
 )
 from trioha.errors import CommandError
 from trioha.wire import fastjson
-from trioha.wire.bodies import consumer_offset_table_from_dict, consumer_offset_table_to_dict
+from trioha.wire.bodies import (
+    DataVersion,
+    consumer_offset_table_from_dict,
+    consumer_offset_table_to_dict,
+)
 from trioha.wire.codes import ResponseCode
 from trioha.wire.json_fields import object_of
 from trioha.wire.names import FOLLOWER_REMARK, check_group, check_topic
@@ -221,9 +225,11 @@ class ConsumerOffsetTable:
             del self._local[key]
             self.dirty = True
 
-    def encode(self) -> bytes:
-        """The body of request 43, which is also the text of consumerOffset.json."""
+    def encode(self, version: DataVersion | None = None) -> bytes:
+        """The body of request 43, with a version, and the text of consumerOffset.json."""
         fields = consumer_offset_table_to_dict(self._table)
+        if version is not None:
+            fields["dataVersion"] = version.to_dict()
         if self._local:
             fields["localCommits"] = consumer_offset_table_to_dict(self._local)["offsetTable"]
         return fastjson.dumps(fields)

@@ -79,6 +79,16 @@ def test_a_request_mode_survives_a_change_of_masters() -> None:
     assert query(side)["messageQueueAssignments"][0]["mode"] == "POP"
 
 
+def test_a_slave_of_rocketmq_5_gets_all_request_modes() -> None:
+    side = PopSide()
+    side.core.groups.find(GROUP, at().wall_ms)
+    set_mode(side, popShareQueueNum=3)
+    response = side.ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, {})
+    assert response is not None
+    mode = {"topic": TOPIC, "consumerGroup": GROUP, "mode": "POP", "popShareQueueNum": 3}
+    assert json.loads(response.body_bytes()) == {"messageRequestModeMap": {TOPIC: {GROUP: mode}}}
+
+
 @pytest.mark.parametrize(
     ("more", "code"),
     [

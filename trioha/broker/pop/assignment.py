@@ -66,6 +66,7 @@ class AssignmentProcessor:
         return {
             RequestCode.QUERY_ASSIGNMENT: self.query,
             RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_mode,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.all_modes,
         }
 
     def query(
@@ -138,6 +139,22 @@ class AssignmentProcessor:
             self._pipeline.when_safe(outcome, instant, channel, response)
             return None
         return response
+
+    def all_modes(
+        self, channel: Channel, request: RemotingCommand, instant: Instant
+    ) -> RemotingCommand:
+        """Answer all request modes, by topic and group, for a slave of RocketMQ 5."""
+        if self._pipeline.role is BrokerRole.SLAVE:
+            raise CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, self._pipeline.slave_remark)
+        modes: dict[str, dict[str, object]] = {}
+        for one in self._service.modes.values():
+            modes.setdefault(one.topic, {})[one.group] = {
+                "topic": one.topic,
+                "consumerGroup": one.group,
+                "mode": one.mode,
+                "popShareQueueNum": one.pop_share_queue_num,
+            }
+        return request.response(body=fastjson.dumps({"messageRequestModeMap": modes}))
 
     def _mode(self, topic: str, group: str) -> RequestMode:
         return self._service.modes.get((topic, group)) or RequestMode(topic, group)

@@ -37,9 +37,12 @@ _PRESENT = (
     Code.QUERY_CONSUME_TIME_SPAN,
     Code.QUERY_TOPIC_CONSUME_BY_WHO,
     Code.QUERY_CONSUME_QUEUE,
-    # A node that copies the tables of offsets treats them as the newest.
+    # A node that copies these tables treats them as the newest.
     Code.GET_ALL_CONSUMER_OFFSET,
     Code.GET_ALL_DELAY_OFFSET,
+    Code.GET_ALL_MESSAGE_REQUEST_MODE,
+    Code.GET_TIMER_CHECK_POINT,
+    Code.GET_TIMER_METRICS,
 )
 ACCOUNTS = (
     Code.UPDATE_AND_CREATE_ACL_CONFIG,

@@ -123,6 +123,29 @@ class Group:
         return tuple(sorted({one.topic for one in self.queues}))
 
 
+class TopicGroup(NamedTuple):
+    """A group that reads a topic, and its lag there."""
+
+    name: str
+    lag: int
+
+
+def groups_by_topic(groups: Mapping[str, Group]) -> Mapping[str, tuple[TopicGroup, ...]]:
+    """Return the groups that have an offset in each topic, the one with the largest lag first."""
+    lags: dict[str, dict[str, int]] = {}
+    for name, group in groups.items():
+        for queue in group.queues:
+            table = lags.setdefault(queue.topic, {})
+            table[name] = table.get(name, 0) + queue.lag
+    return {
+        topic: tuple(
+            TopicGroup(name, lag)
+            for name, lag in sorted(table.items(), key=lambda pair: (-pair[1], pair[0]))
+        )
+        for topic, table in lags.items()
+    }
+
+
 def largest_lag_s(queues: Iterable[QueueLag]) -> float | None:
     """Return the largest lag in seconds; None if no queue has one."""
     lags = [one.lag_s for one in queues]

@@ -46,6 +46,33 @@ async def test_topics(size: tuple[int, int]) -> None:
         check_snapshot(f"topics-{size[0]}x{size[1]}", console.text)
 
 
+async def test_a_topic_has_its_groups_and_the_largest_lag() -> None:
+    cluster = RawCluster()
+    master, _ = cluster.add_set("broker-a")
+    add_topics(cluster, master)
+    cluster.say(master, "topics", {name: {"perm": 6} for name in ("orders", "unread")})
+    del cluster.answers[master]["progress"]
+    async with open_console(cluster) as console:
+        await console.press("3")
+        await console.tick()
+        # No broker has told the offsets: that is no topic without groups.
+        assert console.line("unread").endswith("-  -")
+        progress = {
+            "audit": {TOPIC: [[0, 1000, 993, 1]]},
+            "billing": {TOPIC: [[0, 1000, 400, 1]]},
+            "TOOLS_CONSUMER": {TOPIC: [[0, 1000, 0, 1]]},
+        }
+        cluster.say(master, "progress", progress)
+        await console.tick()
+        assert console.line(TOPIC).endswith("  600  billing, audit")
+        assert console.line("unread").endswith("  -")
+        await console.press("a")
+        assert "1000  TOOLS_CONSUMER" in console.line(TOPIC)
+        await console.press("/", *"audit", "enter")
+        assert TOPIC in console.text
+        assert "unread" not in console.text
+
+
 @SIZES
 async def test_queues(size: tuple[int, int]) -> None:
     async with open_console(a_cluster(), size) as console:

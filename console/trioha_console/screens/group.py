@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from trioha.watch.collector import Interest
 from trioha.watch.queues import Group, GroupMember, QueueLag
-from trioha.words import age_in_words
+from trioha.words import age_in_words, count_in_words
 from trioha_console import columns
 from trioha_console.arrange import Shape
 from trioha_console.cells import NOTHING, Cell, GridColumn, cell
@@ -100,7 +100,9 @@ class GroupScreen(DetailScreen):
         if group is None:
             self.set_title(content_of(cell(f"{self.group_name}: no such group any more", "warn")))
             return
-        self.set_title(content_of(_title(group)))
+        frame.history.add_groups(frame.snapshot)
+        eta_s = frame.history.group_eta_s(self.group_name)
+        self.set_title(content_of(_title(group, eta_s)))
         most = max((one.lag for one in group.queues), default=0)
         self.query_one("#queues-of", Grid).show_rows(
             [MemberLine(one, most) for one in group.queues]
@@ -108,13 +110,15 @@ class GroupScreen(DetailScreen):
         self.query_one("#members", Grid).show_rows(group.members or ())
 
 
-def _title(group: Group) -> Cell:
+def _title(group: Group, eta_s: float | None) -> Cell:
     title: Cell = (("group  ", "title"), (group.name, "strong"))
     if group.lag is not None:
         behind = "" if group.lag_s is None else f", {age_in_words(group.lag_s)}"
         title += ((f"  lag {group.lag}{behind}", "warn" if group.lag else "good"),)
+        if group.lag and eta_s is not None:
+            title += ((f", caught up in {age_in_words(eta_s)}", ""),)
     if group.members is not None:
-        title += ((f"  {len(group.members)} members", ""),)
+        title += ((f"  {count_in_words(len(group.members), 'member')}", ""),)
     if group.message_model:
         title += ((f"  {group.message_model.lower()}, {group.consume_type or ''}", "dim"),)
     subscribed = ", ".join(f"{topic} ({tags})" for topic, tags in group.subscriptions.items())

@@ -13,6 +13,7 @@ from trioha.watch.history import TimeSeries
 from trioha.watch.questions import GROUPS
 from trioha.watch.queues import Group
 from trioha.wire.names import dlq_topic
+from trioha.words import age_in_words
 from trioha_console import columns
 from trioha_console.arrange import Shape
 from trioha_console.cells import NOTHING, Cell, GridColumn, cell
@@ -22,19 +23,17 @@ from trioha_console.views.view import SystemNames, SystemView
 from trioha_console.widgets.grid import Grid
 
 _STEP_MS = 5_000
-_RATE_MS = 30_000
 
 
 @attrs.frozen
 class GroupLine:
     group: Group
     lags: TimeSeries
+    growth: float | None
+    """Messages per second by which the lag grows; it shrinks when negative."""
+    eta_s: float | None
+    """Seconds until it has caught up; None if that is not known, or if the lag does not shrink."""
     wall_ms: int
-
-    @property
-    def growth(self) -> float | None:
-        """Messages a second that the lag grows by; it shrinks when negative."""
-        return self.lags.per_second(_RATE_MS)
 
 
 def _trend(line: GroupLine, width: int) -> Cell:
@@ -50,20 +49,34 @@ def _growth(line: GroupLine, _: int) -> Cell:
     return cell(f"{growth:+,.1f}", "warn" if growth > 0 else "good")
 
 
+def _eta(line: GroupLine, _: int) -> Cell:
+    return eta_cell(line.group, line.growth, line.eta_s)
+
+
+def eta_cell(group: Group, growth: float | None, eta_s: float | None) -> Cell:
+    """When a group has caught up; a lag that does not shrink is not the same as an unknown one."""
+    if group.lag == 0:
+        return cell("caught up", "dim")
+    if group.lag is None or growth is None:
+        return NOTHING
+    return cell("no gain", "warn") if eta_s is None else cell(age_in_words(eta_s))
+
+
 SHAPE: Shape[GroupLine] = Shape(
     identity=lambda line: line.group.name,
     search=lambda line: f"{line.group.name} {' '.join(line.group.topics)}",
     columns=(
-        columns.text("GROUP", lambda line: line.group.name, 28, width_max=60, role="strong"),
-        columns.count("LAG", lambda line: line.group.lag, 11),
-        columns.age("BEHIND", lambda line: line.group.lag_s, 8),
+        columns.text("GROUP", lambda line: line.group.name, 20, width_max=60, role="strong"),
+        columns.count("LAG", lambda line: line.group.lag, 10),
+        columns.age("BEHIND", lambda line: line.group.lag_s, 7),
         GridColumn(
             title="LAG/S",
             cell=_growth,
             key=lambda line: line.growth,
-            width=10,
+            width=9,
             right=True,
         ),
+        GridColumn(title="ETA", cell=_eta, key=lambda line: line.eta_s, width=9, right=True),
         GridColumn(title="LAG TREND", cell=_trend, width=10, width_max=40, importance=1),
         columns.count("QUEUES", lambda line: len(line.group.queues), 6, importance=2),
         columns.text(
@@ -105,7 +118,13 @@ class GroupsView(SystemView):
         names = SystemNames(frame.snapshot)
         self.grid.show_rows(
             [
-                GroupLine(group, frame.history.lag(name), frame.wall_ms)
+                GroupLine(
+                    group,
+                    frame.history.lag(name),
+                    frame.history.lag_growth(name),
+                    frame.history.group_eta_s(name),
+                    frame.wall_ms,
+                )
                 for name, group in frame.snapshot.groups.items()
                 if self.system or not names.has_group(name)
             ]

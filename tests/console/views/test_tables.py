@@ -89,6 +89,32 @@ async def test_groups(size: tuple[int, int]) -> None:
         check_snapshot(f"groups-{size[0]}x{size[1]}", console.text)
 
 
+async def test_a_group_that_gains_says_when_it_has_caught_up() -> None:
+    cluster = RawCluster()
+    master, _ = cluster.add_set("broker-a")
+    async with open_console(cluster) as console:
+
+        async def lags(**lags: int) -> None:
+            cluster.tick(5000)
+            told = {name: {TOPIC: [[0, 9000, 9000 - lag, 1]]} for name, lag in lags.items()}
+            cluster.say(master, "progress", told)
+            await console.frame()
+
+        await console.press("5")
+        await lags(audit=0, billing=8000, refunds=50)
+        assert "-  caught up  " in console.line("audit")
+        assert "-          -  " in console.line("billing")
+        await lags(audit=0, billing=7500, refunds=50)
+        assert "   -100.0     75.0 s  " in console.line("billing")
+        assert "   steady    no gain  " in console.line("refunds")
+        await console.press("/", *"billing", "enter", "enter")
+        assert "lag 7500" in console.text
+        assert ", caught up in 75.0 s" in console.text
+        # It goes on while the group is in front.
+        await lags(billing=7000)
+        assert ", caught up in 70.0 s" in console.text
+
+
 @SIZES
 async def test_a_group_with_the_owner_of_each_queue(size: tuple[int, int]) -> None:
     async with open_console(a_cluster(), size) as console:

@@ -1,4 +1,4 @@
-"""Consumer groups: how far behind, in messages and seconds, and whether that grows."""
+"""Consumer groups: how far behind, whether that grows, and whether messages are lost by it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import ClassVar
 import attrs
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.widgets import Static
 
+from trioha.watch.alerts import AlertLevel
 from trioha.watch.collector import Interest
 from trioha.watch.history import TimeSeries
 from trioha.watch.questions import GROUPS
 from trioha.watch.queues import Group
+from trioha.watch.retention_rules import retention_in_words
 from trioha.wire.names import dlq_topic
 from trioha.words import age_in_words
 from trioha_console import columns
@@ -19,6 +22,8 @@ from trioha_console.arrange import Shape
 from trioha_console.cells import NOTHING, Cell, GridColumn, cell
 from trioha_console.frame import Frame
 from trioha_console.marks import sparkline
+from trioha_console.retention import kept_cell, retention_level
+from trioha_console.roles import ALERT_MARKS, ALERT_ROLES, content_of
 from trioha_console.views.view import SystemNames, SystemView
 from trioha_console.widgets.grid import Grid
 
@@ -33,6 +38,8 @@ class GroupLine:
     """Messages per second by which the lag grows; it shrinks when negative."""
     eta_s: float | None
     """Seconds until it has caught up; None if that is not known, or if the lag does not shrink."""
+    level: AlertLevel
+    """Of the alert that it loses messages."""
     wall_ms: int
 
 
@@ -67,16 +74,24 @@ SHAPE: Shape[GroupLine] = Shape(
     search=lambda line: f"{line.group.name} {' '.join(line.group.topics)}",
     columns=(
         columns.text("GROUP", lambda line: line.group.name, 20, width_max=60, role="strong"),
-        columns.count("LAG", lambda line: line.group.lag, 10),
+        columns.count("LAG", lambda line: line.group.lag, 9),
         columns.age("BEHIND", lambda line: line.group.lag_s, 7),
         GridColumn(
             title="LAG/S",
             cell=_growth,
             key=lambda line: line.growth,
-            width=9,
+            width=8,
             right=True,
         ),
         GridColumn(title="ETA", cell=_eta, key=lambda line: line.eta_s, width=9, right=True),
+        GridColumn(
+            title="KEPT FOR",
+            cell=lambda line, _: kept_cell(line.group, line.level),
+            # Descending has those first that lose messages first.
+            key=lambda line: line.group.retention_used,
+            width=10,
+            right=True,
+        ),
         GridColumn(title="LAG TREND", cell=_trend, width=10, width_max=40, importance=1),
         columns.count("QUEUES", lambda line: len(line.group.queues), 6, importance=2),
         columns.text(
@@ -97,6 +112,13 @@ class GroupsView(SystemView):
         Binding("D", "change('delete-group')", "Delete"),
     ]
 
+    DEFAULT_CSS = """
+    GroupsView > #retention {
+        height: auto; max-height: 8; padding: 0 1; border-top: solid $panel; display: none;
+        &.-told { display: block; }
+    }
+    """
+
     @property
     def subject(self) -> str:
         return "" if self.grid.row is None else self.grid.row.group.name
@@ -111,6 +133,7 @@ class GroupsView(SystemView):
 
     def compose(self) -> ComposeResult:
         yield Grid(SHAPE)
+        yield Static(id="retention", markup=False)
 
     def show(self, frame: Frame) -> None:
         self.grid.empty = self.why_empty(frame, "groups", GROUPS)
@@ -123,12 +146,27 @@ class GroupsView(SystemView):
                     frame.history.lag(name),
                     frame.history.lag_growth(name),
                     frame.history.group_eta_s(name),
+                    retention_level(group, self.console.alerts.rules),
                     frame.wall_ms,
                 )
                 for name, group in frame.snapshot.groups.items()
                 if self.system or not names.has_group(name)
             ]
         )
+        self._explain(self.grid.row)
+
+    def on_grid_moved(self, event: Grid.Moved) -> None:
+        event.stop()
+        self._explain(event.row)
+
+    def _explain(self, line: GroupLine | None) -> None:
+        """Say below why the row under the cursor is marked, and the cure."""
+        is_marked = line is not None and line.level is not AlertLevel.OK
+        below = self.query_one("#retention", Static)
+        below.set_class(is_marked, "-told")
+        if line is not None and is_marked:
+            mark = (f"{ALERT_MARKS[line.level]} ", ALERT_ROLES[line.level])
+            below.update(content_of((mark, (retention_in_words(line.group), ""))))
 
     async def on_grid_chosen(self, event: Grid.Chosen) -> None:
         event.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.fakes.raw_answers import NAMESRV, RawCluster
-from support.fakes.raw_topics import GROUP, TOPIC, add_members, add_topics
+from support.fakes.raw_topics import GROUP, TOPIC, add_losing_groups, add_members, add_topics
 from support.screens.screens import LARGE, SMALL, check_snapshot, open_console
 from trioha_console.screens.group import GroupScreen
 
@@ -102,8 +102,8 @@ async def test_a_group_that_gains_says_when_it_has_caught_up() -> None:
 
         await console.press("5")
         await lags(audit=0, billing=8000, refunds=50)
-        assert "-  caught up  " in console.line("audit")
-        assert "-          -  " in console.line("billing")
+        assert "-  caught up" in console.line("audit")
+        assert "         -          -  " in console.line("billing")
         await lags(audit=0, billing=7500, refunds=50)
         assert "   -100.0     75.0 s  " in console.line("billing")
         assert "   steady    no gain  " in console.line("refunds")
@@ -113,6 +113,28 @@ async def test_a_group_that_gains_says_when_it_has_caught_up() -> None:
         # It goes on while the group is in front.
         await lags(billing=7000)
         assert ", caught up in 70.0 s" in console.text
+
+
+@SIZES
+async def test_a_group_that_loses_messages_is_marked_and_the_cure_is_said(
+    size: tuple[int, int],
+) -> None:
+    cluster = RawCluster()
+    master, _ = cluster.add_set("broker-a")
+    add_losing_groups(cluster, master)
+    async with open_console(cluster, size) as console:
+        await console.press("5")
+        await console.tick()
+        assert "`trioha" not in console.text, "audit loses nothing"
+        await console.press("down", "down")
+        assert "`trioha group delete" in console.text
+        check_snapshot(f"groups-losing-{size[0]}x{size[1]}", console.text)
+        await console.press("up")
+        assert "keeps messages for 72 h" in " ".join(console.text.split())
+        await console.press("enter")
+        assert "▲ 12 h" in console.line(" 4800 ")
+        await console.press("escape", "7", "down")
+        check_snapshot(f"alerts-losing-{size[0]}x{size[1]}", console.text)
 
 
 @SIZES

@@ -43,6 +43,7 @@ def _owner(line: MemberLine, _: int) -> Cell:
 
 
 QUEUES: Shape[MemberLine] = Shape(
+    name="group",
     identity=lambda line: (line.queue.topic, line.queue.broker, line.queue.queue_id),
     search=lambda line: f"{line.queue.topic} {line.queue.broker} {line.queue.owner or ''}",
     columns=(
@@ -76,6 +77,7 @@ QUEUES: Shape[MemberLine] = Shape(
 )
 
 MEMBERS: Shape[GroupMember] = Shape(
+    name="members",
     identity=lambda one: one.client_id,
     search=lambda one: f"{one.client_id} {one.address or ''}",
     columns=(

@@ -41,6 +41,7 @@ def _text(line: AlertLine, _: int) -> Cell:
 
 
 SHAPE: Shape[AlertLine] = Shape(
+    name="alerts",
     identity=lambda line: line.alert.key,
     search=lambda line: f"{line.alert.rule} {line.alert.subject} {line.alert.text}",
     columns=(

@@ -70,6 +70,7 @@ def eta_cell(group: Group, growth: float | None, eta_s: float | None) -> Cell:
 
 
 SHAPE: Shape[GroupLine] = Shape(
+    name="groups",
     identity=lambda line: line.group.name,
     search=lambda line: f"{line.group.name} {' '.join(line.group.topics)}",
     columns=(

@@ -119,6 +119,7 @@ def _lag(line: TopicLine, _: int) -> Cell:
 
 
 SHAPE: Shape[TopicLine] = Shape(
+    name="topics",
     identity=lambda line: line.topic.name,
     search=lambda line: (
         f"{line.topic.name} {' '.join(line.topic.brokers)} {line.group_names or ''}"

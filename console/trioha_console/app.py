@@ -401,7 +401,7 @@ class ConsoleApp(CommandActions, App[None]):
             self.view.ask(line)
 
     def action_group(self, name: str) -> None:
-        self._open(GroupScreen(name))
+        self._open(GroupScreen(name, self.alerts.rules))
 
     def action_node(self, address: str) -> None:
         self._open(NodeScreen(self.source, address))

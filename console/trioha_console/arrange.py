@@ -16,6 +16,8 @@ _WIDE = 1_000
 class Shape(Generic[Row]):
     """What a table shows of its rows, and how it knows them again."""
 
+    name: str
+    """Name of the table in docs/glossary.md, which explains its columns."""
     columns: Sequence[GridColumn[Row]]
     identity: Callable[[Row], object]
     """Equal for the same thing in two refreshes: the cursor stays with it."""

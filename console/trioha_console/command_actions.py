@@ -24,6 +24,7 @@ from trioha_console.replay_source import ReplaySource
 from trioha_console.screens.help import HelpScreen
 from trioha_console.source import LiveSource
 from trioha_console.views.messages import MessagesView
+from trioha_console.widgets.grid import Grid
 from trioha_console.widgets.prompt import Prompt
 
 
@@ -312,7 +313,11 @@ class CommandActions(ReplayActions):
         self.action_help()
 
     def action_help(self) -> None:
-        self.push_screen(HelpScreen(dict(self.screen.active_bindings)))
+        front = self._console().front_grid
+        # A wizard has several tables, and none of them is what `/` means.
+        grids = self.screen.query(Grid) if front is None else [front]
+        tables = [(one.shape.name, one.titles) for one in grids]
+        self.push_screen(HelpScreen(dict(self.screen.active_bindings), tables))
 
     def command_quit(self, _: str) -> None:
         self.call_later(self._console().action_quit)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from textual.widget import Widget
 
 from trioha.contexts import Contexts
+from trioha.watch.alerts import Alerts
 from trioha.watch.collector import Raw
 from trioha_console.frame import Frame
 from trioha_console.operations import PlannedOperation
@@ -22,6 +23,7 @@ class Program(Protocol):
     frame: Frame | None
     paused: bool
     armed: bool
+    alerts: Alerts
 
     @property
     def front_grid(self) -> Grid[Any] | None: ...

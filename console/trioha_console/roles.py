@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.filter import LineFilter
 
 from trioha.shown import shown, shown_lines
+from trioha.watch.alerts import AlertLevel
 from trioha.watch.condition import Condition, Level
 from trioha_console.cells import Cell, safe_cell
 
@@ -31,6 +32,8 @@ LEVEL_ROLES = {
     Level.WARN: "warn",
     Level.BAD: "bad",
 }
+ALERT_ROLES = {AlertLevel.OK: "good", AlertLevel.WARN: "warn", AlertLevel.CRIT: "bad"}
+ALERT_MARKS = {AlertLevel.OK: "●", AlertLevel.WARN: "▲", AlertLevel.CRIT: "✖"}
 MARKS = {Level.GOOD: "●", Level.UNKNOWN: "○", Level.WARN: "▲", Level.BAD: "✖"}
 
 

@@ -135,6 +135,35 @@ def test_progress_of_all_groups_and_the_sum_of_their_lag() -> None:
     assert isinstance(unread, fastjson.ObjectKeyMap)
 
 
+def ranges_of(side: ConsumeSide, group: str, **fields: ExtValue) -> list[dict[str, object]]:
+    """What is told of each queue of a group, beyond what RocketMQ's tools know."""
+    body = broker_stats(side, isOrder="false", **fields)
+    found: list[dict[str, object]] = []
+    for entry in list_of(body["consumeStatsList"], "list"):
+        for stats_ in list_of(object_of(entry, "entry").get(group, []), group):
+            table = object_of(stats_, "stats")["offsetTable"]
+            assert isinstance(table, fastjson.ObjectKeyMap)
+            for _, offsets in table:
+                told = dict(object_of(offsets, "offsets"))
+                found.append({key: told[key] for key in RANGE & told.keys()})
+    return found
+
+
+RANGE = {"minOffset", "nextTimestamp"}
+
+
+def test_the_range_that_a_queue_still_holds_is_told_to_who_asks_for_it() -> None:
+    side = grouped_side()
+    side.topics.put(TopicConfig("T", 2, 2), WALL_MS)
+    # T has a lag in queue 0, and no offset in queue 1; U has no message.
+    assert ranges_of(side, "g", ranges="true") == [
+        {"minOffset": 0, "nextTimestamp": WALL_MS + 2_000},
+        {},
+        {"minOffset": 0},
+    ]
+    assert ranges_of(side, "g") == [{}, {}, {}]
+
+
 def test_progress_of_all_groups_in_ordered_topics_only() -> None:
     side = grouped_side()
     assert broker_stats(side, isOrder="true")["totalDiff"] == 0

@@ -15,7 +15,7 @@ from support.clusters.operated import Operated
 from trioha.cli import COMMANDS, cli, run
 from trioha.cli.completion import VARIABLE
 from trioha.cli.failures import ExitCode
-from trioha.cli.glossary import glossary
+from trioha.glossary import glossary
 from trioha.jobs.documents import DOCUMENTS
 
 

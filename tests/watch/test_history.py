@@ -46,6 +46,28 @@ def test_a_gap_that_closes_has_a_time_to_catch_up_and_one_that_grows_has_none() 
     assert history.of(slave).eta_s is None
 
 
+def test_a_lag_that_shrinks_has_a_time_to_catch_up_at_the_pace_of_the_last_minute() -> None:
+    cluster = RawCluster()
+    master, _ = cluster.add_set("broker-a")
+    history = History()
+
+    def look(lag: int) -> tuple[float | None, float | None]:
+        cluster.tick(20_000)
+        cluster.say(master, "progress", {GROUP: {TOPIC: [[0, 9000, 9000 - lag, 1]]}})
+        history.add_groups(ClusterSnapshot.of(cluster.raw()))
+        return history.lag_growth(GROUP), history.group_eta_s(GROUP)
+
+    assert history.group_eta_s(GROUP) is None
+    assert look(8000) == (None, None)
+    assert look(7000) == (-50.0, 140.0)
+    assert look(6000) == (-50.0, 120.0)
+    assert look(5000) == (-50.0, 100.0)
+    # Three steps make a minute: the first look is out of it from here on.
+    assert look(7000) == (0.0, None)
+    assert look(7200) == (20.0, None)
+    assert look(0)[1] == 0.0
+
+
 def test_the_rate_of_puts_is_that_of_its_counter_and_a_restart_is_no_rate() -> None:
     cluster = RawCluster()
     master, _ = cluster.add_set("broker-a")

@@ -51,3 +51,20 @@ def test_the_same_answer_of_another_broker_is_another_table() -> None:
     for member in cluster.members.values():
         member["name"] = "broker-b"
     assert ClusterSnapshot.of(cluster.raw(), tables).queues[0].broker == "broker-b"
+
+
+def test_the_groups_of_a_topic_come_with_their_lags_the_largest_first() -> None:
+    cluster = RawCluster()
+    first, _ = cluster.add_set("broker-a")
+    second, _ = cluster.add_set("broker-b")
+    lags = {first: (1, 5), second: (2, 4)}
+    for address, (audit, billing) in lags.items():
+        progress = {
+            "audit": {"orders": [[0, 10, 10 - audit, 1]]},
+            "billing": {"orders": [[0, 10, 10 - billing, 1]], "refunds": [[0, 10, 10, 1]]},
+        }
+        cluster.say(address, "progress", progress)
+    tables = Tables()
+    found = ClusterSnapshot.of(cluster.raw(), tables).groups_by_topic
+    assert found == {"orders": (("billing", 9), ("audit", 3)), "refunds": (("billing", 0),)}
+    assert ClusterSnapshot.of(cluster.raw(), tables).groups_by_topic is found

@@ -66,9 +66,13 @@ class ProgressAdminProcessor:
     ) -> RemotingCommand:
         """Return every group's progress in every queue; with `isOrder`, in ordered topics only.
 
+        With `ranges`, which RocketMQ does not know, also what the queue still holds for the group:
+        `minOffset`, and `nextTimestamp`, the store time of the oldest message not consumed.
+
         Errors: CommandError(SYSTEM_ERROR) when that is more than one answer should hold.
         """
         ordered_only = request.ext_bool("isOrder")
+        ranges = request.ext_bool("ranges")
         topics_of = self._offsets.topics_by_group()
         groups: list[object] = []
         total = queue_count = 0
@@ -83,7 +87,7 @@ class ProgressAdminProcessor:
                     raise system_error(
                         f"groups read more than {QUEUES_SHOWN_MAX} queues: ask group by group"
                     )
-                stats, lag = self._stats(group, [topic])
+                stats, lag = self._stats(group, [topic], ranges=ranges)
                 one_each.append(stats)
                 total += lag
             groups.append({group: one_each})
@@ -132,7 +136,9 @@ class ProgressAdminProcessor:
                 self._offsets.commit(target, name, queue_id, offset)
         return request.response()
 
-    def _stats(self, group: str, topics: Sequence[str]) -> tuple[dict[str, object], int]:
+    def _stats(
+        self, group: str, topics: Sequence[str], *, ranges: bool = False
+    ) -> tuple[dict[str, object], int]:
         """Return a group's rates and its lag. Topics that it has left do not count."""
         pairs: list[tuple[object, object]] = []
         lag = 0
@@ -141,7 +147,8 @@ class ProgressAdminProcessor:
             if config is None or self._has_left(group, name):
                 continue
             for queue_id in range(config.read_queue_nums):
-                consumed = max(0, self._offsets.query(group, name, queue_id))
+                committed = self._offsets.query(group, name, queue_id)
+                consumed = max(0, committed)
                 last_ms = self._store.store_time(name, queue_id, consumed - 1) if consumed else 0
                 end = max(0, self._store.max_offset_in_queue(name, queue_id))
                 lag += end - consumed
@@ -150,8 +157,17 @@ class ProgressAdminProcessor:
                     "consumerOffset": consumed,
                     "lastTimestamp": max(0, last_ms),
                 }
+                # A group without an offset has not begun: it has lost nothing.
+                if ranges and committed >= 0:
+                    progress |= self._range(name, queue_id, consumed, end)
                 pairs.append((self._queue(name, queue_id), progress))
         return {"consumeTps": 0.0, "offsetTable": fastjson.ObjectKeyMap(pairs)}, lag
+
+    def _range(self, topic: str, queue_id: int, consumed: int, end: int) -> dict[str, int]:
+        """Return what a queue still holds for a group."""
+        told = {"minOffset": max(0, self._store.min_offset_in_queue(topic, queue_id))}
+        next_ms = self._store.store_time(topic, queue_id, consumed) if consumed < end else -1
+        return told | {"nextTimestamp": next_ms} if next_ms >= 0 else told
 
     def _has_left(self, group: str, topic: str) -> bool:
         """Its members are connected, and none of them reads the topic."""

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from trioha.cli import COMMANDS, cli
-from trioha.cli.glossary import explain, glossary
 from trioha.errors import TriohaError
+from trioha.glossary import explain, glossary
 from trioha.words import what_there_is
 
 

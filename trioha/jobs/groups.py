@@ -18,6 +18,7 @@ from trioha.jobs.members import (
 )
 from trioha.jobs.telling import JobScope, answered, ask_many, no_such, read_each
 from trioha.jobs.topics import Traffic, queues_of, topic_names, traffic
+from trioha.watch.catch_up import catch_up_s
 from trioha.wire import fastjson
 from trioha.wire.bodies import MessageQueue
 from trioha.wire.codes import RequestCode
@@ -293,11 +294,9 @@ def _topic_progress(
 
 
 def _eta_s(lag: int, consumes: Traffic | None, arrives: Traffic | None) -> float | None:
-    if lag <= 0:
-        return 0.0
-    if consumes is None or arrives is None or consumes.per_s <= arrives.per_s:
-        return None
-    return round(lag / (consumes.per_s - arrives.per_s), 1)
+    gain = None if consumes is None or arrives is None else consumes.per_s - arrives.per_s
+    eta_s = catch_up_s(lag, gain)
+    return None if eta_s is None else round(eta_s, 1)
 
 
 def _conflicts(infos: Mapping[str, RunningInfo]) -> list[str]:

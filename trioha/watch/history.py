@@ -10,12 +10,15 @@ from collections import deque
 
 import attrs
 
+from trioha.watch.catch_up import catch_up_s
 from trioha.watch.condition import condition_of
 from trioha.watch.snapshot import ClusterSnapshot
 
 POINTS_MAX = 900
 _RATE_WINDOW_MS = 5_000
 _ETA_MIN_BYTES_PER_S = 1.0
+_LAG_WINDOW_MS = 60_000
+"""As `trioha group describe`: brokers count by the minute."""
 
 
 @attrs.define(eq=False)
@@ -99,10 +102,8 @@ class ReplicaHistory:
         if not self.gap.points:
             return None
         gap = self.gap.points[-1][1]
-        if gap <= 0:
-            return 0.0
         closing = -(self.gap.per_second() or 0.0)
-        return gap / closing if closing >= _ETA_MIN_BYTES_PER_S else None
+        return catch_up_s(gap, closing if closing >= _ETA_MIN_BYTES_PER_S else None)
 
 
 class History:
@@ -124,6 +125,20 @@ class History:
     def lag(self, group: str) -> TimeSeries:
         """Series of the count of messages that a group has not consumed."""
         return _series(self._lags, group).sums
+
+    def lag_growth(self, group: str) -> float | None:
+        """Return the messages per second by which a group's lag grew in the last minute."""
+        return self.lag(group).per_second(_LAG_WINDOW_MS)
+
+    def group_eta_s(self, group: str) -> float | None:
+        """Return the seconds until a group has caught up at the pace of the last minute.
+
+        0.0 if it has; None if the pace is not known, or if the lag does not shrink.
+        """
+        points, growth = self.lag(group).points, self.lag_growth(group)
+        if not points:
+            return None
+        return catch_up_s(points[-1][1], None if growth is None else -growth)
 
     def of(self, address: str) -> ReplicaHistory:
         """Return the series of one replica; empty ones if nothing is known."""

@@ -76,7 +76,7 @@ def _simple(code: RequestCode) -> Callable[[str], RemotingCommand]:
 
 
 def _progress(_: str) -> RemotingCommand:
-    return RemotingCommand(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": False})
+    return RemotingCommand(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": False, "ranges": True})
 
 
 def _topic_stats(topic: str) -> RemotingCommand:
@@ -122,8 +122,10 @@ def _read_groups(body: bytes) -> Plain:
 
 
 def _read_progress(body: bytes) -> Plain:
-    """Return ``{group: {topic: [[queue id, broker offset, consumer offset, consumed ms], …]}}``."""
-    groups: dict[str, dict[str, list[list[int]]]] = {}
+    """Return ``{group: {topic: [[queue id, broker offset, consumer offset, consumed ms, min offset
+    or None, next ms or None], …]}}``.
+    """
+    groups: dict[str, dict[str, list[list[int | None]]]] = {}
     fields = object_of(fastjson.loads(body), "consume stats")
     for entry in list_of(fields.get("consumeStatsList"), "consumeStatsList"):
         for group, parts in object_of(entry, "group").items():
@@ -131,11 +133,13 @@ def _read_progress(body: bytes) -> Plain:
             for part in list_of(parts, group):
                 for queue, offsets in _pairs(object_of(part, group).get("offsetTable")):
                     one = object_of(offsets, group)
-                    row = [
+                    row: list[int | None] = [
                         queue.queue_id,
                         integer(one, "brokerOffset"),
                         integer(one, "consumerOffset"),
                         integer(one, "lastTimestamp"),
+                        integer(one, "minOffset") if "minOffset" in one else None,
+                        integer(one, "nextTimestamp") if "nextTimestamp" in one else None,
                     ]
                     topics.setdefault(queue.topic, []).append(row)
     return groups

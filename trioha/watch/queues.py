@@ -18,6 +18,8 @@ _TABLE = itemgetter(0, 1)
 """Topic and broker."""
 _FIRST = itemgetter(0)
 """Queue id of a row."""
+_LagTable = tuple[str, str, Sequence[Any], int | None]
+"""Topic, broker, rows of queues, time of the answer."""
 
 
 @attrs.frozen(kw_only=True)
@@ -66,6 +68,12 @@ class QueueLag(NamedTuple):
     """Time of the broker's answer."""
     owner: str | None
     """Client that has the queue; None unless members were asked for."""
+    min_offset: int | None = None
+    """First offset that the broker holds; None where it does not tell."""
+    next_ms: int | None = None
+    """Store time of the oldest message not consumed; None for none, and where it is not told."""
+    reserved_s: int | None = None
+    """Seconds for which the broker keeps messages; None where it does not tell."""
 
     @property
     def lag(self) -> int:
@@ -74,12 +82,41 @@ class QueueLag(NamedTuple):
 
     @property
     def lag_s(self) -> float | None:
-        """Seconds from the newest consumed message to the broker's answer; 0 without a lag."""
+        """Age in seconds of the oldest message not consumed; 0 without a lag.
+
+        Where the broker does not tell that message's time: of the newest consumed one.
+        """
         if self.broker_offset <= self.consumer_offset:
             return 0.0
-        if self.consumed_ms is None or self.wall_ms is None:
+        since_ms = self.consumed_ms if self.next_ms is None else self.next_ms
+        if since_ms is None or self.wall_ms is None:
             return None
-        return max(0.0, (self.wall_ms - self.consumed_ms) / 1000)
+        return max(0.0, (self.wall_ms - since_ms) / 1000)
+
+    @property
+    def lost(self) -> int | None:
+        """Count of messages that the broker deleted before they were consumed."""
+        return None if self.min_offset is None else max(0, self.min_offset - self.consumer_offset)
+
+    @property
+    def kept_s(self) -> float | None:
+        """Seconds for which the oldest message not consumed is safe; below 0 it is overdue."""
+        if self.next_ms is None or self.wall_ms is None or self.reserved_s is None:
+            return None
+        return self.reserved_s - max(0.0, (self.wall_ms - self.next_ms) / 1000)
+
+    @property
+    def retention_used(self) -> float | None:
+        """Share of its broker's fileReservedTime that the oldest message not consumed has used.
+
+        1.0 if it is deleted; 0.0 without a lag; None if it is not known.
+        """
+        if self.lost:
+            return 1.0
+        if self.broker_offset <= self.consumer_offset:
+            return 0.0
+        kept_s = self.kept_s
+        return None if kept_s is None or not self.reserved_s else 1 - kept_s / self.reserved_s
 
 
 @attrs.frozen(kw_only=True)
@@ -118,14 +155,62 @@ class Group:
         """Lag in seconds of the queue that is furthest behind."""
         return largest_lag_s(self.queues)
 
+    @cached_property
+    def next_to_lose(self) -> QueueLag | None:
+        """Queue whose unconsumed messages are lost, or will be first; None if none is known."""
+        known = [
+            (one.lost or 0, used, one)
+            for one in self.queues
+            if (used := one.retention_used) is not None and one.lag
+        ]
+        return max(known, key=itemgetter(0, 1))[2] if known else None
+
+    @cached_property
+    def retention_used(self) -> float | None:
+        """Share of fileReservedTime of the queue that loses messages first; None if unknown."""
+        if self.next_to_lose is not None:
+            return self.next_to_lose.retention_used
+        return 0.0 if self.lag == 0 else None
+
+    @cached_property
+    def lost(self) -> int | None:
+        """Count of messages that were deleted before it consumed them; None if not told."""
+        counts = [lost for one in self.queues if (lost := one.lost) is not None]
+        return sum(counts) if counts else None
+
     @property
     def topics(self) -> tuple[str, ...]:
         return tuple(sorted({one.topic for one in self.queues}))
 
 
+class TopicGroup(NamedTuple):
+    """A group that reads a topic, and its lag there."""
+
+    name: str
+    lag: int
+
+
+def groups_by_topic(groups: Mapping[str, Group]) -> Mapping[str, tuple[TopicGroup, ...]]:
+    """Return the groups that have an offset in each topic, the one with the largest lag first."""
+    lags: dict[str, dict[str, int]] = {}
+    for name, group in groups.items():
+        for queue in group.queues:
+            table = lags.setdefault(queue.topic, {})
+            table[name] = table.get(name, 0) + queue.lag
+    return {
+        topic: tuple(
+            TopicGroup(name, lag)
+            for name, lag in sorted(table.items(), key=lambda pair: (-pair[1], pair[0]))
+        )
+        for topic, table in lags.items()
+    }
+
+
 def largest_lag_s(queues: Iterable[QueueLag]) -> float | None:
-    """Return the largest lag in seconds; None if no queue has one."""
-    lags = [one.lag_s for one in queues]
+    """Return the largest lag in seconds; None if no queue that lags tells its age."""
+    queues = list(queues)
+    lagging = [one for one in queues if one.lag]
+    lags = [one.lag_s for one in lagging or queues]
     return max((lag_s for lag_s in lags if lag_s is not None), default=None)
 
 
@@ -166,10 +251,11 @@ def queues_of(sets: Iterable[ReplicaSet], answers: Fields) -> tuple[Queue, ...]:
     return tuple(queues)
 
 
-def groups_of(sets: Iterable[ReplicaSet], answers: Fields) -> Mapping[str, Group]:
+def groups_of(sets: Sequence[ReplicaSet], answers: Fields) -> Mapping[str, Group]:
     masters = list(_masters(sets, answers))
     names: set[str] = set()
-    lags: dict[str, list[tuple[str, str, Sequence[Any], int | None]]] = {}
+    lags: dict[str, list[_LagTable]] = {}
+    reserved_s = {one.name: one.master.reserved_s for one in sets if one.master is not None}
     connected: dict[str, list[tuple[str, Fields]]] = {}
     owners: dict[str, dict[tuple[str, str, int], str]] = {}
     for broker, told in masters:
@@ -193,7 +279,7 @@ def groups_of(sets: Iterable[ReplicaSet], answers: Fields) -> Mapping[str, Group
     return {
         name: _group(
             name,
-            _lags(lags.get(name, []), owners.get(name, {})),
+            _lags(lags.get(name, []), owners.get(name, {}), reserved_s),
             connected.get(name),
             owners.get(name),
         )
@@ -202,8 +288,9 @@ def groups_of(sets: Iterable[ReplicaSet], answers: Fields) -> Mapping[str, Group
 
 
 def _lags(
-    tables: list[tuple[str, str, Sequence[Any], int | None]],
+    tables: list[_LagTable],
     owners: Mapping[tuple[str, str, int], str],
+    reserved_s: Mapping[str, int | None],
 ) -> tuple[QueueLag, ...]:
     tables.sort(key=_TABLE)
     return tuple(
@@ -216,9 +303,13 @@ def _lags(
             consumed_ms or None,
             wall_ms,
             owners.get((topic, broker, queue_id)) if owners else None,
+            # Recordings of earlier versions have rows of four.
+            kept[0] if kept else None,
+            kept[1] if kept else None,
+            reserved_s.get(broker),
         )
         for topic, broker, rows, wall_ms in tables
-        for queue_id, end, consumed, consumed_ms in sorted(rows, key=_FIRST)
+        for queue_id, end, consumed, consumed_ms, *kept in sorted(rows, key=_FIRST)
     )
 
 

@@ -216,6 +216,8 @@ class Replica:
     refusals: tuple[LinkRefusal, ...]
     follows: SlaveEnd | None
     """Its own end of its link, for a slave."""
+    reserved_s: int | None = None
+    """Seconds for which it keeps messages (fileReservedTime); None where it does not tell."""
     insecure: bool = False
     """Other machines reach it, and it obeys them without proof."""
     raft: RaftState | None = None

@@ -17,6 +17,7 @@ from trioha.watch.raft_rules import (
     read_no_spare,
 )
 from trioha.watch.replica import MasterEnd, Replica, SlaveEnd
+from trioha.watch.retention_rules import read_retention
 from trioha.watch.rule import Area as Area
 from trioha.watch.rule import Reading as Reading
 from trioha.watch.rule import Rule as Rule
@@ -296,9 +297,12 @@ _EVERY_RULE = (
     Rule(name="group_lag", area=Area.GROUP, unit=_COUNT, warn=100_000, crit=1_000_000, for_s=60,
          doc="messages that a group has not consumed", read=_group_lag),
     Rule(name="group_lag_seconds", area=Area.GROUP, unit=_SECONDS, warn=300, crit=1800, for_s=60,
-         doc="age of the newest message consumed, of the queue furthest behind; too high right"
-         " after a queue was idle",
+         doc="age of the oldest message not consumed, of the queue furthest behind; of a Java"
+         " broker that of the newest one consumed, too high right after a queue was idle",
          read=_group_lag_seconds),
+    Rule(name="group_retention", area=Area.GROUP, unit=_RATIO, warn=0.8, crit=1, for_s=0,
+         doc="share of fileReservedTime that the oldest message not consumed has used; at 100% it"
+         " is deleted or may be at any time", read=read_retention),
 )  # fmt: skip
 
 RULES: Mapping[str, Rule] = {rule.name: rule for rule in _EVERY_RULE}

@@ -18,7 +18,17 @@ from typing import Any, Self, TypeVar
 import attrs
 
 from trioha.watch.questions import CLIENT, GROUPS, MEMBERS, PROGRESS, TOPIC_STATS
-from trioha.watch.queues import Group, Queue, Topic, groups_of, parts_of, queues_of, topics_of
+from trioha.watch.queues import (
+    Group,
+    Queue,
+    Topic,
+    TopicGroup,
+    groups_by_topic,
+    groups_of,
+    parts_of,
+    queues_of,
+    topics_of,
+)
 from trioha.watch.readings import Fields, fields_of, words
 from trioha.watch.replica import LastAnswer, MasterEnd, Replica, answer_of, replica_of
 from trioha.watch.replica_set import ReplicaSet
@@ -111,6 +121,12 @@ class ClusterSnapshot:
         answers = fields_of(self.raw.get("answers"))
         parts = parts_of(self.sets, answers, GROUPS, PROGRESS, MEMBERS, CLIENT)
         return self.tables.of("groups", parts, lambda: groups_of(self.sets, answers))
+
+    @cached_property
+    def groups_by_topic(self) -> Mapping[str, tuple[TopicGroup, ...]]:
+        """Groups of each topic, the one with the largest lag first."""
+        parts = [("groups", self.groups)]
+        return self.tables.of("groups_by_topic", parts, lambda: groups_by_topic(self.groups))
 
     @property
     def replicas(self) -> tuple[Replica, ...]:

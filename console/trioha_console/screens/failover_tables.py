@@ -68,6 +68,7 @@ def _why(row: SetMember, _: int) -> Cell:
 
 
 MEMBERS: Shape[SetMember] = Shape(
+    name="failover",
     identity=lambda row: row.facts.address,
     search=lambda row: row.facts.address,
     columns=(
@@ -83,6 +84,7 @@ MEMBERS: Shape[SetMember] = Shape(
 )
 
 STEPS: Shape[Step] = Shape(
+    name="steps",
     identity=lambda step: (step.name, step.node, step.started_wall_ms),
     search=lambda step: f"{step.name} {step.node}",
     columns=(

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import attrs
 from textual.widget import Widget
 
+from trioha.watch.alerts import AlertLevel
 from trioha.watch.collector import Interest
 from trioha.watch.queues import Group, GroupMember, QueueLag
-from trioha.words import age_in_words
+from trioha.watch.rule import Rule
+from trioha.words import age_in_words, count_in_words
 from trioha_console import columns
 from trioha_console.arrange import Shape
 from trioha_console.cells import NOTHING, Cell, GridColumn, cell
 from trioha_console.frame import Frame
 from trioha_console.marks import bar
+from trioha_console.retention import kept_cell, retention_level
 from trioha_console.roles import content_of
 from trioha_console.screens.detail import DetailScreen
 from trioha_console.widgets.grid import Grid
@@ -26,6 +29,8 @@ class MemberLine:
     queue: QueueLag
     most: int
     """The largest lag of the group."""
+    level: AlertLevel
+    """Of the alert that messages of this queue are lost."""
 
 
 def _lag_bar(line: MemberLine, width: int) -> Cell:
@@ -38,16 +43,25 @@ def _owner(line: MemberLine, _: int) -> Cell:
 
 
 QUEUES: Shape[MemberLine] = Shape(
+    name="group",
     identity=lambda line: (line.queue.topic, line.queue.broker, line.queue.queue_id),
     search=lambda line: f"{line.queue.topic} {line.queue.broker} {line.queue.owner or ''}",
     columns=(
-        columns.text("TOPIC", lambda line: line.queue.topic, 18, width_max=50, role="strong"),
+        columns.text("TOPIC", lambda line: line.queue.topic, 14, width_max=50, role="strong"),
         columns.text("BROKER", lambda line: line.queue.broker, 10, width_max=20),
         columns.count("Q", lambda line: line.queue.queue_id, 3),
+        columns.count("FIRST", lambda line: line.queue.min_offset, 10, importance=3),
         columns.count("NEXT", lambda line: line.queue.broker_offset, 10, importance=2),
         columns.count("CONSUMED", lambda line: line.queue.consumer_offset, 10, importance=2),
-        columns.count("LAG", lambda line: line.queue.lag, 9),
-        columns.age("BEHIND", lambda line: line.queue.lag_s, 8),
+        columns.count("LAG", lambda line: line.queue.lag, 8),
+        columns.age("BEHIND", lambda line: line.queue.lag_s, 7),
+        GridColumn(
+            title="KEPT FOR",
+            cell=lambda line, _: kept_cell(line.queue, line.level),
+            key=lambda line: line.queue.retention_used,
+            width=10,
+            right=True,
+        ),
         GridColumn(
             title="LAG BAR",
             cell=_lag_bar,
@@ -63,6 +77,7 @@ QUEUES: Shape[MemberLine] = Shape(
 )
 
 MEMBERS: Shape[GroupMember] = Shape(
+    name="members",
     identity=lambda one: one.client_id,
     search=lambda one: f"{one.client_id} {one.address or ''}",
     columns=(
@@ -81,9 +96,10 @@ class GroupScreen(DetailScreen):
 
     TABS: ClassVar[Sequence[tuple[str, str]]] = (("queues-of", "Queues"), ("members", "Members"))
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, rules: Mapping[str, Rule]) -> None:
         super().__init__()
         self.group_name = name
+        self._rules = rules
 
     @property
     def interest(self) -> Interest:
@@ -100,21 +116,25 @@ class GroupScreen(DetailScreen):
         if group is None:
             self.set_title(content_of(cell(f"{self.group_name}: no such group any more", "warn")))
             return
-        self.set_title(content_of(_title(group)))
+        frame.history.add_groups(frame.snapshot)
+        eta_s = frame.history.group_eta_s(self.group_name)
+        self.set_title(content_of(_title(group, eta_s)))
         most = max((one.lag for one in group.queues), default=0)
         self.query_one("#queues-of", Grid).show_rows(
-            [MemberLine(one, most) for one in group.queues]
+            [MemberLine(one, most, retention_level(one, self._rules)) for one in group.queues]
         )
         self.query_one("#members", Grid).show_rows(group.members or ())
 
 
-def _title(group: Group) -> Cell:
+def _title(group: Group, eta_s: float | None) -> Cell:
     title: Cell = (("group  ", "title"), (group.name, "strong"))
     if group.lag is not None:
         behind = "" if group.lag_s is None else f", {age_in_words(group.lag_s)}"
         title += ((f"  lag {group.lag}{behind}", "warn" if group.lag else "good"),)
+        if group.lag and eta_s is not None:
+            title += ((f", caught up in {age_in_words(eta_s)}", ""),)
     if group.members is not None:
-        title += ((f"  {len(group.members)} members", ""),)
+        title += ((f"  {count_in_words(len(group.members), 'member')}", ""),)
     if group.message_model:
         title += ((f"  {group.message_model.lower()}, {group.consume_type or ''}", "dim"),)
     subscribed = ", ".join(f"{topic} ({tags})" for topic, tags in group.subscriptions.items())

@@ -54,6 +54,7 @@ def _task(line: TaskLine, _: int) -> Cell:
 
 
 TASKS: Shape[TaskLine] = Shape(
+    name="tasks",
     identity=lambda line: (line.branches, line.name, line.number),
     search=lambda line: f"{line.name} {line.waits_in}",
     columns=(
@@ -72,6 +73,7 @@ def _event_role(event: Event) -> str:
 
 
 JOURNAL: Shape[Event] = Shape(
+    name="journal",
     identity=lambda event: event.sequence,
     search=lambda event: f"{event.name} {event_words(event)}",
     columns=(
@@ -108,6 +110,7 @@ def settings_of(rows: Iterable[Mapping[str, Any]]) -> list[Setting]:
 
 
 SETTINGS: Shape[Setting] = Shape(
+    name="settings",
     identity=lambda one: one.key,
     search=lambda one: f"{one.key} {one.value} {one.origin}",
     columns=(

@@ -69,6 +69,7 @@ def _why(row: TransferMember, _: int) -> Cell:
 
 
 MEMBERS: Shape[TransferMember] = Shape(
+    name="transfer",
     identity=lambda row: row.replica.address,
     search=lambda row: f"{row.replica.member_id} {row.replica.address}",
     columns=(

@@ -9,19 +9,16 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
-from trioha.watch.alerts import Alert, AlertLevel, Alerts
+from trioha.watch.alerts import Alert, Alerts
 from trioha.watch.collector import Interest
 from trioha.watch.rule import Rule
 from trioha_console import columns
 from trioha_console.arrange import Shape
 from trioha_console.cells import Cell, GridColumn, cell
 from trioha_console.frame import Frame
-from trioha_console.roles import lines_of
+from trioha_console.roles import ALERT_MARKS, ALERT_ROLES, lines_of
 from trioha_console.views.view import View
 from trioha_console.widgets.grid import Grid
-
-ROLES = {AlertLevel.OK: "good", AlertLevel.WARN: "warn", AlertLevel.CRIT: "bad"}
-MARKS = {AlertLevel.OK: "●", AlertLevel.WARN: "▲", AlertLevel.CRIT: "✖"}
 
 
 @attrs.frozen
@@ -36,7 +33,7 @@ class AlertLine:
 
 def _level(line: AlertLine, _: int) -> Cell:
     alert = line.alert
-    return cell(f"{MARKS[alert.level]} {alert.level.name}", ROLES[alert.level])
+    return cell(f"{ALERT_MARKS[alert.level]} {alert.level.name}", ALERT_ROLES[alert.level])
 
 
 def _text(line: AlertLine, _: int) -> Cell:
@@ -44,6 +41,7 @@ def _text(line: AlertLine, _: int) -> Cell:
 
 
 SHAPE: Shape[AlertLine] = Shape(
+    name="alerts",
     identity=lambda line: line.alert.key,
     search=lambda line: f"{line.alert.rule} {line.alert.subject} {line.alert.text}",
     columns=(
@@ -71,7 +69,8 @@ class AlertsView(View):
     ]
     DEFAULT_CSS = """
     AlertsView > #rule {
-        height: 6; padding: 0 1; border-top: solid $panel; color: $foreground 70%;
+        height: auto; min-height: 6; max-height: 10; padding: 0 1; border-top: solid $panel;
+        color: $foreground 70%;
     }
     """
 

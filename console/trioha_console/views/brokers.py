@@ -74,6 +74,7 @@ def _told(line: BrokerLine, _: int) -> Cell:
 
 
 SHAPE: Shape[BrokerLine] = Shape(
+    name="brokers",
     identity=lambda line: line.replica.address,
     search=lambda line: (
         f"{line.replica.name} {line.replica.address} {line.condition.word}"

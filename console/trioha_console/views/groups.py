@@ -1,4 +1,4 @@
-"""Consumer groups: how far behind, in messages and seconds, and whether that grows."""
+"""Consumer groups: how far behind, whether that grows, and whether messages are lost by it."""
 
 from __future__ import annotations
 
@@ -7,34 +7,40 @@ from typing import ClassVar
 import attrs
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.widgets import Static
 
+from trioha.watch.alerts import AlertLevel
 from trioha.watch.collector import Interest
 from trioha.watch.history import TimeSeries
 from trioha.watch.questions import GROUPS
 from trioha.watch.queues import Group
+from trioha.watch.retention_rules import retention_in_words
 from trioha.wire.names import dlq_topic
+from trioha.words import age_in_words
 from trioha_console import columns
 from trioha_console.arrange import Shape
 from trioha_console.cells import NOTHING, Cell, GridColumn, cell
 from trioha_console.frame import Frame
 from trioha_console.marks import sparkline
+from trioha_console.retention import kept_cell, retention_level
+from trioha_console.roles import ALERT_MARKS, ALERT_ROLES, content_of
 from trioha_console.views.view import SystemNames, SystemView
 from trioha_console.widgets.grid import Grid
 
 _STEP_MS = 5_000
-_RATE_MS = 30_000
 
 
 @attrs.frozen
 class GroupLine:
     group: Group
     lags: TimeSeries
+    growth: float | None
+    """Messages per second by which the lag grows; it shrinks when negative."""
+    eta_s: float | None
+    """Seconds until it has caught up; None if that is not known, or if the lag does not shrink."""
+    level: AlertLevel
+    """Of the alert that it loses messages."""
     wall_ms: int
-
-    @property
-    def growth(self) -> float | None:
-        """Messages a second that the lag grows by; it shrinks when negative."""
-        return self.lags.per_second(_RATE_MS)
 
 
 def _trend(line: GroupLine, width: int) -> Cell:
@@ -50,17 +56,40 @@ def _growth(line: GroupLine, _: int) -> Cell:
     return cell(f"{growth:+,.1f}", "warn" if growth > 0 else "good")
 
 
+def _eta(line: GroupLine, _: int) -> Cell:
+    return eta_cell(line.group, line.growth, line.eta_s)
+
+
+def eta_cell(group: Group, growth: float | None, eta_s: float | None) -> Cell:
+    """When a group has caught up; a lag that does not shrink is not the same as an unknown one."""
+    if group.lag == 0:
+        return cell("caught up", "dim")
+    if group.lag is None or growth is None:
+        return NOTHING
+    return cell("no gain", "warn") if eta_s is None else cell(age_in_words(eta_s))
+
+
 SHAPE: Shape[GroupLine] = Shape(
+    name="groups",
     identity=lambda line: line.group.name,
     search=lambda line: f"{line.group.name} {' '.join(line.group.topics)}",
     columns=(
-        columns.text("GROUP", lambda line: line.group.name, 28, width_max=60, role="strong"),
-        columns.count("LAG", lambda line: line.group.lag, 11),
-        columns.age("BEHIND", lambda line: line.group.lag_s, 8),
+        columns.text("GROUP", lambda line: line.group.name, 20, width_max=60, role="strong"),
+        columns.count("LAG", lambda line: line.group.lag, 9),
+        columns.age("BEHIND", lambda line: line.group.lag_s, 7),
         GridColumn(
             title="LAG/S",
             cell=_growth,
             key=lambda line: line.growth,
+            width=8,
+            right=True,
+        ),
+        GridColumn(title="ETA", cell=_eta, key=lambda line: line.eta_s, width=9, right=True),
+        GridColumn(
+            title="KEPT FOR",
+            cell=lambda line, _: kept_cell(line.group, line.level),
+            # Descending has those first that lose messages first.
+            key=lambda line: line.group.retention_used,
             width=10,
             right=True,
         ),
@@ -84,6 +113,13 @@ class GroupsView(SystemView):
         Binding("D", "change('delete-group')", "Delete"),
     ]
 
+    DEFAULT_CSS = """
+    GroupsView > #retention {
+        height: auto; max-height: 8; padding: 0 1; border-top: solid $panel; display: none;
+        &.-told { display: block; }
+    }
+    """
+
     @property
     def subject(self) -> str:
         return "" if self.grid.row is None else self.grid.row.group.name
@@ -98,6 +134,7 @@ class GroupsView(SystemView):
 
     def compose(self) -> ComposeResult:
         yield Grid(SHAPE)
+        yield Static(id="retention", markup=False)
 
     def show(self, frame: Frame) -> None:
         self.grid.empty = self.why_empty(frame, "groups", GROUPS)
@@ -105,11 +142,32 @@ class GroupsView(SystemView):
         names = SystemNames(frame.snapshot)
         self.grid.show_rows(
             [
-                GroupLine(group, frame.history.lag(name), frame.wall_ms)
+                GroupLine(
+                    group,
+                    frame.history.lag(name),
+                    frame.history.lag_growth(name),
+                    frame.history.group_eta_s(name),
+                    retention_level(group, self.console.alerts.rules),
+                    frame.wall_ms,
+                )
                 for name, group in frame.snapshot.groups.items()
                 if self.system or not names.has_group(name)
             ]
         )
+        self._explain(self.grid.row)
+
+    def on_grid_moved(self, event: Grid.Moved) -> None:
+        event.stop()
+        self._explain(event.row)
+
+    def _explain(self, line: GroupLine | None) -> None:
+        """Say below why the row under the cursor is marked, and the cure."""
+        is_marked = line is not None and line.level is not AlertLevel.OK
+        below = self.query_one("#retention", Static)
+        below.set_class(is_marked, "-told")
+        if line is not None and is_marked:
+            mark = (f"{ALERT_MARKS[line.level]} ", ALERT_ROLES[line.level])
+            below.update(content_of((mark, (retention_in_words(line.group), ""))))
 
     async def on_grid_chosen(self, event: Grid.Chosen) -> None:
         event.stop()

@@ -43,6 +43,7 @@ def _preview(found: Found) -> str:
 
 
 SHAPE: Shape[Found] = Shape(
+    name="messages",
     identity=lambda found: (found.address, found.record.phy_offset),
     search=lambda found: f"{found.record.tags or ''} {_keys(found)} {_preview(found)}",
     columns=(

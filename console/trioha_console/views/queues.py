@@ -59,6 +59,7 @@ def _skew(line: QueueLine, width: int) -> Cell:
 
 
 SHAPE: Shape[QueueLine] = Shape(
+    name="queues",
     identity=lambda line: (line.queue.topic, line.queue.broker, line.queue.queue_id),
     search=lambda line: f"{line.queue.topic} {line.queue.broker}",
     columns=(

@@ -211,6 +211,7 @@ def _reason(line: ReplicationLine) -> tuple[str, Cell] | None:
 
 
 SHAPE: Shape[ReplicationLine] = Shape(
+    name="replication",
     identity=lambda line: line.identity,
     over=_reason,
     search=_search,

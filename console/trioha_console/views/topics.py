@@ -1,4 +1,4 @@
-"""Topics: where each is, how much it holds, how fast it grows."""
+"""Topics: where each is, how much it holds, how fast it grows, which groups read it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from textual.binding import Binding, BindingType
 
 from trioha.watch.collector import Interest
 from trioha.watch.history import TimeSeries
-from trioha.watch.questions import TOPICS
-from trioha.watch.queues import Queue, Topic
+from trioha.watch.questions import PROGRESS, TOPICS
+from trioha.watch.queues import Queue, Topic, TopicGroup
+from trioha.watch.readings import fields_of
+from trioha.watch.snapshot import ClusterSnapshot
 from trioha.wire.codes import Perm
 from trioha_console import columns
 from trioha_console.arrange import Shape
@@ -33,7 +35,19 @@ class TopicLine:
     """Messages that its queues hold; None until they were asked for."""
     updated_ms: int | None
     growth: TimeSeries
+    groups: tuple[TopicGroup, ...] | None
+    """Groups that read it, the one with the largest lag first; None until they were asked for."""
     wall_ms: int
+
+    @property
+    def lag(self) -> int | None:
+        """Lag of the group that is furthest behind; None if no group reads it."""
+        return self.groups[0].lag if self.groups else None
+
+    @property
+    def group_names(self) -> str | None:
+        """The largest lag is that of the first."""
+        return None if self.groups is None else ", ".join(one.name for one in self.groups)
 
     @property
     def rate(self) -> float | None:
@@ -51,6 +65,8 @@ def lines_of(frame: Frame, *, system: bool) -> list[TopicLine]:
     for queue in frame.snapshot.queues:
         held.setdefault(queue.topic, []).append(queue)
     names = SystemNames(frame.snapshot)
+    groups = frame.snapshot.groups_by_topic
+    is_told = _is_progress_told(frame.snapshot)
     lines = []
     for name, topic in frame.snapshot.topics.items():
         if not system and names.has_topic(name):
@@ -62,10 +78,21 @@ def lines_of(frame: Frame, *, system: bool) -> list[TopicLine]:
                 None if queues is None else sum(one.max_offset - one.min_offset for one in queues),
                 max((one.updated_ms or 0 for one in queues or ()), default=0) or None,
                 frame.history.topic(name),
+                tuple(
+                    one for one in groups.get(name, ()) if system or not names.has_group(one.name)
+                )
+                if is_told
+                else None,
                 frame.wall_ms,
             )
         )
     return lines
+
+
+def _is_progress_told(snapshot: ClusterSnapshot) -> bool:
+    """Return whether a broker has told the offsets of groups: before that, none is unread."""
+    answers = fields_of(snapshot.raw.get("answers")).values()
+    return any(fields_of(told.get(PROGRESS)).get("value") is not None for told in answers)
 
 
 def permission(perm: int | None) -> str | None:
@@ -84,20 +111,32 @@ def _trend(line: TopicLine, width: int) -> Cell:
     return cell(sparkline(steps), "accent")
 
 
+def _lag(line: TopicLine, _: int) -> Cell:
+    """Nothing for a topic that no group reads."""
+    if line.groups == ():
+        return ()
+    return cell(line.lag)
+
+
 SHAPE: Shape[TopicLine] = Shape(
+    name="topics",
     identity=lambda line: line.topic.name,
-    search=lambda line: f"{line.topic.name} {' '.join(line.topic.brokers)}",
+    search=lambda line: (
+        f"{line.topic.name} {' '.join(line.topic.brokers)} {line.group_names or ''}"
+    ),
     columns=(
-        columns.text("TOPIC", lambda line: line.topic.name, 28, width_max=60, role="strong"),
-        columns.count("READ Q", lambda line: line.topic.read_queue_nums, 6, importance=2),
-        columns.count("WRITE Q", lambda line: line.topic.write_queue_nums, 7),
-        columns.text("ALLOWS", lambda line: permission(line.topic.perm), 10, importance=3),
-        columns.count("HELD", lambda line: line.held, 12),
-        columns.rate("IN/S", lambda line: line.rate, 9),
+        columns.text("TOPIC", lambda line: line.topic.name, 20, width_max=60, role="strong"),
+        columns.count("READ Q", lambda line: line.topic.read_queue_nums, 6, importance=4),
+        columns.count("WRITE Q", lambda line: line.topic.write_queue_nums, 7, importance=1),
+        columns.text("ALLOWS", lambda line: permission(line.topic.perm), 10, importance=5),
+        columns.count("HELD", lambda line: line.held, 10),
+        columns.rate("IN/S", lambda line: line.rate, 7),
         columns.age("LAST PUT", lambda line: line.idle_s, 8),
-        GridColumn(title="IN TREND", cell=_trend, width=10, width_max=30, importance=2),
+        GridColumn(title="IN TREND", cell=_trend, width=10, width_max=30, importance=3),
+        GridColumn(title="LAG", cell=_lag, key=lambda line: line.lag, width=9, right=True),
+        columns.text("GROUPS", lambda line: line.group_names, 14, width_max=60),
         columns.text(
-            "BROKERS", lambda line: ", ".join(line.topic.brokers), 12, width_max=50, importance=1
+            "BROKERS", lambda line: ", ".join(line.topic.brokers), 12, width_max=50, importance=2
         ),
     ),
 )

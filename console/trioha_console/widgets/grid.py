@@ -101,6 +101,12 @@ class Grid(ScrollView, Generic[Row], can_focus=True):
         return self.rows[self.cursor] if 0 <= self.cursor < len(self.rows) else None
 
     @property
+    def titles(self) -> list[tuple[str, bool]]:
+        """Title of each column, and whether there is room for it now."""
+        shown = {column.title for column, _ in self._fitted}
+        return [(column.title, column.title in shown) for column in self.shape.columns]
+
+    @property
     def total(self) -> int:
         """Rows, those that the filter hides included."""
         return len(self._all)

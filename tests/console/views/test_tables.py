@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.fakes.raw_answers import NAMESRV, RawCluster
-from support.fakes.raw_topics import GROUP, TOPIC, add_members, add_topics
+from support.fakes.raw_topics import GROUP, TOPIC, add_losing_groups, add_members, add_topics
 from support.screens.screens import LARGE, SMALL, check_snapshot, open_console
 from trioha_console.screens.group import GroupScreen
 
@@ -46,6 +46,33 @@ async def test_topics(size: tuple[int, int]) -> None:
         check_snapshot(f"topics-{size[0]}x{size[1]}", console.text)
 
 
+async def test_a_topic_has_its_groups_and_the_largest_lag() -> None:
+    cluster = RawCluster()
+    master, _ = cluster.add_set("broker-a")
+    add_topics(cluster, master)
+    cluster.say(master, "topics", {name: {"perm": 6} for name in ("orders", "unread")})
+    del cluster.answers[master]["progress"]
+    async with open_console(cluster) as console:
+        await console.press("3")
+        await console.tick()
+        # No broker has told the offsets: that is no topic without groups.
+        assert console.line("unread").endswith("-  -")
+        progress = {
+            "audit": {TOPIC: [[0, 1000, 993, 1]]},
+            "billing": {TOPIC: [[0, 1000, 400, 1]]},
+            "TOOLS_CONSUMER": {TOPIC: [[0, 1000, 0, 1]]},
+        }
+        cluster.say(master, "progress", progress)
+        await console.tick()
+        assert console.line(TOPIC).endswith("  600  billing, audit")
+        assert console.line("unread").endswith("  -")
+        await console.press("a")
+        assert "1000  TOOLS_CONSUMER" in console.line(TOPIC)
+        await console.press("/", *"audit", "enter")
+        assert TOPIC in console.text
+        assert "unread" not in console.text
+
+
 @SIZES
 async def test_queues(size: tuple[int, int]) -> None:
     async with open_console(a_cluster(), size) as console:
@@ -60,6 +87,54 @@ async def test_groups(size: tuple[int, int]) -> None:
         await console.press("5")
         await console.tick()
         check_snapshot(f"groups-{size[0]}x{size[1]}", console.text)
+
+
+async def test_a_group_that_gains_says_when_it_has_caught_up() -> None:
+    cluster = RawCluster()
+    master, _ = cluster.add_set("broker-a")
+    async with open_console(cluster) as console:
+
+        async def lags(**lags: int) -> None:
+            cluster.tick(5000)
+            told = {name: {TOPIC: [[0, 9000, 9000 - lag, 1]]} for name, lag in lags.items()}
+            cluster.say(master, "progress", told)
+            await console.frame()
+
+        await console.press("5")
+        await lags(audit=0, billing=8000, refunds=50)
+        assert "-  caught up" in console.line("audit")
+        assert "         -          -  " in console.line("billing")
+        await lags(audit=0, billing=7500, refunds=50)
+        assert "   -100.0     75.0 s  " in console.line("billing")
+        assert "   steady    no gain  " in console.line("refunds")
+        await console.press("/", *"billing", "enter", "enter")
+        assert "lag 7500" in console.text
+        assert ", caught up in 75.0 s" in console.text
+        # It goes on while the group is in front.
+        await lags(billing=7000)
+        assert ", caught up in 70.0 s" in console.text
+
+
+@SIZES
+async def test_a_group_that_loses_messages_is_marked_and_the_cure_is_said(
+    size: tuple[int, int],
+) -> None:
+    cluster = RawCluster()
+    master, _ = cluster.add_set("broker-a")
+    add_losing_groups(cluster, master)
+    async with open_console(cluster, size) as console:
+        await console.press("5")
+        await console.tick()
+        assert "`trioha" not in console.text, "audit loses nothing"
+        await console.press("down", "down")
+        assert "`trioha group delete" in console.text
+        check_snapshot(f"groups-losing-{size[0]}x{size[1]}", console.text)
+        await console.press("up")
+        assert "keeps messages for 72 h" in " ".join(console.text.split())
+        await console.press("enter")
+        assert "▲ 12 h" in console.line(" 4800 ")
+        await console.press("escape", "7", "down")
+        check_snapshot(f"alerts-losing-{size[0]}x{size[1]}", console.text)
 
 
 @SIZES

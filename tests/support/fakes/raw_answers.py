@@ -127,6 +127,7 @@ def node_status(
         "max_phy_offset": end,
         "flushed_offset": end,
         "dispatched_offset": end,
+        "reserved_s": 72 * 3600,
         "disk_ratio": 0.42,
         "writable": broker_id == 0,
         "put_total": 1000,

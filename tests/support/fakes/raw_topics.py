@@ -16,8 +16,29 @@ def add_topics(cluster: RawCluster, *masters: str) -> None:
         now_ms = cluster.wall_ms
         ends = [[queue, 100, 1000 + 100 * queue + 7 * index, now_ms - 2500] for queue in range(4)]
         cluster.say(master, f"topic_stats/{TOPIC}", ends)
-        progress = [[queue, end, end - 10 * queue, now_ms - 6000] for queue, _, end, _ in ends]
+        progress = [
+            [queue, end, end - 10 * queue, now_ms - 7000, first, now_ms - 6000 if queue else None]
+            for queue, first, end, _ in ends
+        ]
         cluster.say(master, "progress", {GROUP: {TOPIC: progress}})
+
+
+def add_losing_groups(cluster: RawCluster, master: str) -> None:
+    """Groups of `orders`: one reads along, one is about to lose messages, one has lost some."""
+    now_ms, hour_ms = cluster.wall_ms, 3_600_000
+    progress = {
+        "audit": [[0, 9000, 9000, now_ms - 2500, 4000, None]],
+        "billing": [
+            [0, 9000, 8990, now_ms - hour_ms, 4000, now_ms - hour_ms],
+            [1, 9000, 4200, now_ms - 60 * hour_ms, 4000, now_ms - 60 * hour_ms],
+        ],
+        "refunds": [
+            [0, 9000, 3880, 0, 4000, None],
+            [1, 9000, 3997, 0, 4000, None],
+            [2, 9000, 9000, now_ms - 2500, 4000, None],
+        ],
+    }
+    cluster.say(master, "progress", {name: {TOPIC: rows} for name, rows in progress.items()})
 
 
 def add_members(cluster: RawCluster, *masters: str) -> None:

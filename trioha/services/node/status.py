@@ -33,6 +33,7 @@ def broker_status(node: ToldBroker, instant: Instant) -> dict[str, object]:
         "flushed_offset": store.flushed_offset,
         "dispatched_offset": store.dispatched_offset,
         "indexed_offset": store.indexed_offset,
+        "reserved_s": config.file_reserved_time * 3600,
         "disk_ratio": store.disk_ratio,
         "writable": store.writable and node.role is not BrokerRole.SLAVE,
         "put_total": store.put_total,

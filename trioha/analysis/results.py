@@ -55,7 +55,8 @@ class Series:
     line        (x, y); y None breaks the line; x milliseconds since 1970 on a time axis
     bar         (category, y)
     histogram   (from, below, count)
-    timeline    (begin_ms, end_ms or None for still, text); the series is a lane
+    timeline    (begin_ms, end_ms or None for still, text); the series is a lane; a fourth value
+                is its kind in the legend, where that is not the text
     heat        (x, y, value)
     """
 

@@ -16,7 +16,7 @@ _TOP = 8.0
 
 
 def draw_timeline(chart: Chart, prefix: str) -> Drawing:
-    """A lane per series. Equal texts look equal; a bar without an end has an arrow."""
+    """A lane per series. Equal kinds look equal; a bar without an end has an arrow."""
     lanes = chart.series[:_LANES_MAX]
     notes = []
     if len(chart.series) > len(lanes):
@@ -24,10 +24,10 @@ def draw_timeline(chart: Chart, prefix: str) -> Drawing:
     moments = [
         moment
         for lane in lanes
-        for begin, end, _ in lane.points
+        for begin, end, *_ in lane.points
         for moment in (begin, begin if end is None else end)
     ]
-    if any(end is None for lane in lanes for _, end, _ in lane.points):
+    if any(end is None for lane in lanes for _, end, *_ in lane.points):
         # Room for what began last and goes on.
         moments.append(max(moments) + max(1000, (max(moments) - min(moments)) / 20))
     left = min(_NAME_LETTERS_MAX, max((len(lane.label) for lane in lanes), default=4))
@@ -35,8 +35,8 @@ def draw_timeline(chart: Chart, prefix: str) -> Drawing:
     bottom = _TOP + _LANE * max(1, len(lanes))
     kinds: dict[str, int] = {}
     for lane in lanes:
-        for _, _, what in lane.points:
-            kinds.setdefault(str(what), min(len(kinds), SERIES_MAX - 1))
+        for point in lane.points:
+            kinds.setdefault(str(point[-1]), min(len(kinds), SERIES_MAX - 1))
     ticks = scale.ticks(8)
     body = [
         x_grid(scale, ticks, _TOP, bottom),
@@ -57,8 +57,9 @@ def _lane(prefix: str, lane: Series, top: float, scale: Scale, kinds: dict[str, 
         row_name(lane.label, scale.start - 10, middle + 4, _NAME_LETTERS_MAX),
         element("line", x1=scale.start, x2=scale.end, y1=middle, y2=middle, class_="grid"),
     ]
-    for begin, end, what in lane.points:
-        parts.append(_span(prefix, str(what), kinds[str(what)], begin, end, middle, scale))
+    for begin, end, what, *kind in lane.points:
+        index = kinds[str(kind[0] if kind else what)]
+        parts.append(_span(prefix, str(what), index, begin, end, middle, scale))
     return element("g", *parts)
 
 

@@ -132,7 +132,9 @@ class Life:
             spans.append((self.begin_ms, self.ready_ms, "starting", None))
         for stint in self.stints:
             begin = max(stint.begin_ms, self.ready_ms or self.end_ms or stint.begin_ms)
-            if stint.end_ms is None or stint.end_ms > begin:
+            # A killed node may have said nothing after its role began.
+            is_last_word = self.ending == "killed" and stint.end_ms == begin == self.end_ms
+            if stint.end_ms is None or stint.end_ms > begin or is_last_word:
                 spans.append((begin, stint.end_ms, stint.role, stint.epoch))
         if self.end_ms is not None and self.ending != "open":
             spans.append((self.end_ms, self.end_ms, self.ending, None))

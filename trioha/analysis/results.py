@@ -76,6 +76,8 @@ class Chart:
     note: str = ""
     x_kind: AxisKind = "number"
     y_kind: AxisKind = "number"
+    kinds: Sequence[str] = ()
+    """Of a timeline: its kinds in the order of the legend and its colours; others follow."""
 
 
 @attrs.frozen

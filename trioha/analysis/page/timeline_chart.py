@@ -33,10 +33,9 @@ def draw_timeline(chart: Chart, prefix: str) -> Drawing:
     left = min(_NAME_LETTERS_MAX, max((len(lane.label) for lane in lanes), default=4))
     scale = over_time(moments, left * LETTER + 18, WIDTH - 20)
     bottom = _TOP + _LANE * max(1, len(lanes))
-    kinds: dict[str, int] = {}
-    for lane in lanes:
-        for point in lane.points:
-            kinds.setdefault(str(point[-1]), min(len(kinds), SERIES_MAX - 1))
+    seen = dict.fromkeys(str(point[-1]) for lane in lanes for point in lane.points)
+    ordered = dict.fromkeys([*chart.kinds, *seen])
+    kinds = {what: min(index, SERIES_MAX - 1) for index, what in enumerate(ordered)}
     ticks = scale.ticks(8)
     body = [
         x_grid(scale, ticks, _TOP, bottom),
@@ -44,8 +43,9 @@ def draw_timeline(chart: Chart, prefix: str) -> Drawing:
     ]
     for row, lane in enumerate(lanes):
         body.append(_lane(prefix, lane, _TOP + row * _LANE, scale, kinds))
-    legend = [(index, what) for what, index in kinds.items() if index < SERIES_MAX - 1]
-    others = [what for what, index in kinds.items() if index == SERIES_MAX - 1]
+    legend = [(kinds[what], what) for what in ordered if what in seen]
+    others = [what for index, what in legend if index == SERIES_MAX - 1]
+    legend = [(index, what) for index, what in legend if index < SERIES_MAX - 1]
     if others:
         legend.append((SERIES_MAX - 1, others[0] if len(others) == 1 else "others"))
     return Drawing("".join(body), bottom + 46, legend, notes=notes)

@@ -30,6 +30,9 @@ from trioha.analysis.results import Chart, Finding, Report, ReportOptions, Serie
 SPEC = REPORTS["failovers"]
 NEEDS = frozenset({"journal"})
 
+GROUPED_MIN = 3
+"""Outages of one cause that share a finding; fewer have one each."""
+
 
 def run(engine: Engine, options: ReportOptions) -> Report:
     """The report."""
@@ -71,8 +74,7 @@ def _findings(
             f"{say_time(each.begin_ms)} {until}."
         )
     for broker, all_of_it in outages.items():
-        for outage in all_of_it:
-            yield _outage_finding(outage, labels)
+        yield from _outage_findings(all_of_it, labels)
         span = observed_ms(lives, broker)
         if span is None:
             yield Finding.info(f"{broker}: no node served as a master in this window.")
@@ -86,6 +88,34 @@ def _findings(
         )
     if not lives.brokers:
         yield Finding.info("The journals tell of no broker.")
+
+
+def _outage_findings(outages: Sequence[Outage], labels: Mapping[str, str]) -> Iterator[Finding]:
+    """Findings on one broker: outages that are over and have one cause share a finding."""
+    groups: dict[tuple[object, ...], list[Outage]] = {}
+    for outage in outages:
+        is_over = outage.end_ms is not None
+        key = (outage.before, outage.before_journal, outage.general_cause, outage.is_planned)
+        groups.setdefault((is_over, *key) if is_over else (outage.begin_ms, *key), []).append(
+            outage
+        )
+    for same in groups.values():
+        if len(same) >= GROUPED_MIN:
+            yield _group_finding(same, labels)
+        else:
+            yield from (_outage_finding(outage, labels) for outage in same)
+
+
+def _group_finding(outages: Sequence[Outage], labels: Mapping[str, str]) -> Finding:
+    first, longest = outages[0], max(outages, key=lambda outage: outage.lasted_ms)
+    total_ms = sum(outage.lasted_ms for outage in outages)
+    return Finding(
+        "warning" if first.is_planned else "error",
+        f"{first.broker} had no writable master {len(outages)} times, {say_ms(total_ms)} in all, "
+        f"first from {say_time(first.begin_ms)}; the longest lasted {say_ms(longest.lasted_ms)} "
+        f"from {say_time(longest.begin_ms)} ({first.before} in {labels[first.before_journal]}: "
+        f"{first.general_cause}).",
+    )
 
 
 def _outage_finding(outage: Outage, labels: Mapping[str, str]) -> Finding:

@@ -7,7 +7,6 @@ came again is told once. Clocks of different nodes are compared as they are.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
@@ -31,11 +30,11 @@ CAUSES_MAX = 3
 """Causes of outages that have a finding each; the others share one."""
 LANES_MAX = 60
 """Lanes of the chart; the table has all."""
-_CLOCK = re.compile(r" at \d\d:\d\d:\d\d\b")
 
 ROLE, LINK, STALL, REFUSAL, OUTAGE = "role", "link", "stall", "refusal", "outage"
 _UP, _MASTER, _SLAVE, _NO_MASTER = "running or connected", "master", "slave", "no writable master"
 _STARTING, _ENDED, _STALLED, _REFUSED = "starting", "ended", "stalled", "refused"
+_KINDS = (_SLAVE, _NO_MASTER, _MASTER, _ENDED, _REFUSED, _UP, _STALLED, _STARTING)
 _LINK_EVENTS = ("raft_connected", "raft_disconnected", "scheduling_delay", "node_started")
 
 
@@ -342,6 +341,7 @@ def _chart(entries: Sequence[Entry]) -> Chart | None:
         note=note,
         x_kind="time",
         y_kind="category",
+        kinds=_KINDS,
     )
 
 
@@ -404,7 +404,7 @@ def _findings(
 def _causes(outages: Sequence[Outage], until_ms: int) -> list[_Cause]:
     groups: dict[tuple[str, str], list[Outage]] = {}
     for outage in outages:
-        text = f"{outage.before}: {_CLOCK.sub('', outage.cause)}"
+        text = f"{outage.before}: {outage.general_cause}"
         groups.setdefault((outage.broker, text), []).append(outage)
     causes = [
         _Cause(broker, text, found, lost_ms(found, until_ms))
@@ -466,8 +466,8 @@ def _say_counts(entries: Sequence[Entry]) -> str:
     counts: dict[str, int] = {}
     for entry in entries:
         if entry.kind == REFUSAL:
-            what = "write refusal" if entry.count is None else entry.what.partition(" (")[0]
+            what = entry.what.partition(" (")[0]
             counts[what] = counts.get(what, 0) + (entry.count or 1)
     for what, count in counts.items():
-        parts.append(count_of(count, what) if what == "write refusal" else f"{count:,} {what}")
+        parts.append(f"{what} {count_of(count, 'time')}")
     return ", ".join(parts)

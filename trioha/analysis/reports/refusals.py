@@ -26,7 +26,7 @@ _EVENTS = (
 
 
 @attrs.frozen
-class Refusal:
+class RefusedCount:
     """`count` events of one kind between two moments (milliseconds since 1970)."""
 
     journal: str
@@ -37,13 +37,13 @@ class Refusal:
     at_ms: int
 
 
-def refusals_of(engine: Engine, lives: Lives) -> Iterator[Refusal]:
+def refusals_of(engine: Engine, lives: Lives) -> Iterator[RefusedCount]:
     """Yield refusals, journal by journal in the order written; writes that a node refused as a
     whole (`Life.refusals`) come first."""
     for life in lives.lives:
         for begin_ms, _, reason in life.refusals:
             what = f"writes refused: {reason}"
-            yield Refusal(life.journal, life.node, what, 1, begin_ms, begin_ms)
+            yield RefusedCount(life.journal, life.node, what, 1, begin_ms, begin_ms)
     samples: dict[str, _Samples] = {}
     for event in engine.journal(_EVENTS):
         journal = journal_of(event)
@@ -62,7 +62,7 @@ class _Samples:
     """Moment of the last `sync_waits`; 0 before the first."""
     refused: int = 0
 
-    def take(self, event: JournalRow) -> Iterator[Refusal]:
+    def take(self, event: JournalRow) -> Iterator[RefusedCount]:
         at_ms = event.wall_ms
         if event.name in ("node_started", "node_ready"):
             self.sampled_ms, self.waited_ms, self.refused = at_ms, at_ms, 0
@@ -82,5 +82,5 @@ class _Samples:
             said = f"{what}: {event.fields.get('reason', '')}"
             yield self._refusal(event, said, 1, at_ms)
 
-    def _refusal(self, event: JournalRow, what: str, count: int, since_ms: int) -> Refusal:
-        return Refusal(self.journal, event.node, what, count, since_ms, event.wall_ms)
+    def _refusal(self, event: JournalRow, what: str, count: int, since_ms: int) -> RefusedCount:
+        return RefusedCount(self.journal, event.node, what, count, since_ms, event.wall_ms)

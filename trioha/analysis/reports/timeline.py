@@ -18,7 +18,7 @@ from trioha.analysis.reports.checked_outages import checked_outages
 from trioha.analysis.reports.links import ReplicationLinks, links_of
 from trioha.analysis.reports.lives import Life, journal_labels, journal_of, number
 from trioha.analysis.reports.outages import Outage, lost_ms, overlaps_of
-from trioha.analysis.reports.refusals import SAMPLE_MS, Refusal, refusals_of
+from trioha.analysis.reports.refusals import SAMPLE_MS, RefusedCount, refusals_of
 from trioha.analysis.reports.tables import table
 from trioha.analysis.reports.words import count_of, say_ms, say_span, say_time
 from trioha.analysis.results import Chart, Finding, Report, ReportOptions, Series, Table
@@ -39,7 +39,7 @@ _LINK_EVENTS = ("raft_connected", "raft_disconnected", "scheduling_delay", "node
 
 
 @attrs.frozen(kw_only=True)
-class Entry:
+class TimelineEntry:
     """One thing that was so from `begin_ms` to `end_ms`, or happened when both are equal.
 
     `end_ms` is None when it was still so when the records end.
@@ -85,7 +85,7 @@ def run(engine: Engine, options: ReportOptions) -> Report:
     )
 
 
-def _outage_entries(links: ReplicationLinks, outages: Sequence[Outage]) -> Iterator[Entry]:
+def _outage_entries(links: ReplicationLinks, outages: Sequence[Outage]) -> Iterator[TimelineEntry]:
     for outage in outages:
         bounds = ""
         if outage.earliest_ms != outage.latest_ms:
@@ -93,7 +93,7 @@ def _outage_entries(links: ReplicationLinks, outages: Sequence[Outage]) -> Itera
                 f"; it began between {say_time(outage.earliest_ms)} and "
                 f"{say_time(outage.latest_ms)}"
             )
-        yield Entry(
+        yield TimelineEntry(
             begin_ms=outage.begin_ms,
             end_ms=outage.end_ms,
             kind=OUTAGE,
@@ -104,7 +104,7 @@ def _outage_entries(links: ReplicationLinks, outages: Sequence[Outage]) -> Itera
         )
     for broker in links.lives.brokers:
         for overlap in overlaps_of(links.lives, broker):
-            yield Entry(
+            yield TimelineEntry(
                 begin_ms=overlap.begin_ms,
                 end_ms=overlap.end_ms,
                 kind=OUTAGE,
@@ -115,7 +115,7 @@ def _outage_entries(links: ReplicationLinks, outages: Sequence[Outage]) -> Itera
             )
 
 
-def _role_entries(links: ReplicationLinks, labels: Mapping[str, str]) -> Iterator[Entry]:
+def _role_entries(links: ReplicationLinks, labels: Mapping[str, str]) -> Iterator[TimelineEntry]:
     lives = links.lives.lives
     for life in lives:
         store = labels[life.journal]
@@ -123,7 +123,7 @@ def _role_entries(links: ReplicationLinks, labels: Mapping[str, str]) -> Iterato
         lane = f"{store} ({', '.join(names)})"
         for begin_ms, end_ms, what, term in _spans(life):
             is_end = what == life.ending
-            yield Entry(
+            yield TimelineEntry(
                 begin_ms=begin_ms,
                 end_ms=end_ms,
                 kind=ROLE,
@@ -158,10 +158,10 @@ def _ending(life: Life) -> str:
     return f"last event {say_time(life.heard_ms)}, dead by {say_time(life.dead_by_ms)}"
 
 
-def _link_entries(links: ReplicationLinks) -> Iterator[Entry]:
+def _link_entries(links: ReplicationLinks) -> Iterator[TimelineEntry]:
     for session in links.told():
         lane = session.link
-        yield Entry(
+        yield TimelineEntry(
             begin_ms=session.begin_ms,
             end_ms=session.end_ms,
             kind=LINK,
@@ -171,18 +171,18 @@ def _link_entries(links: ReplicationLinks) -> Iterator[Entry]:
             detail="" if session.end_ms is None else session.reason,
         )
         for begin_ms, end_ms in session.in_sync:
-            yield Entry(
+            yield TimelineEntry(
                 begin_ms=begin_ms, end_ms=end_ms, kind=LINK, lane=lane, what="in sync", drawn_as=""
             )
 
 
-def _stall_entries(links: ReplicationLinks, labels: Mapping[str, str]) -> Iterator[Entry]:
+def _stall_entries(links: ReplicationLinks, labels: Mapping[str, str]) -> Iterator[TimelineEntry]:
     for silence in links.silences:
         end_ms: int | None = silence.begin_ms + silence.gap_ms
         if silence.end == "lasts":
             end_ms = _end_of(links.lives.lives, silence.node, silence.begin_ms)
         limit = "" if silence.limit_ms is None else f", limit {say_ms(silence.limit_ms)}"
-        yield Entry(
+        yield TimelineEntry(
             begin_ms=silence.begin_ms,
             end_ms=end_ms,
             kind=STALL,
@@ -193,7 +193,7 @@ def _stall_entries(links: ReplicationLinks, labels: Mapping[str, str]) -> Iterat
         )
     for stall in links.stalls:
         life = links.lives.at(stall.journal, stall.begin_ms)
-        yield Entry(
+        yield TimelineEntry(
             begin_ms=stall.begin_ms,
             end_ms=stall.end_ms or (None if life is None else life.end_ms),
             kind=STALL,
@@ -212,13 +212,13 @@ def _end_of(lives: Sequence[Life], node: str, at_ms: int) -> int | None:
 
 def _member_entries(
     engine: Engine, links: ReplicationLinks, labels: Mapping[str, str]
-) -> Iterator[Entry]:
+) -> Iterator[TimelineEntry]:
     """Links between members of DLEDGER groups, and nodes that had no processor."""
     opened: dict[tuple[str, str], JournalRow] = {}
     for row in engine.journal(_LINK_EVENTS):
         journal, key = journal_of(row), (journal_of(row), row.fields.get("peer", ""))
         if row.name == "scheduling_delay":
-            yield Entry(
+            yield TimelineEntry(
                 begin_ms=row.wall_ms,
                 end_ms=row.wall_ms,
                 kind=STALL,
@@ -244,14 +244,16 @@ def _member_entries(
         yield _member_link(links, row, None)
 
 
-def _member_link(links: ReplicationLinks, begun: JournalRow, ended: JournalRow | None) -> Entry:
+def _member_link(
+    links: ReplicationLinks, begun: JournalRow, ended: JournalRow | None
+) -> TimelineEntry:
     """A connection; without an event of its end it lasted as long as the node that opened it."""
     life = links.lives.at(journal_of(begun), begun.wall_ms)
     end_ms, reason = None if life is None else life.end_ms, "this node ended"
     if ended is not None:
         end_ms, reason = ended.wall_ms, ended.fields.get("reason", "")
     broker = begun.node.rpartition(":")[0]
-    return Entry(
+    return TimelineEntry(
         begin_ms=begun.wall_ms,
         end_ms=end_ms,
         kind=LINK,
@@ -264,10 +266,10 @@ def _member_link(links: ReplicationLinks, begun: JournalRow, ended: JournalRow |
 
 def _refusal_entries(
     engine: Engine, links: ReplicationLinks, labels: Mapping[str, str]
-) -> Iterator[Entry]:
+) -> Iterator[TimelineEntry]:
     for life in links.lives.lives:
         for begin_ms, end_ms, reason in life.refusals:
-            yield Entry(
+            yield TimelineEntry(
                 begin_ms=begin_ms,
                 end_ms=end_ms,
                 kind=REFUSAL,
@@ -281,7 +283,7 @@ def _refusal_entries(
         what, _, reason = joined.what.partition(": ")
         if what == "writes refused":
             continue  # as a span above
-        yield Entry(
+        yield TimelineEntry(
             begin_ms=joined.since_ms,
             end_ms=joined.at_ms,
             kind=REFUSAL,
@@ -294,10 +296,10 @@ def _refusal_entries(
         )
 
 
-def _joined(refusals: Iterator[Refusal]) -> list[Refusal]:
+def _joined(refusals: Iterator[RefusedCount]) -> list[RefusedCount]:
     """Refusals of one kind that follow each other within a sample's time, as one."""
-    done: list[Refusal] = []
-    latest: dict[tuple[str, str, str], Refusal] = {}
+    done: list[RefusedCount] = []
+    latest: dict[tuple[str, str, str], RefusedCount] = {}
     for each in refusals:
         key = (each.journal, each.node, each.what)
         last = latest.get(key)
@@ -310,7 +312,7 @@ def _joined(refusals: Iterator[Refusal]) -> list[Refusal]:
     return [*done, *latest.values()]
 
 
-def _chart(entries: Sequence[Entry]) -> Chart | None:
+def _chart(entries: Sequence[TimelineEntry]) -> Chart | None:
     lanes: dict[tuple[str, str], list[tuple[int, int | None, str, str]]] = {}
     order = (OUTAGE, ROLE, LINK, STALL, REFUSAL)
     for entry in sorted(entries, key=lambda entry: (order.index(entry.kind), entry.lane)):
@@ -345,7 +347,7 @@ def _chart(entries: Sequence[Entry]) -> Chart | None:
     )
 
 
-def _table(entries: Sequence[Entry], until_ms: int) -> Table:
+def _table(entries: Sequence[TimelineEntry], until_ms: int) -> Table:
     return table(
         "timeline",
         "What happened when, on all nodes; without an end it was still so when the records end",
@@ -375,7 +377,7 @@ class _Cause:
 
 
 def _findings(
-    entries: Sequence[Entry], outages: Sequence[Outage], until_ms: int
+    entries: Sequence[TimelineEntry], outages: Sequence[Outage], until_ms: int
 ) -> Iterator[Finding]:
     """At most five: the causes by the time that they cost, and what was beside them."""
     causes = _causes(outages, until_ms)
@@ -413,7 +415,7 @@ def _causes(outages: Sequence[Outage], until_ms: int) -> list[_Cause]:
     return sorted(causes, key=lambda cause: -cause.lost_ms)
 
 
-def _say_cause(cause: _Cause, entries: Sequence[Entry], until_ms: int) -> str:
+def _say_cause(cause: _Cause, entries: Sequence[TimelineEntry], until_ms: int) -> str:
     outages = cause.outages
     longest = max(outages, key=lambda outage: _lasted_ms(outage, until_ms))
     begun = say_time(longest.begin_ms)
@@ -444,7 +446,7 @@ def _lasted_ms(outage: Outage, until_ms: int) -> int:
     return (until_ms if outage.end_ms is None else outage.end_ms) - outage.begin_ms
 
 
-def _is_within(entry: Entry, outage: Outage, until_ms: int) -> bool:
+def _is_within(entry: TimelineEntry, outage: Outage, until_ms: int) -> bool:
     """Whether an entry, or a link's end, lies in an outage or the time in which it can have
     begun."""
     end_ms = until_ms if outage.end_ms is None else outage.end_ms
@@ -454,7 +456,7 @@ def _is_within(entry: Entry, outage: Outage, until_ms: int) -> bool:
     return entry.begin_ms <= end_ms and last_ms >= outage.earliest_ms
 
 
-def _say_counts(entries: Sequence[Entry]) -> str:
+def _say_counts(entries: Sequence[TimelineEntry]) -> str:
     ended = sum(
         entry.kind == LINK and entry.what == "connected" and entry.end_ms is not None
         for entry in entries

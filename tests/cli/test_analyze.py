@@ -92,7 +92,7 @@ def test_reports_that_the_input_does_not_allow_are_left_out_and_told(
     assert "divergence: left out, it needs two stores to compare" in notes
     assert "trace: left out, it needs --key or --id" in notes
     skipped = {entry["name"] for entry in manifest(out)["reports"] if "skipped" in entry}
-    assert skipped == {"replication", "failovers", "divergence", "trace"}
+    assert skipped == {"timeline", "replication", "failovers", "divergence", "trace"}
 
 
 def test_json_is_one_document_on_stdout(say: Say, store: Path, out: Path) -> None:
@@ -139,7 +139,7 @@ def test_reports_are_listed_without_an_out(say: Say) -> None:
     ("arguments", "sentence"),
     [
         (("--report", "throughputt"), "no such report: throughputt; did you mean throughput?"),
-        (("--report", "xyz"), "no such report: xyz; there are: throughput, latency, "),
+        (("--report", "xyz"), "no such report: xyz; there are: timeline, throughput, "),
         (("--report", "divergence"), "the report divergence needs two stores to compare"),
         (("--report", "trace"), "the report trace needs --key or --id"),
         (("--report", "replication"), "the report replication needs a journal, and none lies"),
@@ -292,7 +292,7 @@ def test_ctrl_c_keeps_what_was_made(
     kept = manifest(out.with_name("out.partial"))
     assert kept["partial"] is True
     assert kept["reason"] == "interrupted"
-    assert [entry["name"] for entry in kept["reports"]][:2] == ["throughput", "latency"]
+    assert [entry["name"] for entry in kept["reports"]][:2] == ["timeline", "throughput"]
 
 
 def test_nothing_is_left_when_nothing_was_made(

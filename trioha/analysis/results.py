@@ -55,7 +55,8 @@ class Series:
     line        (x, y); y None breaks the line; x milliseconds since 1970 on a time axis
     bar         (category, y)
     histogram   (from, below, count)
-    timeline    (begin_ms, end_ms or None for still, text); the series is a lane
+    timeline    (begin_ms, end_ms or None for still, text); the series is a lane; a fourth value
+                is its kind in the legend, where that is not the text
     heat        (x, y, value)
     """
 
@@ -75,6 +76,8 @@ class Chart:
     note: str = ""
     x_kind: AxisKind = "number"
     y_kind: AxisKind = "number"
+    kinds: Sequence[str] = ()
+    """Of a timeline: its kinds in the order of the legend and its colours; others follow."""
 
 
 @attrs.frozen

@@ -209,3 +209,15 @@ def test_the_worst_findings_come_first() -> None:
 
 def test_the_sample_has_a_hostile_name() -> None:
     assert "<script>" in HOSTILE
+
+
+def test_a_report_has_five_findings_in_the_head_and_says_how_many_more() -> None:
+    findings = [Finding.warning(f"Slow {n}.") for n in range(4)]
+    findings += [Finding.error(f"Broken {n}.") for n in range(4)]
+    report = Report(name="r", title="R", question="?", findings=findings)
+    head, _, rest = render_page([report], meta()).partition("</header>")
+    assert all(f"Broken {n}." in head for n in range(4))
+    assert "Slow 0." in head
+    assert "Slow 1." not in head
+    assert "3 findings more" in head
+    assert all(finding.text in rest for finding in findings)

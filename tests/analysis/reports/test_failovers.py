@@ -352,3 +352,16 @@ def test_a_slave_that_stops_says_nothing_of_its_master(a: Diary, b: Diary) -> No
     b.tell(30.1, "ha_disconnected", peer="127.0.0.1:20001", reason=OWN_END)
     b.stop(31)
     assert rows(report_of(a, b), "outages") == []
+
+
+def test_outages_of_one_cause_share_a_finding(a: Diary) -> None:
+    for begin_s in (0, 100, 200, 300):
+        a.start(begin_s, "ASYNC_MASTER")
+        a.stop(begin_s + 50)
+    warnings = [x.text for x in report_of(a).findings if x.severity == "warning"]
+    assert len(warnings) == 2, "those that are over, and the one that lasts"
+    assert "broker-a had no writable master 3 times, 2.6 min in all, first from" in warnings[0]
+    assert warnings[0].endswith(
+        "the longest lasted 51.5 s from 2025-11-20 12:00:49Z "
+        "(broker-a:0 in a: it stopped in order)."
+    )

@@ -13,6 +13,7 @@ from support.stores.told import make_report, rows_of, texts_of
 from support.suite.sizes import ORACLE_SEEDS, drawn_seeds
 
 from trioha.analysis.reports import failovers, replication
+from trioha.analysis.reports import timeline as timeline_report
 from trioha.analysis.results import Report, ReportOptions
 
 NOW_MS = BEGIN_MS + 400 * 86_400_000
@@ -131,6 +132,58 @@ def test_outages_are_those_there_were(timeline: Timeline) -> None:
     assert broker["mttr_ms"] == _mean(row for row in found if not row["is_planned"])
     assert broker["planned_mean_ms"] == _mean(row for row in found if row["is_planned"])
     assert abs(broker["from_ms"] - at(timeline.begin_s)) <= STEP_MS
+
+
+def test_the_timeline_says_what_happened_and_nothing_else(timeline: Timeline) -> None:
+    with engine_over(*timeline.diaries) as engine:
+        report = timeline_report.run(engine, OPTIONS)
+        failed = failovers.run(engine, OPTIONS)
+    rows = rows_of(report, "timeline")
+    assert [row["begin_ms"] for row in rows] == sorted(row["begin_ms"] for row in rows)
+    assert 0 < len(report.findings) <= 5
+    outages = [(row["begin_ms"], row["end_ms"]) for row in rows if row["kind"] == "outage"]
+    told = [(row["begin_ms"], row["end_ms"]) for row in rows_of(failed, "outages")]
+    assert outages == told
+    leads = [row for row in rows if row["what"].endswith(" SYNC_MASTER")]
+    assert [row["what"].split()[0] for row in leads] == [
+        f"broker-a:{name}" for name, _, _ in timeline.leads
+    ]
+    for row, (_, since_s, term) in zip(leads, timeline.leads, strict=True):
+        assert abs(row["begin_ms"] - at(since_s)) <= STEP_MS
+        assert row["term"] == term
+    _beside_is_told(timeline, rows)
+
+
+def _beside_is_told(timeline: Timeline, rows: Sequence[dict[str, Any]]) -> None:
+    """Links, stalls and refusals are those that there were."""
+    found = [row for row in rows if row["kind"] in ("link", "stall", "refusal")]
+    # Links between members last as long as their nodes; the truth names those of slaves.
+    members = [row for row in found if row["kind"] == "link" and " → broker-a:n" in row["of"]]
+    pauses = [row for row in found if row["detail"].startswith("a switch: ")]
+    beside = [row for row in found if row not in members and row not in pauses]
+    waits = {True: 0, False: 0}
+    for row in beside:
+        waits[False] += row["count"] or 0
+    for true in timeline.beside:
+        if true.count is not None:
+            waits[True] += true.count
+            assert any(
+                (row["of"], row["what"]) == (true.of, true.what)
+                and row["begin_ms"] <= at(true.begin_s) <= row["end_ms"] + STEP_MS
+                for row in beside
+            ), true
+            continue
+        (row,) = [
+            row
+            for row in beside
+            if (row["kind"], row["of"], row["what"]) == (true.kind, true.of, true.what)
+            and abs(row["begin_ms"] - at(true.begin_s)) <= STEP_MS
+        ]
+        assert abs(row["end_ms"] - at(true.end_s)) <= STEP_MS
+        assert row["lasted_ms"] == row["end_ms"] - row["begin_ms"]
+    assert waits[True] == waits[False]
+    spans = [row for row in beside if row["count"] is None]
+    assert len(spans) == sum(true.count is None for true in timeline.beside)
 
 
 def _failovers(timeline: Timeline) -> Report:

@@ -237,6 +237,18 @@ class TrueOutage:
     """When the name server saw the end of a connection."""
 
 
+@attrs.frozen
+class TrueEntry:
+    """What a timeline must say: kind, subject, from and until (seconds), what."""
+
+    kind: str
+    of: str
+    begin_s: float
+    end_s: float
+    what: str
+    count: int | None = None
+
+
 @attrs.define(eq=False)
 class Timeline:
     """Journals of one broker, and when it had no writable master."""
@@ -245,6 +257,10 @@ class Timeline:
     outages: list[TrueOutage]
     begin_s: float
     end_s: float
+    leads: list[tuple[str, float, int]]
+    """Who became the master or leader, when, in which term."""
+    beside: list[TrueEntry]
+    """Links, stalls and refusals."""
 
 
 def make_timeline(root: Path, seed: int) -> Timeline:
@@ -266,6 +282,10 @@ class _Timeline:
         self._ports = {name: 20_001 + 4 * place for place, name in enumerate(names)}
         self._term = 0
         self._noticed_s: float | None = None
+        self._beside_rng = random.Random()
+        self._beside_rng.setstate(rng.getstate())
+        self._leads: list[tuple[str, float, int]] = []
+        self._beside: list[TrueEntry] = []
         self._dead = ""
         """The node that was killed and is not started again."""
 
@@ -295,7 +315,7 @@ class _Timeline:
             if name not in (leader, self._dead):
                 self._nodes[name].alive(end_s, "SLAVE")
         diaries = [*self._nodes.values(), self._namesrv]
-        return Timeline(diaries, outages, begin_s, end_s)
+        return Timeline(diaries, outages, begin_s, end_s, self._leads, self._beside)
 
     def _begin(self, name: str, at_s: float) -> None:
         diary, address = self._nodes[name], f"127.0.0.1:{self._ports[name]}"
@@ -331,6 +351,7 @@ class _Timeline:
             told = {"term": self._term, "leader": name, "reason": "voted for by n1,n2"}
             diary.tell(at_s, "raft_role", role="LEADER", **told)
         self._role(name, at_s, "SYNC_MASTER")
+        self._leads.append((name, at_s, self._term))
 
     def _live(self, leader: str, until_s: float) -> float:
         """Signs of life of every node that is not master, and of the master a while ago."""
@@ -339,8 +360,45 @@ class _Timeline:
                 diary.alive(until_s - 0.5, "SLAVE")
         said_s = until_s - self._rng.uniform(0.2, 9.0)
         if said_s > self._nodes[leader].now_s:
+            self._go_wrong(leader, self._nodes[leader].now_s, said_s)
             self._nodes[leader].alive(said_s, "SYNC_MASTER")
         return until_s
+
+    def _go_wrong(self, leader: str, begin_s: float, end_s: float) -> None:
+        """Things that happen to a master and that it lives through, each noted as told."""
+        rng, diary, node = self._beside_rng, self._nodes[leader], f"broker-a:{leader}"
+        now_s, step_s = begin_s, (end_s - begin_s) / 10
+        for what in rng.sample(["link", "stall", "silence", "waits", "refused"], k=3):
+            first_s = now_s + rng.uniform(0.1, 1) * step_s
+            now_s = last_s = first_s + rng.uniform(0.1, 1) * step_s
+            peer = f"10.0.0.{len(self._beside) % 250}:5000"
+            count = rng.randrange(1, 9)
+            if what == "link":
+                diary.tell(first_s, "ha_connected", peer=peer, offset=0)
+                diary.tell(last_s, "ha_disconnected", peer=peer, reason="reset")
+                link = f"{node} → {peer.partition(':')[0]}"
+                entry = TrueEntry("link", link, first_s, last_s, "connected")
+            elif what == "stall":
+                age_ms = round((first_s - begin_s) * 500)
+                diary.tell(first_s, "raft_commit_stalled", age_ms=age_ms, gap_bytes=count)
+                diary.tell(last_s, "raft_commit_resumed", committed_offset=count)
+                told = "commit makes no progress"
+                entry = TrueEntry("stall", node, first_s - age_ms / 1000, last_s, told)
+            elif what == "silence":
+                gap_ms = round((last_s - first_s) * 1000)
+                diary.tell(first_s, "ha_heartbeat_late", peer=peer, age_ms=0)
+                diary.tell(last_s, "ha_heartbeat_resumed", peer=peer, gap_ms=gap_ms)
+                entry = TrueEntry("stall", node, first_s, last_s, f"no heartbeat from {peer}")
+            elif what == "waits":
+                sample = {"waited_ms": 0, "longest_ms": 0, "bins": [], "unavailable": 0}
+                diary.tell(last_s, "sync_waits", puts=count, timeouts=count, **sample)
+                told = "puts answered FLUSH_SLAVE_TIMEOUT (stored, not acknowledged in time)"
+                entry = TrueEntry("refusal", node, last_s, last_s, told, count)
+            else:
+                diary.tell(last_s, "connection_refused", peer=peer, reason="too many connections")
+                told = "connection refused"
+                entry = TrueEntry("refusal", node, last_s, last_s, told, 1)
+            self._beside.append(entry)
 
     def _kill(self, leader: str, following: str, at_s: float, lasts_s: float) -> bool:
         is_noticed, comes_back = self._rng.random() < 0.7, self._rng.random() < 0.7

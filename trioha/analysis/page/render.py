@@ -46,6 +46,8 @@ class PageMeta:
     """Reports that were not made: name -> why."""
 
 
+HEADLINES_MAX = 5
+"""Findings of one report in the head of the page."""
 _ORDER: tuple[Severity, ...] = ("error", "warning", "info")
 _WORDS = {"error": "✖ ERROR", "warning": "▲ WARNING", "info": "● NOTE"}
 _SINGULARS = {"error": "error", "warning": "warning", "info": "note"}
@@ -81,16 +83,11 @@ def _header(reports: Sequence[Report], meta: PageMeta) -> str:
         if meta.partial
         else ""
     )
-    important = [
-        (report, finding)
+    items = [
+        item
         for severity in ("error", "warning")
         for report in reports
-        for finding in report.findings
-        if finding.severity == severity
-    ]
-    items = [
-        _finding(finding, element("a", text(report.title), href=f"#{report.name}"))
-        for report, finding in important
+        for item in _headlines(report, severity)
     ]
     return element(
         "header",
@@ -101,6 +98,19 @@ def _header(reports: Sequence[Report], meta: PageMeta) -> str:
         element("ul", *items, class_="findings") if items else "",
         _facts(meta),
     )
+
+
+def _headlines(report: Report, severity: Severity) -> list[str]:
+    """A report's findings of one severity for the head of the page: the first few of the report,
+    errors before warnings, and how many more its section has."""
+    ordered = [f for each in ("error", "warning") for f in report.findings if f.severity == each]
+    shown = [f for f in ordered[:HEADLINES_MAX] if f.severity == severity]
+    more = sum(f.severity == severity for f in ordered) - len(shown)
+    source = element("a", text(report.title), href=f"#{report.name}")
+    items = [_finding(finding, source) for finding in shown]
+    if more:
+        items.append(_finding(Finding(severity, f"{_counted(more, 'finding')} more"), source))
+    return items
 
 
 def _subtitle(meta: PageMeta) -> str:

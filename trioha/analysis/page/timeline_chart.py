@@ -16,7 +16,7 @@ _TOP = 8.0
 
 
 def draw_timeline(chart: Chart, prefix: str) -> Drawing:
-    """A lane per series. Equal texts look equal; a bar without an end has an arrow."""
+    """A lane per series. Equal kinds look equal; a bar without an end has an arrow."""
     lanes = chart.series[:_LANES_MAX]
     notes = []
     if len(chart.series) > len(lanes):
@@ -24,19 +24,18 @@ def draw_timeline(chart: Chart, prefix: str) -> Drawing:
     moments = [
         moment
         for lane in lanes
-        for begin, end, _ in lane.points
+        for begin, end, *_ in lane.points
         for moment in (begin, begin if end is None else end)
     ]
-    if any(end is None for lane in lanes for _, end, _ in lane.points):
+    if any(end is None for lane in lanes for _, end, *_ in lane.points):
         # Room for what began last and goes on.
         moments.append(max(moments) + max(1000, (max(moments) - min(moments)) / 20))
     left = min(_NAME_LETTERS_MAX, max((len(lane.label) for lane in lanes), default=4))
     scale = over_time(moments, left * LETTER + 18, WIDTH - 20)
     bottom = _TOP + _LANE * max(1, len(lanes))
-    kinds: dict[str, int] = {}
-    for lane in lanes:
-        for _, _, what in lane.points:
-            kinds.setdefault(str(what), min(len(kinds), SERIES_MAX - 1))
+    seen = dict.fromkeys(str(point[-1]) for lane in lanes for point in lane.points)
+    ordered = dict.fromkeys([*chart.kinds, *seen])
+    kinds = {what: min(index, SERIES_MAX - 1) for index, what in enumerate(ordered)}
     ticks = scale.ticks(8)
     body = [
         x_grid(scale, ticks, _TOP, bottom),
@@ -44,8 +43,9 @@ def draw_timeline(chart: Chart, prefix: str) -> Drawing:
     ]
     for row, lane in enumerate(lanes):
         body.append(_lane(prefix, lane, _TOP + row * _LANE, scale, kinds))
-    legend = [(index, what) for what, index in kinds.items() if index < SERIES_MAX - 1]
-    others = [what for what, index in kinds.items() if index == SERIES_MAX - 1]
+    legend = [(kinds[what], what) for what in ordered if what in seen]
+    others = [what for index, what in legend if index == SERIES_MAX - 1]
+    legend = [(index, what) for index, what in legend if index < SERIES_MAX - 1]
     if others:
         legend.append((SERIES_MAX - 1, others[0] if len(others) == 1 else "others"))
     return Drawing("".join(body), bottom + 46, legend, notes=notes)
@@ -57,8 +57,9 @@ def _lane(prefix: str, lane: Series, top: float, scale: Scale, kinds: dict[str, 
         row_name(lane.label, scale.start - 10, middle + 4, _NAME_LETTERS_MAX),
         element("line", x1=scale.start, x2=scale.end, y1=middle, y2=middle, class_="grid"),
     ]
-    for begin, end, what in lane.points:
-        parts.append(_span(prefix, str(what), kinds[str(what)], begin, end, middle, scale))
+    for begin, end, what, *kind in lane.points:
+        index = kinds[str(kind[0] if kind else what)]
+        parts.append(_span(prefix, str(what), index, begin, end, middle, scale))
     return element("g", *parts)
 
 

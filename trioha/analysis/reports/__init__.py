@@ -8,6 +8,11 @@ from trioha.analysis.results import ReportSpec
 
 _SPECS = (
     ReportSpec(
+        "timeline",
+        "Timeline of all nodes",
+        "What happened when: roles, terms, links, stalls, refusals and outages on one axis?",
+    ),
+    ReportSpec(
         "throughput",
         "Throughput",
         "How much was written, by broker, topic, queue and time? What is hot, how large is it?",

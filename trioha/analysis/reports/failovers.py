@@ -1,9 +1,7 @@
 """Roles over time, and when nobody could write: what an incident's report begins with.
 
 Everything is read from the journals. When the stores are given too, each outage is held against
-the log: the last record that was stored before its end, and the first since. A record later than
-a node's last word proves that it still lived then. Records that a group writes for itself prove
-nothing: a new leader writes one before it serves.
+the log (`checked_outages`).
 """
 
 from __future__ import annotations
@@ -12,47 +10,35 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
-from trioha.analysis.engine import Engine, literals
+from trioha.analysis.engine import Engine
 from trioha.analysis.reports import REPORTS
-from trioha.analysis.reports.lives import (
-    Life,
-    Lives,
-    journal_labels,
-    lives_of,
-    stores_of_journals,
-)
+from trioha.analysis.reports.checked_outages import checked_outages
+from trioha.analysis.reports.lives import Life, Lives, journal_labels, lives_of
 from trioha.analysis.reports.outages import (
     Outage,
     Overlap,
     lost_ms,
     observed_ms,
-    outages_of,
     overlaps_of,
 )
+from trioha.analysis.reports.refusals import refusals_of
 from trioha.analysis.reports.tables import table
 from trioha.analysis.reports.terms import histories_of, terms_table
 from trioha.analysis.reports.words import count_of, say_ms, say_share, say_span, say_time
 from trioha.analysis.results import Chart, Finding, Report, ReportOptions, Series, Severity, Table
-from trioha.wire.names import RAFT_TOPICS
 
 SPEC = REPORTS["failovers"]
 NEEDS = frozenset({"journal"})
 
-SAMPLE_MS = 10_500
-"""Between two samples of a node's counters: ten seconds, and what a loop may be late."""
-CHECKED_MAX = 100
-"""Outages that are held against the log: one scan serves them all."""
+GROUPED_MIN = 3
+"""Outages of one cause that share a finding; fewer have one each."""
 
 
 def run(engine: Engine, options: ReportOptions) -> Report:
     """The report."""
     lives = lives_of(engine)
-    outages: dict[str, list[Outage]] = {}
-    overlaps: list[Overlap] = []
-    for broker in lives.brokers:
-        found = outages_of(lives, broker)
-        outages[broker] = _checked(engine, lives, broker, found)
-        overlaps += overlaps_of(lives, broker)
+    outages = checked_outages(engine, lives)
+    overlaps = [overlap for broker in lives.brokers for overlap in overlaps_of(lives, broker)]
     labels = journal_labels(dict.fromkeys(life.journal for life in lives.lives))
     everything = [outage for found in outages.values() for outage in found]
     return Report(
@@ -73,44 +59,6 @@ def run(engine: Engine, options: ReportOptions) -> Report:
     )
 
 
-def _checked(engine: Engine, lives: Lives, broker: str, outages: Sequence[Outage]) -> list[Outage]:
-    """The outages with the writes around them, and begun no earlier than the last of them."""
-    stores = stores_of_journals(engine, {life.journal for life in lives.of_broker(broker)})
-    if not stores:
-        return list(outages)
-    checked = list(outages)
-    # Puts of an outage that is not over are looked for at the end of the log.
-    edges = [
-        1 << 62 if outage.end_ms is None else outage.end_ms for outage in checked[:CHECKED_MAX]
-    ]
-    if not edges:
-        return checked
-    columns = ", ".join(
-        f"MAX(CASE WHEN store_ms < {edge} THEN store_ms END) AS before_{at}, "
-        f"MIN(CASE WHEN store_ms >= {edge} THEN store_ms END) AS after_{at}"
-        for at, edge in enumerate(edges)
-    )
-    sql = f"SELECT {columns} FROM commitlog WHERE store IN {literals(stores)}"
-    (row,) = engine.query(f"{sql} AND topic NOT IN {literals(sorted(RAFT_TOPICS))}")
-    for at, _ in enumerate(edges):
-        outage, last_ms = checked[at], row[f"before_{at}"]
-        is_refusal = outage.cause.startswith("writes refused")
-        begin_ms, earliest_ms, latest_ms = outage.begin_ms, outage.earliest_ms, outage.latest_ms
-        if last_ms is not None and not is_refusal:
-            begin_ms = max(begin_ms, last_ms)
-            earliest_ms = max(earliest_ms, last_ms)
-            latest_ms = max(latest_ms, last_ms)
-        checked[at] = attrs.evolve(
-            outage,
-            begin_ms=begin_ms,
-            earliest_ms=earliest_ms,
-            latest_ms=latest_ms,
-            last_write_ms=last_ms,
-            first_write_ms=row[f"after_{at}"],
-        )
-    return checked
-
-
 def _findings(
     lives: Lives,
     outages: Mapping[str, Sequence[Outage]],
@@ -126,8 +74,7 @@ def _findings(
             f"{say_time(each.begin_ms)} {until}."
         )
     for broker, all_of_it in outages.items():
-        for outage in all_of_it:
-            yield _outage_finding(outage, labels)
+        yield from _outage_findings(all_of_it, labels)
         span = observed_ms(lives, broker)
         if span is None:
             yield Finding.info(f"{broker}: no node served as a master in this window.")
@@ -141,6 +88,34 @@ def _findings(
         )
     if not lives.brokers:
         yield Finding.info("The journals tell of no broker.")
+
+
+def _outage_findings(outages: Sequence[Outage], labels: Mapping[str, str]) -> Iterator[Finding]:
+    """Findings on one broker: outages that are over and have one cause share a finding."""
+    groups: dict[tuple[object, ...], list[Outage]] = {}
+    for outage in outages:
+        is_over = outage.end_ms is not None
+        key = (outage.before, outage.before_journal, outage.general_cause, outage.is_planned)
+        groups.setdefault((is_over, *key) if is_over else (outage.begin_ms, *key), []).append(
+            outage
+        )
+    for same in groups.values():
+        if len(same) >= GROUPED_MIN:
+            yield _group_finding(same, labels)
+        else:
+            yield from (_outage_finding(outage, labels) for outage in same)
+
+
+def _group_finding(outages: Sequence[Outage], labels: Mapping[str, str]) -> Finding:
+    first, longest = outages[0], max(outages, key=lambda outage: outage.lasted_ms)
+    total_ms = sum(outage.lasted_ms for outage in outages)
+    return Finding(
+        "warning" if first.is_planned else "error",
+        f"{first.broker} had no writable master {len(outages)} times, {say_ms(total_ms)} in all, "
+        f"first from {say_time(first.begin_ms)}; the longest lasted {say_ms(longest.lasted_ms)} "
+        f"from {say_time(longest.begin_ms)} ({first.before} in {labels[first.before_journal]}: "
+        f"{first.general_cause}).",
+    )
 
 
 def _outage_finding(outage: Outage, labels: Mapping[str, str]) -> Finding:
@@ -197,17 +172,11 @@ def _timeline(
 
 
 def _spans(life: Life) -> list[tuple[int, int | None, str]]:
-    points: list[tuple[int, int | None, str]] = []
-    if life.ready_ms is not None and life.ready_ms > life.begin_ms:
-        points.append((life.begin_ms, life.ready_ms, "starting"))
-    for stint in life.stints:
-        begin = max(stint.begin_ms, life.ready_ms or life.end_ms or stint.begin_ms)
-        what = stint.role if stint.epoch is None else f"{stint.role} epoch {stint.epoch}"
-        if stint.end_ms is None or stint.end_ms > begin:
-            points.append((begin, stint.end_ms, what))
-    if life.end_ms is not None and life.ending in ("killed", "failed"):
-        points.append((life.end_ms, life.end_ms, life.ending))
-    return points
+    return [
+        (begin, end, what if epoch is None else f"{what} epoch {epoch}")
+        for begin, end, what, epoch in life.spans()
+        if what != "stopped"
+    ]
 
 
 def _lost(lives: Lives, outages: Mapping[str, Sequence[Outage]]) -> Chart | None:
@@ -341,42 +310,18 @@ def _switches_table(engine: Engine) -> Table:
 def _refusals_table(engine: Engine, lives: Lives, labels: Mapping[str, str]) -> Table:
     """What was not done for clients: sends, waits for slaves, connections."""
     rows: dict[tuple[str, str, str], dict[str, object]] = {}
-
-    def add(journal: str, node: str, what: str, count: int, at_ms: int, since_ms: int) -> None:
-        """Events between two moments; counters are sampled."""
-        if count:
-            first = {
-                "node": node,
-                "store": labels.get(journal, journal),
-                "what": what,
-                "count": 0,
-                "first_ms": since_ms,
-                "first_by_ms": at_ms,
-            }
-            row = rows.setdefault((journal, node, what), first)
-            row["count"] = int(str(row["count"])) + count
-            row["last_from_ms"], row["last_ms"] = since_ms, at_ms
-
-    for life in lives.lives:
-        since_ms = life.ready_ms or life.begin_ms
-        add(life.journal, life.node, "sends refused", life.refused_count, life.heard_ms, since_ms)
-        for begin, _, reason in life.refusals:
-            add(life.journal, life.node, f"writes refused: {reason}", 1, begin, begin)
-    sampled_ms: dict[str, int] = {}
-    for event in engine.journal({"sync_waits", "connection_refused", "ha_refused", "node_ready"}):
-        journal, at_ms = event.source.rpartition("/")[0], event.wall_ms
-        if event.name == "node_ready":
-            sampled_ms[journal] = at_ms
-        elif event.name == "sync_waits":
-            since_ms = max(sampled_ms.get(journal, 0), at_ms - SAMPLE_MS)
-            sampled_ms[journal] = at_ms
-            for field, what in _SYNC_WAITS.items():
-                count = int(event.fields.get(field, "0"))
-                add(journal, event.node, what, count, at_ms, since_ms)
-        else:
-            what = "slave refused" if event.name == "ha_refused" else "connection refused"
-            said = f"{what}: {event.fields.get('reason', '')}"
-            add(journal, event.node, said, 1, at_ms, at_ms)
+    for each in refusals_of(engine, lives):
+        first = {
+            "node": each.node,
+            "store": labels.get(each.journal, each.journal),
+            "what": each.what,
+            "count": 0,
+            "first_ms": each.since_ms,
+            "first_by_ms": each.at_ms,
+        }
+        row = rows.setdefault((each.journal, each.node, each.what), first)
+        row["count"] = int(str(row["count"])) + each.count
+        row["last_from_ms"], row["last_ms"] = each.since_ms, each.at_ms
     return table(
         "refusals",
         "What was refused or not kept; the first came between first and first_by, the last between "
@@ -385,9 +330,3 @@ def _refusals_table(engine: Engine, lives: Lives, labels: Mapping[str, str]) -> 
         "last_ms:time",
         rows.values(),
     )
-
-
-_SYNC_WAITS = {
-    "timeouts": "puts answered FLUSH_SLAVE_TIMEOUT (stored, not acknowledged in time)",
-    "unavailable": "puts answered SLAVE_NOT_AVAILABLE (stored on one machine)",
-}

@@ -84,8 +84,6 @@ class Life:
     """The newest term that this node began, in this life or before."""
     paused_ms: int | None = None
     """Since when writes are parked for a planned switch."""
-    refused_count: int = 0
-    """Sends that were refused, as of its last sample."""
     raft_reason: str = ""
     """Reason of a member's last change of its role in its group."""
     stood_ms: int | None = None
@@ -124,6 +122,22 @@ class Life:
             is_served = end is None or end > begin or (self.ending == "killed" and end == begin)
             if stint.is_master and is_served:
                 spans.append((begin, end, stint))
+        return spans
+
+    def spans(self) -> list[tuple[int, int | None, str, int | None]]:
+        """What it was, from when to when, with its term if it has one: ``starting``, its roles, and
+        the moment of its end."""
+        spans: list[tuple[int, int | None, str, int | None]] = []
+        if self.ready_ms is not None and self.ready_ms > self.begin_ms:
+            spans.append((self.begin_ms, self.ready_ms, "starting", None))
+        for stint in self.stints:
+            begin = max(stint.begin_ms, self.ready_ms or self.end_ms or stint.begin_ms)
+            # A killed node may have said nothing after its role began.
+            is_last_word = self.ending == "killed" and stint.end_ms == begin == self.end_ms
+            if stint.end_ms is None or stint.end_ms > begin or is_last_word:
+                spans.append((begin, stint.end_ms, stint.role, stint.epoch))
+        if self.end_ms is not None and self.ending != "open":
+            spans.append((self.end_ms, self.end_ms, self.ending, None))
         return spans
 
 
@@ -222,7 +236,6 @@ class Lives:
                 begin, _, reason = life.refusals[-1]
                 life.refusals[-1] = (begin, at_ms, reason)
         elif name == "broker_progress":
-            life.refused_count = number(row, "refused_total")
             if not life.stints:
                 # The journal has forgotten how it began, or never heard; each sample says it.
                 _begin_stint(life, fields.get("role", ""), life.begin_ms, None)

@@ -12,6 +12,7 @@ term has a leader, whatever its own journal says, so the terms of a group never 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import attrs
@@ -22,6 +23,7 @@ from trioha.analysis.reports.words import say_clock
 _OVERLAP_MS = 1_000
 """Two masters at a time for less than this are two clocks."""
 _UNHEARD = "no other member of the group heard it any more"
+_CLOCK = re.compile(r" at \d\d:\d\d:\d\d\b")
 _TIMEOUTS_MAX = 2
 """dLegerElectionTimeoutMax over dLegerElectionTimeoutMin, by default: how long a member waits for
 its leader before it stands for election."""
@@ -59,6 +61,11 @@ class Outage:
     def lasted_max_ms(self) -> int:
         assert self.end_ms is not None, "it lasts"
         return self.end_ms - self.earliest_ms
+
+    @property
+    def general_cause(self) -> str:
+        """The cause without its time of day, which is the same when it comes again."""
+        return _CLOCK.sub("", self.cause)
 
     @property
     def write_gap_ms(self) -> int | None:

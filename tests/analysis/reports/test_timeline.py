@@ -1,0 +1,119 @@
+"""One axis for all nodes: what the journals of an incident become, side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.stores.journals import Diary, at, engine_over
+from support.stores.told import rows_of
+
+from trioha.analysis.reports import timeline
+from trioha.analysis.results import Report, ReportOptions
+
+OPTIONS = ReportOptions(now_ms=at(10_000))
+PEER = "10.0.0.2:40001"
+
+
+def report_of(*diaries: Diary) -> Report:
+    with engine_over(*diaries) as engine:
+        return timeline.run(engine, OPTIONS)
+
+
+@pytest.fixture
+def a(tmp_path: Path) -> Diary:
+    return Diary(tmp_path / "a", "broker-a:0")
+
+
+@pytest.fixture
+def b(tmp_path: Path) -> Diary:
+    return Diary(tmp_path / "b", "broker-a:1")
+
+
+def incident(a: Diary, b: Diary, begin_s: float) -> None:
+    """The master is silent, loses its slave, refuses sends and is killed; it comes back."""
+    a.start(begin_s, "SYNC_MASTER", ha_listen="127.0.0.1:20001")
+    a.tell(begin_s + 2, "ha_connected", peer=PEER, offset=0)
+    a.alive(begin_s + 10, "SYNC_MASTER", refused=0)
+    a.tell(begin_s + 20, "ha_heartbeat_late", peer=PEER, age_ms=6000)
+    a.tell(begin_s + 25, "ha_disconnected", peer=PEER, reason="no heartbeat")
+    a.alive(begin_s + 30, "SYNC_MASTER", refused=7)
+    b.tell(begin_s + 40, "ha_disconnected", peer="127.0.0.1:20001", reason="reset")
+
+
+def test_everything_of_an_incident_is_on_one_axis(a: Diary, b: Diary) -> None:
+    b.start(0, "SLAVE", ha_listen="127.0.0.1:20005")
+    incident(a, b, 1)
+    a.start(61, "SYNC_MASTER", ha_listen="127.0.0.1:20001")
+    report = report_of(a, b)
+    told = [
+        (row["begin_ms"], row["end_ms"], row["kind"], row["of"], row["what"])
+        for row in rows_of(report, "timeline")
+    ]
+    assert told == [
+        (at(0), at(1), "role", "b (broker-a:1)", "broker-a:1 starting"),
+        (at(1), at(2), "role", "a (broker-a:0)", "broker-a:0 starting"),
+        (at(1), None, "role", "b (broker-a:1)", "broker-a:1 SLAVE"),
+        (at(2), at(41), "role", "a (broker-a:0)", "broker-a:0 SYNC_MASTER"),
+        (at(3), at(26), "link", "broker-a:0 → 10.0.0.2", "connected"),
+        (at(11), at(31), "refusal", "broker-a:0", "sends refused"),
+        (at(15), at(26), "stall", "broker-a:0", f"no heartbeat from {PEER}"),
+        (at(41), at(62), "outage", "broker-a", "no writable master"),
+        (at(41), at(41), "role", "a (broker-a:0)", "broker-a:0 killed"),
+        (at(61), at(62), "role", "a (broker-a:0)", "broker-a:0 starting"),
+        (at(62), None, "role", "a (broker-a:0)", "broker-a:0 SYNC_MASTER"),
+    ]
+    (chart,) = report.charts
+    assert [series.label for series in chart.series] == [
+        *("broker-a", "a (broker-a:0)", "b (broker-a:1)", "broker-a:0 → 10.0.0.2"),
+        *("stalls of broker-a:0", "refused by broker-a:0"),
+    ]
+    drawn = {point[3] for series in chart.series for point in series.points}
+    assert drawn <= set(chart.kinds)
+
+
+def test_a_cause_that_comes_again_is_told_once_and_findings_are_few(a: Diary, b: Diary) -> None:
+    b.start(0, "SLAVE", ha_listen="127.0.0.1:20005")
+    for begin_s in range(1, 301, 60):
+        incident(a, b, begin_s)
+    a.start(301, "SYNC_MASTER")
+    report = report_of(a, b)
+    assert len(report.findings) <= 5
+    first = report.findings[0].text
+    assert "5 times, 1.8 min in all, the longest for 21.0 s" in first
+    assert "(broker-a:0: it was killed, or its machine died)" in first
+    # The master may have died right after its last sample, which counted refusals.
+    assert first.endswith("; meanwhile sends refused 35 times.")
+    assert report.findings[1].text == "Apart from outages: 5 links ended, 5 stalls."
+
+
+def test_a_silence_ends_with_its_node(a: Diary) -> None:
+    a.start(0, "SYNC_MASTER")
+    a.tell(10, "ha_connected", peer=PEER, offset=0)
+    a.tell(20, "ha_heartbeat_late", peer=PEER, age_ms=6000)
+    a.stop(30)
+    a.start(100, "SYNC_MASTER")
+    (stall,) = [row for row in rows_of(report_of(a), "timeline") if row["kind"] == "stall"]
+    assert (stall["begin_ms"], stall["end_ms"]) == (at(14), at(30))
+
+
+def test_links_between_members_end_with_their_node(tmp_path: Path) -> None:
+    a = Diary(tmp_path / "n0", "broker-a:n0")
+    a.tell(0, "node_started", node="broker-a:n0", version="0", pid=1)
+    a.tell(1, "raft_connected", peer="n1", address="127.0.0.1:1")
+    a.tell(2, "raft_connected", peer="n2", address="127.0.0.1:2")
+    a.tell(5, "raft_disconnected", peer="n2", reason="reset")
+    a.tell(9, "scheduling_delay", seconds=2, worst_ms=700, waited_ms=0, stolen_ms=0, ran_ms=0)
+    a.stop(30)
+    rows = rows_of(report_of(a), "timeline")
+    links = [
+        (row["of"], row["begin_ms"], row["end_ms"], row["detail"])
+        for row in rows
+        if row["kind"] == "link"
+    ]
+    assert links == [
+        ("broker-a:n0 → broker-a:n1", at(1), at(30), "this node ended"),
+        ("broker-a:n0 → broker-a:n2", at(2), at(5), "reset"),
+    ]
+    (stall,) = [row for row in rows if row["kind"] == "stall"]
+    assert stall["detail"] == "in 2 seconds up to then, the longest delay 700 ms"

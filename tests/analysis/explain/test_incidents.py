@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.stores.journals import BEGIN_MS, Diary, at
@@ -222,7 +223,7 @@ def put_retries(store: ToldStore, count: int) -> None:
     """A message that group g sends back so many times, ten seconds apart."""
     store.put("orders", at_ms=at(5), unique_key=UNIQUE)
     for times in range(1, count + 1):
-        waits = {"DELAY": "3", "REAL_TOPIC": "%RETRY%g", "RETRY_TOPIC": "orders"}
+        waits: dict[str, Any] = {"DELAY": "3", "REAL_TOPIC": "%RETRY%g", "RETRY_TOPIC": "orders"}
         for topic, at_s in (("SCHEDULE_TOPIC_XXXX", times * 20), ("%RETRY%g", times * 20 + 10)):
             store.put(topic, at_ms=at(at_s), unique_key=UNIQUE, reconsume_times=times, **waits)
 
@@ -289,7 +290,7 @@ def test_a_message_that_was_delayed_by_its_level(tmp_path: Path) -> None:
 
 
 def put_half(store: ToldStore, checks: int = 0) -> Told:
-    prepared = {"REAL_TOPIC": "orders", "REAL_QID": "0", "TRAN_MSG": "true"}
+    prepared: dict[str, Any] = {"REAL_TOPIC": "orders", "REAL_QID": "0", "TRAN_MSG": "true"}
     half = store.put(HALF, at_ms=at(5), unique_key=UNIQUE, **prepared)
     for times in range(1, checks + 1):
         half = store.put(
@@ -318,7 +319,7 @@ def test_a_transaction_that_was_rolled_back(tmp_path: Path, form: str) -> None:
         half = put_half(store)
         is_copied = form.endswith("-copied")
         body = form.removesuffix("-copied").format(half.queue_offset).encode()
-        more = {"COPIED": "1"} if is_copied else {}
+        more: dict[str, Any] = {"COPIED": "1"} if is_copied else {}
         store.put(OP, at_ms=at(9), tags="d", body=body, **more)
     answer = ask(store.root)
     # An op record that ends a copy leaves the transaction open.

@@ -44,7 +44,7 @@ VerdictCode = Literal[
 
 
 @attrs.frozen
-class Verdict:
+class VerdictLine:
     """One sentence of the answer."""
 
     code: VerdictCode
@@ -52,7 +52,7 @@ class Verdict:
 
 
 @attrs.frozen
-class Evidence:
+class EvidenceLine:
     """One dated line. `wall_ms` is milliseconds since 1970 by the clock of `source`."""
 
     wall_ms: int
@@ -68,20 +68,20 @@ class Explanation:
     question: str
     is_found: bool = False
     """The message, or the group and the time, lies within the files."""
-    verdicts: list[Verdict] = attrs.field(factory=list)
-    timeline: list[Evidence] = attrs.field(factory=list)
+    verdicts: list[VerdictLine] = attrs.field(factory=list)
+    timeline: list[EvidenceLine] = attrs.field(factory=list)
     unknown: list[str] = attrs.field(factory=list)
     """Sentences on what the files cannot tell."""
 
     def conclude(self, code: VerdictCode, text: str) -> None:
         """Add a verdict once."""
-        verdict = Verdict(code, text)
+        verdict = VerdictLine(code, text)
         if verdict not in self.verdicts:
             self.verdicts.append(verdict)
 
     def witness(self, wall_ms: int, source: str, text: str) -> None:
         """Add a line of evidence once."""
-        line = Evidence(wall_ms, source, text)
+        line = EvidenceLine(wall_ms, source, text)
         if line not in self.timeline:
             self.timeline.append(line)
 

@@ -24,6 +24,7 @@ from trioha.analysis.results import ReportOptions, ReportSpec
 from trioha.analysis.run import Analysis, missing_need, specs_named, views_of
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.spark.java import is_submitted
+from trioha.cli.analyze_explain import command as explain
 from trioha.cli.failures import ExitCode
 from trioha.cli.measures import Moment
 from trioha.cli.output import output_option, print_json, print_styled, table
@@ -41,7 +42,42 @@ def _list_reports(context: click.Context, _: click.Parameter, value: bool) -> No
         context.exit()
 
 
-@click.command("analyze")
+class AnalyzeCommand(click.Group):
+    """A command with arguments of its own, and `explain` beside them.
+
+    The first word decides: ``explain`` is the command, everything else is a store or an option.
+    """
+
+    allow_interspersed_args = True
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        inner = self.commands.get(args[0]) if args else None
+        if inner is None:
+            return super().make_context(info_name, args, parent, **extra)
+        ours = click.Context(self, info_name=info_name, parent=parent)
+        return inner.make_context(args[0], args[1:], ours, **extra)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return click.Command.parse_args(self, ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        return click.Command.invoke(self, ctx)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        # A context of `explain` asks for what stands between both names: no store does.
+        return super().get_params(ctx) if ctx.command is self else []
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return click.Command.collect_usage_pieces(self, ctx)
+
+
+@click.command("analyze", cls=AnalyzeCommand, invoke_without_command=True)
 @click.argument("stores", nargs=-1, metavar="STORE...")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Directory to make.")
 @click.option(
@@ -111,6 +147,7 @@ def command(
     trioha analyze store --out o --key order-4711
     trioha analyze /mnt/stores/* --out o --master spark://head:7077
     trioha analyze --list-reports
+    trioha analyze explain a/store b/store --key order-4711
 
     Exit code 1: damage or divergence was found, or a report could not be made.
     """
@@ -157,6 +194,9 @@ def command(
     else:
         _print(manifest, out)
     return _exit_code(manifest)
+
+
+command.add_command(explain)
 
 
 def _specs(names: Sequence[str]) -> list[ReportSpec]:

@@ -1,0 +1,505 @@
+"""Scripted incidents: stores and journals of known truth, and the answer to each question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.stores.journals import BEGIN_MS, Diary, at
+from support.stores.small import HOST
+from support.stores.told import Told, ToldStore, copy_store, write_config
+
+from trioha.analysis.explain.case import open_case
+from trioha.analysis.explain.explanation import Explanation
+from trioha.analysis.explain.group import explain_group
+from trioha.analysis.explain.message import explain_message
+from trioha.analysis.inputs import open_inputs
+from trioha.analysis.schema import AnalysisError
+from trioha.ha.epochs import EpochHistory, EpochRecord
+from trioha.ha.mastership import FILE_NAME as EPOCHS
+from trioha.ha.mastership import Mastership
+from trioha.store.cuts import save_cut
+from trioha.store.two_slot_file import TwoSlotFile
+from trioha.wire.codes import SysFlag
+from trioha.wire.message_id import offset_message_id, pack_host
+
+UNIQUE = "7F0000010001AABBCCDD000000010002"
+HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+SEGMENT_BYTES = 64 << 10
+
+
+def ask(
+    *stores: Path, key: str = "", group: str | None = None, message_id: str = UNIQUE
+) -> Explanation:
+    """The answer about one message."""
+    inputs = open_inputs([str(store) for store in stores])
+    with open_case(inputs) as case:
+        return explain_message(case, key or message_id, by_id=not key, group=group)
+
+
+def ask_group(store: Path, group: str, at_ms: int) -> Explanation:
+    with open_case(open_inputs([str(store)])) as case:
+        return explain_group(case, group, at_ms)
+
+
+def codes(answer: Explanation) -> list[str]:
+    return [verdict.code for verdict in answer.verdicts]
+
+
+def said(answer: Explanation, code: str) -> str:
+    """The text of the one verdict of this code."""
+    (text,) = [verdict.text for verdict in answer.verdicts if verdict.code == code]
+    return text
+
+
+def fill(store: ToldStore, first_s: float, count: int = 5, topic: str = "orders") -> None:
+    """Other messages of queue 0, one a second."""
+    for i in range(count):
+        store.put(topic, at_ms=at(first_s + i), unique_key=f"{round(first_s) + i:032X}")
+
+
+def commit(root: Path, **offsets: int) -> None:
+    """Committed offsets of queue 0: group -> offset in topic orders."""
+    table = {f"orders@{group}": {"0": offset} for group, offset in offsets.items()}
+    write_config(root, "consumerOffset.json", {"offsetTable": table})
+
+
+def lag(diary: Diary, at_s: float, offset: int, end: int, queues: int = 1) -> None:
+    diary.tell(
+        at_s,
+        "consumer_lag",
+        topic="orders",
+        group="g",
+        lag=end - offset,
+        consumer_offset=offset,
+        broker_offset=end,
+        queues=queues,
+        worst_queue=0,
+    )
+
+
+def cut_off(store: ToldStore, first: Told, wall_ms: int) -> Path:
+    """The bytes from a record to the end of a store's log, kept as a cut of it."""
+    end = store.told[-1].phy_offset + store.told[-1].size
+
+    def read(offset: int, size_max: int) -> memoryview:
+        data = (store.root / "commitlog" / f"{0:020d}").read_bytes()
+        return memoryview(data)[offset : offset + size_max]
+
+    return save_cut(
+        store.root,
+        read,
+        first.phy_offset,
+        end,
+        segment_bytes=SEGMENT_BYTES,
+        wall_ms=wall_ms,
+        about={},
+    ).path
+
+
+def test_a_message_that_was_never_sent(tmp_path: Path) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        fill(store, 0)
+    answer = ask(store.root)
+    assert not answer.is_found
+    assert codes(answer) == ["not stored"]
+    assert [line.wall_ms for line in answer.timeline] == [at(0), at(4)]
+
+
+def test_a_message_that_was_deleted_with_an_old_segment(tmp_path: Path) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        fill(store, 0, 600)
+    (store.root / "commitlog" / f"{0:020d}").unlink()
+    first = offset_message_id(HOST, store.told[0].phy_offset)
+    answer = ask(store.root, message_id=first)
+    assert codes(answer) == ["not stored", "deleted"]
+    assert f"the id says offset 0, the log begins at {SEGMENT_BYTES}" in said(answer, "deleted")
+    elsewhere = offset_message_id(pack_host("10.9.9.9", 10911), 0)
+    assert codes(ask(store.root, message_id=elsewhere)) == ["not stored"]
+
+
+def test_a_message_that_was_sent_and_not_consumed(tmp_path: Path) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        fill(store, 0)
+        sent = store.put("orders", at_ms=at(5), unique_key=UNIQUE)
+    commit(store.root, g=sent.queue_offset, done=sent.queue_offset + 1)
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "consumed", "not consumed"]
+    assert "Group done has consumed it" in said(answer, "consumed")
+    assert "Group g has not consumed it" in said(answer, "not consumed")
+    assert codes(ask(store.root, group="g")) == ["stored", "not consumed"]
+    assert codes(ask(store.root, group="other")) == ["stored", "no offset"]
+
+
+def test_a_message_that_was_consumed_late_because_of_an_outage(tmp_path: Path) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        fill(store, 10)
+        sent = store.put("orders", at_ms=at(20), unique_key=UNIQUE)
+    commit(store.root, g=sent.queue_offset + 1)
+    diary = Diary(store.root, "b:0")
+    diary.start(0, "ASYNC_MASTER")
+    lag(diary, 25, sent.queue_offset, sent.queue_offset + 1)
+    diary.stop(26)
+    diary.start(80, "ASYNC_MASTER")
+    lag(diary, 90, sent.queue_offset, sent.queue_offset + 1)
+    lag(diary, 100, sent.queue_offset + 1, sent.queue_offset + 1)
+    diary.close()
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "consumed", "consumed late", "outage"]
+    assert "1.2 min after it was stored" in said(answer, "consumed late")
+    assert "between its storing and its consumption by g" in said(answer, "outage")
+    assert (at(100), "journal") in [(line.wall_ms, line.source) for line in answer.timeline]
+    assert any("no writable master" in line.text for line in answer.timeline)
+
+
+def test_a_message_that_a_group_consumed_at_once_is_not_late(tmp_path: Path) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        sent = store.put("orders", at_ms=at(20), unique_key=UNIQUE)
+    commit(store.root, g=sent.queue_offset + 1)
+    diary = Diary(store.root, "b:0")
+    diary.start(0, "ASYNC_MASTER")
+    lag(diary, 29, 1, 1)
+    diary.close()
+    assert codes(ask(store.root)) == ["stored", "consumed"]
+
+
+def test_a_sample_of_another_queue_proves_nothing(tmp_path: Path) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        sent = store.put("orders", 1, at_ms=at(20), unique_key=UNIQUE)
+    table = {"offsetTable": {"orders@g": {"0": 0, "1": sent.queue_offset + 1}}}
+    write_config(store.root, "consumerOffset.json", table)
+    diary = Diary(store.root, "b:0")
+    diary.start(0, "ASYNC_MASTER")
+    lag(diary, 10, 5, 5)
+    lag(diary, 30, 5, 5)
+    lag(diary, 50, 6, 6, queues=2)
+    diary.close()
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "consumed"]
+    assert "by 2025-11-20 12:00:50Z" in said(answer, "consumed")
+
+
+def test_a_message_that_a_group_skipped(tmp_path: Path) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        sent = store.put("orders", at_ms=at(20), unique_key=UNIQUE)
+    commit(store.root, g=sent.queue_offset + 9)
+    diary = Diary(store.root, "b:0")
+    diary.start(0, "ASYNC_MASTER")
+    lag(diary, 10, sent.queue_offset + 9, sent.queue_offset + 9)
+    diary.close()
+    assert codes(ask(store.root)) == ["stored", "skipped"]
+
+
+def test_a_message_that_was_stored_late_because_of_an_outage(tmp_path: Path) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        fill(store, 10)
+        store.put("orders", at_ms=at(62), latency_ms=30_000, unique_key=UNIQUE)
+    diary = Diary(store.root, "b:0")
+    diary.start(0, "ASYNC_MASTER")
+    diary.stop(30)
+    diary.start(60, "ASYNC_MASTER")
+    diary.close()
+    answer = ask(store.root)
+    assert codes(answer)[:3] == ["stored", "stored late", "outage"]
+    assert "30.0 s after its producer made it" in said(answer, "stored late")
+    assert "before it was stored" in said(answer, "outage")
+
+
+def test_a_message_that_its_producer_sent_twice(tmp_path: Path) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        store.put("orders", 0, at_ms=at(5), unique_key=UNIQUE)
+        fill(store, 6, 2)
+        store.put("orders", 1, at_ms=at(8), latency_ms=3003, unique_key=UNIQUE)
+    slave = copy_store(store.root, tmp_path / "b")
+    answer = ask(store.root, slave)
+    assert codes(answer) == ["stored", "stored twice", "in every replica", "no offset"]
+    assert "stored 2 times in topic orders" in said(answer, "stored twice")
+    assert "3.0 s apart" in said(answer, "stored twice")
+
+
+def put_retries(store: ToldStore, count: int) -> None:
+    """A message that group g sends back so many times, ten seconds apart."""
+    store.put("orders", at_ms=at(5), unique_key=UNIQUE)
+    for times in range(1, count + 1):
+        waits: dict[str, Any] = {"DELAY": "3", "REAL_TOPIC": "%RETRY%g", "RETRY_TOPIC": "orders"}
+        for topic, at_s in (("SCHEDULE_TOPIC_XXXX", times * 20), ("%RETRY%g", times * 20 + 10)):
+            store.put(topic, at_ms=at(at_s), unique_key=UNIQUE, reconsume_times=times, **waits)
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(2, "consumed"), (1, "in retry")])
+def test_a_message_that_came_again_through_its_retry_topic(
+    tmp_path: Path, offset: int, expected: str
+) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        put_retries(store, 2)
+    table = {"offsetTable": {"orders@g": {"0": 1}, "%RETRY%g@g": {"0": offset}}}
+    write_config(store.root, "consumerOffset.json", table)
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "retried", expected]
+    assert "it came again 2 times through %RETRY%g" in said(answer, "retried")
+
+
+def test_a_message_that_waits_for_its_first_redelivery(tmp_path: Path) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        put_retries(store, 1)
+    log = store.root / "commitlog" / f"{0:020d}"
+    retry = store.told[-1]
+    data = bytearray(log.read_bytes())
+    data[retry.phy_offset :] = bytes(len(data) - retry.phy_offset)
+    log.write_bytes(data)
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "in retry"]
+    assert "waits in topic SCHEDULE_TOPIC_XXXX" in said(answer, "in retry")
+
+
+def test_a_message_in_the_dead_letter_queue(tmp_path: Path) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        put_retries(store, 2)
+        store.put(
+            "%DLQ%g", at_ms=at(70), unique_key=UNIQUE, reconsume_times=2, RETRY_TOPIC="orders"
+        )
+    commit(store.root, g=1)
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "retried", "dead letter"]
+    assert "after 2 redeliveries that failed" in said(answer, "dead letter")
+
+
+def test_a_message_that_was_delayed_by_its_level(tmp_path: Path) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        store.put(
+            "SCHEDULE_TOPIC_XXXX", 2, at_ms=at(5), unique_key=UNIQUE, DELAY="3", REAL_TOPIC="orders"
+        )
+        fill(store, 6, 2)
+    waiting = ask(store.root)
+    assert codes(waiting) == ["stored", "delayed"]
+    assert "has not come into topic orders: it is due 2025-11-20 12:00:15Z" in said(
+        waiting, "delayed"
+    )
+    with ToldStore(tmp_path / "b") as store:
+        store.put(
+            "SCHEDULE_TOPIC_XXXX", 2, at_ms=at(5), unique_key=UNIQUE, DELAY="3", REAL_TOPIC="orders"
+        )
+        store.put("orders", at_ms=at(20), latency_ms=15_003, unique_key=UNIQUE, DELAY="3")
+    arrived = ask(store.root)
+    assert codes(arrived) == ["stored", "delivered after delay", "no offset"]
+    assert "15.0 s after it was stored, 5.0 s later than it was due" in said(
+        arrived, "delivered after delay"
+    )
+
+
+def put_half(store: ToldStore, checks: int = 0) -> Told:
+    prepared: dict[str, Any] = {"REAL_TOPIC": "orders", "REAL_QID": "0", "TRAN_MSG": "true"}
+    half = store.put(HALF, at_ms=at(5), unique_key=UNIQUE, **prepared)
+    for times in range(1, checks + 1):
+        half = store.put(
+            HALF,
+            at_ms=at(5 + 60 * times),
+            latency_ms=60_000 * times + 3,
+            unique_key=UNIQUE,
+            TRANSACTION_CHECK_TIMES=str(times),
+            **prepared,
+        )
+    return half
+
+
+def test_a_half_message_that_was_never_committed(tmp_path: Path) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        put_half(store, checks=2)
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "half message"]
+    assert "the broker asked the producer 2 times" in said(answer, "half message")
+
+
+@pytest.mark.parametrize("form", ["{}", "0,{},", "{}-copied"])
+def test_a_transaction_that_was_rolled_back(tmp_path: Path, form: str) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        store.put(HALF, at_ms=at(1), unique_key=f"{7:032X}", REAL_TOPIC="orders")
+        half = put_half(store)
+        is_copied = form.endswith("-copied")
+        body = form.removesuffix("-copied").format(half.queue_offset).encode()
+        more: dict[str, Any] = {"COPIED": "1"} if is_copied else {}
+        store.put(OP, at_ms=at(9), tags="d", body=body, **more)
+    answer = ask(store.root)
+    # An op record that ends a copy leaves the transaction open.
+    assert codes(answer) == ["stored", "half message" if is_copied else "rolled back"]
+
+
+def test_a_transaction_that_was_committed(tmp_path: Path) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        put_half(store)
+        store.put(
+            "orders",
+            at_ms=at(9),
+            latency_ms=4003,
+            unique_key=UNIQUE,
+            sys_flag=SysFlag.TRANSACTION_COMMIT,
+        )
+        store.put(OP, at_ms=at(9), tags="d", body=b"0")
+    commit(store.root, g=1)
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "committed", "consumed"]
+    assert "4.0 s after the half message" in said(answer, "committed")
+
+
+def fail_over(tmp_path: Path) -> tuple[ToldStore, ToldStore, Told]:
+    """A store whose last five records its slave never got, and the slave, the master since."""
+    common = [("orders", i, f"{i:032X}") for i in range(5)]
+    with ToldStore(tmp_path / "old") as old:
+        for topic, at_s, unique in common:
+            old.put(topic, at_ms=at(at_s), unique_key=unique)
+        lost = old.put("orders", at_ms=at(10), unique_key=UNIQUE, body=b"x" * 200)
+        fill(old, 11, 4)
+    with ToldStore(tmp_path / "new") as new:
+        for topic, at_s, unique in common:
+            new.put(topic, at_ms=at(at_s), unique_key=unique)
+        fill(new, 30, 20)
+    first = EpochRecord(1, 0, 0, b"a" * 8, sync=True, began_wall_ms=at(0))
+    write_epochs(old.root, first)
+    second = EpochRecord(2, lost.phy_offset, 1, b"b" * 8, sync=True, began_wall_ms=at(25))
+    write_epochs(new.root, first, second)
+    return old, new, lost
+
+
+def write_epochs(root: Path, *records: EpochRecord) -> None:
+    """The file `epochs` as a node writes it."""
+    file = TwoSlotFile(root / EPOCHS)
+    Mastership(0, file.save, file.payload).adopt(EpochHistory(records))
+
+
+def test_a_message_on_the_old_master_alone(tmp_path: Path) -> None:
+    old, new, lost = fail_over(tmp_path)
+    answer = ask(old.root, new.root)
+    assert codes(answer)[:2] == ["stored", "lost at a failover"]
+    text = said(answer, "lost at a failover")
+    assert f"Only {old.root} holds the record at {lost.phy_offset}" in text
+    assert f"in epoch 2, from offset {lost.phy_offset}" in text
+
+
+def test_a_message_that_was_cut_off_at_a_failover(tmp_path: Path) -> None:
+    old, new, lost = fail_over(tmp_path)
+    kept = cut_off(old, lost, at(60))
+    follow(old, new)
+    answer = ask(old.root, new.root)
+    assert codes(answer) == ["stored", "cut"]
+    assert f"`trioha ha recover {kept}` sends it again" in said(answer, "cut")
+    assert not any("other replicas" in text for text in answer.unknown)
+    assert any(
+        line.wall_ms == at(60) and "gave up its log" in line.text for line in answer.timeline
+    )
+
+
+def follow(old: ToldStore, new: ToldStore) -> None:
+    """The old master's log becomes its new master's."""
+    log = f"commitlog/{0:020d}"
+    (old.root / log).write_bytes((new.root / log).read_bytes())
+
+
+def test_a_cut_message_that_was_sent_again(tmp_path: Path) -> None:
+    old, new, lost = fail_over(tmp_path)
+    cut_off(old, lost, at(60))
+    with ToldStore(new.root) as again:
+        again.put("orders", at_ms=at(90), latency_ms=80_003, unique_key=UNIQUE)
+    follow(old, again)
+    answer = ask(old.root, new.root)
+    assert codes(answer)[:2] == ["stored", "cut"]
+    assert "It was stored again 2025-11-20 12:01:30Z" in said(answer, "cut")
+    assert "stored twice" not in codes(answer)
+
+
+def test_a_message_that_a_slave_has_yet_to_receive(tmp_path: Path) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        fill(store, 0)
+    slave = copy_store(store.root, tmp_path / "b")
+    with ToldStore(store.root) as store:
+        store.put("orders", at_ms=at(10), unique_key=UNIQUE)
+    answer = ask(store.root, slave)
+    assert codes(answer)[:2] == ["stored", "not in a replica"]
+    assert f"{slave} does not hold the record" in said(answer, "not in a replica")
+
+
+def test_a_store_of_another_broker_is_not_blamed(tmp_path: Path) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        store.put("orders", at_ms=at(10), unique_key=UNIQUE)
+    with ToldStore(tmp_path / "c") as other:
+        fill(other, 100)
+    answer = ask(store.root, other.root)
+    assert codes(answer) == ["stored", "no offset"]
+    assert any("other replicas" in text for text in answer.unknown)
+
+
+def test_a_key_of_several_messages(tmp_path: Path) -> None:
+    names = [f"{i:032X}" for i in range(3)]
+    with ToldStore(tmp_path / "a") as store:
+        for i, name in enumerate(names):
+            store.put("orders", at_ms=at(i), unique_key=name, keys=["order-1"])
+    commit(store.root, g=2)
+    answer = ask(store.root, key="order-1")
+    assert codes(answer)[0] == "several messages"
+    assert answer.verdicts[0].text.startswith("3 messages have the key order-1")
+    told = [(each.code, each.text.split(":")[0]) for each in answer.verdicts[1:]]
+    assert told == [
+        ("stored", names[0]),
+        ("consumed", names[0]),
+        ("stored", names[1]),
+        ("consumed", names[1]),
+        ("stored", names[2]),
+        ("not consumed", names[2]),
+    ]
+
+
+def group_store(root: Path) -> ToldStore:
+    """Group g: it consumed 3 of 8 messages before its broker was out from 20 to 40 s."""
+    with ToldStore(root) as store:
+        fill(store, 10, 8)
+        store.put("%RETRY%g", at_ms=at(18), unique_key=UNIQUE)
+    commit(root, g=3)
+    diary = Diary(root, "b:0")
+    diary.start(0, "ASYNC_MASTER")
+    lag(diary, 15, 2, 6)
+    diary.stop(20)
+    diary.start(40, "ASYNC_MASTER")
+    lag(diary, 50, 3, 8)
+    diary.close()
+    return store
+
+
+def test_a_group_at_a_time(tmp_path: Path) -> None:
+    answer = ask_group(group_store(tmp_path / "a").root, "g", at(30))
+    assert codes(answer) == ["stored until then", "lag", "not consumed", "retried", "outage"]
+    assert "had 8 messages until then" in said(answer, "stored until then")
+    assert "lacked 4 messages at the last sample, 15.0 s earlier" in said(answer, "lag")
+    assert "5 messages of topic orders" in said(answer, "not consumed")
+    assert "oldest was stored 2025-11-20 12:00:13Z" in said(answer, "not consumed")
+    earlier = ask_group(tmp_path / "a", "g", at(12))
+    assert codes(earlier) == ["stored until then", "consumed"]
+
+
+@pytest.mark.parametrize(
+    ("group", "at_s", "sentence"),
+    [
+        ("gg", 30, "no store knows the group gg"),
+        ("g", -60, "lies outside of these files, which reach from 2025-11-20 12:00:00Z"),
+        ("g", 3600, "to 2025-11-20 12:00:50Z; name a time in between"),
+    ],
+)
+def test_a_group_or_time_that_is_not_there(
+    tmp_path: Path, group: str, at_s: float, sentence: str
+) -> None:
+    store = group_store(tmp_path / "a")
+    with pytest.raises(AnalysisError, match=sentence):
+        ask_group(store.root, group, at(at_s))
+
+
+def test_the_evidence_is_in_the_order_of_time(tmp_path: Path) -> None:
+    store = group_store(tmp_path / "a")
+    answers: Sequence[Explanation] = [
+        ask_group(store.root, "g", at(30)),
+        ask(store.root, message_id=store.told[0].unique_key),
+    ]
+    for answer in answers:
+        times = [line.wall_ms for line in answer.timeline]
+        assert times
+        assert times == sorted(times)
+        assert min(times) >= BEGIN_MS - 10

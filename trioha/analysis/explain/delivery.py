@@ -1,0 +1,208 @@
+"""What each consumer group has done with a message, as far as its offsets tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trioha.analysis.explain.case import Case
+from trioha.analysis.explain.explanation import Explanation
+from trioha.analysis.explain.progress import (
+    Offsets,
+    committed_offsets,
+    consumption_of,
+    samples_of,
+)
+from trioha.analysis.explain.records import (
+    StoredRecord,
+    groups_of,
+    is_dead_letter_of,
+    is_retry_of,
+)
+from trioha.analysis.explain.surroundings import blame_outages
+from trioha.analysis.reports.words import count_of, say_ms, say_time
+
+LATE_MS = 10_000
+"""Consumption is called late when the group had not passed a message this long after its storing:
+journals sample every ten seconds."""
+GROUPS_MAX = 10
+_OFFSETS = (
+    "A committed offset says that a group has passed a message. A reset, a filter and a consumer "
+    "that acknowledges before it works look the same. When each offset was committed is not kept."
+)
+
+
+def explain_delivery(
+    case: Case,
+    answer: Explanation,
+    records: Sequence[StoredRecord],
+    about: str,
+    wanted: str | None,
+) -> int:
+    """Explain what the groups have done; return the last moment that matters, in ms since 1970."""
+    end_ms = max(record.store_ms for record in records)
+    end_ms = max([end_ms, *(case.cuts[cut][1].wall_ms for each in records for cut in each.cuts)])
+    seen = [record for record in records if record.is_seen and record.stores]
+    labels = dict.fromkeys(label for record in records for label in record.stores)
+    stores = {store.label: store for label in labels for store in case.replicas_of(label)}
+    offsets = committed_offsets(case, list(stores.values()))
+    sent_back_by = groups_of(records)
+    groups = {group for topic, group in offsets if any(topic == each.topic for each in seen)}
+    groups |= sent_back_by
+    if wanted is not None:
+        if wanted not in groups and seen:
+            answer.conclude(
+                "no offset",
+                f"{about}Group {wanted} has committed no offset in topic {seen[0].topic}: nothing "
+                "shows that it consumed from the topic.",
+            )
+        groups &= {wanted}
+    elif seen and not groups:
+        answer.conclude(
+            "no offset",
+            f"{about}No group has committed an offset in topic {seen[0].topic}: nothing shows that "
+            "it was consumed.",
+        )
+    if len(groups) > GROUPS_MAX:
+        answer.admit(f"{len(groups)} groups read the topic; --group explains any one of them.")
+    for group in sorted(groups, key=lambda group: (group not in sent_back_by, group))[:GROUPS_MAX]:
+        if group in sent_back_by:
+            _explain_redelivery(answer, records, offsets, group, about)
+        else:
+            for record in seen:
+                last_ms = _explain_offset(case, answer, record, offsets, group, about)
+                end_ms = max(end_ms, last_ms)
+    if groups:
+        answer.admit(_OFFSETS)
+    return end_ms
+
+
+def _explain_redelivery(
+    answer: Explanation,
+    records: Sequence[StoredRecord],
+    offsets: Offsets,
+    group: str,
+    about: str,
+) -> None:
+    """Explain a message that a group sent back at least once."""
+    retries = [record for record in records if is_retry_of(record, group)]
+    delivered = [record for record in retries if record.kind == "retry"]
+    dead = [record for record in records if is_dead_letter_of(record, group)]
+    if delivered:
+        times = ", ".join(say_time(record.store_ms) for record in delivered)
+        answer.conclude(
+            "retried",
+            f"{about}Group {group} sent it back: it came again {count_of(len(delivered), 'time')} "
+            f"through {delivered[0].topic} ({times}).",
+        )
+    if dead:
+        failed = dead[0].row["reconsume_times"]
+        answer.conclude(
+            "dead letter",
+            f"{about}It is in the dead letters of group {group} since "
+            f"{say_time(dead[0].store_ms)}, after {count_of(failed, 'redelivery')} that failed "
+            f"({dead[0].place}). The group does not receive it again by itself.",
+        )
+        return
+    last = retries[-1]
+    if last.kind == "waits for retry":
+        answer.conclude(
+            "in retry",
+            f"{about}Group {group} has sent it back {say_time(last.store_ms)}; it waits in "
+            f"{last.place} for its next delivery.",
+        )
+        return
+    committed = offsets.get((last.topic, group), {}).get(last.queue_id)
+    if committed is not None and committed.offset > last.queue_offset:
+        answer.conclude(
+            "consumed",
+            f"{about}Group {group} has passed it after {count_of(len(delivered), 'redelivery')}: "
+            f"committed offset {committed.offset} in {last.topic}, queue {last.queue_id}.",
+        )
+    else:
+        answer.conclude(
+            "in retry",
+            f"{about}Group {group} has not passed its last redelivery yet ({last.place}).",
+        )
+
+
+def _explain_offset(
+    case: Case,
+    answer: Explanation,
+    record: StoredRecord,
+    offsets: Offsets,
+    group: str,
+    about: str,
+) -> int:
+    """Explain a message that a group never sent back; return the last moment known."""
+    queues = offsets.get((record.topic, group), {})
+    committed = queues.get(record.queue_id)
+    if committed is None:
+        answer.conclude(
+            "no offset",
+            f"{about}Group {group} reads topic {record.topic} and has committed nothing in queue "
+            f"{record.queue_id}.",
+        )
+        return record.store_ms
+    samples = samples_of(case, case.brokers_of(record.stores[0]), group, record.topic)
+    found = consumption_of(
+        samples, record.store_ms, record.queue_id, record.queue_offset, len(queues)
+    )
+    stated = f"its committed offset in queue {record.queue_id} is {committed.offset}"
+    written = ""
+    if committed.written_ms is not None:
+        written = f" (file of {committed.store}, written {say_time(committed.written_ms)})"
+        answer.witness(
+            committed.written_ms,
+            committed.store,
+            f"consumerOffset.json was written: group {group}, topic {record.topic}, queue "
+            f"{record.queue_id}: offset {committed.offset}",
+        )
+    if found.not_before_ms is not None:
+        answer.witness(
+            found.not_before_ms,
+            "journal",
+            f"group {group} had not passed queue offset {record.queue_offset} yet",
+        )
+    if found.by_ms is not None:
+        answer.witness(
+            found.by_ms, "journal", f"group {group} had passed queue offset {record.queue_offset}"
+        )
+    last_ms = found.by_ms or committed.written_ms or record.store_ms
+    if committed.offset <= record.queue_offset:
+        answer.conclude(
+            "not consumed",
+            f"{about}Group {group} has not consumed it: {stated}{written}, the message's is "
+            f"{record.queue_offset}.",
+        )
+        blame_outages(
+            case, answer, record, record.store_ms, last_ms, f"while group {group} had yet to read"
+        )
+    elif found.skipped_ms is not None:
+        answer.conclude(
+            "skipped",
+            f"{about}Group {group} has skipped it: {say_time(found.skipped_ms)}, before it was "
+            f"stored, the group stood beyond queue offset {record.queue_offset} already.",
+        )
+    else:
+        waited_ms = 0 if found.not_before_ms is None else found.not_before_ms - record.store_ms
+        when = f", by {say_time(found.by_ms)}" if found.by_ms is not None else ""
+        answer.conclude(
+            "consumed",
+            f"{about}Group {group} has consumed it{when}: {stated}{written}, the message's is "
+            f"{record.queue_offset}.",
+        )
+        if waited_ms >= LATE_MS:
+            answer.conclude(
+                "consumed late",
+                f"{about}Group {group} consumed it late: {say_ms(waited_ms)} after it was stored "
+                "it had not.",
+            )
+            blame_outages(
+                case,
+                answer,
+                record,
+                record.store_ms,
+                last_ms,
+                f"between its storing and its consumption by {group}",
+            )
+    return max(record.store_ms, last_ms)

@@ -1,0 +1,189 @@
+"""One consumer group explained at one time: what it had before it, and what stood in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trioha.analysis.engine import literal, literals
+from trioha.analysis.explain.case import Case
+from trioha.analysis.explain.explanation import Explanation
+from trioha.analysis.explain.progress import Committed, committed_offsets, samples_of
+from trioha.analysis.explain.surroundings import tell_events
+from trioha.analysis.reports.words import MINUTE_MS, count_of, say_ms, say_time
+from trioha.analysis.schema import AnalysisError
+from trioha.analysis.store_files import StoreFiles
+from trioha.wire.names import dlq_topic, retry_topic
+from trioha.words import what_there_is
+
+AROUND_MS = 5 * MINUTE_MS
+"""Events within this before and after the time are evidence."""
+
+
+def explain_group(case: Case, group: str, at_ms: int) -> Explanation:
+    """Explain where a group stood at a time, in milliseconds since 1970.
+
+    Errors: AnalysisError when no store knows the group, or the time lies outside of what the
+    stores and journals tell.
+    """
+    _check_time(case, at_ms)
+    answer = Explanation(f"group {group} at {say_time(at_ms)}", is_found=True)
+    is_known = False
+    known: set[str] = set()
+    told: set[str] = set()
+    for store in case.stores:
+        if store.label in told:
+            continue
+        replicas = case.replicas_of(store.label)
+        told |= {replica.label for replica in replicas}
+        offsets = committed_offsets(case, replicas)
+        known |= {name for _, name in offsets}
+        for (topic, name), queues in sorted(offsets.items()):
+            if name == group:
+                is_known = True
+                _explain_topic(case, answer, replicas, topic, group, queues, at_ms)
+        is_known |= _explain_failures(case, answer, replicas, group, at_ms)
+    if not is_known:
+        raise AnalysisError(f"no store knows the group {group}{what_there_is(group, known)}")
+    for outage in case.outages:
+        if outage.begin_ms <= at_ms and (outage.end_ms is None or outage.end_ms >= at_ms):
+            until = "the end of the journals" if outage.end_ms is None else say_time(outage.end_ms)
+            answer.conclude(
+                "outage",
+                f"{outage.broker} had no writable master then: from {say_time(outage.begin_ms)} to "
+                f"{until} ({outage.cause}).",
+            )
+    tell_events(case, answer, at_ms - AROUND_MS, at_ms + AROUND_MS)
+    answer.admit(
+        "Stores keep the newest committed offset alone: how far the group was at that time is "
+        "known from samples of journals, where there are any."
+    )
+    return answer.finish()
+
+
+def _check_time(case: Case, at_ms: int) -> None:
+    times = [ms for each in case.bounds.values() for ms in (each.first_ms, each.last_ms)]
+    if case.engine.journal_count:
+        times += [row.wall_ms for row in case.engine.journal()]
+    if not times:
+        raise AnalysisError("the stores hold no record and no journal tells of a time")
+    if not min(times) <= at_ms <= max(times):
+        raise AnalysisError(
+            f"{say_time(at_ms)} lies outside of these files, which reach from "
+            f"{say_time(min(times))} to {say_time(max(times))}; name a time in between"
+        )
+
+
+def _explain_topic(
+    case: Case,
+    answer: Explanation,
+    replicas: Sequence[StoreFiles],
+    topic: str,
+    group: str,
+    queues: Mapping[int, Committed],
+    at_ms: int,
+) -> None:
+    left, oldest_ms, stored = 0, None, 0
+    for queue_id, committed in sorted(queues.items()):
+        row = _stored_until(case, replicas, topic, queue_id, committed.offset, at_ms)
+        stored += row["stored"]
+        left += row["left_over"]
+        if row["oldest_ms"] is not None:
+            oldest_ms = min(row["oldest_ms"], oldest_ms or row["oldest_ms"])
+        if committed.written_ms is not None:
+            answer.witness(
+                committed.written_ms,
+                committed.store,
+                f"consumerOffset.json was written: topic {topic}, queue {queue_id}: offset "
+                f"{committed.offset}",
+            )
+    answer.conclude(
+        "stored until then",
+        f"Topic {topic} had {count_of(stored, 'message')} until then in the queues that the group "
+        "has read.",
+    )
+    _explain_samples(case, answer, replicas, topic, group, at_ms)
+    if left and oldest_ms is not None:
+        answer.conclude(
+            "not consumed",
+            f"By its newest committed offsets the group has yet to consume "
+            f"{count_of(left, 'message')} of topic {topic} from before that time; the oldest was "
+            f"stored {say_time(oldest_ms)}.",
+        )
+    elif stored:
+        answer.conclude(
+            "consumed",
+            f"The group has consumed all of topic {topic} that was stored until then, by its "
+            "newest committed offsets.",
+        )
+
+
+def _stored_until(
+    case: Case,
+    replicas: Sequence[StoreFiles],
+    topic: str,
+    queue_id: int,
+    offset: int,
+    at_ms: int,
+) -> dict[str, Any]:
+    """Messages of a queue up to a time, and those of them at or behind an offset."""
+    is_left = f"queue_offset >= {offset}"
+    (row,) = case.engine.query(
+        "SELECT COUNT(DISTINCT queue_offset) AS stored, "
+        f"COUNT(DISTINCT CASE WHEN {is_left} THEN queue_offset END) AS left_over, "
+        f"MIN(CASE WHEN {is_left} THEN store_ms END) AS oldest_ms FROM commitlog "
+        f"WHERE store IN {literals([store.label for store in replicas])} "
+        f"AND topic = {literal(topic)} AND queue_id = {queue_id} AND store_ms <= {at_ms}"
+    )
+    return row
+
+
+def _explain_samples(
+    case: Case,
+    answer: Explanation,
+    replicas: Sequence[StoreFiles],
+    topic: str,
+    group: str,
+    at_ms: int,
+) -> None:
+    """Add the samples on both sides of the time."""
+    samples = samples_of(case, case.brokers_of(replicas[0].label), group, topic)
+    before = [sample for sample in samples if sample.wall_ms <= at_ms][-1:]
+    after = [sample for sample in samples if sample.wall_ms > at_ms][:1]
+    for sample in [*before, *after]:
+        answer.witness(
+            sample.wall_ms,
+            sample.node,
+            f"group {group} lacked {count_of(sample.lag, 'message')} of topic {topic} "
+            f"(offsets {sample.consumer_offset} of {sample.broker_offset})",
+        )
+    if before:
+        answer.conclude(
+            "lag",
+            f"Of topic {topic} the group lacked {count_of(before[0].lag, 'message')} at the last "
+            f"sample, {say_ms(at_ms - before[0].wall_ms)} earlier.",
+        )
+    else:
+        answer.admit(f"No journal has a sample of the group in topic {topic} from before.")
+
+
+def _explain_failures(
+    case: Case, answer: Explanation, replicas: Sequence[StoreFiles], group: str, at_ms: int
+) -> bool:
+    """Count what the group had sent back until then; return whether there is any at all."""
+    rows = case.engine.query(
+        "SELECT topic, COUNT(DISTINCT phy_offset) AS found, "
+        f"COUNT(DISTINCT CASE WHEN store_ms <= {at_ms} THEN phy_offset END) AS earlier, "
+        f"MAX(CASE WHEN store_ms <= {at_ms} THEN store_ms END) AS last_ms FROM commitlog "
+        f"WHERE store IN {literals([store.label for store in replicas])} "
+        f"AND topic IN {literals([retry_topic(group), dlq_topic(group)])} GROUP BY topic"
+    )
+    for row in rows:
+        if row["earlier"]:
+            is_dead = row["topic"] == dlq_topic(group)
+            answer.conclude(
+                "dead letter" if is_dead else "retried",
+                f"{count_of(row['earlier'], 'message')} had come into {row['topic']} until then, "
+                f"the last {say_time(row['last_ms'])}.",
+            )
+    return bool(rows)

@@ -1,0 +1,119 @@
+"""Records of one message, each once, however many replicas hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from trioha.analysis.explain.case import Case
+from trioha.wire.names import (
+    RETRY_PREFIX,
+    TIMER_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    dlq_topic,
+    is_dlq_topic,
+    is_retry_topic,
+    retry_topic,
+)
+
+_SEEN_KINDS = frozenset({"stored", "committed", "delivered after delay"})
+_HIDDEN_TOPICS = frozenset({TIMER_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC})
+
+
+@attrs.define(eq=False)
+class StoredRecord:
+    """One record of one broker. `row` is a hop of `trioha.analysis.reports.hops`."""
+
+    row: Mapping[str, Any]
+    stores: list[str] = attrs.field(factory=list)
+    """Labels of stores whose logs hold it."""
+    cuts: list[str] = attrs.field(factory=list)
+    """Labels of cuts that hold it."""
+
+    @property
+    def kind(self) -> str:
+        return str(self.row["kind"])
+
+    @property
+    def topic(self) -> str:
+        return str(self.row["topic"])
+
+    @property
+    def queue_id(self) -> int:
+        return int(self.row["queue_id"])
+
+    @property
+    def queue_offset(self) -> int:
+        return int(self.row["queue_offset"])
+
+    @property
+    def phy_offset(self) -> int:
+        return int(self.row["phy_offset"])
+
+    @property
+    def store_ms(self) -> int:
+        return int(self.row["store_ms"])
+
+    @property
+    def born_ms(self) -> int:
+        return int(self.row["born_ms"])
+
+    @property
+    def is_seen(self) -> bool:
+        """Consumers of the message's own topic receive this record."""
+        return self.kind in _SEEN_KINDS and self.topic not in _HIDDEN_TOPICS
+
+    @property
+    def is_given_up(self) -> bool:
+        """The record is a half message that was checked too often."""
+        return self.topic == TRANS_CHECK_MAX_TIME_TOPIC
+
+    @property
+    def is_timer(self) -> bool:
+        return self.topic == TIMER_TOPIC
+
+    @property
+    def target(self) -> str:
+        """The topic that the record is for."""
+        return str(self.row["goes_to"] or self.row["properties"].get("REAL_TOPIC") or self.topic)
+
+    @property
+    def place(self) -> str:
+        """Where the record lies, in words."""
+        return f"topic {self.topic}, queue {self.queue_id}, queue offset {self.queue_offset}"
+
+
+def records_of(case: Case, hops: Sequence[Mapping[str, Any]]) -> list[StoredRecord]:
+    """Hops of one message, each record once, in the order they were stored."""
+    found: dict[tuple[Any, ...], StoredRecord] = {}
+    names = ("phy_offset", "store_ms", "store_host", "topic", "queue_id", "queue_offset")
+    for hop in hops:
+        record = found.setdefault(tuple(hop[name] for name in names), StoredRecord(hop))
+        labels = record.cuts if hop["store"] in case.cuts else record.stores
+        labels.append(hop["store"])
+    return sorted(found.values(), key=lambda record: (record.store_ms, record.phy_offset))
+
+
+def is_retry_of(record: StoredRecord, group: str) -> bool:
+    """Whether the record is, or waits to become, a redelivery to a group."""
+    topic = record.row["goes_to"] if record.kind == "waits for retry" else record.topic
+    name = retry_topic(group)
+    return bool(topic == name or topic.startswith(f"{name}+"))  # POP adds the topic
+
+
+def is_dead_letter_of(record: StoredRecord, group: str) -> bool:
+    return record.topic == dlq_topic(group)
+
+
+def groups_of(records: Sequence[StoredRecord]) -> set[str]:
+    """Groups that the message was sent back by."""
+    found = set()
+    for record in records:
+        topic = record.row["goes_to"] if record.kind == "waits for retry" else record.topic
+        if is_retry_topic(topic):
+            found.add(topic.removeprefix(RETRY_PREFIX).partition("+")[0])
+        elif is_dlq_topic(topic):
+            found.add(topic.removeprefix(dlq_topic("")))
+    return found

@@ -158,6 +158,7 @@ def cluster(
     2m-2s-sync   two SYNC_MASTERs, a slave each
     2m-noslave   two ASYNC_MASTERs alone
     3n-dledger   one DLEDGER group of three, which elects its master itself
+
     \b
     trioha run cluster 2m-2s-sync --dir /tmp/cluster
     trioha run cluster 2m-noslave --listen 127.0.0.1:0 --broker-port 0

@@ -267,8 +267,10 @@ def test_a_dead_letter_without_its_origin_is_told_in_words(
     tmp_path: Path, origin: str, said: str
 ) -> None:
     with ToldStore(tmp_path / "store") as store:
-        properties = {"RETRY_TOPIC": origin} if origin else {}
-        store.put("%DLQ%g", at_ms=MONDAY_MS + 1000, **properties)
+        if origin:
+            store.put("%DLQ%g", at_ms=MONDAY_MS + 1000, RETRY_TOPIC=origin)
+        else:
+            store.put("%DLQ%g", at_ms=MONDAY_MS + 1000)
     report = make_report("queues", store.root, now_ms=MONDAY_MS + 2000)
     (text,) = [text for text in texts_of(report, "warning") if "gave up" in text]
     assert f"group g gave up on 1 message, mostly {said}; " in text

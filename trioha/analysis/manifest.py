@@ -93,6 +93,8 @@ class Manifest:
     reason: str | None = None
     """Why it is partial."""
     finished_ms: int | None = None
+    compared_with: str | None = None
+    """In words: the run or the window that the figures were compared with."""
 
     def as_json(self) -> dict[str, Any]:
         window = self.inputs.window
@@ -120,6 +122,7 @@ class Manifest:
             ],
             "journals": [str(path) for path in self.inputs.journals],
             "reports": [record.as_json() for record in self.records],
+            "compared_with": self.compared_with,
             "notes": list(self.inputs.notes),
         }
 

@@ -24,6 +24,7 @@ from trioha.analysis.results import ReportOptions, ReportSpec
 from trioha.analysis.run import Analysis, missing_need, specs_named, views_of
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.spark.java import is_submitted
+from trioha.cli.analyze_compare import Other, add_comparison, other_run
 from trioha.cli.analyze_explain import command as explain
 from trioha.cli.failures import ExitCode
 from trioha.cli.measures import Moment
@@ -117,6 +118,13 @@ class AnalyzeCommand(click.Group):
 @click.option(
     "--conf", "settings", multiple=True, metavar="KEY=VALUE", help="A Spark setting. Repeatable."
 )
+@click.option(
+    "--compare",
+    "other",
+    type=Other(),
+    metavar="OTHER",
+    help="Another run's --out, or a window FROM..TO: its figures beside these.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace results that --out already holds.")
 @output_option
 def command(
@@ -131,6 +139,7 @@ def command(
     engine: str,
     master: str | None,
     settings: Sequence[str],
+    other: Path | Window | None,
     overwrite: bool,
     output: str,
 ) -> int:
@@ -145,6 +154,7 @@ def command(
     trioha analyze a/store b/store --out d --report divergence
     trioha analyze store --out o --from 2026-11-20T09:00 --to '1h ago'
     trioha analyze store --out o --key order-4711
+    trioha analyze store --out after --compare before
     trioha analyze /mnt/stores/* --out o --master spark://head:7077
     trioha analyze --list-reports
     trioha analyze explain a/store b/store --key order-4711
@@ -176,6 +186,7 @@ def command(
     if names:
         _check_needs(specs, inputs, options)
     chosen = choose_engine(engine, wants_master=bool(master or settings) or is_submitted())
+    before = None if other is None else other_run(other, chosen)
     directory = OutputDirectory(out, overwrite=overwrite)
     directory.open()
     manifest = Manifest(inputs, {"name": chosen, "version": ""}, options.now_ms)
@@ -186,6 +197,8 @@ def command(
         ) as made:
             analysis = Analysis(made, manifest, directory, lambda record: _tell(record, progress))
             analysis.run(specs, options)
+        if other is not None:
+            add_comparison(other, before, specs, options, manifest, directory, progress)
         _conclude(manifest, started)
         directory.write_page(manifest)
         directory.finish(manifest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from support.stores.oracle import SEGMENT_BYTES, Timeline, World, make_timeline,
 from support.stores.told import make_report, rows_of, texts_of
 from support.suite.sizes import ORACLE_SEEDS, drawn_seeds
 
+from trioha.analysis.comparison import Run, comparison
 from trioha.analysis.reports import failovers, replication
 from trioha.analysis.reports import timeline as timeline_report
 from trioha.analysis.results import Report, ReportOptions
@@ -152,6 +154,19 @@ def test_the_timeline_says_what_happened_and_nothing_else(timeline: Timeline) ->
         assert abs(row["begin_ms"] - at(since_s)) <= STEP_MS
         assert row["term"] == term
     _beside_is_told(timeline, rows)
+
+
+def test_a_comparison_has_the_truth_of_both_runs(timeline: Timeline, tmp_path: Path) -> None:
+    other = make_timeline(tmp_path, len(timeline.outages))
+    runs = [Run(str(at), [], [_failovers(each)]) for at, each in enumerate((other, timeline))]
+    rows = {row["figure"]: row for row in rows_of(comparison(*runs), "figures")}
+    unplanned = rows["unplanned outages"]
+    for each, value in ((other, "before_value"), (timeline, "after_value")):
+        assert unplanned[value] == sum(not outage.is_planned for outage in each.outages)
+    lost = rows["time without a writable master"]
+    assert lost["difference_value"] == lost["after_value"] - lost["before_value"]
+    more = unplanned["after_value"] - unplanned["before_value"]
+    assert unplanned["verdict"] == ("worse" if more > 0 else "better" if more else "same")
 
 
 def _beside_is_told(timeline: Timeline, rows: Sequence[dict[str, Any]]) -> None:

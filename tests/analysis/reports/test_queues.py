@@ -258,3 +258,19 @@ def test_a_damaged_table_is_a_note_not_an_end(tmp_path: Path) -> None:
         (store.root / "config" / name).write_bytes(b"{no json")
     report = make_report("queues", store.root)
     assert rows_of(report, "lag") == []
+
+
+@pytest.mark.parametrize(
+    ("origin", "said"), [("", "of unknown origin"), ("orders", "of topic orders")]
+)
+def test_a_dead_letter_without_its_origin_is_told_in_words(
+    tmp_path: Path, origin: str, said: str
+) -> None:
+    with ToldStore(tmp_path / "store") as store:
+        if origin:
+            store.put("%DLQ%g", at_ms=MONDAY_MS + 1000, RETRY_TOPIC=origin)
+        else:
+            store.put("%DLQ%g", at_ms=MONDAY_MS + 1000)
+    report = make_report("queues", store.root, now_ms=MONDAY_MS + 2000)
+    (text,) = [text for text in texts_of(report, "warning") if "gave up" in text]
+    assert f"group g gave up on 1 message, mostly {said}; " in text

@@ -117,3 +117,13 @@ def test_links_between_members_end_with_their_node(tmp_path: Path) -> None:
     ]
     (stall,) = [row for row in rows if row["kind"] == "stall"]
     assert stall["detail"] == "in 2 seconds up to then, the longest delay 700 ms"
+
+
+def test_refusals_that_follow_each_other_are_one_row(a: Diary) -> None:
+    a.start(0, "SYNC_MASTER")
+    sample = {"waited_ms": 0, "longest_ms": 0, "bins": [], "unavailable": 0}
+    for at_s, count in ((20, 2), (30, 3), (90, 4)):
+        a.tell(at_s, "sync_waits", puts=count, timeouts=count, **sample)
+    rows = [row for row in rows_of(report_of(a), "timeline") if row["kind"] == "refusal"]
+    told = [(row["begin_ms"], row["end_ms"], row["count"]) for row in rows]
+    assert told == [(at(9.5), at(30), 5), (at(79.5), at(90), 4)]

@@ -59,7 +59,7 @@ def redelivery(
     findings = [
         Finding.warning(
             f"{row['store']}: group {row['consumer_group']} gave up on "
-            f"{count_of(row['messages'], 'message')}, mostly of topic {row['top_origin']}; "
+            f"{count_of(row['messages'], 'message')}, mostly {_say_origin(row['top_origin'])}; "
             f"the oldest dead letter is {say_ms(row['age_ms'])} old."
         )
         for row in groups
@@ -87,6 +87,11 @@ def redelivery(
         ),
     ]
     return tables, [_attempts_chart(attempts)], findings
+
+
+def _say_origin(topic: str | None) -> str:
+    """Records without the property RETRY_TOPIC do not say which topic they come from."""
+    return f"of topic {topic}" if topic else "of unknown origin"
 
 
 def _kind_of(topic: str) -> dict[str, str]:

@@ -65,9 +65,7 @@ class MemoryNamesrv:
 
     def __init__(self, secret: str = "") -> None:
         self.events = RecordedEvents()
-        self.processor = NamesrvProcessor(
-            NamesrvConfig(), KvConfig(), self.events, Keyring(secret)
-        )
+        self.processor = NamesrvProcessor(NamesrvConfig(), KvConfig(), self.events, Keyring(secret))
         self.listener = MemoryListener()
         self.requests: list[RemotingCommand] = []
         self.times: list[float] = []

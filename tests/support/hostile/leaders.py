@@ -4,9 +4,9 @@
 greeting and each Raft message, and makes of some of them what a member that knows the group and its
 secret could send. `LeaderChanges.forges` tells how far it goes. Without forgery no sound follower
 takes its bytes, so afterwards the follower has to be where the group is. With forgery it writes
-whole records that no other member has, and commits them. Raft does not promise anything for the log
-of a follower that has believed such a leader, so there only the node itself and the other members
-are looked at.
+whole records that no other member has, and commits them. Raft promises nothing to a group one of
+whose members lies: the follower may then vote, and be elected, for a log that no group has. So
+`Muted` keeps its messages from the others, who are looked at, as the follower's node is.
 """
 
 from __future__ import annotations
@@ -41,31 +41,38 @@ _RAFT = (
     RequestCode.TRIOHA_RAFT_TRANSFER,
     RequestCode.TRIOHA_RAFT_INSTALL,
 )
+_SPOKEN = (*_RAFT, RequestCode.TRIOHA_RAFT_HELLO)
 _INTS = tuple(one for one in NUMBERS if type(one) is int and 0 <= one < 2**63)
-_COMMITS = "committed_offset"
 
 
 class LeaderChanges(Changes):
     """What a hostile leader makes of the messages of a sound one."""
 
     def __init__(
-        self, rng: Random, committed: Callable[[], int], end: Callable[[], int], *, forges: bool
+        self,
+        rng: Random,
+        committed: Callable[[], int],
+        end: Callable[[], int],
+        term: Callable[[], int],
+        last_term: Callable[[], int],
+        *,
+        forges: bool,
     ) -> None:
-        """`committed`: the newest commit of the sound members; `end`: of the follower's log."""
+        """`committed`: the newest commit of the sound members; the others are
+        the follower's: the end of its log, its term, and the term of its last byte."""
         super().__init__(rng, "")
         self.forges = forges
         self._committed = committed
+        self._term = term
+        self._last_term = last_term
         self._end = end
         self._last_body: Buffer = b""
 
     def frame(self, command: RemotingCommand, door: GroupDoor, source: str) -> bytes:
         """A request to the follower, changed."""
         rng = self.rng
-        if command.code not in _RAFT:
-            body = command.body_bytes()
-            if command.code == RequestCode.TRIOHA_RAFT_HELLO and body:
-                body = self.body(body)
-            frame = encode(_with_body(command, body))
+        if command.code == RequestCode.TRIOHA_RAFT_HELLO:
+            frame = encode(_with_body(command, self.body(command.body_bytes())))
             return damaged(rng, frame) if rng.random() < 0.1 else frame
         try:
             message = door.decode(command.body_bytes(), (source,))
@@ -90,6 +97,10 @@ class LeaderChanges(Changes):
             if field.name in ("source", "target", "body") or rng.random() > 0.15:
                 continue
             values[field.name] = self._value(field.name, getattr(message, field.name), message)
+        if self.forges:  # a leader that the follower does not call out of date
+            values["term"] = max(message.term, self._term()) + (rng.random() < 0.05)
+            if isinstance(message, say.Append) and rng.random() < 0.7:
+                values |= self._next_bytes(message, values)
         made: say.RaftMessage = attrs.evolve(message, **values)
         if rng.random() < 0.1:
             made = self._other_push(made, door)
@@ -116,6 +127,20 @@ class LeaderChanges(Changes):
             near = (self._end(), self._end() + 1, max(0, value - 1), value + 1, 0)
             return rng.choice((*near, rng.choice(_INTS)))
         return value
+
+    def _next_bytes(self, message: say.Append, values: dict[str, Any]) -> dict[str, Any]:
+        """Records in their place behind the follower's log, as its leader would write them."""
+        rng, end = self.rng, self._end()
+        made: dict[str, Any] = {"prev_offset": end, "prev_term": self._last_term()}
+        made["entry_term"] = rng.choice((made["prev_term"], values["term"]))
+        made["body"] = self._own_records(end)
+        if message.body and rng.random() < 0.3:
+            made["body"] = _record("T", bytes(message.body), end)
+        if rng.random() < 0.2:  # one of several parts, or two halves of two bodies
+            made["body"] = made["body"][: int.from_bytes(made["body"][:4], "big")]
+        made["committed_offset"] = rng.choice((end, 1 << 62))
+        made["configurations"] = ()
+        return made
 
     def _log_bytes(self, message: say.Append) -> bytes:
         """Bytes of log that are no log of this group, or no log at all."""
@@ -210,7 +235,7 @@ class HostileCaller:
             self._machine.receive_data(data)
             made = b""
             while (command := self._machine.next_frame()) is not None:
-                if self._changes.takes():
+                if command.code in _SPOKEN and self._changes.takes():
                     made += self._changes.frame(command, self._door, self._source)
                 else:
                     made += encode(command)
@@ -234,6 +259,51 @@ class HostileCaller:
 
     def abort(self) -> None:
         self._transport.abort()
+
+
+class Muted:
+    """A connection of the follower's that carries no Raft message to the member it leads to."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.peer = transport.peer
+        self.waited_ms = 0
+        self._transport = transport
+        self._machine = RemotingConnection()
+        self._unsent: list[Buffer] = []
+
+    async def receive_some(self) -> bytes:
+        return await self._transport.receive_some()
+
+    def try_send(self, buffers: list[Buffer]) -> list[Buffer]:
+        self._unsent = self._transport.try_send(self._allowed(buffers))
+        return self._unsent
+
+    async def send_some(self, buffers: list[Buffer]) -> list[Buffer]:
+        self._unsent = await self._transport.send_some(self._allowed(buffers))
+        return self._unsent
+
+    async def send_all(self, buffers: list[Buffer]) -> None:
+        await self._transport.send_all(self._allowed(buffers))
+        self._unsent = []
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def peer_has_gone(self) -> bool:
+        return self._transport.peer_has_gone()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def _allowed(self, buffers: list[Buffer]) -> list[Buffer]:
+        # What did not fit before comes again, in front.
+        again = buffers[: len(self._unsent)] if self._unsent else []
+        self._machine.receive_data(b"".join(buffers[len(again) :]))
+        made: list[Buffer] = [*again]
+        while (command := self._machine.next_frame()) is not None:
+            if command.code not in _RAFT:
+                made.append(encode(command))
+        return made
 
 
 def _with_body(command: RemotingCommand, body: bytes, code: int | None = None) -> RemotingCommand:

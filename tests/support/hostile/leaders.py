@@ -101,6 +101,8 @@ class LeaderChanges(Changes):
             values["term"] = max(message.term, self._term()) + (rng.random() < 0.05)
             if isinstance(message, say.Append) and rng.random() < 0.7:
                 values |= self._next_bytes(message, values)
+        else:
+            values.pop("entry_term", None)  # whole records of a term that no group has are forged
         made: say.RaftMessage = attrs.evolve(message, **values)
         if rng.random() < 0.1:
             made = self._other_push(made, door)

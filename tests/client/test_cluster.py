@@ -60,6 +60,8 @@ async def test_a_cancelled_opener_does_not_fail_those_who_wait_with_it(
 
 async def test_nobody_listening_is_unreachable(cluster: FakeCluster) -> None:
     async with open_cluster("127.0.0.1:9876", cluster.config) as client:
+        with pytest.raises(Unreachable, match="'nowhere' is not an address"):
+            await client.connection("nowhere")
         with pytest.raises(Unreachable, match=r"b0:1.*refused"):
             await client.request("b0:1", unlock())
 

@@ -456,6 +456,19 @@ def test_a_leader_whose_log_parts_from_what_is_committed_is_refused() -> None:
     assert node.state.end_offset == 10
 
 
+def test_a_leader_that_says_committed_bytes_are_others_empties_no_log() -> None:
+    node, log = _follower_of_committed()
+    members = (0, Configuration.of("n0", "n1", "n2"))
+    with pytest.raises(RemoteProtocolError, match="byte before 6 is of term 2, but ours is"):
+        node.step(say.Install("n1", "n0", 2, 1, 50, ((2, 0),), 100, members), 5001)
+    _drain(node, log, 5001)
+    assert (node.state.begin_offset, node.state.end_offset) == (0, 10)
+    # A leader whose log holds no byte of ours any more, and agrees on what is committed.
+    node.step(say.Install("n1", "n0", 2, 2, 50, ((1, 0), (2, 60)), 100, members), 5002)
+    _drain(node, log, 5002)
+    assert node.state.begin_offset == 50
+
+
 def test_a_leader_that_hears_of_a_newer_term_follows_at_once() -> None:
     """Fault B1: even while a majority answers."""
     node, log = _leader_of_three()

@@ -1,12 +1,13 @@
-"""A master and a name server that turn hostile, before a slave of ours: it goes on, and remembers.
+"""A master and a name server that turn hostile, before brokers of ours: they go on, and remember.
 
 What they say is changed on its way, behind a valid greeting too. Rounds again:
 ``HOSTILE_ROUND=N:M pytest tests/peers/test_hostile_masters.py``. A hostile leader of a DLEDGER
-group is among the peers of `test_hostile_frames.py`.
+group: `test_hostile_leaders.py`.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from random import Random
@@ -17,16 +18,21 @@ import trio
 from support.hostile.masters import Changes, HostileWay
 from support.nodes.virtual_set import NAMESRV, VirtualSet, virtual_set, without_waits
 from support.suite.processes import own_bytes
-from support.suite.sizes import HOSTILE_MASTERS, hostile_rounds
+from support.suite.sizes import HOSTILE_MASTERS, HOSTILE_NAMESRVS, hostile_rounds
 from trio.testing import MockClock
 
+from trioha.failover.outcome import Result
 from trioha.services.loop.host import simulate_host
 from trioha.services.loop.transport import Transport
 from trioha.testing.memory_node import HA_PORT
 from trioha.testing.virtual_time import seeded_scheduler
+from trioha.wire.remoting_command import RemotingCommand
 
 CHANGES = 120
 """Changed frames of one round."""
+VERDICTS = 60
+"""Changed answers of one round of a name server."""
+PATIENCE_S = 5.0
 LIFE_S = 900
 """On virtual time: until then the slave is expected to have heard so many."""
 GROWTH_BYTES_MAX = 64 << 20
@@ -72,6 +78,81 @@ async def besiege_slave(root: Path, rng: Random, secret: str) -> None:
         assert set_[1].is_up
         faults = [one for one in set_[1].events.events if one[0] in FAULTS]
         assert not faults, faults[0][1].get("traceback") or faults[0]
+
+
+def pose_as_namesrv(set_: VirtualSet, changes: Changes) -> None:
+    """Change what both brokers are told by their name server, which knows no secret."""
+    connect = set_.network.connect
+    brokers = {broker.host for broker in set_.brokers}
+
+    async def by_a_hostile_way(source: str, target: str, port: int | None = None) -> Transport:
+        transport = await connect(source, target, port)
+        if source not in brokers or target != NAMESRV:
+            return transport
+        return HostileWay(transport, changes, is_namesrv=True)
+
+    set_.network.connect = by_a_hostile_way  # type: ignore[method-assign]
+
+
+async def besiege_by_namesrv(root: Path, rng: Random, secret: str) -> None:
+    settings: dict[str, Any] = {"register_name_server_period": 10_000}
+    if secret:
+        (root / "secret").write_text(secret)
+        settings["cluster_secret_file"] = str(root / "secret")
+    changes = Changes(rng, "")
+    async with virtual_set(root, 2, **settings) as set_:
+        pose_as_namesrv(set_, changes)
+        changes.is_on, changes.share = True, 0.7
+        await set_.forget()
+        master, epoch = set_[0], set_[0].epoch
+        with trio.move_on_after(LIFE_S):
+            while changes.count < VERDICTS:
+                code = await set_.send(0)
+                if secret:
+                    assert master.is_master, master.node.mastership.fenced_by
+                    assert code is not None
+                    assert master.epoch == epoch
+                question = {"topic": "T", "consumerGroup": "g", "clientId": "c@1"}
+                with trio.move_on_after(PATIENCE_S):
+                    await master.ask(RemotingCommand(400, {}, json.dumps(question).encode()))
+                if rng.random() < 0.2:
+                    master.node.registration.topics_changed()
+                    set_[1].node.registration.topics_changed()
+                if rng.random() < 0.05:  # it comes back, and is in doubt
+                    await master.kill()
+                    await master.start()
+                    if secret:
+                        await set_.wait(lambda: master.is_master)
+                await trio.sleep(2 * rng.random())
+        changes.is_on = False
+        assert changes.count > VERDICTS // 4, changes.count
+        for broker in set_.brokers:
+            assert broker.is_up
+            faults = [one for one in broker.events.events if one[0] in FAULTS]
+            assert not faults, faults[0][1].get("traceback") or faults[0]
+        await trio.sleep(60)  # both have heard what is true
+        if not master.is_master:
+            assert not secret
+            outcome = await set_.fail_over(to=0, force=True)
+            assert outcome.result is Result.DONE, outcome
+        await set_.check_converged(0)
+
+
+@pytest.mark.slow
+async def test_no_word_of_a_name_server_ends_a_broker_or_fences_a_proven_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    without_waits(monkeypatch)
+    for number in hostile_rounds("hostile name servers", HOSTILE_NAMESRVS):
+        print(f"round {number}; again: HOSTILE_ROUND={number} pytest tests/peers -k name_server")
+        root = tmp_path / str(number)
+        root.mkdir()
+        simulate_host(Random(number))
+        before = own_bytes()
+        with seeded_scheduler(number):
+            await besiege_by_namesrv(root, Random(number), SECRET if number % 2 else "")
+        assert own_bytes() - before < GROWTH_BYTES_MAX
+        shutil.rmtree(root)
 
 
 @pytest.mark.slow

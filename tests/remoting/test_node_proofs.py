@@ -15,6 +15,7 @@ from trioha.remoting.node_proofs import (
     CONNECTIONS_MAX,
     PROOF_FIELD,
     NodeProofs,
+    is_answer_proven,
     is_challenge,
     proven,
 )
@@ -175,3 +176,41 @@ def test_open_challenges_are_bounded_and_several_of_one_connection_count() -> No
     for _ in range(CONNECTIONS_MAX + 10):
         node.ask(FakeChannel(), request())
     assert len(node.proofs._given) == CONNECTIONS_MAX
+
+
+def exchange(node: Node, nonce: bytes = b"n" * 16) -> tuple[RemotingCommand, RemotingCommand]:
+    """A proven request and its answer, as they come over the network."""
+    channel = FakeChannel()
+    asked = proven(Keyring(NEW), node.ask(channel, request()), request(), nonce)
+    answer = node.ask(channel, asked)
+    return asked, decode_frame(encode(answer))
+
+
+def test_the_answer_to_a_request_with_a_nonce_is_proven() -> None:
+    asked, answer = exchange(Node(Keyring(NEW)))
+    assert answer.code == ResponseCode.SUCCESS
+    assert is_answer_proven(Keyring(OLD, NEW), asked, answer)
+    assert not is_answer_proven(Keyring(OLD), asked, answer)
+
+
+def test_no_word_of_a_proven_answer_can_be_changed() -> None:
+    asked, answer = exchange(Node(Keyring(NEW)))
+    fields = answer.ext_fields
+    for changed in (
+        RemotingCommand(ResponseCode.FENCED_MASTER_EPOCH, fields),
+        RemotingCommand(answer.code, fields, b"x"),
+        RemotingCommand(answer.code, {**fields, "epoch": "9"}),
+        RemotingCommand(answer.code, {**fields, PROOF_FIELD: "no hex"}),
+        RemotingCommand(answer.code),
+    ):
+        assert not is_answer_proven(Keyring(NEW), asked, changed)
+
+
+def test_an_answer_proves_nothing_to_another_request() -> None:
+    node = Node(Keyring(NEW))
+    _, answer = exchange(node)
+    asked, _ = exchange(node)
+    assert not is_answer_proven(Keyring(NEW), asked, answer)
+    without, answer = exchange(node, b"")
+    assert PROOF_FIELD not in answer.ext_fields
+    assert not is_answer_proven(Keyring(NEW), without, answer)

@@ -21,7 +21,7 @@ import trio
 from trioha.config.secret_files import operator_keyring
 from trioha.config.tls_files import ClientTls, client_context
 from trioha.credentials import current_credentials, current_tls
-from trioha.errors import CommandError, Unreachable
+from trioha.errors import CommandError, TriohaError, Unreachable
 from trioha.remoting.channel import Handler
 from trioha.security.node_signer import unsigned
 from trioha.security.signature import Credentials
@@ -160,7 +160,10 @@ class Cluster:
     async def _serve(
         self, address: str, task_status: trio.TaskStatus[RemotingClient] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        host, port = parse_address(address)
+        try:
+            host, port = parse_address(address)
+        except TriohaError as error:  # another node may have told it
+            raise Unreachable(str(error)) from error
         closed = trio.Event()
         credentials = self.config.credentials
         try:

@@ -153,14 +153,19 @@ class EntryHandler:
         if state.matched_offset >= begin:  # done already: the leader has not got the answer
             self._answer(install, PushType.INSTALL_SNAPSHOT, PushStatus.SUCCESS)
             return
-        if (
-            begin < state.committed_offset
-            or self._common(install.rows, begin, install.end_offset) >= begin
-        ):
+        committed = state.committed_offset
+        its_term = TermTable(install.rows).term_at(committed)
+        if its_term and its_term != state.terms.term_at(committed):
+            # Every leader has all that is committed (Raft 5.4.3), so this one is none.
+            raise RemoteProtocolError(
+                f"{install.source} wants our log emptied, and says that its byte before "
+                f"{committed} is of term {its_term}, but ours is committed"
+            )
+        if begin < committed or self._common(install.rows, begin, install.end_offset) >= begin:
             # Emptying a log that the leader could continue would unsay what we acknowledged.
             raise RemoteProtocolError(
                 f"{install.source} wants our log emptied to begin at {begin}, but both logs "
-                f"share bytes beyond that; committed up to {state.committed_offset}"
+                f"share bytes beyond that; committed up to {committed}"
             )
         state.reset(begin, TermTable(install.rows), install.configuration)
         self._answer(install, PushType.INSTALL_SNAPSHOT, PushStatus.SUCCESS)

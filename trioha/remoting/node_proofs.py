@@ -4,13 +4,17 @@
     request                                ──►   has a secret: does nothing
                                            ◄──   NO_PERMISSION, `nodeChallenge`: 32 random bytes
     the same request, `nodeChallenge`,
-    `nodeProof`                            ──►   checks the proof, does what is asked
-                                           ◄──   answer
+    `nodeNonce`: random, `nodeProof`       ──►   checks the proof, does what is asked
+                                           ◄──   answer, `nodeProof`
 
 Theory of operation. The proof is an HMAC-SHA256 over the challenge, the request's code, all of its
 fields and its body, under the cluster's secret (`trioha.wire.keyring`). A challenge is given for
 one connection and serves once, so what somebody overheard can be said again to nobody, and no field
 can be changed. There is no clock in it: clocks of nodes and operators may differ.
+
+The proof of the answer is an HMAC-SHA256 over the proof of the request, which covers the caller's
+nonce, and over the answer's code, fields and body. So a caller knows that the answer comes from a
+node of its cluster, and belongs to this very request. A caller that sends no nonce gets no proof.
 
 Nothing is encrypted. Somebody between caller and node can read a request, hold it back, and let it
 pass later on the same connection; not change it.
@@ -30,13 +34,14 @@ from trioha.wire.keyring import Keyring
 from trioha.wire.packed_fields import ext_text
 from trioha.wire.remoting_command import RemotingCommand
 
-CHALLENGE_FIELD, PROOF_FIELD = "nodeChallenge", "nodeProof"
+CHALLENGE_FIELD, PROOF_FIELD, NONCE_FIELD = "nodeChallenge", "nodeProof", "nodeNonce"
 CHALLENGE_BYTES = 32
+NONCE_BYTES = 16
 CONNECTIONS_MAX = 4096
 """Connections with open challenges; the oldest makes room, and its caller asks again."""
 CHALLENGES_MAX = 16
 """Open challenges of one connection, which may carry several requests at once."""
-_PURPOSE = b"trioha-node-request"
+_PURPOSE, _ANSWERS = b"trioha-node-request", b"trioha-node-answer"
 _OUTSIDE = frozenset({PROOF_FIELD, "AccessKey", "Signature"})
 """Fields that the proof does not cover: itself, and an account's signature, which comes last."""
 _ASK = (
@@ -81,7 +86,11 @@ class NodeProofs:
                     reason = "a request whose proof does not fit: another secret, or not its words"
                     self._notes.note(channel, request, reason, instant.now_ms)
                     return self._challenged(channel, request, f"{reason}; {_ASK}")
-            return handler(channel, request, instant)
+            response = handler(channel, request, instant)
+            if response is not None and self._keyring and request.ext_str(NONCE_FIELD, ""):
+                mac = self._keyring.mac(_signed_answer(request, response))
+                response.ext_fields[PROOF_FIELD] = mac.hex()
+            return response
 
         return answer
 
@@ -103,7 +112,7 @@ class NodeProofs:
     def _takes(self, channel: Channel, request: RemotingCommand) -> bool:
         """Was this connection given the request's challenge? It serves once."""
         given = self._given.get(channel, [])
-        challenge = _challenge_of(request)
+        challenge = _bytes_of(request, CHALLENGE_FIELD)
         if challenge not in given:
             return False
         given.remove(challenge)
@@ -120,13 +129,18 @@ def is_challenge(response: RemotingCommand) -> bool:
 
 
 def proven(
-    keyring: Keyring, response: RemotingCommand, request: RemotingCommand
+    keyring: Keyring, response: RemotingCommand, request: RemotingCommand, nonce: bytes = b""
 ) -> RemotingCommand:
-    """Return the request anew, with the proof that the challenge in `response` asks for."""
-    challenge = response.ext_str(CHALLENGE_FIELD, "")
+    """Return the request anew, with the proof that the challenge in `response` asks for.
+
+    With a `nonce`, random bytes, the node proves its answer too (`is_answer_proven`).
+    """
+    fields = {**request.ext_fields, CHALLENGE_FIELD: response.ext_str(CHALLENGE_FIELD, "")}
+    if nonce:
+        fields[NONCE_FIELD] = nonce.hex()
     signed = RemotingCommand(
         request.code,
-        {**request.ext_fields, CHALLENGE_FIELD: challenge},
+        fields,
         request.body,
         flag=request.flag,
         remark=request.remark,
@@ -140,30 +154,44 @@ def proven(
 
 def is_proven(keyring: Keyring, request: RemotingCommand) -> bool:
     """Return whether the request's proof answers the challenge."""
-    try:
-        proof = bytes.fromhex(request.ext_str(PROOF_FIELD, ""))
-    except ValueError:
+    return keyring.is_mac(_signed(request), _bytes_of(request, PROOF_FIELD))
+
+
+def is_answer_proven(keyring: Keyring, request: RemotingCommand, response: RemotingCommand) -> bool:
+    """Return whether the sender of `response` has proven that it knows one of our secrets.
+
+    `request`: as `proven` made it, with a nonce.
+    """
+    if not request.ext_str(NONCE_FIELD, ""):
         return False
-    return keyring.is_mac(_signed(request), proof)
+    return keyring.is_mac(_signed_answer(request, response), _bytes_of(response, PROOF_FIELD))
 
 
-def _challenge_of(request: RemotingCommand) -> bytes:
+def _bytes_of(command: RemotingCommand, field: str) -> bytes:
     try:
-        return bytes.fromhex(request.ext_str(CHALLENGE_FIELD, ""))
+        return bytes.fromhex(command.ext_str(field, ""))
     except ValueError:
         return b""
 
 
 def _signed(request: RemotingCommand) -> bytes:
+    return _words(_PURPOSE, request)
+
+
+def _signed_answer(request: RemotingCommand, response: RemotingCommand) -> bytes:
+    return _words(_ANSWERS + _bytes_of(request, PROOF_FIELD), response)
+
+
+def _words(purpose: bytes, command: RemotingCommand) -> bytes:
     # A field without a value does not go over the network. An account's signature covers the proof.
     fields = sorted(
         [name, ext_text(value)]
-        for name, value in request.ext_fields.items()
+        for name, value in command.ext_fields.items()
         if name not in _OUTSIDE and value is not None
     )
-    # msgpack keeps the length of each part, so no two requests have the same bytes.
-    signed: bytes = msgpack.packb(
-        [_PURPOSE, int(request.code), fields, request.body_bytes()],
+    # msgpack keeps the length of each part, so no two commands have the same bytes.
+    words: bytes = msgpack.packb(
+        [purpose, int(command.code), fields, command.body_bytes()],
         unicode_errors="surrogatepass",
     )
-    return signed
+    return words

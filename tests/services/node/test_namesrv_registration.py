@@ -27,9 +27,11 @@ from trioha.services.remoting.server import RemotingServer
 from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.bodies import DataVersion, TopicConfig
 from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.keyring import Keyring
 from trioha.wire.remoting_command import RemotingCommand
 
 IDENTITY = BrokerIdentity("C", "broker-a", 0, "10.0.0.1:10911", "10.0.0.1:10912")
+SECRET = "a secret of tests"
 REGISTER, UNREGISTER = RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER
 
 
@@ -37,7 +39,11 @@ class Broker:
     """A broker's registration with the name servers `ns0:9876`, `ns1:9876`, …"""
 
     def __init__(
-        self, *namesrvs: MemoryNamesrv, identity: BrokerIdentity = IDENTITY, period_ms: int = 30_000
+        self,
+        *namesrvs: MemoryNamesrv,
+        identity: BrokerIdentity = IDENTITY,
+        period_ms: int = 30_000,
+        secret: str = "",
     ) -> None:
         self.events = RecordedEvents()
         self.version = DataVersion(1, 1)
@@ -56,6 +62,7 @@ class Broker:
             self.events,
             on_master=lambda address, ha_address: self.masters.append((address, ha_address)),
             connect=self.connect,
+            keyring=Keyring(secret),
         )
 
     async def connect(self, host: str, port: int) -> Transport:
@@ -371,33 +378,64 @@ async def test_a_name_server_whose_answer_is_no_number_is_one_line_and_ends_no_b
         assert "field epoch is not a number" in str(line["reason"])
 
 
+SUCCESSOR = attrs.evolve(
+    IDENTITY,
+    address="10.0.0.2:10911",
+    ha_address="10.0.0.2:10912",
+    epoch=3,
+    epoch_nonce="aa" * 8,
+)
+
+
+@pytest.mark.parametrize("secret", ["", SECRET])
 async def test_a_claim_carries_its_epoch_and_hears_who_stands_against_it(
-    autojump_clock: MockClock,
+    autojump_clock: MockClock, secret: str
 ) -> None:
-    namesrv = MemoryNamesrv()
+    namesrv = MemoryNamesrv(secret)
     claim = attrs.evolve(IDENTITY, epoch=2, epoch_nonce="00ff")
     refuted: list[Refutation] = []
 
     def listen(broker: Broker) -> None:
         broker.registration.on_refuted = refuted.append
 
-    async with running(Broker(namesrv, identity=claim), listen) as broker:
+    async with running(Broker(namesrv, identity=claim, secret=secret), listen) as broker:
         fields = namesrv.requests[0].ext_fields
         assert (fields["epoch"], fields["epochNonce"]) == ("2", "00ff")
-        successor = attrs.evolve(
-            claim,
-            address="10.0.0.2:10911",
-            ha_address="10.0.0.2:10912",
-            epoch=3,
-            epoch_nonce="aa" * 8,
-        )
-        async with running(Broker(namesrv, identity=successor)):
+        async with running(Broker(namesrv, identity=SUCCESSOR, secret=secret)):
             broker.registration.topics_changed()
             await wait_all_tasks_blocked()
             expected = Refutation("ns0:9876", 3, b"\xaa" * 8, "10.0.0.2:10911", "10.0.0.2:10912")
             assert refuted == [expected]
             assert broker.masters[-1] == ("10.0.0.2:10911", "10.0.0.2:10912")
             assert broker.registration.registered == []
+
+
+async def test_a_name_server_without_our_secret_fences_nobody(autojump_clock: MockClock) -> None:
+    namesrv = MemoryNamesrv()  # an impostor asks for no proof, and has none
+    claim = attrs.evolve(IDENTITY, epoch=2, epoch_nonce="00ff")
+    refuted: list[Refutation] = []
+
+    def listen(broker: Broker) -> None:
+        broker.registration.on_refuted = refuted.append
+
+    async with running(Broker(namesrv, identity=claim, secret=SECRET), listen) as broker:
+        async with running(Broker(namesrv, identity=SUCCESSOR)):
+            broker.registration.topics_changed()
+            await wait_all_tasks_blocked()
+            assert broker.registration.registered == []
+        assert refuted == []
+        assert broker.masters == []
+        assert "without proof" in str(broker.events.of("namesrv_failed")[-1]["reason"])
+
+
+@pytest.mark.parametrize(("secret", "remembers"), [(SECRET, True), ("", False)])
+async def test_only_a_name_server_with_our_secret_remembers_our_claim(
+    autojump_clock: MockClock, secret: str, remembers: bool
+) -> None:
+    claim = attrs.evolve(IDENTITY, epoch=2, epoch_nonce="00ff")
+    async with running(Broker(MemoryNamesrv(secret), identity=claim, secret=SECRET)) as broker:
+        await trio.sleep(5)
+        assert broker.registration.remembers_claim_before(trio.current_time()) is remembers
 
 
 async def test_a_slaves_registration_claims_nothing(autojump_clock: MockClock) -> None:

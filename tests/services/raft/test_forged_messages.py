@@ -108,8 +108,8 @@ async def follower(tmp_path: Path) -> AsyncIterator[Target]:
         await others[0].break_off()
 
 
-def record(at: int, topic: str = "T", body: bytes = b"x") -> bytes:
-    message = PutMessage(topic, 0, 0, 0, 1000, bytes(8), bytes(8), body, b"", 0)
+def record(at: int, topic: str = "T", body: bytes = b"x", queue_id: int = 0) -> bytes:
+    message = PutMessage(topic, queue_id, 0, 0, 1000, bytes(8), bytes(8), body, b"", 0)
     return encode_record(message, 0, at, 1000)
 
 
@@ -118,6 +118,11 @@ def append(target: Target, body: bytes, **changes: Any) -> say.Append:
         *(*target.head, 1, target.end, target.term, target.term + 1, target.end, body)
     )
     return attrs.evolve(plain, **changes)
+
+
+def table_in_two_parts(at: int) -> bytes:
+    first = record(at, "TRIOHA_METADATA", b"\x01\x00\x00\x00\x02\xc1")
+    return first + record(at + len(first), "TRIOHA_METADATA", b"\x01\x00\x01\x00\x02\xc1")
 
 
 FORGED: dict[str, Callable[[Target], say.RaftMessage]] = {
@@ -129,6 +134,10 @@ FORGED: dict[str, Callable[[Target], say.RaftMessage]] = {
     "a damaged table": lambda it: append(it, record(it.end, "TRIOHA_METADATA", b"\x01")),
     "a table of no kind": lambda it: append(
         it, record(it.end, "TRIOHA_METADATA", b"\x01\x00\x00\x00\x01\xc1")
+    ),
+    "a table in two parts, of no kind": lambda it: append(it, table_in_two_parts(it.end)),
+    "a table in a queue of its own": lambda it: append(
+        it, record(it.end, "TRIOHA_METADATA", b"\x01\x00\x00\x00\x01\x91\x01", queue_id=7)
     ),
     "a topic of no letters": lambda it: append(
         it, record(it.end, "ABCD").replace(b"ABCD", b"\xff\xff\xff\xff")

@@ -16,6 +16,7 @@ from trioha.services.remoting.server import RemotingServer
 from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.bodies import DataVersion, TopicConfig
 from trioha.wire.codes import RequestCode
+from trioha.wire.keyring import Keyring
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 from trioha.wire.route import RegisterBrokerBody
 
@@ -62,9 +63,9 @@ def route_request(topic: str, version: int = 409) -> RemotingCommand:
 class MemoryNamesrv:
     """A name server behind memory streams that remembers its requests and may be mute."""
 
-    def __init__(self) -> None:
+    def __init__(self, secret: str = "") -> None:
         self.events = RecordedEvents()
-        self.processor = NamesrvProcessor(NamesrvConfig(), KvConfig(), self.events)
+        self.processor = NamesrvProcessor(NamesrvConfig(), KvConfig(), self.events, Keyring(secret))
         self.listener = MemoryListener()
         self.requests: list[RemotingCommand] = []
         self.times: list[float] = []

@@ -21,7 +21,7 @@ from trioha.remoting.connection import RemotingConnection
 from trioha.services.ha.greeting import CHALLENGE_FIELD, PROOF_FIELD
 from trioha.services.loop.transport import Transport
 from trioha.wire import fastjson
-from trioha.wire.codes import RequestCode
+from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.ha_frames import EXTENDED_HEADER, KIND_LOG, KIND_METADATA
 from trioha.wire.keyring import Keyring
 from trioha.wire.remoting_command import Buffer, RemotingCommand, encode
@@ -66,6 +66,25 @@ class Changes:
         )
         return damaged(rng, frame) if rng.random() < 0.1 else frame
 
+    def verdict(self, command: RemotingCommand) -> bytes:
+        """The answer of a name server, made one about who is master, or a very large one."""
+        rng = self.rng
+        if rng.random() < 0.1:
+            large = rng.choice((b"[" * (1 << 20), b'{"a":"' + b"x" * (1 << 22) + b'"}'))
+            return encode(RemotingCommand(0, {}, large, command.opaque, command.flag))
+        other = rng.choice(("10.0.0.1:1", "10.0.0.2:1", "10.0.9.9:1", "nowhere", ":", ""))
+        fields = {
+            "epoch": rng.choice((1, 2, 9, 1000, 1 << 20, *NUMBERS)),
+            "epochNonce": rng.choice(("aa" * 8, "", "x", "aa")),
+            "epochHeldMs": rng.choice((0, 1, 1 << 40, *_INTS)),
+            "masterAddr": other,
+            "haServerAddr": rng.choice((other, "10.0.0.1:2", "10.0.9.9:2", "")),
+        }
+        code = rng.choice((0, ResponseCode.FENCED_MASTER_EPOCH, ResponseCode.FENCED_MASTER_EPOCH))
+        return encode(
+            RemotingCommand(code, fields, b"", command.opaque, command.flag, "another is master")
+        )
+
     def body(self, body: bytes) -> bytes:
         """msgpack or JSON with values changed; else bytes."""
         rng = self.rng
@@ -107,12 +126,20 @@ def damaged_log(rng: Random, log: bytes) -> bytes:
 class HostileWay:
     """A connection of our node's whose other end is hostile. Implements `Transport`."""
 
-    def __init__(self, transport: Transport, changes: Changes, *, is_link: bool) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        changes: Changes,
+        *,
+        is_link: bool = False,
+        is_namesrv: bool = False,
+    ) -> None:
         self.peer = transport.peer
         self.waited_ms = 0
         self._transport = transport
         self._changes = changes
         self._is_link = is_link
+        self._is_namesrv = is_namesrv
         self._machine = RemotingConnection()
         self._asked = RemotingConnection()
         self._nonce = b""
@@ -162,10 +189,12 @@ class HostileWay:
         made = b""
         self._machine.receive_data(data)
         while (command := self._machine.next_frame()) is not None:
-            if self._changes.takes():
-                made += self._changes.answer(command, self._nonce)
-            else:
+            if not self._changes.takes():
                 made += encode(command)
+            elif self._is_namesrv and self._changes.rng.random() < 0.6:
+                made += self._changes.verdict(command)
+            else:
+                made += self._changes.answer(command, self._nonce)
         return made
 
     def _link_data(self, data: bytes) -> bytes:

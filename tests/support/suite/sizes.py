@@ -65,6 +65,10 @@ HOSTILE_ROUNDS = sized(gate=20, release=4000)
 """Rounds of 5,000 frames of hostile peers, at every port of whole nodes."""
 HOSTILE_MASTERS = sized(gate=2, release=2000)
 """Rounds of 120 changed frames that a slave hears of its master and its name server."""
+HOSTILE_LEADERS = sized(gate=4, release=2000)
+"""Rounds of 40 changed frames that a follower hears of the other members of its Raft group."""
+HOSTILE_NAMESRVS = sized(gate=2, release=2000)
+"""Rounds of 60 changed answers that a master and its slave hear of their name server."""
 ORACLE_SEEDS = sized(gate=60, release=1000)
 """Generated stores and journals whose truth is known, for the reports of `trioha analyze`."""
 KILL_ROUNDS = sized(gate=12, release=50)

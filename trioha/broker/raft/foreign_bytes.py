@@ -3,17 +3,21 @@
 Theory of operation. A follower's log is its leader's, byte by byte, and a follower that cannot read
 its own log ends: it would be damaged. So it first looks whether the bytes are whole records that
 belong where they go (`trioha.store.record_sizes`), and whether it could read the records that the
-group itself writes, its control records and its tables.
+group itself writes, its control records and its tables. A body of tables may come in several parts,
+in several messages: it is looked at with its last part, before that part is appended. After a start
+or a cut the parts that the log holds already are read once more.
 
-Not ideal: a body of tables in several parts is looked at only when it is complete and committed,
-and then a body that cannot be read ends the node. Without a secret a stranger can pose as leader.
+Not ideal: the parts of an unfinished body stay in memory. A leader can make them as large as a log.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from trioha.broker.metadata_ops import decode_ops
+from trioha.broker.raft.controls import QUEUE_ID as CONTROLS_QUEUE_ID
 from trioha.broker.raft.controls import parse_control
-from trioha.broker.raft.records import read_part
+from trioha.broker.raft.records import QUEUE_ID, Assembly, read_part
 from trioha.errors import CommitLogCorrupted, RemoteProtocolError
 from trioha.store.record_sizes import misplaced_record
 from trioha.wire.names import METADATA_TOPIC, RAFT_TOPIC
@@ -24,42 +28,68 @@ _OWN = b"TRIOHA_"
 """Begins the names of the topics whose records the group writes."""
 
 
-def objection_to(
-    body: Buffer, phy_offset: int, term: int, term_start: int, segment_bytes: int
-) -> str:
-    """Return why `body`, of `term`, cannot stand at `phy_offset` of a log; "" if it can. HOT.
+class ForeignBytes:
+    """The bytes that a leader sends to one log, each looked at once and in order."""
 
-    `term_start`: where the term begins in the log, these bytes included.
-    """
-    data = bytes(body)
-    objection = misplaced_record(data, phy_offset, segment_bytes - phy_offset % segment_bytes)
-    if objection or _OWN not in data:
-        return objection
-    try:
-        _check_own(data, phy_offset, term, term_start, segment_bytes)
-    except (RemoteProtocolError, CommitLogCorrupted) as error:
-        return str(error)
-    return ""
+    def __init__(self, segment_bytes: int, unfinished: Callable[[], Assembly | None]) -> None:
+        """`unfinished`: reads, from the log, the parts of a body that its end lacks the rest of;
+        None while that is not possible."""
+        self._segment_bytes = segment_bytes
+        self._unfinished = unfinished
+        self._assembly: Assembly | None = None
+
+    def forget(self) -> None:
+        """Note that the log was cut, emptied, or written by this member itself."""
+        self._assembly = None
+
+    def objection_to(self, body: Buffer, phy_offset: int, term: int, term_start: int) -> str:
+        """Return why `body`, of `term`, cannot stand at `phy_offset` of a log; "" if it can. HOT.
+
+        Bytes without an objection count as appended. `term_start`: where the term begins in the
+        log, these bytes included.
+        """
+        data, segment_bytes = bytes(body), self._segment_bytes
+        objection = misplaced_record(data, phy_offset, segment_bytes - phy_offset % segment_bytes)
+        if objection or _OWN not in data:
+            return objection
+        try:
+            self._check_own(data, phy_offset, term, term_start)
+        except (RemoteProtocolError, CommitLogCorrupted) as error:
+            self._assembly = None  # it may hold parts that are not appended
+            return str(error)
+        return ""
+
+    def _check_own(self, data: bytes, phy_offset: int, term: int, term_start: int) -> None:
+        """Check the group's own records. Errors: RemoteProtocolError, CommitLogCorrupted."""
+        position = 0
+        while position < len(data):
+            size, magic = PRELUDE.unpack_from(data, position)
+            if magic != BLANK_MAGIC:
+                fields = dispatch_fields(data, position)
+                record = data[position : position + size]
+                at = phy_offset + position
+                if fields.topic == RAFT_TOPIC:
+                    _check_queue(fields.queue_id, CONTROLS_QUEUE_ID, at)
+                    _check_control(record, at, term, term_start, self._segment_bytes)
+                elif fields.topic == METADATA_TOPIC:
+                    _check_queue(fields.queue_id, QUEUE_ID, at)
+                    self._check_part(record, at)
+            position += size
+
+    def _check_part(self, record: bytes, at: int) -> None:
+        kind, part, count, piece = read_part(record)
+        if self._assembly is None:
+            self._assembly = Assembly() if part == 0 else self._unfinished()
+        if self._assembly is None:
+            raise RecordError(f"the parts before {at} are not read yet; they are asked for again")
+        body = self._assembly.add(at, kind, part, count, piece)
+        if body is not None:
+            decode_ops(body)
 
 
-def _check_own(
-    data: bytes, phy_offset: int, term: int, term_start: int, segment_bytes: int
-) -> None:
-    """Check the group's own records. Errors: RemoteProtocolError, CommitLogCorrupted."""
-    position = 0
-    while position < len(data):
-        size, magic = PRELUDE.unpack_from(data, position)
-        if magic != BLANK_MAGIC:
-            topic = dispatch_fields(data, position).topic
-            record = data[position : position + size]
-            at = phy_offset + position
-            if topic == RAFT_TOPIC:
-                _check_control(record, at, term, term_start, segment_bytes)
-            elif topic == METADATA_TOPIC:
-                _, _, count, piece = read_part(record)
-                if count == 1:
-                    decode_ops(piece)
-        position += size
+def _check_queue(queue_id: int, own: int, at: int) -> None:
+    if queue_id != own:
+        raise RecordError(f"the record at {at} is in queue {queue_id}, where the group has none")
 
 
 def _check_control(record: bytes, at: int, term: int, term_start: int, segment_bytes: int) -> None:

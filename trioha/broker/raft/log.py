@@ -30,7 +30,9 @@ from trioha.broker.raft.controls import (
     control_message,
     parse_control,
 )
-from trioha.broker.raft.foreign_bytes import objection_to
+from trioha.broker.raft.foreign_bytes import ForeignBytes
+from trioha.broker.raft.metadata_log import MetadataLog
+from trioha.broker.raft.records import Assembly
 from trioha.dledger.membership import Configuration, ConfigurationTable
 from trioha.dledger.ready import Control, LogReset, LogTruncate, LogWrite
 from trioha.dledger.term_table import Row, TermTable
@@ -83,6 +85,7 @@ class RaftLog:
         self._terms = TermTable()
         self._initial = Configuration(())
         self._segment_bytes = store.config.segment_bytes
+        self._foreign = ForeignBytes(self._segment_bytes, self._unfinished_body)
         store.cleaner.retention_floor = self._retention_floor
         store.cleaner.before_delete = self.before_delete
 
@@ -143,13 +146,28 @@ class RaftLog:
         """Return why the log cannot take a leader's bytes of `term` at its end; "" if it can."""
         terms = self._terms
         start = terms.rows[-1][1] if term == terms.last_term else phy_offset
-        return objection_to(body, phy_offset, term, start, self._segment_bytes)
+        return self._foreign.objection_to(body, phy_offset, term, start)
 
     def objection_to_begin(self, phy_offset: int) -> str:
         """Return why an empty log cannot begin at this offset; "" if it can."""
         if phy_offset % self._segment_bytes:
             return str(self._other_segments(f"the leader's log begins at {phy_offset}"))
         return ""
+
+    def _unfinished_body(self) -> Assembly | None:
+        """Return the parts at the log's end whose body is not complete; None if not yet known."""
+        if self.store.dispatched_offset != self.store.max_phy_offset:
+            return None
+        log, assembly = MetadataLog(self.store.raft_queues()), Assembly()
+        begin, end = log.bounds()
+        index = end
+        while index > begin:
+            index -= 1
+            if log.read(index)[1] == 0:  # the first part
+                break
+        for one in range(index, end):
+            assembly.add(log.place(one)[0], *log.read(one))
+        return assembly
 
     def _whole(self, phy_offset: int, data: bytes) -> int:
         try:
@@ -201,6 +219,7 @@ class RaftLog:
         offset = operation.phy_offset
         self.store.truncate_log(offset, "the group has other bytes there")
         self._controls.forget()
+        self._foreign.forget()
         self._terms = self._terms.cut(offset)
         kept = tuple(row for row in self._base.blank_terms if row[1] < offset)
         if kept != self._base.blank_terms:
@@ -226,6 +245,7 @@ class RaftLog:
         self.store.restart_log(begin, "the leader has no byte of it any more")
         self._save(attrs.evolve(base, is_emptying=False))
         self._controls.forget()
+        self._foreign.forget()
         self._terms = operation.terms
 
     def append_control(self, control: Control, addresses: Mapping[str, str], wall_ms: int) -> int:
@@ -247,6 +267,7 @@ class RaftLog:
             raise DiskFull(result.reason)
         if control.configuration is None:
             self._terms = self._terms.begin(control.term, start)
+        self._foreign.forget()  # as leader it appends without asking
         return result.end_offset
 
     # Retention.

@@ -114,7 +114,8 @@ class NamesrvRegistration:
 
     `on_master` is called with masterAddr and haServerAddr when the first name server in the list
     that knows a master for us names another one than before; `on_refuted` when one of
-    them refuses our claim to be it.
+    them refuses our claim to be it. With a secret, only an answer with its proof tells anything of
+    claims (`trioha.remoting.node_proofs`).
 
     Errors: TriohaError when the list holds what is no address.
     """
@@ -377,18 +378,18 @@ class _NamesrvLink:
         command = await owner.registration(None if whole else changed)
         try:
             with trio.fail_after(owner.timeout_s):
-                response = await client.request(command)
+                response, is_believed = await client.ask(command)
         except Unreachable as error:
             self._lost(str(error))
             return False
         try:
             if response.code == ResponseCode.FENCED_MASTER_EPOCH:
-                self._refuted(response)
+                self._refuted(response, is_believed=is_believed)
                 return False
             if response.code != ResponseCode.SUCCESS:
                 self._lost(f"refused with code {response.code}: {response.remark}")
                 return False
-            self._held(response)
+            self._held(response, is_believed=is_believed)
         except RemoteProtocolError as error:
             self._lost(f"an answer that cannot be understood: {error}")
             return False
@@ -406,9 +407,10 @@ class _NamesrvLink:
         self.registered = False
         self._owner.events.event("namesrv_unregistered", namesrv=self.address)
 
-    def _held(self, response: RemotingCommand) -> None:
+    def _held(self, response: RemotingCommand, *, is_believed: bool) -> None:
         self.attempted.set()
-        held_ms = response.ext_int("epochHeldMs", -1)
+        # A master that has come back takes this for leave to go on.
+        held_ms = response.ext_int("epochHeldMs", -1) if is_believed else -1
         self.claimed_s = trio.current_time() - held_ms / 1000 if held_ms >= 0 else None
         self._retry_s = _RETRY_S
         self._failure = ""
@@ -420,8 +422,18 @@ class _NamesrvLink:
         self.master = (master_addr, ha_server_addr) if ha_server_addr else None
         self._owner.master_learned()
 
-    def _refuted(self, response: RemotingCommand) -> None:
-        """Take a rejected claim to be master as an answer: it names the node that holds it."""
+    def _refuted(self, response: RemotingCommand, *, is_believed: bool) -> None:
+        """Take a rejected claim to be master as an answer: it names the node that holds it.
+
+        An answer that is not believed fences nobody.
+        """
+        if not is_believed:
+            self._lost(
+                f"refused with code {response.code}, without proof of the cluster's secret, so it "
+                "changes nothing here: give the name server the secret of this broker "
+                f"(clusterSecretFile): {response.remark}"
+            )
+            return
         found = Refutation(
             self.address,
             response.ext_int("epoch", 0),

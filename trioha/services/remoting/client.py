@@ -10,11 +10,12 @@ import trio
 from trioha.errors import Unreachable
 from trioha.journal import EventSink, NullSink
 from trioha.remoting.channel import Handler
-from trioha.remoting.node_proofs import is_challenge, proven
+from trioha.remoting.node_proofs import NONCE_BYTES, is_answer_proven, is_challenge, proven
 from trioha.remoting.requests import RequestTable
 from trioha.security.node_signer import Sign, unsigned
 from trioha.services.loop.background import open_background_nursery
 from trioha.services.loop.clock import Clock
+from trioha.services.loop.host import random_source
 from trioha.services.loop.transport import (
     Connect,
     Transport,
@@ -53,10 +54,23 @@ class RemotingClient:
         Cancellation: the request may have been carried out.
         Errors: Unreachable when the connection is or goes down.
         """
-        response = await self._request(command)
-        if self._keyring and is_challenge(response):
-            response = await self._request(proven(self._keyring, response, command))
+        response, _ = await self.ask(command)
         return response
+
+    async def ask(self, command: RemotingCommand) -> tuple[RemotingCommand, bool]:
+        """As `request`; also return whether the answer is believed.
+
+        It is if its sender has proven that it knows our secret, or if we have none.
+        """
+        response = await self._request(command)
+        if not self._keyring:
+            return response, True
+        if not is_challenge(response):
+            return response, False
+        nonce = random_source().randbytes(NONCE_BYTES)
+        request = proven(self._keyring, response, command, nonce)
+        response = await self._request(request)
+        return response, is_answer_proven(self._keyring, request, response)
 
     async def _request(self, command: RemotingCommand) -> RemotingCommand:
         if self.link.closed:

@@ -353,8 +353,8 @@ MUTATIONS = (
     Mutation(
         "proof-leaves-the-code-out",
         "trioha/remoting/node_proofs.py",
-        "[_PURPOSE, int(request.code), fields, request.body_bytes()],",
-        "[_PURPOSE, fields, request.body_bytes()],",
+        "[purpose, int(command.code), fields, command.body_bytes()],",
+        "[purpose, fields, command.body_bytes()],",
         ("tests/remoting/test_node_proofs.py",),
         "the proof of one request serves for another one",
     ),

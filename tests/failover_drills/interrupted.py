@@ -26,6 +26,7 @@ from trioha.failover.outcome import Outcome, Result, Step
 
 PATIENCE_S = 0.5
 REPAIR_S = 40.0
+ATTEMPTS = 3
 
 Strike = Callable[[], None]
 
@@ -47,7 +48,11 @@ def fail_over(
     to: int | None = None,
     force: bool = False,
 ) -> Outcome:
-    """One attempt; `strike` happens once, after the step of that name."""
+    """One attempt; `strike` happens once, after the step of that name.
+
+    An attempt whose facts changed before that step, as when a node was slow to answer, has changed
+    nothing: it is made again, as an operator does.
+    """
     struck = False
 
     def on_step(step: Step) -> None:
@@ -63,7 +68,11 @@ def fail_over(
                 cluster, new_order(cluster, BROKER, to=to, force=force), on_step
             )
 
-    outcome = trio.run(run)
+    for _ in range(ATTEMPTS):
+        outcome = trio.run(run)
+        is_stale = outcome.result is Result.REFUSED and "the facts have changed" in outcome.message
+        if struck or strike is None or not is_stale:
+            break
     assert strike is None or struck, f"no step {strike_after}: {outcome.steps} {outcome.message}"
     return outcome
 

@@ -116,8 +116,8 @@ def before_registration(registration: Callable[..., Any]) -> Any:
 def after_registration(held: Callable[..., None]) -> Any:
     """After a name server has accepted that."""
 
-    def hold_and_strike(self: Any, response: Any) -> None:
-        held(self, response)
+    def hold_and_strike(self: Any, response: Any, **told: bool) -> None:
+        held(self, response, **told)
         identity = self._owner.identity
         if identity.epoch and identity.broker_id == 0 and not identity.in_doubt:
             strike("after register")

@@ -84,6 +84,10 @@ class Member:
     def running(self) -> bool:
         return self.node.running
 
+    @property
+    def has_failing_disk(self) -> bool:
+        return self.broken.exists() or self.forgetful.exists()
+
     def raft(self) -> dict[str, Any]:
         """What it knows of its group. Errors: OSError when it does not answer."""
         raft: dict[str, Any] = node_status(self.node, STATUS_S)["raft"]
@@ -152,8 +156,12 @@ class HurtGroup:
         return self
 
     def start_all(self, members: Sequence[Member]) -> None:
-        """Those that do not run, side by side."""
-        start_all([member.node for member in members if not member.running])
+        """Those that do not run, side by side.
+
+        Not those whose disk fails: two faults may strike one member, and the one that broke the
+        disk starts it when it has healed it.
+        """
+        start_all([one.node for one in members if not one.running and not one.has_failing_disk])
 
     def _addresses(self) -> list[str]:
         if self.net is not None:

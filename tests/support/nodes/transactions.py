@@ -36,6 +36,9 @@ QUICK_CHECKS = {
 }
 _HEARTBEAT_S = 1.0
 _PATIENCE_S = 5.0
+_AGE_MS = 60_000
+"""Old enough for a check at once, too young to be discarded for its age when a producer did not
+hear its first check."""
 
 
 @attrs.define(eq=False)
@@ -88,7 +91,9 @@ class TransactionLoad:
         """Send a half message, and end it at once, later or twice."""
         key = f"K{len(self.outcomes)}"
         self.outcomes[key] = self.rng.choice([COMMIT, COMMIT, ROLL_BACK])
-        answer = await answer_of(ask, half(key, topic=TOPIC, group=GROUP, queue_id=0))
+        born_ms = self.clock.wall_ms() - _AGE_MS
+        command = half(key, topic=TOPIC, group=GROUP, queue_id=0, born_ms=born_ms)
+        answer = await answer_of(ask, command)
         if answer is None or answer.code:
             return
         self.acknowledged.add(key)

@@ -32,7 +32,8 @@ def test_a_signal_restores_the_terminal(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "trioha", "console", "-n", "127.0.0.1:1"]
         terminal.run(command, {"PYTHONPATH": python_path, "XDG_STATE_HOME": str(tmp_path)})
         terminal.wait_for(r"No name server answers: Connection refused")
-        pattern = "trioha console -n 127.0.0.1:1"
+        # To the end of the line: the console of another test may have a port that begins so.
+        pattern = r"trioha console -n 127\.0\.0\.1:1$"
         found = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=True)
         for pid in found.stdout.split():
             if "python" in Path(f"/proc/{pid}/comm").read_text():

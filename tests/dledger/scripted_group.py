@@ -10,6 +10,7 @@ A transcript is blocks of commands, ``----``, and everything that the group said
     cut n0, cut n0>n1       nothing to and from n0, or one way
     heal
     kill n0, power n0       the process, or the machine with what it had not fsynced
+    lose n1 n0              all connections of n1 with n0 have ended
     start n0, wipe n0       back, or back with an empty disk under the old name
     hold Append n0>n1, hold Append 3
                             packets of one kind wait, on one way or of bytes of one term
@@ -133,6 +134,9 @@ class ScriptedGroup:
     def _do_power(self, name: str) -> None:
         self._stop(name, power=True)
 
+    def _do_lose(self, name: str, lost: str) -> None:
+        self._members[name].lose_peer(lost)
+
     def _do_start(self, name: str) -> None:
         self._members[name].is_retired = False
         self._members[name].start()
@@ -239,6 +243,7 @@ class ScriptedGroup:
             DiskWeather(fsync_ms_max=2),
             Random(f"member {name}"),
             1.0,
+            lambda member: None,
             lambda member: None,
             lambda member: None,
         )

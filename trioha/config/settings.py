@@ -223,6 +223,11 @@ class BrokerConfig(TlsSettings):
     d_leger_election_timeout_max: int = setting(
         2000, "ms without a leader until an election, at most", ours=True
     )
+    d_leger_early_election: bool = setting(
+        True,
+        "elect when all connections with the leader have ended; false: only after silence",
+        ours=True,
+    )
     d_leger_lease_reads: bool = setting(
         True,
         "a leader answers on a lease; false: asks a majority, where clocks may jump",

@@ -49,6 +49,7 @@ class EntryHandler:
 
     def on_heartbeat(self, heartbeat: Heartbeat) -> None:
         state = self._state
+        state.promised_ms = state.now_ms  # our answer lengthens the leader's lease
         # Raft 5.3: the commit covers only bytes that are proved to be the leader's.
         state.commit(min(heartbeat.committed_offset, state.matched_offset))
         state.messages.append(

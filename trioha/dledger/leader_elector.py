@@ -8,9 +8,13 @@ and only to a candidate whose log is at least as new as its own: by its last ter
 length, both of what is on disk.
 
 A member that has heard a leader within the shortest election timeout votes for no candidate, and
-does not adopt a candidate's newer term (thesis 4.2.3). A leader's lease relies on that, and so a
-removed member cannot depose leaders. Only a candidate that the leader itself has named
-(`by_transfer`) is exempt.
+does not adopt a candidate's newer term (thesis 4.2.3). So a removed member cannot depose leaders.
+Only a candidate that the leader itself has named (`by_transfer`) is exempt.
+
+A process that dies ends its connections. A member whose connections with the leader have all ended
+waits no longer than `promise_ms` after the last heartbeat, the time on which the leader's lease
+relies. The ends of connections prove nothing: a firewall can reset those of a leader that lives.
+That leader loses at most its leadership, and only if it happens to a majority.
 
 A member that was held up when its deadline came has not listened to its leader. It listens for two
 heartbeats more before it asks for votes: else one standstill of a machine would depose the leader
@@ -25,6 +29,9 @@ from trioha.dledger.member_state import MemberState
 from trioha.dledger.messages import VoteRequest, VoteResponse
 from trioha.dledger.quorum import VoteOutcome, vote_outcome
 from trioha.dledger.ready import Role
+
+LEADER_LOST = "all connections with the leader ended"
+"""Reason of an early election."""
 
 
 class LeaderElector:
@@ -42,14 +49,25 @@ class LeaderElector:
             return False
         if (
             state.leader_id
+            and not state.leader_lost
             and not state.listens_once_more
             and state.is_late(state.election_deadline_ms)
         ):
             state.listens_once_more = True
             state.election_deadline_ms = state.now_ms + 2 * state.settings.heartbeat_interval_ms
             return False
-        state.become_pre_candidate("no leader heard")
+        state.become_pre_candidate(LEADER_LOST if state.leader_lost else "no leader heard")
         return self._ask(is_pre=True, by_transfer=False)
+
+    def on_peer_lost(self, member_id: str) -> None:
+        """Note that all connections with a member have ended; if it led, stand early."""
+        state = self._state
+        if (
+            state.settings.early_election
+            and state.role is Role.FOLLOWER
+            and state.leader_id == member_id
+        ):
+            state.lose_leader()
 
     def stand_now(self, reason: str) -> bool:
         """Begin an election without a pre-vote, as the leader asked. True if it is won at once."""
@@ -65,7 +83,7 @@ class LeaderElector:
             if state.voted_for != request.source:
                 state.voted_for = request.source
                 state.hard_state_dirty = True
-            state.draw_election_deadline()
+            state.draw_election_deadline(has_voted=True)
         term = request.term if request.is_pre and not reason else state.term
         state.messages.append(
             VoteResponse(state.member_id, request.source, term, request.is_pre, not reason, reason)

@@ -11,9 +11,9 @@ that the follower still accepts the leader. Without answers of a majority within
 election timeout the leader steps down (*check-quorum*, thesis 6.2). A leader whose own process was
 held up that long has asked nobody meanwhile: it asks once more before it steps down.
 
-Reads. No voter votes within the shortest election timeout after it has heard the leader. So if a
-majority has echoed a heartbeat that was sent within the last `lease_ms`, no other member can have
-been elected. `lease_ms` is shorter than the timeout by the drift allowed between two clocks. A
+Reads. No voter votes for another within `promise_ms` after a heartbeat. So if a majority has echoed
+a heartbeat that was sent within the last `lease_ms`, no other member can have been elected.
+`lease_ms` is shorter than the promise by the drift allowed between two clocks. A
 transfer ends the lease for the rest of the term, since its candidate may be elected at any time.
 Without a lease a read waits until a majority has echoed a heartbeat that was sent after the read
 was asked for (read-index, Raft thesis 6.4).

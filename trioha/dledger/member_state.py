@@ -90,6 +90,10 @@ class MemberState:
         # A leader that this member heard before a crash may hold a lease: vote for no other yet.
         # A member of term 0 has answered no leader: it would have saved the leader's term before.
         self.heard_ms = now_ms if self.term > 0 else now_ms - settings.election_timeout_min_ms
+        self.promised_ms = self.heard_ms
+        """When the last heartbeat was heard: the leader's lease relies on it."""
+        self.leader_lost = False
+        """All connections with the leader have ended, and it was not heard since."""
         self.election_deadline_ms = 0
         self.listens_once_more = False
         """The election deadline was moved once, since this member was held up when it came."""
@@ -143,6 +147,9 @@ class MemberState:
         """A majority may still follow a leader: vote for no other member (thesis 4.2.3)."""
         if self.role is Role.LEADER:
             return True
+        if self.leader_lost:
+            # It may live, cut off from us alone: its lease must have ended (thesis 6.4.1).
+            return self.now_ms - self.promised_ms < self.settings.promise_ms
         return self.now_ms - self.heard_ms < self.settings.election_timeout_min_ms
 
     def is_late(self, deadline_ms: int) -> bool:
@@ -150,15 +157,19 @@ class MemberState:
         machine or a long step of its own loop. It has read no message meanwhile."""
         return self.now_ms - deadline_ms >= self.settings.heartbeat_interval_ms
 
-    def draw_election_deadline(self) -> None:
+    def draw_election_deadline(self, *, has_voted: bool = False) -> None:
         """Draw a new deadline: a leader was heard, a vote given, or a round begins (Raft 5.2).
 
         A group's first election has no leader to wait for. Its founders stand one after the other,
-        a heartbeat apart, so that no votes are split.
+        a heartbeat apart, so that no votes are split. Nor has a group that has just lost its leader
+        one: who was voted down stands again soon.
         """
         self.listens_once_more = False
         shortest_ms = self.settings.election_timeout_min_ms
         longest_ms = self.settings.election_timeout_max_ms
+        if self.leader_lost and not has_voted and self.now_ms - self.heard_ms < longest_ms:
+            step_ms = self.settings.heartbeat_interval_ms
+            shortest_ms, longest_ms = step_ms // 2, 2 * step_ms
         voters = sorted(self.configuration.voters)
         if self.term == 0 and self.member_id in voters:
             rank, step_ms = voters.index(self.member_id), self.settings.heartbeat_interval_ms
@@ -190,6 +201,7 @@ class MemberState:
 
     def become_leader(self, reason: str) -> None:
         assert self.role is Role.CANDIDATE, f"{self.role.value} cannot become leader"
+        self.leader_lost = False
         self._become(Role.LEADER, self.member_id, reason)
 
     def hear_leader(self, leader_id: str) -> None:
@@ -204,7 +216,24 @@ class MemberState:
         if self.role is not Role.FOLLOWER or self.leader_id != leader_id:
             self.become_follower(self.term, leader_id, f"hears {leader_id}")
         self.heard_ms = self.now_ms
+        self.leader_lost = False
         self.draw_election_deadline()
+
+    def lose_leader(self) -> None:
+        """Note that all connections with the leader have ended.
+
+        Voters that lose it stand one after the other, so that no votes are split, the first one
+        when it and the others may vote again.
+        """
+        self.leader_lost = True
+        step_ms = self.settings.heartbeat_interval_ms // 2
+        rank = sum(
+            voter < self.member_id and voter != self.leader_id
+            for voter in self.configuration.voters
+        )
+        free_ms = max(self.now_ms, self.promised_ms + self.settings.promise_ms)
+        deadline_ms = free_ms + rank * step_ms + self._rng.randint(step_ms // 4, step_ms // 2)
+        self.election_deadline_ms = min(self.election_deadline_ms, deadline_ms)
 
     def append(self, phy_offset: int, term: int, body: Buffer) -> None:
         """Append the leader's bytes to the log."""

@@ -137,6 +137,11 @@ class DLedgerNode:
             self._transfer.step()
             self._transfer.look_for_preferred()
 
+    def peer_lost(self, member_id: str, now_ms: int) -> None:
+        """Note that all connections with a member have ended, as they do when its process dies."""
+        self._begin(now_ms)
+        self._elector.on_peer_lost(member_id)
+
     def appended(self, end_offset: int, now_ms: int) -> None:
         """Note that the leader's shell has written whole records, up to `end_offset`."""
         if not self.may_append:

@@ -34,6 +34,9 @@ class RaftSettings:
     inflight_bytes_max: int = 8 << 20
     """Bytes sent to one follower and not yet matched: about 60 ms of a 1 Gbit/s link."""
     inflight_count_max: int = 256
+    early_election: bool = True
+    """A follower whose connections with the leader have all ended, as they do when its process
+    dies, stands once no lease can be left, and not only after an election timeout."""
     lease_reads: bool = True
     """Serve reads on a lease. This needs clocks that never stop or jump, like CLOCK_MONOTONIC.
     Where a hypervisor cannot promise that, set it to False: every read asks a majority then."""
@@ -64,7 +67,14 @@ class RaftSettings:
             raise ConfigError("batch and window of a Raft group must be at least 1; raise them")
 
     @property
+    def promise_ms(self) -> int:
+        """Time after a heartbeat in which its receiver votes for no other, whatever it learns."""
+        if self.early_election:
+            return 2 * self.heartbeat_interval_ms
+        return self.election_timeout_min_ms
+
+    @property
     def lease_ms(self) -> int:
         """Time in which no other member is elected, from the sending of a heartbeat that a
         majority answered."""
-        return self.election_timeout_min_ms * (100 - self.lease_drift_percent) // 100
+        return self.promise_ms * (100 - self.lease_drift_percent) // 100

@@ -100,7 +100,7 @@ async def follower(tmp_path: Path) -> AsyncIterator[Target]:
     async with live_group(tmp_path) as group:
         leader = await begun(group)
         others = group.besides(leader)
-        for member in (leader, others[1]):
+        for member in (others[1], leader):  # no majority without a leader, so no election
             await member.break_off()
         status = await others[0].status()
         yield Target(others[0], leader.id, status["raft"]["term"], status["max_phy_offset"])

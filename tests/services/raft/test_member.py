@@ -60,6 +60,15 @@ async def test_a_leader_that_is_killed_is_followed_by_another_and_nothing_is_los
         await rig.wait_level()
 
 
+@pytest.mark.parametrize("count", [3, 5])
+async def test_a_leader_whose_process_dies_is_replaced_within_three_heartbeats(count: int) -> None:
+    """Its connections end with it. Only the promise of the others' last answer has to run out."""
+    async with elected(count) as rig:
+        leader = await rig.leader()
+        await rig.stop(leader.member_id, power=False)
+        await rig.leader(other_than=leader.member_id, within_s=0.45)
+
+
 async def test_a_leader_without_a_majority_steps_down_and_says_unknown() -> None:
     async with elected(3) as rig:
         leader = await rig.leader()

@@ -236,7 +236,9 @@ class PeerLink:
             self._links.on_notes()
 
     def _disconnected(self) -> None:
-        self._channel = self.rtt_ms = None
+        was_connected, self._channel, self.rtt_ms = self.connected, None, None
+        if was_connected:
+            self._links.on_disconnected(self.member_id)
         if self.note is not None:
             self.note = None
             self._links.on_notes()
@@ -257,6 +259,8 @@ class PeerLinks:
     own_address: str
     on_notes: Callable[[], None]
     """Called when a peer's note has changed, came or is gone."""
+    on_disconnected: Callable[[str], None]
+    """Called when our connection to a member has ended."""
     context: MemberContext
     unknown: int = attrs.field(default=0, init=False)
     """Count of messages to members whose address we do not know."""
@@ -288,6 +292,10 @@ class PeerLinks:
         link = self._links.get(member_id)
         if link is not None and not link.connected:
             link.hurry()
+
+    def is_connected(self, member_id: str) -> bool:
+        link = self._links.get(member_id)
+        return link is not None and link.connected
 
     def links(self) -> list[PeerLink]:
         return [link for _, link in sorted(self._links.items())]

@@ -110,6 +110,8 @@ class PeerListener:
     _own_note: Callable[[], PeerNote]
     _on_visitors: Callable[[], None]
     """Called when a peer was admitted or has disconnected."""
+    _on_disconnected: Callable[[str], None]
+    """Called when the connection of a member that was admitted has ended."""
     _step: Callable[[RaftMessage], None]
     visitors: dict[Channel, Visitor] = attrs.field(factory=dict, init=False)
 
@@ -120,8 +122,18 @@ class PeerListener:
         }
 
     def channel_closed(self, channel: Channel) -> None:
-        if self.visitors.pop(channel, None) is not None:
+        visitor = self.visitors.pop(channel, None)
+        if visitor is not None:
             self._on_visitors()
+            if visitor.is_in:
+                self._on_disconnected(visitor.hello.source)
+
+    def has_visitor(self, member_id: str) -> bool:
+        """Return whether a member is connected to us and has proved itself."""
+        return any(
+            visitor.is_in and visitor.hello.source == member_id
+            for visitor in self.visitors.values()
+        )
 
     def greet(
         self, channel: Channel, request: RemotingCommand, instant: Instant

@@ -58,7 +58,7 @@ class RaftMember:
         self.member_id = setup.door.member_id
         self.node: DLedgerNode | None = None
         """The core; None until this member takes part."""
-        self.peers = Peers(setup, self.note, self._on_notes, self.step, context)
+        self.peers = Peers(setup, self.note, self._on_notes, self._on_peer_lost, self.step, context)
         self.bootstrap = Bootstrap(votes, setup.door, self.note, self.peers.notes, context.events)
         self.admin = RaftAdmin(self)
         self._log = log
@@ -414,6 +414,11 @@ class RaftMember:
         addresses = self.addresses()
         known = (members - {self.member_id}) & addresses.keys()
         self.peers.set_members({member: addresses[member] for member in known})
+
+    def _on_peer_lost(self, member_id: str) -> None:
+        """Tell the core that its leader's process may be dead."""
+        if self.role is Role.FOLLOWER and self.leader_id == member_id:
+            self._run(lambda node, now_ms: node.peer_lost(member_id, now_ms))
 
     def _on_notes(self) -> None:
         """Before the core exists, connect to the leaders that notes name; then decide again."""

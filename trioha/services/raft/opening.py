@@ -95,6 +95,7 @@ def setup_of(config: BrokerConfig, addresses: BrokerAddresses) -> MemberSetup:
             heartbeat_interval_ms=config.d_leger_heartbeat_interval,
             election_timeout_min_ms=config.d_leger_election_timeout_min,
             election_timeout_max_ms=config.d_leger_election_timeout_max,
+            early_election=config.d_leger_early_election,
             lease_reads=config.d_leger_lease_reads,
             commit_delay_ms=_COMMIT_DELAY_MS,
             replicated_in_memory=config.d_leger_replicated_in_memory,

@@ -26,15 +26,33 @@ class Peers:
         setup: MemberSetup,
         own_note: Callable[[], PeerNote],
         on_notes: Callable[[], None],
+        on_lost: Callable[[str], None],
         step: Callable[[RaftMessage], None],
         context: MemberContext,
     ) -> None:
+        """`on_lost`: called when no connection with a member is left, in either direction."""
         self.refusals = Refusals(context.clock, context.events)
         proofs = PeerProofs(setup.secret)
-        self.links = PeerLinks(setup.door, proofs, self.refusals, setup.address, on_notes, context)
-        self.listener = PeerListener(
-            setup.door, setup.founders, proofs, self.refusals, own_note, self._on_visitors, step
+        self.links = PeerLinks(
+            setup.door,
+            proofs,
+            self.refusals,
+            setup.address,
+            on_notes,
+            self._on_disconnected,
+            context,
         )
+        self.listener = PeerListener(
+            setup.door,
+            setup.founders,
+            proofs,
+            self.refusals,
+            own_note,
+            self._on_visitors,
+            self._on_disconnected,
+            step,
+        )
+        self._on_lost = on_lost
         self.send = self.links.send
         self._address = setup.address
         self._members: Mapping[str, str] = {}
@@ -47,6 +65,10 @@ class Peers:
     def notes(self) -> Mapping[str, PeerNote]:
         """Return the notes of the peers that we are connected to, usually at most a second old."""
         return self.links.notes()
+
+    def _on_disconnected(self, member_id: str) -> None:
+        if not (self.links.is_connected(member_id) or self.listener.has_visitor(member_id)):
+            self._on_lost(member_id)
 
     def _on_visitors(self) -> None:
         self._follow()

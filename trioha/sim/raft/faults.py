@@ -27,6 +27,7 @@ class RaftFaults:
         scheduler: Scheduler,
         network: PacketNetwork,
         invariants: Invariants,
+        on_cut: Callable[[set[tuple[str, str]]], None],
         rng: Random,
     ) -> None:
         self.stopped = False
@@ -36,6 +37,7 @@ class RaftFaults:
         self._scheduler = scheduler
         self._network = network
         self._invariants = invariants
+        self._on_cut = on_cut
         self._rng = rng
         self._joined = 0
         self._impaired = ""
@@ -142,6 +144,7 @@ class RaftFaults:
     def _cut_for_a_while(self, cuts: set[tuple[str, str]], why: str) -> None:
         self._tell(f"{why}: {' '.join(f'{a}>{b}' for a, b in sorted(cuts) if a != b)}")
         self._network.set_cuts(cuts)
+        self._on_cut(cuts)
         self._scheduler.after(self._rng.randint(100, 8000), lambda: self._network.set_cuts(set()))
 
     def _stop(self, *, power: bool) -> None:

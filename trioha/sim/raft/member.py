@@ -8,6 +8,7 @@ from random import Random
 
 import attrs
 
+from trioha.dledger.leader_elector import LEADER_LOST
 from trioha.dledger.membership import Configuration
 from trioha.dledger.messages import RaftMessage
 from trioha.dledger.node import DLedgerNode
@@ -71,6 +72,7 @@ class SimMember:
         clock_rate: float,
         on_elected: Callable[[SimMember], None],
         on_first_commit: Callable[[SimMember], None],
+        on_killed: Callable[[SimMember], None],
     ) -> None:
         self.member_id = member_id
         self.initial_configuration = initial_configuration
@@ -89,6 +91,7 @@ class SimMember:
         self._clock_rate = clock_rate
         self._on_elected = on_elected
         self._on_first_commit = on_first_commit
+        self._on_killed = on_killed
         self._first_commit_of = 0
         self._committed_at_election = 0
         self._clock_ahead_ms = rng.randint(0, 100_000)
@@ -141,6 +144,8 @@ class SimMember:
         self.is_up = False
         gone = self.disk.lose_power(self._rng) if power else 0
         self._tell(f"loses power and {gone} records" if power else "is killed")
+        if not power:
+            self._on_killed(self)
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -177,6 +182,10 @@ class SimMember:
             self._inbox.append(message)
             return
         self._do(lambda: self.node.step(message, self.now_ms()))
+
+    def lose_peer(self, member_id: str) -> None:
+        """All connections with another member have ended."""
+        self.ask(lambda node, now_ms: node.peer_lost(member_id, now_ms))
 
     @property
     def is_paused(self) -> bool:
@@ -260,6 +269,7 @@ class SimMember:
                 else:
                     self._answer_unknown()
                 self._tell(f"{soft.role.value} term {soft.term}: {soft.reason}")
+                self._invariants.counts["early rounds"] += soft.reason == LEADER_LOST
             self._answer_committed(ready.committed_offset)
             self._answer_reads(ready.reads)
             node.advance(ready)

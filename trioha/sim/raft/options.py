@@ -36,6 +36,8 @@ class Options:
     assassin: bool
     """New leaders are struck right after their election, when most is undecided."""
     kills: bool
+    hang_ups: bool
+    """Members learn when connections end, and elect early; connections also end for no reason."""
     power_losses: bool
     pauses: bool
     full_disks: bool
@@ -82,6 +84,8 @@ def draw_options(seed: int) -> Options:
     )
     member_count = 3 if rng.random() < 0.7 else 5
     clock_jumps = on()
+    # Not drawn: seeds that were kept before there were hang-ups are none of these, and stay the same.
+    hang_ups = seed % 7 > 3
     settings = RaftSettings(
         lease_reads=not clock_jumps,
         batch_bytes_max=rng.choice((60, 400, 2000)),
@@ -91,6 +95,7 @@ def draw_options(seed: int) -> Options:
         preferred_leader_ids=("n1",) if rng.random() < 0.2 else (),
         # Of a chance of its own, so that what else is drawn stays as it was.
         commit_delay_ms=Random(f"commit delay {seed}").choice((0, 0, 10, 40)),
+        early_election=hang_ups,
     )
     forgetful = rng.random() < 0.3
     return Options(
@@ -105,6 +110,7 @@ def draw_options(seed: int) -> Options:
         cuts=on(),
         assassin=on(),
         kills=on(),
+        hang_ups=hang_ups,
         power_losses=on(),
         pauses=on(),
         full_disks=rng.random() < 0.2,

@@ -18,6 +18,7 @@ from trioha.dledger.messages import RaftMessage
 from trioha.errors import TriohaError
 from trioha.sim.raft.clients import Client, SentHistory
 from trioha.sim.raft.faults import RaftFaults
+from trioha.sim.raft.hang_ups import HangUps
 from trioha.sim.raft.invariants import Invariants, Violation
 from trioha.sim.raft.member import SimMember
 from trioha.sim.raft.options import Options, draw_options
@@ -61,6 +62,9 @@ class Simulation:
         for member_id in self._configuration.voters:
             self._make_member(member_id)
         self.clients = [self._make_client(number) for number in range(options.client_count)]
+        self._hang_ups = HangUps(
+            self.members, self.scheduler, Random(f"resets {seed}"), is_on=options.hang_ups
+        )
         self._faults = RaftFaults(
             options,
             self.members,
@@ -68,6 +72,7 @@ class Simulation:
             self.scheduler,
             self.network,
             self.invariants,
+            self._hang_ups.cut,
             Random(f"faults {seed}"),
         )
 
@@ -79,6 +84,7 @@ class Simulation:
             for client in self.clients:
                 client.begin()
         self._faults.begin()
+        self._hang_ups.begin()
         self.scheduler.run_until(self.options.duration_ms)
         self._heal()
         self._demand_progress()
@@ -93,7 +99,7 @@ class Simulation:
 
     def _heal(self) -> None:
         self.scheduler.tell("fault", "all is healed")
-        self._faults.stopped = True
+        self._faults.stopped = self._hang_ups.stopped = True
         self.network.calm()
         weather = self._disk_weather
         weather.stall = weather.fsync_error = weather.save_error = weather.crash_point = 0.0
@@ -181,6 +187,7 @@ class Simulation:
             1.0 + self._rng.uniform(-drift, drift),
             lambda member: self._faults.elected(member),
             lambda member: self._faults.first_commit(member),
+            lambda member: self._hang_ups.killed(member),
         )
         self.members[member_id] = member
         return member

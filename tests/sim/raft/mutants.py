@@ -96,7 +96,7 @@ MUTANTS = (
         "return HardState(self.term, self.voted_for,",
         "return HardState(self.term, '',",
         "fault S7: a vote is given that a crash forgets",
-        382,
+        139,
     ),
     Mutant(
         "own-vote-is-not-saved",
@@ -104,7 +104,7 @@ MUTANTS = (
         "        self.voted_for = self.member_id\n",
         "        self.voted_for = ''\n",
         "fault S7: a candidate that restarts votes for another in the same term",
-        25,
+        97,
     ),
     Mutant(
         "commits-what-was-not-compared",
@@ -120,7 +120,7 @@ MUTANTS = (
         "if (request.log_term, request.log_end) < (state.held_term, state.held_offset):",
         "if request.log_term < state.held_term:",
         "the length is not compared",
-        5,
+        26,
     ),
     Mutant(
         "votes-by-length-alone",
@@ -169,7 +169,7 @@ MUTANTS = (
         "return count // 2 + 1",
         "return (count + 1) // 2",
         "two halves of four, two leaders",
-        13,
+        16,
     ),
     Mutant(
         "leader-is-deaf-to-newer-terms",
@@ -251,7 +251,7 @@ MUTANTS = (
         "            for voter in state.configuration.voters\n        ]",
         "            for voter in state.configuration.members\n        ]",
         "a majority of members is no majority of voters",
-        13,
+        35,
     ),
     Mutant(
         "whoever-forgot-votes",
@@ -259,7 +259,7 @@ MUTANTS = (
         "        if state.impaired:\n",
         "        if False:\n",
         "fault S9: a wiped or damaged member helps to elect somebody who lacks what it has lost",
-        284,
+        384,
     ),
     Mutant(
         "lease-from-the-answer",
@@ -267,7 +267,7 @@ MUTANTS = (
         "self.echoed_ms = max(self.echoed_ms, response.sent_ms)",
         "self.echoed_ms = self._state.now_ms",
         "fault S11: a lease that counts from when the answer came",
-        12,
+        194,
     ),
     Mutant(
         "lease-longer-than-the-timeout",

@@ -84,7 +84,7 @@ def draw_options(seed: int) -> Options:
     )
     member_count = 3 if rng.random() < 0.7 else 5
     clock_jumps = on()
-    # Not drawn: seeds that were kept before there were hang-ups are none of these, and stay the same.
+    # Not drawn: seeds that were kept before there were hang-ups are none of these.
     hang_ups = seed % 7 > 3
     settings = RaftSettings(
         lease_reads=not clock_jumps,

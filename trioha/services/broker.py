@@ -122,8 +122,7 @@ async def serve_node(
         node.start_storing(store)
         if listeners.tls is not None:
             store.start_soon(listeners.tls.run, name="tls_files")
-        if node.access.run is not None:
-            store.start_soon(node.access.run, name="acl_files")
+        store.start_soon(node.access.run, name="acl_files")
         async with trio.open_nursery() as replication:
             replication.start_soon(node.group_transfer.run, name="group_transfer")
             replication.start_soon(node.forwarding.run, name="forwarding")

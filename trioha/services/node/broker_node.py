@@ -23,6 +23,7 @@ import attrs
 import trio
 
 from trioha.broker.core import BrokerCore, BrokerReplicas
+from trioha.broker.metadata_ops import AccessPut
 from trioha.broker.raft.answers import ACCOUNTS
 from trioha.broker.request_gate import RequestGate
 from trioha.broker.visibility import Visibility
@@ -127,7 +128,8 @@ class BrokerNode(ABC):
         self.process = parts.process
         self.stopping = False
         """Shutdown has begun; no new client is accepted."""
-        self.access = broker_access(config, self._topic_at, events)
+        self._shares_accounts = _links_are_proven(config)
+        self.access = broker_access(config, self._topic_at, events, self._accounts_changed)
         """Access control: nothing is checked or signed without `aclEnable`."""
         self.pages: dict[str, OnGet] = {
             "/metrics": broker_metrics(self),
@@ -152,7 +154,7 @@ class BrokerNode(ABC):
             delete_queues=self.delete_queues,
             on_topics_changed=self._topics_changed,
             traffic=self.traffic,
-            access=self.access.text if _links_are_proven(config) else None,
+            access=self.access.text if self._shares_accounts else None,
             ask_route=self.routes.ask,
         )
         core = self.core
@@ -233,7 +235,7 @@ class BrokerNode(ABC):
         config = self.config
         access = self.access
         declared = [self.core.handlers, self.introspection.handlers(), handlers]
-        shares, is_group = _links_are_proven(config), config.enable_d_leger_commit_log
+        shares, is_group = self._shares_accounts, config.enable_d_leger_commit_log
         declared.append(
             access.admin_handlers(
                 config,
@@ -337,7 +339,11 @@ class BrokerNode(ABC):
 
     async def watch_disk(self) -> None:
         """Look at the disk, and sample the counters, every `cleanResourceInterval`."""
-        await watch_disk(self.store, self.config, self.clock, self.disk_looked_at)
+        await watch_disk(self.check_disk, self.config, self.disk_looked_at)
+
+    def check_disk(self) -> None:
+        """Measure the disk, delete expired segments, stop or resume writes."""
+        self.store.check_disk(self.clock.wall_ms())
 
     def disk_looked_at(self) -> None:
         """Segments may have gone, and writes may have stopped or resumed."""
@@ -378,6 +384,10 @@ class BrokerNode(ABC):
         if fields.topic in (TRANS_HALF_TOPIC, TIMER_TOPIC):
             return decode_properties(fields.properties).get(REAL_TOPIC, fields.topic)
         return "" if fields.topic == METADATA_TOPIC else fields.topic
+
+    def _accounts_changed(self, op: AccessPut) -> None:
+        if self._shares_accounts:
+            self.core.metadata.access_changed(op)
 
     def _topics_changed(self, topic: TopicConfig | None) -> None:
         self.registration.topics_changed(topic)

@@ -119,8 +119,6 @@ class RaftBroker(BrokerNode):
             on_failed=self.member.resign,
             may_append=lambda: self.member.may_append,
         )
-        self.ledger.retention_floor = self.raft_metadata.retention_floor
-        self.ledger.on_trim = self.member.log_trimmed
 
     @property
     def broker_id(self) -> int:
@@ -236,6 +234,11 @@ class RaftBroker(BrokerNode):
         )
 
     # Tasks and shutdown.
+
+    def check_disk(self) -> None:
+        """Delete only what is committed and not needed to make the tables again."""
+        floor = self.raft_metadata.retention_floor()
+        self.ledger.check_disk(self.clock.wall_ms(), floor, self.member.log_trimmed)
 
     def start_storing(self, nursery: trio.Nursery) -> None:
         """Start nothing: a member has no log of changes beside the commitlog."""

@@ -104,8 +104,6 @@ class RoleNode(Protocol):
 class ServingNode(RoleNode, Protocol):
     """A member and what its clients get."""
 
-    config: BrokerConfig
-    role: BrokerRole
     clock: Clock
     core: BrokerCore
     events: EventCounts
@@ -122,6 +120,7 @@ class ServingNode(RoleNode, Protocol):
 
     @property
     def reader_service(self) -> ReaderControl: ...
+    def take_config(self, config: BrokerConfig) -> None: ...
     def after_batch(self) -> None: ...
     def give_up_waiting(self) -> None: ...
 

@@ -52,7 +52,7 @@ def _broker_families(node: MeasuredBroker) -> Iterator[Metric]:
     yield from _timer_families(node, families)
     yield from _client_families(node, families)
     yield from _registration_families(node, families)
-    yield from node.replication_families(families)
+    yield from node.replication.families(families)
     yield events_family(families, node.event_counts)
 
 

@@ -75,7 +75,7 @@ class SetReplication:
         self.store = store
         self.clock = clock
         self.core = node.core
-        self.events = self.event_counts = node.events
+        self.events = node.events
         self.addresses = node.addresses
         self.access = node.access
         self.outboxes = node.outboxes

@@ -62,7 +62,6 @@ class ReaderControl(Protocol):
 class ToldNode(SetNode, Protocol):
     """For the status and /metrics."""
 
-    event_counts: EventCounts
     failover: FailoverProcessor
     audit: AuditTrail
     gate: RequestGate

@@ -99,7 +99,7 @@ class BrokerNode:
         self.addresses = parts.addresses
         self.store = store
         self.clock = clock
-        self.events = self.event_counts = events
+        self.events = events
         self.started_wall_ms = parts.started_wall_ms
         self.process = parts.process
         self.stopping = False

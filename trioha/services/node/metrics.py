@@ -53,7 +53,7 @@ def _broker_families(node: MeasuredBroker) -> Iterator[Metric]:
     yield from _client_families(node, families)
     yield from _registration_families(node, families)
     yield from node.replication.families(families)
-    yield events_family(families, node.event_counts)
+    yield events_family(families, node.events)
 
 
 def _store_families(node: MeasuredBroker, families: Families) -> Iterator[Metric]:

@@ -63,7 +63,7 @@ class MeasuredBroker(ServedBroker, Protocol):
     keyring: Keyring
     clock: Clock
     traffic: TrafficBudget
-    event_counts: EventCounts
+    events: EventCounts
     registration: NamesrvRegistration
     process: NodeProcess
 

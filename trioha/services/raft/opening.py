@@ -47,7 +47,7 @@ async def open_raft_broker(
     store_config = StoreConfig.of(config)
     ledger = await run_blocking(lambda: open_raft_log(store_config, events, wall_ms=wall_ms))
     try:
-        votes, replicas = open_vote_file(store_config.root, setup.door), RaftReplicas()
+        votes, replicas = open_vote_file(store_config, setup.door), RaftReplicas()
         parts = NodeParts(
             config=config,
             addresses=addresses,

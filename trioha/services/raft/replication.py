@@ -289,7 +289,7 @@ class GroupReplication:
             families,
             self.member.status(),
             self.core.pipeline,
-            self.node.event_counts,
+            self.node.events,
             serving=self.group_role.serving,
         )
 

@@ -1,4 +1,4 @@
-"""What a node's mastership (`trioha.ha.mastership`) keeps on disk: the file `epochs`."""
+"""The file `epochs`: contents and form of a mastership (`trioha.ha.mastership`) on disk."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class JournalFile:
     """An `EventSink` that writes to a directory. One process; any of its threads.
 
     Whoever serves the journal is told by `when_dirty` of the first event in the buffer, calls
-    `flush_nowait` within `FLUSH_INTERVAL_S`, and `served` after it. A full buffer is written at
+    `flush_nowait` within `FLUSH_INTERVAL_S`, and `followers` after it. A full buffer is written at
     once. `tail` has the newest events, those of the run before included.
 
     Errors: StoreLocked when another process writes this journal; OSError from opening only.
@@ -95,8 +95,9 @@ class JournalFile:
         self.directory = directory
         self.dropped_count = 0
         self.tail = JournalTail()
+        self.followers: list[Callable[[], None]] = []
+        """Called by who serves the journal, whenever events have been written out."""
         self._on_dirty: Callable[[], None] = _nothing
-        self._on_served: Callable[[], None] = _nothing
         self._node = node
         self._wall_ms = wall_ms
         self._complain = complain
@@ -134,19 +135,6 @@ class JournalFile:
             yield
         finally:
             self._on_dirty = _nothing
-
-    @contextmanager
-    def when_served(self, on_served: Callable[[], None]) -> Iterator[None]:
-        """Within the block, call `on_served` whenever events have been written out."""
-        self._on_served = on_served
-        try:
-            yield
-        finally:
-            self._on_served = _nothing
-
-    def served(self) -> None:
-        """Tell who waits for it that events have been written out."""
-        self._on_served()
 
     def flush_nowait(self) -> None:
         """Hand the buffer to the kernel. Never raises, never fsyncs."""

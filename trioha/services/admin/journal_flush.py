@@ -19,4 +19,5 @@ async def serve_journal(journal: JournalFile) -> None:
             dirty = trio.Event()
             await trio.sleep(FLUSH_INTERVAL_S)
             journal.flush_nowait()
-            journal.served()
+            for tell_nowait in tuple(journal.followers):
+                tell_nowait()

@@ -125,8 +125,10 @@ class BrokerNode:
             Random(random_source().getrandbits(64)),
             clock.instant(),
             self.status,
-            write_metadata=lambda *body: self.replication.write_metadata(*body),
-            on_metadata_body=lambda *body: self.replication.on_metadata_body(*body),
+            write_metadata=lambda position, body: self.replication.write_metadata(position, body),
+            on_metadata_body=lambda position, body: self.replication.on_metadata_body(
+                position, body
+            ),
             delete_queues=lambda topic: self.replication.delete_queues(topic),
             on_topics_changed=self._topics_changed,
             traffic=self.traffic,

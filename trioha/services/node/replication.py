@@ -1,6 +1,6 @@
-"""What a broker is given to replicate its log: in a master-slave set, or in a DLEDGER group.
+"""Replication of a broker's log, in a master-slave set or in a DLEDGER group, as a node sees it.
 
-Two classes implement it, `services.ha.replication.SetReplication` and
+Two classes implement the Protocol: `services.ha.replication.SetReplication` and
 `services.raft.replication.GroupReplication`. They differ in how an appended byte reaches other
 nodes, in what decides the node's role, and in the status that they report.
 """

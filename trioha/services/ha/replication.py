@@ -204,7 +204,7 @@ class SetReplication:
         """Answer the sends that a slave's report confirms, in the pass that read it. HOT."""
         with self.outboxes.batch():
             self.core.on_acked(now_ms)
-            self.reader_service.on_acked()
+            self.reader_service.show_acknowledged()
             if self.roles.state is State.AWAITS_SLAVE and self.replicas.slave_available(
                 self.store.max_phy_offset
             ):

@@ -121,7 +121,8 @@ async def serve_node(
         node.replication.start_storing(store)
         if listeners.tls is not None:
             store.start_soon(listeners.tls.run, name="tls_files")
-        store.start_soon(node.access.run, name="acl_files")
+        if node.access.has_files:
+            store.start_soon(node.access.run, name="acl_files")
         async with trio.open_nursery() as replication:
             replication.start_soon(node.group_transfer.run, name="group_transfer")
             replication.start_soon(node.forwarding.run, name="forwarding")

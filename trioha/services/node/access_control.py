@@ -42,10 +42,15 @@ class AccessControl:
         """The accounts as the brokers of a set or group share them."""
         self._files = files
 
+    @property
+    def has_files(self) -> bool:
+        """There are files that `run` has to look at."""
+        return self._files is not None
+
     async def run(self) -> None:
-        """Look at the files, and change them, until cancelled; return at once without files."""
-        if self._files is not None:
-            await self._files.run()
+        """Look at the files, and change them, until cancelled."""
+        assert self._files is not None, "a node without accounts has no files"
+        await self._files.run()
 
     def admin_handlers(
         self, config: BrokerConfig, answer: Answer, is_copied: Callable[[], bool]

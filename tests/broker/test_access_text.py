@@ -28,8 +28,7 @@ def test_what_is_no_text_is_refused(text: object) -> None:
 
 def test_a_master_tells_what_is_new_and_no_more() -> None:
     told: list[AccessPut] = []
-    master = AccessText("users")
-    master.on_op = told.append
+    master = AccessText("users", on_op=told.append)
     for text in ("a", "a", "b"):
         master.changed_here(text)
     assert told == [AccessPut("users", "a"), AccessPut("users", "b")]
@@ -38,9 +37,7 @@ def test_a_master_tells_what_is_new_and_no_more() -> None:
 
 def test_a_slave_writes_the_masters_text_and_tells_nobody() -> None:
     told: list[AccessPut] = []
-    slave = AccessText("users")
-    slave.changed_here("own")
-    slave.on_op = told.append
+    slave = AccessText("users", "own", on_op=told.append)
     slave.follow(AccessPut("users", "the master's"))
     assert slave.pending == "the master's"
     slave.changed_here("own")  # its file was looked at before it was written

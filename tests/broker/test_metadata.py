@@ -10,7 +10,14 @@ from support.handlers.consuming import ConsumeSide
 from support.handlers.sending import BORN_HOST, STORE_HOST, WALL_MS, at
 
 from trioha.broker.metadata import ALL, Metadata, MetadataTable
-from trioha.broker.metadata_ops import DelaySet, OffsetsSet, QueuesGone, decode_ops, encode_ops
+from trioha.broker.metadata_ops import (
+    DelaySet,
+    MetadataOp,
+    OffsetsSet,
+    QueuesGone,
+    decode_ops,
+    encode_ops,
+)
 from trioha.broker.offsets import OffsetCommit
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import RemoteProtocolError
@@ -34,7 +41,8 @@ class Node:
         self.start()
 
     def start(self) -> None:
-        self.side = side = ConsumeSide(self.config)
+        self.made = False
+        self.side = side = ConsumeSide(self.config, self._changed)
         self.metadata = Metadata(
             side.topics,
             side.groups,
@@ -44,12 +52,17 @@ class Node:
             write=lambda position, body: self.bodies.append((position, body)),
             on_body=lambda position, body: self.sent.append((position, body)),
         )
+        self.made = True
         self.tables: dict[MetadataTable, PersistedTable] = {
             MetadataTable.TOPICS: side.topics,
             MetadataTable.GROUPS: side.groups,
             MetadataTable.OFFSETS: side.offsets,
             MetadataTable.DELAY: side.schedule,
         }
+
+    def _changed(self, op: MetadataOp) -> None:
+        if self.made:  # before that, the topic that every side begins with
+            self.metadata.write_at_once(op)
 
     def save(self, table: MetadataTable) -> None:
         self.metadata.flush()

@@ -120,17 +120,16 @@ def test_a_restart_begins_a_new_file_and_goes_on_counting(
 
 def test_nothing_is_written_until_the_owner_flushes_and_it_is_told_once(tmp_path: Path) -> None:
     dirty = []
-    journal = JournalFile(
-        tmp_path, "n", Wall(), bytes_max=1 << 20, on_dirty=lambda: dirty.append(1)
-    )
-    journal.event("write_resumed")
-    journal.event("write_resumed")
-    assert dirty == [1]
-    assert events_of(tmp_path) == []
-    journal.flush_nowait()
-    assert len(events_of(tmp_path)) == 2
-    journal.event("write_resumed")
-    assert dirty == [1, 1]
+    journal = JournalFile(tmp_path, "n", Wall(), bytes_max=1 << 20)
+    with journal.when_dirty(lambda: dirty.append(1)):
+        journal.event("write_resumed")
+        journal.event("write_resumed")
+        assert dirty == [1]
+        assert events_of(tmp_path) == []
+        journal.flush_nowait()
+        assert len(events_of(tmp_path)) == 2
+        journal.event("write_resumed")
+        assert dirty == [1, 1]
     journal.close()
 
 

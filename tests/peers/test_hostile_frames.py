@@ -166,7 +166,7 @@ async def besiege_group(root: Path, rng: Random, secret: str) -> None:
                 PeerProofs(secret),
             )
             transport = await network.connect(CLIENT, target.host)
-            term, end = node.member.term, node.store.max_phy_offset
+            term, end = target.replication.member.term, node.store.max_phy_offset
             return await peers.pose(transport, guise, rng, 15, term, end)
 
         await besiege(rng, [(3, at(0)), (3, at(1)), (1, at(2)), (3, pose)])

@@ -53,7 +53,7 @@ async def stand_before(
 ) -> None:
     """Change what the follower hears of the others: their messages, and their answers to it."""
     members = {member.host: member.id for member in group.besides(victim)}
-    door = victim.node.member.setup.door
+    door = victim.replication.member.setup.door
     connect = group.network.connect
 
     async def connect_hostile(source: str, target: str, port: int | None = None) -> Transport:
@@ -77,10 +77,10 @@ async def stand_before(
 
     listener.accept = accept_hostile  # type: ignore[method-assign]
     # The first connection was accepted by the listener as it was before.
-    await group.wait(lambda: victim.node.member.leader_id)
+    await group.wait(lambda: victim.replication.member.leader_id)
     for channel in victim.channels():
         channel.close_nowait("the members connect again")
-    await group.wait(lambda: victim.node.member.leader_id)
+    await group.wait(lambda: victim.replication.member.leader_id)
 
 
 async def send(member: VirtualMember, body: bytes, held: dict[int, bytes]) -> None:
@@ -118,7 +118,7 @@ async def join(group: VirtualGroup, members: list[VirtualMember], held: dict[int
 
     def is_level() -> bool:
         ends = {one.node.store.max_phy_offset for one in members}
-        commits = {one.node.replicas.push2slave_max_offset for one in members}
+        commits = {one.replication.replicas.push2slave_max_offset for one in members}
         return ends == commits and len(ends) == 1
 
     with trio.fail_after(60):
@@ -143,16 +143,16 @@ async def besiege_follower(root: Path, rng: Random, secret: str, *, forges: bool
         sound = group.besides(victim)
 
         def committed() -> int:
-            return max(one.node.replicas.push2slave_max_offset for one in sound)
+            return max(one.replication.replicas.push2slave_max_offset for one in sound)
 
         def end() -> int:
             return victim.node.store.max_phy_offset
 
         def term() -> int:
-            return victim.node.member.term
+            return victim.replication.member.term
 
         def last_term() -> int:
-            node = victim.node.member.node
+            node = victim.replication.member.node
             return node.state.terms.last_term if node is not None else 0
 
         changes = LeaderChanges(rng, committed, end, term, last_term, forges=forges)

@@ -71,7 +71,7 @@ async def besiege_slave(root: Path, rng: Random, secret: str) -> None:
                 await set_.send(0)
                 await trio.sleep(rng.random())
                 if rng.random() < 0.1:
-                    client = set_[1].node.ha_client
+                    client = set_[1].replication.ha_client
                     if client is not None:
                         client.hurry()
         assert changes.count > CHANGES // 4, changes.count
@@ -109,7 +109,7 @@ async def besiege_by_namesrv(root: Path, rng: Random, secret: str) -> None:
             while changes.count < VERDICTS:
                 code = await set_.send(0)
                 if secret:
-                    assert master.is_master, master.node.mastership.fenced_by
+                    assert master.is_master, master.replication.mastership.fenced_by
                     assert code is not None
                     assert master.epoch == epoch
                 question = {"topic": "T", "consumerGroup": "g", "clientId": "c@1"}

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import msgpack
@@ -17,7 +17,8 @@ from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import StoreLocked, TriohaError
 from trioha.ha.mastership import Mastership, Standing
 from trioha.services.broker import serve_broker
-from trioha.services.ha.master_slave_node import open_master_slave_node
+from trioha.services.ha.opening import open_master_slave_node
+from trioha.services.ha.replication import SetReplication
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import open_listener
 from trioha.services.node.listeners import BrokerAddresses
@@ -273,8 +274,9 @@ async def test_a_node_that_stops_takes_no_sends_when_a_switch_is_given_up(
     node = await open_master_slave_node(config, addresses, Clock(), RecordedEvents())
     try:
         await node.stop()
-        node.roles.pause()
-        node.roles.resume()
+        roles = cast("SetReplication", node.replication).roles
+        roles.pause()
+        roles.resume()
         channel = FakeChannel()
         node.gate.handle(channel, send(), Clock().instant())
         (answer,) = channel.sent
@@ -294,7 +296,8 @@ async def test_a_refused_claim_fences_a_master_in_the_same_pass(tmp_path: Path) 
         found = Refutation("ns:9876", 2, b"\x02" * 8, "10.0.0.2:10911", "10.0.0.2:10912")
         assert node.registration.on_refuted is not None
         node.registration.on_refuted(found)
-        assert node.mastership.standing is Standing.FENCED
+        mastership = cast("SetReplication", node.replication).mastership
+        assert mastership.standing is Standing.FENCED
         channel = FakeChannel()
         node.gate.handle(channel, send(), Clock().instant())
         assert channel.sent[0].code == ResponseCode.SERVICE_NOT_AVAILABLE

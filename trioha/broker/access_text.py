@@ -16,9 +16,12 @@ from collections.abc import Callable
 
 from trioha.broker.metadata_ops import AccessPut
 
+OnText = Callable[[AccessPut], None]
+"""Gets each new text that did not come from another broker."""
 
-def _ignore(op: AccessPut) -> None:
-    pass
+
+def ignore_text(op: AccessPut) -> None:
+    """Tell no other broker of a new text."""
 
 
 def _nothing() -> None:
@@ -28,27 +31,37 @@ def _nothing() -> None:
 class AccessText:
     """The text of one file of accounts, and its way to other brokers and from them."""
 
-    def __init__(self, kind: str = "") -> None:
-        """`kind` is the name of the file's format; empty without access control."""
+    def __init__(
+        self,
+        kind: str = "",
+        text: str = "",
+        *,
+        on_op: OnText = ignore_text,
+        on_pending: Callable[[], None] = _nothing,
+    ) -> None:
+        """`kind` is the name of the file's format; empty without access control.
+
+        `text` is in the file now. `on_pending` is called when there is a text to write.
+        """
         self.kind = kind
-        self.newest = ""
+        self.newest = text
         """The text that counts here, or will as soon as it is written."""
         self.pending: str | None = None
         """A text of the master's or leader's that is not in the file yet."""
-        self.on_op: Callable[[AccessPut], None] = _ignore
-        self.on_pending: Callable[[], None] = _nothing
+        self._on_op = on_op
+        self._on_pending = on_pending
 
     def changed_here(self, text: str) -> None:
         """The file has a new text that did not come from another broker."""
         if self.pending is None and text != self.newest:
             self.newest = text
-            self.on_op(AccessPut(self.kind, text))
+            self._on_op(AccessPut(self.kind, text))
 
     def follow(self, op: AccessPut) -> None:
         """Take over the text of the master or the log."""
         if self.kind and op.kind == self.kind and op.text != self.newest:
             self.newest = self.pending = op.text
-            self.on_pending()
+            self._on_pending()
 
     def ops(self) -> list[AccessPut]:
         """Return the text for one who has nothing."""

@@ -22,6 +22,7 @@ from trioha.broker.groups import GroupTable
 from trioha.broker.heartbeat import HeartbeatProcessor
 from trioha.broker.locks import QueueLocks
 from trioha.broker.metadata import Metadata, ignore_body
+from trioha.broker.metadata_ops import MetadataOp
 from trioha.broker.metadata_waits import MetadataReplicas, MetadataWaits
 from trioha.broker.offset_requests import OffsetProcessor
 from trioha.broker.offsets import ConsumerOffsetTable
@@ -128,10 +129,14 @@ class BrokerCore:
         self.role = config.broker_role
         levels = DelayLevels.parse(config.message_delay_level)
         store_host = pack_host(config.broker_ip1, config.listen_port)
-        self.topics = TopicTable(config, events, wall_ms=wall_ms, on_change=on_topics_changed)
+        self.topics = TopicTable(
+            config, events, wall_ms=wall_ms, on_change=on_topics_changed, on_op=self._table_changed
+        )
         self._known_topics = self.topics.topics
-        self.groups = GroupTable(config, events, wall_ms=wall_ms)
-        self.offsets = ConsumerOffsetTable(is_slave=self.role is BrokerRole.SLAVE)
+        self.groups = GroupTable(config, events, wall_ms=wall_ms, on_op=self._table_changed)
+        self.offsets = ConsumerOffsetTable(
+            is_slave=self.role is BrokerRole.SLAVE, on_op=self._table_changed
+        )
         self.consumers = ConsumerManager(config, self.groups)
         self.producers = ProducerManager(config)
         self.pipeline = PutPipeline(store, config, replicas)
@@ -393,6 +398,9 @@ class BrokerCore:
         self.timers.run_due(instant, _DELIVERIES_PER_TURN)
         self.transaction_checks.run_due(instant, _DELIVERIES_PER_TURN)
         self.pops.run_due(instant, _DELIVERIES_PER_TURN)
+
+    def _table_changed(self, op: MetadataOp) -> None:
+        self.metadata.write_at_once(op)
 
     @property
     def runtime_settings(self) -> RuntimeSettings:

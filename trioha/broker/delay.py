@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import attrs
 
-from trioha.broker.message_fields import index_keys, tags_code
+from trioha.broker.message_fields import copied_message
 from trioha.broker.metadata_ops import DelaySet
 from trioha.broker.put_message import PutPipeline
 from trioha.config import BrokerRole
@@ -317,17 +317,4 @@ def delivered_message(record: Record) -> PutMessage:
     queue_id = int(properties.get(REAL_QID, ""))
     if not 0 <= queue_id <= 0x7FFFFFFF:
         raise ValueError(f"REAL_QID is {queue_id}")
-    return PutMessage(
-        topic=topic,
-        queue_id=queue_id,
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_timestamp=record.born_timestamp,
-        born_host=record.born_host,
-        store_host=record.store_host,
-        body=record.body,
-        properties=record.raw_properties,
-        tags_code=tags_code(properties),
-        keys=index_keys(properties),
-        reconsume_times=record.reconsume_times,
-    )
+    return copied_message(record, topic, queue_id, properties, encoded=record.raw_properties)

@@ -7,10 +7,10 @@ system's own always exist.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
-from trioha.broker.metadata_ops import GroupGone, GroupPut
+from trioha.broker.metadata_ops import GroupGone, GroupPut, OnOp, ignore_op
 from trioha.config import BrokerConfig
 from trioha.errors import CommandError
 from trioha.journal import EventSink, NullSink
@@ -38,15 +38,16 @@ class GroupTable:
         *,
         wall_ms: int = 0,
         groups_max: int = GROUPS_MAX,
+        on_op: OnOp = ignore_op,
     ) -> None:
+        """`on_op` gets each change made here."""
         self._auto_create = config.auto_create_subscription_group
         self._events = NullSink() if events is None else events
         self._groups_max = groups_max
         self._groups = {name: SubscriptionGroupConfig(group_name=name) for name in SYSTEM_GROUPS}
         self.groups: Mapping[str, SubscriptionGroupConfig] = MappingProxyType(self._groups)
         self.data_version = DataVersion(timestamp=wall_ms, counter=0)
-        self.on_op: Callable[[GroupPut | GroupGone], None] | None = None
-        """Called with each change made here."""
+        self._on_op = on_op
         self.dirty = False
         """A change is not on disk yet; `ConfigPersist` resets it."""
         self.read_only = False
@@ -133,7 +134,6 @@ class GroupTable:
     def _changed(self, name: str, group: SubscriptionGroupConfig | None, wall_ms: int) -> None:
         self.data_version = self.data_version.next(wall_ms)
         self.dirty = True
-        if self.on_op is not None:
-            version = self.data_version
-            self.on_op(GroupGone(name, version) if group is None else GroupPut(group, version))
+        version = self.data_version
+        self._on_op(GroupGone(name, version) if group is None else GroupPut(group, version))
         self._events.event("group_changed", group=name)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+from trioha.store.interface import PutMessage
 from trioha.wire.java_hash import string_hash
-from trioha.wire.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
+from trioha.wire.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY, encode_properties
+from trioha.wire.record import Record
 
 _hash_of = lru_cache(maxsize=4096)(string_hash)
+_I32_MAX = 0x7FFFFFFF
 _KEPT_TAGS_CHARS = 256
 """Longer tags are hashed each time: thousands of them would take a lot of memory."""
 
@@ -31,6 +34,36 @@ def index_keys(properties: Mapping[str, str]) -> Sequence[bytes]:
     if unique_id is not None:
         found.insert(0, unique_id.encode("utf-8", "replace"))
     return found
+
+
+def copied_message(
+    record: Record,
+    topic: str,
+    queue_id: int,
+    properties: Mapping[str, str],
+    *,
+    encoded: bytes | None = None,
+    code: int | None = None,
+    attempts_more: int = 0,
+) -> PutMessage:
+    """Return a copy of a stored message for another queue.
+
+    `encoded` and `code` are given where they are not simply those of `properties`.
+    """
+    return PutMessage(
+        topic=topic,
+        queue_id=queue_id,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp=record.born_timestamp,
+        born_host=record.born_host,
+        store_host=record.store_host,
+        body=record.body,
+        properties=encode_properties(properties) if encoded is None else encoded,
+        tags_code=tags_code(properties) if code is None else code,
+        keys=index_keys(properties),
+        reconsume_times=min(record.reconsume_times + attempts_more, _I32_MAX),
+    )
 
 
 def is_true(value: str | None) -> bool:

@@ -106,10 +106,6 @@ class Metadata:
         self._on_body = on_body
         self._ops: list[MetadataOp] = []
         self._is_marked = False
-        topics.on_op = self._at_once
-        groups.on_op = self._at_once
-        offsets.on_op = self._at_once
-        self._access.on_op = self._access_changed
 
     @property
     def position_of_changes(self) -> int:
@@ -144,6 +140,18 @@ class Metadata:
         if self._schedule.changed:
             ops.append(self._schedule.take_changed())
         self._send(encode_ops(ops))
+
+    def write_at_once(self, op: MetadataOp) -> None:
+        """Write a change that a table has just made, behind those that wait."""
+        self.flush()
+        self._ops.append(op)
+        self.flush()
+
+    def access_changed(self, op: AccessPut) -> None:
+        """Write a new text of the accounts, unless those of this node are copies."""
+        # A slave's and a follower's accounts are copies.
+        if not (self._offsets.is_slave or self._topics.read_only):
+            self.write_at_once(op)
 
     def snapshot(self) -> tuple[int, bytes]:
         """Every table as it is at the position it comes with."""
@@ -237,17 +245,6 @@ class Metadata:
     @property
     def _is_pending(self) -> bool:
         return bool(self._ops or self._offsets.changed or self._schedule.changed or self._is_marked)
-
-    def _at_once(self, op: MetadataOp) -> None:
-        # The changes that wait happened before this one.
-        self.flush()
-        self._ops.append(op)
-        self.flush()
-
-    def _access_changed(self, op: AccessPut) -> None:
-        # A slave's and a follower's accounts are copies.
-        if not (self._offsets.is_slave or self._topics.read_only):
-            self._at_once(op)
 
     def _send(self, body: bytes) -> None:
         self._write(body)

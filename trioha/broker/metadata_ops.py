@@ -159,6 +159,14 @@ def is_harmless(name: str) -> bool:
 _pack: Callable[[object], bytes] = msgpack.Packer().pack
 
 
+OnOp = Callable[[MetadataOp], None]
+"""Gets each change that a table makes by itself, in the pass that makes it."""
+
+
+def ignore_op(op: MetadataOp) -> None:
+    """Write a change nowhere."""
+
+
 def encode_ops(ops: list[MetadataOp]) -> bytes:
     """The body of one batch of changes."""
     return _pack([VERSION, *map(_encode, ops)])

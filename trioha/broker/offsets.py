@@ -31,7 +31,7 @@ gone, but for commits of our own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 
 import attrs
 
@@ -39,8 +39,10 @@ from trioha.broker.metadata_ops import (
     OFFSET_MAX,
     QUEUE_ID_MAX,
     Offsets,
+    OnOp,
     ProgressGone,
     QueuesGone,
+    ignore_op,
     is_progress_key,
 )
 from trioha.errors import CommandError
@@ -74,7 +76,10 @@ class OffsetCommit:
 class ConsumerOffsetTable:
     """Progress of every group in every queue; `is_slave` switches the merge rule on."""
 
-    def __init__(self, *, is_slave: bool = False, entries_max: int = ENTRIES_MAX) -> None:
+    def __init__(
+        self, *, is_slave: bool = False, entries_max: int = ENTRIES_MAX, on_op: OnOp = ignore_op
+    ) -> None:
+        """`on_op` gets what was deleted here."""
         self._table: _Table = {}  # "topic@group" -> queue id -> offset
         self._local: _Table = {}  # what was committed to us as a slave and the master has not
         self._is_slave = is_slave
@@ -82,8 +87,7 @@ class ConsumerOffsetTable:
         self._entries_count = 0
         self.changed: _Table = {}
         """The newest commit of each queue since the owner last took them (`take_changed`)."""
-        self.on_op: Callable[[QueuesGone | ProgressGone], None] | None = None
-        """Called with what was deleted here."""
+        self._on_op = on_op
         self.dirty = False
         """Changed since the owner last wrote it; the owner sets it back."""
         self.read_only = False
@@ -195,13 +199,11 @@ class ConsumerOffsetTable:
         """Forget a topic whose queues are deleted: were it created again, old offsets would skip
         its first messages."""
         self.follow_gone(QueuesGone(topic))
-        if self.on_op is not None:
-            self.on_op(QueuesGone(topic))
+        self._on_op(QueuesGone(topic))
 
     def delete_group(self, group: str) -> None:
         self.follow_gone(ProgressGone(group))
-        if self.on_op is not None:
-            self.on_op(ProgressGone(group))
+        self._on_op(ProgressGone(group))
 
     def commits_to_tell(self) -> list[OffsetCommit]:
         """Return offsets committed here that the master lacks; call it after each `merge`."""

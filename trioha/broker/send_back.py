@@ -14,7 +14,7 @@ import attrs
 
 from trioha.broker.delay import DelayLevels
 from trioha.broker.groups import GroupTable
-from trioha.broker.message_fields import index_keys, tags_code
+from trioha.broker.message_fields import copied_message
 from trioha.broker.put_message import PutPipeline
 from trioha.broker.send import DLQ_QUEUE_NUMS
 from trioha.broker.topics import TopicTable
@@ -83,22 +83,15 @@ class SendBackProcessor:
         properties.setdefault(ORIGIN_MESSAGE_ID, record.message_id)
         properties[WAIT] = "false"
         properties.pop(DELAY, None)
-        message = PutMessage(
-            topic=topic.topic_name,
-            # A topic made with fewer queues than the group now asks for is read no further.
-            queue_id=self._rng.randrange(
-                max(1, min(group.retry_queue_nums, topic.read_queue_nums))
-            ),
-            flag=record.flag,
-            sys_flag=record.sys_flag,
-            born_timestamp=record.born_timestamp,
-            born_host=record.born_host,
-            store_host=record.store_host,
-            body=record.body,
-            properties=b"",
-            tags_code=tags_code(properties),
-            keys=index_keys(properties),
-            reconsume_times=min(record.reconsume_times + 1, _I32_MAX),
+        # A topic made with fewer queues than the group now asks for is read no further.
+        queue_nums = max(1, min(group.retry_queue_nums, topic.read_queue_nums))
+        message = copied_message(
+            record,
+            topic.topic_name,
+            self._rng.randrange(queue_nums),
+            properties,
+            encoded=b"",
+            attempts_more=1,
         )
         if delay_level < 0 or record.reconsume_times >= _times_max(request, group):
             self._to_dead_letters(message, group, instant)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from trioha.broker.metadata_ops import TopicGone, TopicPut
+from trioha.broker.metadata_ops import OnOp, TopicGone, TopicPut, ignore_op
 from trioha.config import BrokerConfig
 from trioha.journal import EventSink
 from trioha.wire import fastjson
@@ -54,8 +54,12 @@ class TopicTable:
         wall_ms: int = 0,
         topics_max: int = TOPICS_MAX,
         on_change: Callable[[TopicConfig | None], None] | None = None,
+        on_op: OnOp = ignore_op,
     ) -> None:
-        """`on_change` gets a topic created or changed, or None when the whole table is meant."""
+        """`on_change` gets a topic created or changed, or None when the whole table is meant.
+
+        `on_op` gets each change made here, before anything is done with the topic.
+        """
         self._config = config
         self._events = events
         self._topics_max = topics_max
@@ -64,8 +68,7 @@ class TopicTable:
         self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._topics)
         self.data_version = DataVersion(timestamp=wall_ms, counter=0)
         self._on_change = on_change
-        self.on_op: Callable[[TopicPut | TopicGone], None] | None = None
-        """Called with each change made here, before anything is done with the topic."""
+        self._on_op = on_op
         self.dirty = False
         """A change is not on disk yet; `ConfigPersist` resets it."""
         self.read_only = False
@@ -212,9 +215,8 @@ class TopicTable:
     def _changed(self, name: str, topic: TopicConfig | None, wall_ms: int) -> None:
         self.data_version = self.data_version.next(wall_ms)
         self.dirty = True
-        if self.on_op is not None:
-            version = self.data_version
-            self.on_op(TopicGone(name, version) if topic is None else TopicPut(topic, version))
+        version = self.data_version
+        self._on_op(TopicGone(name, version) if topic is None else TopicPut(topic, version))
         self._events.event("topic_changed", topic=name)
         if self._on_change is not None:
             self._on_change(topic)

@@ -31,14 +31,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import attrs
-import msgpack
 
-from trioha.errors import LocalProtocolError, RemoteProtocolError, StoreError
+from trioha.errors import LocalProtocolError
 from trioha.ha.epochs import NONCE_BYTES, EpochHistory, EpochRecord
+from trioha.ha.kept_mastership import KeptMastership, without_unbelievable
 from trioha.ha.quorum import missing_promises
 from trioha.wire.epoch_numbers import Word, disbelief
 
@@ -46,7 +45,6 @@ FILE_NAME = "epochs"
 """Stem of the two-slot file's name, in the root of a store."""
 MEMBERS_MAX = 64
 """Most other nodes of a set: one master has at most as many slaves."""
-_VERSION = 1
 _UNCONTESTED_EPOCH_MAX = 1
 _UNCONFIRMED = "no member has confirmed yet that no newer epoch has begun while this node was away"
 
@@ -65,71 +63,7 @@ def kept_history(data: bytes) -> EpochHistory:
 
     Errors: StoreError.
     """
-    return _Kept.decode(data).history
-
-
-_UNREADABLE = (
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    msgpack.UnpackException,
-    RemoteProtocolError,
-)
-
-
-@attrs.frozen
-class _Kept:
-    """Contents of the file."""
-
-    history: EpochHistory = EpochHistory()
-    known_epoch: int = 0
-    known_nonce: bytes = b""
-    """Nonce of the newest known epoch, b"" if unknown; tells two epochs of one number apart."""
-    promised_epoch: int = 0
-    promised_nonce: bytes = b""
-    """Term that this node promised to a candidate, until it follows that or a newer one."""
-    own_nonce: bytes = b""
-    """Nonce of the newest term that this node began itself."""
-    fenced_by: str = ""
-    boot: bytes = b""
-    """In which boot of the machine the log was last known to hold all it had acknowledged."""
-    lost: bool = False
-    """The machine went down since, and the log has not been found to hold all of it again."""
-    members: Mapping[int, str] = MappingProxyType({})
-
-    def encode(self) -> bytes:
-        return bytes(
-            msgpack.packb(
-                {
-                    "version": _VERSION,
-                    "history": self.history.encode(),
-                    "known_epoch": self.known_epoch,
-                    "known_nonce": self.known_nonce,
-                    "promised_epoch": self.promised_epoch,
-                    "promised_nonce": self.promised_nonce,
-                    "own_nonce": self.own_nonce,
-                    "fenced_by": self.fenced_by,
-                    "boot": self.boot,
-                    "lost": self.lost,
-                    "members": dict(self.members),
-                }
-            )
-        )
-
-    @classmethod
-    def decode(cls, data: bytes) -> _Kept:
-        try:
-            fields: dict[str, Any] = msgpack.unpackb(data, strict_map_key=False)
-            if fields.pop("version") != _VERSION:
-                raise ValueError("a newer trioha wrote it")
-            fields["history"] = EpochHistory.decode(fields["history"])
-            return cls(**fields)
-        except _UNREADABLE as error:
-            raise StoreError(
-                f"the store's epochs file cannot be understood ({error}); restore it from a "
-                "backup, or move the whole store away and let this node start as an empty slave"
-            ) from error
+    return KeptMastership.decode(data).history
 
 
 class Mastership:
@@ -158,7 +92,9 @@ class Mastership:
         self._boot = boot
         self._waited_for = ""
         self._save = save
-        self._kept = _Kept() if saved is None else _believed(_Kept.decode(saved))
+        self._kept = KeptMastership()
+        if saved is not None:
+            self._kept = without_unbelievable(KeptMastership.decode(saved))
 
     def facts(self, log_end: int) -> dict[str, object]:
         """Plain values for the status and for operators who fail the broker over."""
@@ -560,17 +496,3 @@ class Mastership:
         kept = attrs.evolve(self._kept, **changes)
         self._save(kept.encode())
         self._kept = kept
-
-
-def _believed(kept: _Kept) -> _Kept:
-    """Return what was kept without numbers that no node would believe any more.
-
-    Earlier versions believed any number: one hello could leave a node with a number behind which
-    there is none. It stays fenced, and an operator's failover finds a number for its next term.
-    """
-    recorded = kept.history.epoch
-    if disbelief(kept.known_epoch, recorded, Word.ORDERED):
-        kept = attrs.evolve(kept, known_epoch=recorded, known_nonce=b"")
-    if disbelief(kept.promised_epoch, recorded, Word.ORDERED):
-        kept = attrs.evolve(kept, promised_epoch=0, promised_nonce=b"")
-    return kept

@@ -17,13 +17,13 @@ the first write that succeeds again records how many are missing.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +69,15 @@ class Damage:
     reason: str
 
 
+def _nothing() -> None:
+    pass
+
+
 class JournalFile:
     """An `EventSink` that writes to a directory. One process; any of its threads.
 
-    `on_dirty` is called when the buffer turns from empty to not empty, by the thread whose event
-    did it (recovery and flush report from theirs). Whoever serves the journal then calls
-    `flush_nowait` within `FLUSH_INTERVAL_S`, and `on_served` after it. A full buffer is written at
+    Whoever serves the journal is told by `when_dirty` of the first event in the buffer, calls
+    `flush_nowait` within `FLUSH_INTERVAL_S`, and `followers` after it. A full buffer is written at
     once. `tail` has the newest events, those of the run before included.
 
     Errors: StoreLocked when another process writes this journal; OSError from opening only.
@@ -87,14 +90,14 @@ class JournalFile:
         wall_ms: Callable[[], int],
         *,
         bytes_max: int,
-        on_dirty: Callable[[], None] = lambda: None,
         complain: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.directory = directory
-        self.on_dirty = on_dirty
-        self.on_served: Callable[[], None] = lambda: None
         self.dropped_count = 0
         self.tail = JournalTail()
+        self.followers: list[Callable[[], None]] = []
+        """Called by who serves the journal, whenever events have been written out."""
+        self._on_dirty: Callable[[], None] = _nothing
         self._node = node
         self._wall_ms = wall_ms
         self._complain = complain
@@ -119,7 +122,19 @@ class JournalFile:
             if len(self._buffer) >= BUFFER_BYTES_MAX:
                 self._flush()
         if was_empty:
-            self.on_dirty()
+            self._on_dirty()
+
+    @contextmanager
+    def when_dirty(self, on_dirty: Callable[[], None]) -> Iterator[None]:
+        """Within the block, call `on_dirty` when the buffer turns from empty to not empty.
+
+        The thread whose event did it calls: recovery and flush report from theirs.
+        """
+        self._on_dirty = on_dirty
+        try:
+            yield
+        finally:
+            self._on_dirty = _nothing
 
     def flush_nowait(self) -> None:
         """Hand the buffer to the kernel. Never raises, never fsyncs."""
@@ -200,7 +215,7 @@ class JournalFile:
                 while written < len(view):
                     written += os.write(self._file, view[written:])
             except OSError:
-                with contextlib.suppress(OSError):  # a reader finds its way past a stump
+                with suppress(OSError):  # a reader finds its way past a stump
                     os.ftruncate(self._file, self._file_size)
                 raise
         self._file_size += written
@@ -244,7 +259,7 @@ def read_journal_file(path: Path) -> tuple[Mapping[str, Any], Iterator[Event | D
     head = payload_at(data, len(MAGIC)) if data.startswith(MAGIC) else None
     writer: object = None
     if head is not None:
-        with contextlib.suppress(ValueError, msgpack.UnpackException):
+        with suppress(ValueError, msgpack.UnpackException):
             writer = msgpack.unpackb(head, strict_map_key=False)
     return (writer if isinstance(writer, dict) else {}), _events(path, data)
 

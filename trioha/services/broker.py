@@ -27,7 +27,7 @@
                 ├─ accept, accept.vip, schedule_message, route_questions
                 └─ namesrv_registration
 
-In a DLEDGER group there is ``raft`` in place of the role (`services.raft.broker`).
+In a DLEDGER group there is ``raft`` in place of the role (`services.raft.replication`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from trioha.journal import EventSink
 from trioha.services.admin.http import serve_http
 from trioha.services.admin.introspection import NodeProcess
 from trioha.services.ha.client_link import LINK_READ_BYTES_MAX
-from trioha.services.ha.master_slave_node import open_master_slave_node
+from trioha.services.ha.opening import open_master_slave_node
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.host import run_blocking
 from trioha.services.loop.scheduling import SchedulingWatch
@@ -86,7 +86,6 @@ async def serve_broker(
         config = listeners.config
         process = attrs.evolve(process or NodeProcess(), certificate_end_s=tls.end_s)
         shared = (config, listeners.addresses, clock, events, process)
-        node: BrokerNode
         if config.enable_d_leger_commit_log:
             node = await open_raft_broker(*shared, connect_to=tls.connect_to())
         else:
@@ -119,15 +118,15 @@ async def serve_node(
         store.start_soon(node.watch_disk, name="watch_disk")
         store.start_soon(node.samples.run, name="journal_samples")
         store.start_soon(SchedulingWatch(node.clock, node.events).run, name="scheduling")
-        node.start_storing(store)
+        node.replication.start_storing(store)
         if listeners.tls is not None:
             store.start_soon(listeners.tls.run, name="tls_files")
-        if node.access.run is not None:
+        if node.access.has_files:
             store.start_soon(node.access.run, name="acl_files")
         async with trio.open_nursery() as replication:
             replication.start_soon(node.group_transfer.run, name="group_transfer")
             replication.start_soon(node.forwarding.run, name="forwarding")
-            await node.start_replication(replication, listeners)
+            await node.replication.start(replication, listeners)
             async with trio.open_nursery() as connections:
                 connections.start_soon(node.pull_hold.run, name="pull_hold")
                 connections.start_soon(node.client_expiry.run, name="client_expiry")
@@ -138,7 +137,7 @@ async def serve_node(
                     )
                 async with trio.open_nursery() as services:
                     await _start_services(node, listeners, services, connections)
-                    await node.settle(replication)
+                    await node.replication.settle(replication)
                     node.events.event(
                         "node_ready",
                         **attrs.asdict(listeners.addresses),
@@ -150,7 +149,7 @@ async def serve_node(
                     await node.stop()
                     services.cancel_scope.cancel()
                 with trio.move_on_after(node.config.shutdown_grace / 1000):
-                    await node.wait_level()
+                    await node.replication.wait_level()
                 node.give_up_waiting()
                 connections.cancel_scope.cancel()
             replication.cancel_scope.cancel()

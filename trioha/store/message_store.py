@@ -30,7 +30,7 @@ from trioha.store.mapped_file import disk_error, fsync_directory
 from trioha.store.raft_queues import RaftQueues
 from trioha.store.recovery import Progress, Recovery, RecoveryReport
 from trioha.store.retention import DiskUsage, measure_disk
-from trioha.store.segment_cleaner import SegmentCleaner
+from trioha.store.segment_cleaner import Retention, SegmentCleaner
 from trioha.store.store_config import StoreConfig
 from trioha.store.store_lock import StoreLock
 from trioha.store.store_mode import begin_files_at, check_mode
@@ -64,8 +64,7 @@ class FileMessageStore:
         self._checkpoint = Checkpoint()
         self._checkpoint_lock = threading.Lock()  # flush_queues against truncate and restart
         self._disk = DiskUsage(0, 0)
-        self.cleaner = SegmentCleaner(config, self._log, events, self._save_extent)
-        """For whoever has a say in what is deleted."""
+        self._cleaner = SegmentCleaner(config, self._log, events, self._save_extent)
         self._gate = WriteGate(config, events, self._log.probe)
         self._writer = Writer(
             config, self._log, self._queues, self._index, self._dispatcher, self._gate
@@ -433,7 +432,7 @@ class FileMessageStore:
                 write_checkpoint(self.config.checkpoint_path, checkpoint)
                 self._checkpoint = checkpoint
 
-    def check_disk(self, wall_ms: int) -> list[str]:
+    def check_disk(self, wall_ms: int, retention: Retention | None = None) -> list[str]:
         """Measure the disk, delete expired segments, update `writable`; returns what went."""
         config, log = self.config, self._log
         try:
@@ -441,8 +440,8 @@ class FileMessageStore:
         except OSError as error:
             raise StoreError(f"cannot measure {config.commitlog_path}: {error.strerror}") from error
         point = self._checkpoint.recovery_point
-        gone, self._disk = self.cleaner.clean(
-            self._disk, 0 if point is None else point.phy_offset, wall_ms
+        gone, self._disk = self._cleaner.clean(
+            self._disk, 0 if point is None else point.phy_offset, wall_ms, retention
         )
         if gone:
             self._queues.correct_min(log.min_offset)
@@ -452,7 +451,7 @@ class FileMessageStore:
 
     def delete_expired_soon(self) -> None:
         """From the next look at the disk on, expired segments go at any hour until none is left."""
-        self.cleaner.expire_soon()
+        self._cleaner.expire_soon()
 
     def statistics(self) -> StoreStatistics:
         log = self._log

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import attrs
+
 from trioha.errors import DiskFull
 from trioha.journal import EventSink
 from trioha.store.commitlog import CommitLog
 from trioha.store.retention import ClosedSegment, DiskUsage, expired_count
 from trioha.store.store_config import StoreConfig
+
+
+@attrs.frozen
+class Retention:
+    """The say of a group's log in what is deleted."""
+
+    floor: int
+    """Segments that reach beyond this offset stay, however full the disk is."""
+    before_delete: Callable[[int], None]
+    """Is told where the log will begin; what it saves is durable when it returns.
+
+    Errors: StoreError, DiskFull; nothing is deleted then.
+    """
 
 
 class SegmentCleaner:
@@ -23,11 +38,6 @@ class SegmentCleaner:
     ) -> None:
         """`save_extent` keeps how far queues go that may have no record left in the log."""
         self._save_extent = save_extent
-        self.retention_floor: Callable[[], int] | None = None
-        """Segments that reach beyond this offset stay, however full the disk is. Without it a
-        group's log keeps them all: nobody has said yet what is committed."""
-        self.before_delete: Callable[[int], None] | None = None
-        """Is told where the log will begin; what it saves is durable when it returns."""
         self._config = config
         self._log = log
         self._events = events
@@ -38,12 +48,13 @@ class SegmentCleaner:
         self._at_any_hour = True
 
     def clean(
-        self, usage: DiskUsage, recovery_offset: int, wall_ms: int
+        self, usage: DiskUsage, recovery_offset: int, wall_ms: int, retention: Retention | None
     ) -> tuple[list[str], DiskUsage]:
         """Delete what is due and ends at or below `recovery_offset`; returns the files gone, and
         what is used then.
 
-        Errors: StoreError of `before_delete`; nothing is deleted then.
+        Without `retention` a group's log keeps everything: nobody has said yet what is committed.
+        Errors: StoreError of `Retention.before_delete`; nothing is deleted then.
         """
         files = self._log.files
         segments = []
@@ -57,12 +68,12 @@ class SegmentCleaner:
         self._at_any_hour = self._at_any_hour and count > 0
         # What recovery reads again must be there.
         limit = recovery_offset
-        if self.retention_floor is not None:
-            limit = min(limit, self.retention_floor())
+        if retention is not None:
+            limit = min(limit, retention.floor)
         elif self._config.is_dledger:
             limit = 0
         going = [file for file in files.files[:count] if file.end_offset <= limit]
-        if not going or not self._may_delete(going[-1].end_offset):
+        if not going or not self._may_delete(retention, going[-1].end_offset):
             return [], usage
         self._save_extent(recovery_offset)
         gone = []
@@ -73,11 +84,11 @@ class SegmentCleaner:
             gone.append(str(file.path))
         return gone, usage
 
-    def _may_delete(self, min_offset: int) -> bool:
-        if self.before_delete is None:
+    def _may_delete(self, retention: Retention | None, min_offset: int) -> bool:
+        if retention is None:
             return True
         try:
-            self.before_delete(min_offset)
+            retention.before_delete(min_offset)
         except DiskFull as error:
             self._events.event("segments_kept", to_offset=min_offset, reason=str(error))
             return False

@@ -105,7 +105,7 @@ class MemoryClusterBroker(ClusterBroker):
         self._note("disk_full", full=full)
         self._cluster.faults.set_full(self.root, full)
         if self.is_up:
-            self.node.node.store.check_disk(self.node.world.clock.wall_ms())
+            self.node.node.check_disk()
 
     def fail_fsync(self, failing: bool = True) -> None:
         self._note("fail_fsync", failing=failing)

@@ -19,7 +19,7 @@ from trioha.config import BrokerConfig, NamesrvConfig
 from trioha.errors import StoreError
 from trioha.journal import EventSink
 from trioha.services.broker import serve_node
-from trioha.services.ha.master_slave_node import open_master_slave_node
+from trioha.services.ha.opening import open_master_slave_node
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Listener, Transport
 from trioha.services.namesrv.server import serve_namesrv
@@ -161,7 +161,7 @@ class MemoryBroker:
         addresses = BrokerAddresses(self.address, ha_listen, vip_listen="")
         events = self._events = self.journal()
         if is_raft:
-            node: BrokerNode = await open_raft_broker(
+            node = await open_raft_broker(
                 *(config, addresses, world.clock, events), connect_to=self.connect
             )
         else:

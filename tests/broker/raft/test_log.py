@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -331,7 +331,7 @@ def test_a_copy_of_a_converted_log_knows_its_term_whatever_lies_in_it(
     follower.store.flush()
     follower, terms, _ = recovered(follower, logs)
     assert (terms.rows, follower.addresses()) == (((9, 0), (10, end)), ADDRESSES)
-    follower.before_delete(SEGMENT)
+    follower.keep_beginning(SEGMENT)
     follower, terms, configuration = recovered(follower, logs)
     assert (terms.rows, configuration) == (((9, 0), (10, end)), FOUNDERS)
     assert follower.addresses() == ADDRESSES
@@ -561,10 +561,12 @@ def test_control_records_of_other_counts_are_all_listed(
 # Retention.
 
 
-def _expire(log: RaftLog) -> list[str]:
+def _expire(
+    log: RaftLog, floor: int = 1 << 60, on_trim: Callable[[int], None] = lambda begin: None
+) -> list[str]:
     log.store.flush()
     log.store.flush_queues()
-    return log.store.check_disk(LONG_AFTER_MS)
+    return log.check_disk(LONG_AFTER_MS, floor, on_trim)
 
 
 def _long_log(log: RaftLog) -> None:
@@ -578,9 +580,9 @@ def _long_log(log: RaftLog) -> None:
 
 def test_nothing_is_deleted_before_somebody_allows_it(leader: RaftLog) -> None:
     _long_log(leader)
-    assert _expire(leader) == []
-    leader.retention_floor = lambda: 2 * SEGMENT - 1
-    assert len(_expire(leader)) == 1
+    assert _expire(leader, floor=0) == []
+    assert leader.store.check_disk(LONG_AFTER_MS) == []
+    assert len(_expire(leader, floor=2 * SEGMENT - 1)) == 1
     assert leader.store.min_phy_offset == SEGMENT
 
 
@@ -601,9 +603,7 @@ def test_what_the_beginning_told_is_kept(leader: RaftLog, logs: list[RaftLog]) -
     leader, before = open_member(leader.store.config)
     logs.append(leader)
     trims: list[int] = []
-    leader.on_trim = trims.append
-    leader.retention_floor = lambda: 1 << 60
-    assert _expire(leader)
+    assert _expire(leader, on_trim=trims.append)
     begin = leader.store.min_phy_offset
     assert trims == [begin]
     crash(leader.store)
@@ -625,7 +625,6 @@ def test_a_kill_between_saving_and_deleting_changes_nothing(
     logs.clear()
     leader, before = open_member(leader.store.config)
     logs.append(leader)
-    leader.retention_floor = lambda: 1 << 60
     monkeypatch.setattr(leader.store._log.files, "drop_first", _die)
     with pytest.raises(KeyboardInterrupt):
         _expire(leader)
@@ -642,7 +641,6 @@ def test_a_base_that_cannot_be_saved_keeps_the_segments(
     events = RecordedEvents()
     log, _ = open_member(member_config(tmp_path), events)
     _long_log(log)
-    log.retention_floor = lambda: 1 << 60
 
     def full(payload: bytes) -> None:
         raise DiskFull("cannot write raft.base.0: the disk is full")

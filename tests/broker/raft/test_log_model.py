@@ -220,8 +220,8 @@ class GroupMachine(RuleBasedStateMachine):
         store = member.log.store
         dispatch_all(store)
         store.flush_queues()
-        member.log.retention_floor = lambda: min(self.committed, member.end)
-        store.check_disk(LONG_AFTER_MS)
+        floor = min(self.committed, member.end)
+        member.log.check_disk(LONG_AFTER_MS, floor, lambda begin: None)
         begin = member.begin
         member.terms = member.terms.drop_before(begin)
         member.configurations = member.configurations.drop_before(begin)

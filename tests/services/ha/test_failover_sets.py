@@ -118,11 +118,11 @@ async def test_a_node_is_not_promoted_by_the_nonce_of_another_nodes_term(
     tmp_path: Path, autojump_clock: Clock
 ) -> None:
     async with virtual_set(tmp_path) as set_:
-        nonces = [set_[0].node.mastership.nonce]
+        nonces = [set_[0].replication.mastership.nonce]
         outcome = await set_.fail_over(to=1)
         assert outcome.result is Result.DONE, outcome.message
         await set_.check_converged(1)
-        nonces.append(set_[1].node.mastership.nonce)
+        nonces.append(set_[1].replication.mastership.nonce)
         for home_id, nonce in ((0, nonces[1]), (2, nonces[0]), (2, nonces[1])):
             body = {"ticket_id": nonce.hex(), "epoch": 9, "written_off": [0, 1, 2]}
             request = RemotingCommand(RequestCode.PROMOTE, body=msgpack.packb(body))
@@ -142,15 +142,15 @@ async def test_a_node_that_handed_over_outlives_a_target_that_began_behind_a_new
 
     monkeypatch.setattr(settlement, "_ask_whether_used", began)
     async with virtual_set(tmp_path) as set_:
-        node = set_[0].node
-        node.roles.pause()
-        node.roles.hand_over(Peer(home_id=1, address=set_[1].address), 2, "ab" * 8)
-        node.roles.hear(9, b"anothers", "a node that 2 has heard of")
-        node.roles.left_alone()
+        roles = set_[0].replication.roles
+        roles.pause()
+        roles.hand_over(Peer(home_id=1, address=set_[1].address), 2, "ab" * 8)
+        roles.hear(9, b"anothers", "a node that 2 has heard of")
+        roles.left_alone()
         await trio.sleep(2)
         assert set_[0].is_up
-        assert node.roles.state is State.FENCED
-        assert not node.roles.follows
+        assert roles.state is State.FENCED
+        assert not roles.follows
 
 
 async def test_followers_hear_of_a_new_term_at_once_and_from_the_master_itself(
@@ -196,7 +196,7 @@ async def test_a_master_that_is_deposed_while_it_connects_announces_itself_to_no
             assert outcome.result is Result.DONE, outcome.message
         await set_.wait(lambda: follows_from(set_, 1, 2) and follows_from(set_, 0, 2))
         for _ in range(30):
-            assert set_[0].node.master_remoting_address.value == set_[2].address
+            assert set_[0].replication.master_remoting_address.value == set_[2].address
             await trio.sleep(0.1)
         await set_.check_converged(2)
 
@@ -258,7 +258,7 @@ async def test_a_master_whose_slaves_promised_a_term_that_never_began_takes_the_
         while (outcome := await set_.fail_over(to=1)).result is Result.REFUSED:
             assert "2 (10.0.0.3:10911) is the better candidate" in outcome.message
         assert outcome.result is Result.UNKNOWN, outcome.message
-        promised, _ = set_[2].node.mastership.promise_given
+        promised, _ = set_[2].replication.mastership.promise_given
         assert promised == outcome.plan.epoch
         await set_.wait(lambda: set_[0].is_master and set_[0].epoch > promised)
         await set_.wait(lambda: set_[2].follows == set_[0].address, within_s=2)

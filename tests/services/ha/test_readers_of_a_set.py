@@ -81,7 +81,7 @@ async def switch(set_: VirtualSet) -> int:
     outcome = await set_.fail_over()
     assert outcome.result is Result.DONE, outcome.message
     (new,) = set(set_.masters) - {0}
-    await set_.wait(lambda: set_[new].node.replicas.slave_available(0))
+    await set_.wait(lambda: set_[new].replication.replicas.slave_available(0))
     return new
 
 
@@ -156,7 +156,7 @@ async def test_a_question_that_came_before_the_switch_gets_the_new_masters_answe
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
-            await set_.wait(lambda: set_[0].node.reader_service.has_questions)
+            await set_.wait(lambda: set_[0].replication.reader_service.has_questions)
             new = await switch(set_)
             await commit(set_, new, 9)
             assert told == []
@@ -178,14 +178,13 @@ async def test_a_reader_is_not_sent_back_by_a_master_that_starts_again(
         set_.cut(set_[0].host, set_[2].host)
         await set_[0].start()
         await set_.wait(lambda: set_[0].is_master)
-        node = set_[0].node
         set_.cut(set_[0].host, set_[1].host, set_[2].host)
         code, bodies, offset = await read(set_, 0, end)
         assert (bodies, offset) == ([], end)
         assert code in (NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
         set_.heal()
         await set_.wait(lambda: is_level(set_))
-        assert node.reader_service.held_back_bytes == 0
+        assert set_[0].replication.reader_service.held_back_bytes == 0
         assert await tell(set_, 0, RequestCode.GET_MAX_OFFSET) == end
 
 
@@ -198,7 +197,7 @@ async def test_a_parked_pull_is_answered_when_a_slave_holds_the_message(
         cut_off(set_, 0)
         await send(set_, 0, b"alone")
         set_.cut(NAMESRV, set_[0].host)
-        assert set_[0].node.reader_service.held_back_bytes > 0
+        assert set_[0].replication.reader_service.held_back_bytes > 0
         got: list[tuple[int, list[bytes], int]] = []
 
         async def pull() -> None:
@@ -232,7 +231,7 @@ async def test_a_pair_whose_slave_is_down_goes_on_with_one_node(
         end = await tell(set_, 0, RequestCode.GET_MAX_OFFSET)
         assert end is not None
         await set_[1].kill()
-        await set_.wait(lambda: not set_[0].node.replicas.slave_available(0))
+        await set_.wait(lambda: not set_[0].replication.replicas.slave_available(0))
         assert await send(set_, 0, b"alone") == ResponseCode.SLAVE_NOT_AVAILABLE
         assert await read(set_, 0, end) == (FOUND, [b"alone"], end + 1)
         assert await tell(set_, 0, RequestCode.QUERY_CONSUMER_OFFSET) == 3

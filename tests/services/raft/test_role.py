@@ -18,11 +18,12 @@ from trioha.broker.raft.answers import ACCOUNTS, ANSWERS, PRESENT
 from trioha.dledger.ready import Role, SoftState
 from trioha.remoting.mode import Mode
 from trioha.services.loop.clock import Clock
+from trioha.services.node.broker_node import BrokerNode
 from trioha.services.node.listeners import BrokerAddresses
-from trioha.services.raft.broker import RaftBroker
 from trioha.services.raft.member import RaftMember
 from trioha.services.raft.opening import open_raft_broker
 from trioha.services.raft.reads import CurrentReads
+from trioha.services.raft.replication import GroupReplication
 from trioha.services.raft.role import PARKED_MS_MAX
 from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import ONEWAY_FLAG, PullSysFlag, RequestCode, ResponseCode
@@ -59,25 +60,26 @@ class ToldMember:
 class Told:
     """A node, its member, and a client."""
 
-    node: RaftBroker
+    node: BrokerNode
+    replication: GroupReplication
     member: ToldMember
     events: RecordedEvents
     channel: FakeChannel = attrs.Factory(FakeChannel)
 
     async def lead(self) -> None:
         self.member.is_serving = self.member.may_append = True
-        self.node.on_soft_state(SoftState(Role.LEADER, self.member.term, "n0", "elected"))
-        self.node.on_settled()
+        self.replication.on_soft_state(SoftState(Role.LEADER, self.member.term, "n0", "elected"))
+        self.replication.on_settled()
         await trio.testing.wait_all_tasks_blocked()
-        assert self.node.group_role.serving
-        self.node.on_commit(self.node.store.max_phy_offset)
+        assert self.replication.group_role.serving
+        self.replication.on_commit(self.node.store.max_phy_offset)
 
     def lose(self, leader_id: str = "") -> None:
         self.member.is_serving = self.member.may_append = False
         self.member.term += 1
         role = Role.FOLLOWER if leader_id else Role.PRE_CANDIDATE
-        self.node.on_soft_state(SoftState(role, self.member.term, leader_id, "lost"))
-        self.node.on_settled()
+        self.replication.on_soft_state(SoftState(role, self.member.term, leader_id, "lost"))
+        self.replication.on_settled()
 
     def ask(self, request: RemotingCommand) -> None:
         node = self.node
@@ -99,20 +101,21 @@ async def told(root: Path) -> AsyncIterator[Told]:
     events = RecordedEvents()
     node = await open_raft_broker(config, addresses, Clock.virtual(), events)
     member = ToldMember()
-    node.member = cast("RaftMember", member)
-    node.reads = CurrentReads(
+    replication = cast("GroupReplication", node.replication)
+    replication.member = cast("RaftMember", member)
+    replication.reads = CurrentReads(
         node.core.handlers,
         member.read,
-        node.raft_metadata.uncommitted_end,
-        node.group_role.not_read,
+        replication.raft_metadata.uncommitted_end,
+        replication.group_role.not_read,
         node.events,
         node.traffic,
     )
-    node.core.confirm_pulls(node.reads.confirm)
+    node.core.confirm_pulls(replication.reads.confirm)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(node.group_role.run)
-        nursery.start_soon(node.parked_alarm.run)
-        yield Told(node, member, events)
+        nursery.start_soon(replication.group_role.run)
+        nursery.start_soon(replication.parked_alarm.run)
+        yield Told(node, replication, member, events)
         nursery.cancel_scope.cancel()
     await node.close()
 
@@ -126,7 +129,7 @@ async def test_a_put_is_answered_by_the_commit_and_not_before(
         assert it.answers == []
         node = it.node
         assert node.store.max_offset_in_queue("T", 0) == 0
-        node.on_commit(node.store.max_phy_offset)
+        it.replication.on_commit(node.store.max_phy_offset)
         assert it.answers == [(ResponseCode.SUCCESS, None)]
         assert node.store.max_offset_in_queue("T", 0) == 1
 
@@ -186,7 +189,7 @@ async def test_while_the_leadership_is_handed_over_nothing_is_appended(
         await it.lead()
         end = it.node.store.max_phy_offset
         it.member.may_append = False
-        it.node.on_settled()
+        it.replication.on_settled()
         it.ask(send_request())
         heartbeat = b'{"clientID":"c","producerDataSet":[],"consumerDataSet":[{"groupName":"g",'
         heartbeat += b'"consumeType":"CONSUME_PASSIVELY","messageModel":"CLUSTERING",'
@@ -194,8 +197,8 @@ async def test_while_the_leadership_is_handed_over_nothing_is_appended(
         it.ask(RemotingCommand(RequestCode.HEART_BEAT, body=heartbeat))
         assert it.node.store.max_phy_offset == end
         it.member.may_append = True
-        it.node.on_settled()
-        it.node.on_commit(it.node.store.max_phy_offset)
+        it.replication.on_settled()
+        it.replication.on_commit(it.node.store.max_phy_offset)
         assert it.node.store.max_offset_in_queue("T", 0) == 1
         answers = [code for code, _ in it.answers if code != NOTIFIED]
         assert answers == [ResponseCode.SUCCESS, ResponseCode.SUCCESS]
@@ -222,9 +225,9 @@ async def test_a_node_that_is_to_end_does_not_begin_to_serve(
     async with told(tmp_path) as it:
         it.node.stopping = True
         it.member.is_serving = it.member.may_append = True
-        it.node.on_settled()
+        it.replication.on_settled()
         await trio.testing.wait_all_tasks_blocked()
-        assert not it.node.group_role.serving
+        assert not it.replication.group_role.serving
         assert it.member.resigned == ["the broker is shutting down"]
 
 
@@ -311,7 +314,7 @@ async def test_an_answer_waits_until_what_it_shows_is_committed(
         it.ask(commit_of(7))
         it.ask(query())
         assert it.answers == []
-        it.node.on_commit(it.node.store.max_phy_offset)
+        it.replication.on_commit(it.node.store.max_phy_offset)
         assert [answer.ext_int("offset", -1) for answer in it.channel.sent] == [-1, 7]
 
 
@@ -321,15 +324,15 @@ async def test_an_answer_that_shows_what_may_be_cut_is_not_given_by_a_deposed_le
     async with told(tmp_path) as it:
         await it.lead()
         it.ask(send_request())
-        it.node.on_commit(it.node.store.max_phy_offset)
+        it.replication.on_commit(it.node.store.max_phy_offset)
         it.ask(commit_of(9))
         it.ask(query())
         it.lose()
         assert len(it.answers) == 1
-        it.node.on_commit(it.node.store.max_phy_offset)
+        it.replication.on_commit(it.node.store.max_phy_offset)
         assert len(it.answers) == 1
         await it.lead()
-        it.node.on_commit(it.node.store.max_phy_offset)
+        it.replication.on_commit(it.node.store.max_phy_offset)
         assert [answer.ext_int("offset", -1) for answer in it.channel.sent] == [-1, 9]
 
 
@@ -349,7 +352,7 @@ async def test_a_leader_that_is_not_sure_moves_no_consumer_back(
     async with told(tmp_path) as it:
         await it.lead()
         it.ask(send_request())
-        it.node.on_commit(it.node.store.max_phy_offset)
+        it.replication.on_commit(it.node.store.max_phy_offset)
         it.member.has_lease = False
         it.ask(request)
         it.member.has_lease = True

@@ -47,7 +47,7 @@ async def isolated(group: VirtualGroup, leader: VirtualMember) -> None:
 
 
 async def handed_over(group: VirtualGroup, leader: VirtualMember) -> None:
-    await leader.node.member.hand_over()
+    await leader.replication.member.hand_over()
 
 
 @asynccontextmanager

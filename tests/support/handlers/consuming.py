@@ -12,6 +12,7 @@ from trioha.broker.delay import DelayLevels, DelaySchedule
 from trioha.broker.groups import GroupTable
 from trioha.broker.heartbeat import HeartbeatProcessor
 from trioha.broker.locks import QueueLocks
+from trioha.broker.metadata_ops import OnOp, ignore_op
 from trioha.broker.offset_requests import OffsetProcessor
 from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.pull import PullProcessor
@@ -44,14 +45,18 @@ JAVA_VERSION = 409
 class ConsumeSide:
     """Every part that consumers and tools meet. Topic T has four queues."""
 
-    def __init__(self, config: BrokerConfig | None = None) -> None:
+    def __init__(self, config: BrokerConfig | None = None, on_op: OnOp = ignore_op) -> None:
         self.config = BrokerConfig() if config is None else config
         self.events = RecordedEvents()
         self.store = MemoryStore()
         self.topic_changes: list[TopicConfig | None] = []
-        self.topics = TopicTable(self.config, self.events, on_change=self.topic_changes.append)
-        self.groups = GroupTable(self.config, self.events)
-        self.offsets = ConsumerOffsetTable(is_slave=self.config.broker_role is BrokerRole.SLAVE)
+        self.topics = TopicTable(
+            self.config, self.events, on_change=self.topic_changes.append, on_op=on_op
+        )
+        self.groups = GroupTable(self.config, self.events, on_op=on_op)
+        self.offsets = ConsumerOffsetTable(
+            is_slave=self.config.broker_role is BrokerRole.SLAVE, on_op=on_op
+        )
         self.consumers = ConsumerManager(self.config, self.groups)
         self.producers = ProducerManager(self.config)
         self.hold = PullHold()

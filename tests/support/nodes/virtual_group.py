@@ -21,9 +21,10 @@ from support.nodes.live_node import SUCCESS, send_request
 from trioha.remoting.channel import Channel
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import Listener, Transport
+from trioha.services.node.broker_node import BrokerNode
 from trioha.services.node.listeners import BrokerAddresses, BrokerListeners
-from trioha.services.raft.broker import RaftBroker
 from trioha.services.raft.opening import open_raft_broker
+from trioha.services.raft.replication import GroupReplication
 from trioha.services.remoting.client import RemotingClient, open_remoting_client
 from trioha.testing.network import MemoryNetwork, NetworkListener
 from trioha.testing.recorded_events import RecordedEvents
@@ -62,7 +63,7 @@ class VirtualMember:
     group: VirtualGroup
     number: int
     events: RecordedEvents = attrs.Factory(RecordedEvents)
-    _node: RaftBroker | None = None
+    _node: BrokerNode | None = None
     _scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
     _ended: trio.Event = attrs.Factory(trio.Event)
 
@@ -76,9 +77,13 @@ class VirtualMember:
         return host_of(self.number)
 
     @property
-    def node(self) -> RaftBroker:
+    def node(self) -> BrokerNode:
         assert self._node is not None, f"{self.id} is down"
         return self._node
+
+    @property
+    def replication(self) -> GroupReplication:
+        return cast("GroupReplication", self.node.replication)
 
     @property
     def is_up(self) -> bool:
@@ -86,7 +91,7 @@ class VirtualMember:
 
     @property
     def leads(self) -> bool:
-        return self._node is not None and self._node.group_role.serving
+        return self._node is not None and self.replication.group_role.serving
 
     async def start(self) -> None:
         await self.group.nursery.start(self._live)
@@ -116,7 +121,7 @@ class VirtualMember:
                         *(node.forwarding.run, node.pull_hold.run, node.schedule_message.run),
                     ):
                         nursery.start_soon(task)
-                    await node.start_replication(nursery, cast("BrokerListeners", None))
+                    await node.replication.start(nursery, cast("BrokerListeners", None))
                     accept = node.server.accept
                     nursery.start_soon(accept, cast("Listener", listener), nursery)
                     task_status.started()

@@ -29,7 +29,7 @@ from trioha.errors import StoreError, Unreachable
 from trioha.failover.outcome import Outcome
 from trioha.ha.mastership import Standing, kept_history
 from trioha.services.ha.client import SlaveState
-from trioha.services.ha.master_slave_node import MasterSlaveNode
+from trioha.services.ha.replication import SetReplication
 from trioha.services.loop.clock import Clock
 from trioha.services.node.broker_node import BrokerNode
 from trioha.services.remoting.client import open_remoting_client
@@ -110,32 +110,32 @@ class VirtualBroker(MemoryBroker):
         super().__init__(set_.world, host, config, self._new_journal)
 
     @property
-    def node(self) -> MasterSlaveNode:
-        return cast("MasterSlaveNode", super().node)
+    def replication(self) -> SetReplication:
+        return cast("SetReplication", self.node.replication)
 
     @property
     def is_master(self) -> bool:
-        return self.is_up and self.node.mastership.standing is Standing.MASTER
+        return self.is_up and self.replication.mastership.standing is Standing.MASTER
 
     @property
     def epoch(self) -> int:
-        return self.node.mastership.epoch
+        return self.replication.mastership.epoch
 
     @property
     def follows(self) -> str:
         """Address of the master that this node copies at this moment; "" for none."""
-        client = self.node.ha_client
+        client = self.replication.ha_client
         if client is None or client.statistics().state != SlaveState.TRANSFER.value:
             return ""
-        return self.node.master_remoting_address.value
+        return self.replication.master_remoting_address.value
 
     def opened(self, node: BrokerNode) -> None:
-        assert isinstance(node, MasterSlaveNode)
-        save = node.mastership._save
+        mastership = self.replication.mastership
+        save = mastership._save
 
         def save_and_tell(data: bytes) -> None:
             newest = kept_history(data).newest
-            is_next = newest is not None and newest.epoch > node.mastership.epoch
+            is_next = newest is not None and newest.epoch > mastership.epoch
             if newest is None or newest.home_id != self.home_id or not is_next:
                 save(data)
                 return
@@ -147,7 +147,7 @@ class VirtualBroker(MemoryBroker):
             if after is not None:
                 after()
 
-        node.mastership._save = save_and_tell
+        mastership._save = save_and_tell
 
     def _new_journal(self) -> RecordedEvents:
         self.events = RecordedEvents()

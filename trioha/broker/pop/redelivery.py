@@ -13,14 +13,13 @@ from typing import Final
 
 import attrs
 
-from trioha.broker.message_fields import index_keys, tags_code
+from trioha.broker.message_fields import copied_message
 from trioha.broker.pop.handles import pop_retry_topics
 from trioha.broker.put_message import PutPipeline
 from trioha.broker.send import DLQ_QUEUE_NUMS
 from trioha.broker.topics import TopicTable
 from trioha.errors import CommandError
 from trioha.remoting.channel import Instant
-from trioha.store.interface import PutMessage
 from trioha.wire.bodies import SubscriptionGroupConfig
 from trioha.wire.codes import Perm
 from trioha.wire.names import dlq_topic
@@ -76,19 +75,13 @@ class Redelivery:
         encoded = encode_properties(properties)
         if len(encoded) > PROPERTIES_BYTES_MAX:
             encoded = record.raw_properties
-        message = PutMessage(
-            topic=config.topic_name,
-            queue_id=self._rng.randrange(queue_nums) if is_dead else 0,
-            flag=record.flag,
-            sys_flag=record.sys_flag,
-            born_timestamp=record.born_timestamp,
-            born_host=record.born_host,
-            store_host=record.store_host,
-            body=record.body,
-            properties=encoded,
-            tags_code=tags_code(properties),
-            keys=index_keys(properties),
-            reconsume_times=min(record.reconsume_times + 1, _I32_MAX),
+        message = copied_message(
+            record,
+            config.topic_name,
+            self._rng.randrange(queue_nums) if is_dead else 0,
+            properties,
+            encoded=encoded,
+            attempts_more=1,
         )
         outcome = self._pipeline.put(message, wait=False, instant=instant)
         if not outcome.is_stored:

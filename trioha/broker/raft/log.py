@@ -46,6 +46,7 @@ from trioha.errors import (
 from trioha.store.interface import PutStatus
 from trioha.store.message_store import FileMessageStore
 from trioha.store.record_sizes import whole_records
+from trioha.store.segment_cleaner import Retention
 from trioha.store.two_slot_file import TwoSlotFile
 from trioha.wire.names import RAFT_TOPIC
 from trioha.wire.record import (
@@ -73,12 +74,6 @@ class RaftLog:
 
     def __init__(self, store: FileMessageStore, base_file: TwoSlotFile) -> None:
         self.store = store
-        self.retention_floor: Callable[[], int] | None = None
-        """Returns the offset beyond which no segment is deleted, at most the commit. With None, no
-        segment is deleted."""
-        self.on_trim: Callable[[int], None] | None = None
-        """Called with the log's new beginning, for `DLedgerNode.log_trimmed`."""
-
         self._base_file = base_file
         self._base = RaftBase()
         self._controls = ControlRecords(store)
@@ -86,8 +81,6 @@ class RaftLog:
         self._initial = Configuration(())
         self._segment_bytes = store.config.segment_bytes
         self._foreign = ForeignBytes(self._segment_bytes, self._unfinished_body)
-        store.cleaner.retention_floor = self._retention_floor
-        store.cleaner.before_delete = self.before_delete
 
     # The core's start and its reads.
 
@@ -272,10 +265,23 @@ class RaftLog:
 
     # Retention.
 
-    def before_delete(self, new_begin: int) -> None:
-        """Save, durably, what the segments before `new_begin` tell; the cleaner deletes them next.
+    def check_disk(self, wall_ms: int, floor: int, on_trim: Callable[[int], None]) -> list[str]:
+        """Look at the disk, and delete expired segments that end at or below `floor`.
 
-        Errors: StoreError, DiskFull: the cleaner must not delete anything then.
+        `floor` is at most the commit. `on_trim` gets the log's new beginning before they go.
+        Returns the files that are gone. Errors: StoreError.
+        """
+
+        def before_delete(new_begin: int) -> None:
+            self.keep_beginning(new_begin)
+            on_trim(new_begin)
+
+        return self.store.check_disk(wall_ms, Retention(floor, before_delete))
+
+    def keep_beginning(self, new_begin: int) -> None:
+        """Save, durably, what the segments before `new_begin` tell: they are deleted next.
+
+        Errors: StoreError, DiskFull: nothing may be deleted then.
         """
         begin = self.store.min_phy_offset
         controls = [one for one in self._later_controls() if one.phy_offset < new_begin]
@@ -291,11 +297,6 @@ class RaftLog:
         self._save(base)
         self._controls.forget()
         self._terms = self._terms.drop_before(new_begin)
-        if self.on_trim is not None:
-            self.on_trim(new_begin)
-
-    def _retention_floor(self) -> int:
-        return 0 if self.retention_floor is None else self.retention_floor()
 
     # Terms and members, as the log's control records tell.
 

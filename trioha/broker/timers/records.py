@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from trioha.broker.message_fields import index_keys, tags_code
+from trioha.broker.message_fields import copied_message
 from trioha.config import BrokerConfig
 from trioha.errors import CommandError
 from trioha.store.interface import PutMessage
@@ -144,7 +144,7 @@ def delivered_message(record: Record, wall_ms: int) -> PutMessage:
         properties.pop(Property.TIMER_DELIVER_MS, None)
     properties[Property.TIMER_ENQUEUE_MS] = str(record.store_timestamp)
     properties[Property.TIMER_DEQUEUE_MS] = str(wall_ms)
-    return _message(record, topic, queue_id, properties, tags_code(properties))
+    return copied_message(record, topic, queue_id, properties)
 
 
 def rolled_message(record: Record) -> PutMessage:
@@ -152,23 +152,4 @@ def rolled_message(record: Record) -> PutMessage:
     properties = dict(record.properties)
     times = parse_long(properties.get(Property.TIMER_ROLL_TIMES, "")) or 0
     properties[Property.TIMER_ROLL_TIMES] = str(times + 1)
-    return _message(record, TIMER_TOPIC, 0, properties, timer_code(properties))
-
-
-def _message(
-    record: Record, topic: str, queue_id: int, properties: Mapping[str, str], code: int
-) -> PutMessage:
-    return PutMessage(
-        topic=topic,
-        queue_id=queue_id,
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_timestamp=record.born_timestamp,
-        born_host=record.born_host,
-        store_host=record.store_host,
-        body=record.body,
-        properties=encode_properties(properties),
-        tags_code=code,
-        keys=index_keys(properties),
-        reconsume_times=record.reconsume_times,
-    )
+    return copied_message(record, TIMER_TOPIC, 0, properties, code=timer_code(properties))

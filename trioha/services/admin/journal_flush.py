@@ -12,14 +12,12 @@ async def serve_journal(journal: JournalFile) -> None:
     token = trio.lowlevel.current_trio_token()
     dirty = trio.Event()
     # Recovery and flush report from their threads, where an Event may not be set.
-    journal.on_dirty = lambda: token.run_sync_soon(lambda: dirty.set(), idempotent=False)
-    journal.flush_nowait()  # what was recorded before we came
-    try:
+    with journal.when_dirty(lambda: token.run_sync_soon(lambda: dirty.set(), idempotent=False)):
+        journal.flush_nowait()  # what was recorded before we came
         while True:
             await dirty.wait()
             dirty = trio.Event()
             await trio.sleep(FLUSH_INTERVAL_S)
             journal.flush_nowait()
-            journal.on_served()
-    finally:
-        journal.on_dirty = lambda: None
+            for tell_nowait in tuple(journal.followers):
+                tell_nowait()

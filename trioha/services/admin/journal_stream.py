@@ -114,13 +114,13 @@ class JournalStream:
         """Serve the followers until cancelled."""
         if self._journal is None:
             return
-        self._journal.on_served = self.tell_nowait
+        self._journal.followers.append(self.tell_nowait)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._alarm.run, name="journal_stream.expiry")
                 nursery.start_soon(self._read, self._journal, name="journal_stream.read")
         finally:
-            self._journal.on_served = lambda: None
+            self._journal.followers.remove(self.tell_nowait)
 
     def _answer(self, follower: _Follower) -> RemotingCommand | None:
         assert self._journal is not None

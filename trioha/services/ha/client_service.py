@@ -80,5 +80,4 @@ class ClientService:
         node.failover_alarm.check()
 
     def _take_role(self) -> None:
-        self._node.config = config_of_role(self._configured, self._node.mastership)
-        self._node.role = self._node.config.broker_role
+        self._node.take_config(config_of_role(self._configured, self._node.mastership))

@@ -83,7 +83,7 @@ def _master_families(node: ToldNode, families: Families) -> Iterator[Metric]:
 def _counted_families(node: ToldNode, families: Families) -> Iterator[Metric]:
     """Metrics of this process's time as a master, whatever its role is now."""
     counter = families.counter
-    counts = node.event_counts
+    counts = node.events
     yield families.gauge(
         "trioha_commitlog_confirmed_offset_bytes",
         "The highest offset that any slave has acknowledged in this term.",
@@ -137,7 +137,7 @@ def _failover_families(node: ToldNode, families: Families) -> Iterator[Metric]:
         "trioha_ha_epoch", "The newest epoch this node knows of.", one(mastership.known_epoch)
     )
     # The first role was reported before counting began.
-    changes = node.event_counts["role"]
+    changes = node.events["role"]
     yield families.counter("trioha_role_changes", "Roles taken since the start.", one(changes))
     yield families.histogram(
         "trioha_failover_duration_seconds",

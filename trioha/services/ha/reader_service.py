@@ -68,7 +68,7 @@ class ReaderService:
             with node.outboxes.batch():
                 node.core.after_batch(node.clock.instant())
 
-    def on_acked(self) -> None:
+    def show_acknowledged(self) -> None:
         """Show what a slave's report allows, and send the answers that it proves. HOT."""
         if self._limit.applies:
             self.limit()

@@ -62,7 +62,6 @@ class ReaderControl(Protocol):
 class ToldNode(SetNode, Protocol):
     """For the status and /metrics."""
 
-    event_counts: EventCounts
     failover: FailoverProcessor
     audit: AuditTrail
     gate: RequestGate
@@ -104,8 +103,6 @@ class RoleNode(Protocol):
 class ServingNode(RoleNode, Protocol):
     """A member and what its clients get."""
 
-    config: BrokerConfig
-    role: BrokerRole
     clock: Clock
     core: BrokerCore
     events: EventCounts
@@ -122,6 +119,7 @@ class ServingNode(RoleNode, Protocol):
 
     @property
     def reader_service(self) -> ReaderControl: ...
+    def take_config(self, config: BrokerConfig) -> None: ...
     def after_batch(self) -> None: ...
     def give_up_waiting(self) -> None: ...
 

@@ -125,7 +125,7 @@ async def serve_namesrv(
             nursery.start_soon(keeper.run, name="namesrv.kv_config_persist")
             nursery.start_soon(alarm.run, name="namesrv.scan_not_active_broker")
             nursery.start_soon(introspection.run, name="namesrv.journal_stream")
-            if access.run is not None:
+            if access.has_files:
                 nursery.start_soon(access.run, name="namesrv.acl_files")
             nursery.start_soon(tls.run, name="namesrv.tls_files")
             nursery.start_soon(server.accept, listener, nursery, name="namesrv.accept")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from trioha.broker.access_text import AccessText
+from trioha.broker.access_text import AccessText, OnText, ignore_text
 from trioha.broker.admin_acl import AclAdminProcessor, Answer
 from trioha.broker.admin_auth import AuthAdminProcessor
 from trioha.config import BrokerConfig, NamesrvConfig
@@ -27,28 +27,30 @@ AUTH_FILE = "auth.json"
 
 
 class AccessControl:
-    """Accounts, checks and signatures of a node. Without `aclEnable` none of them does anything."""
+    """Accounts, checks and signatures of a node. Without files none of them does anything."""
 
     def __init__(
         self,
-        port: Port,
-        files: AclFiles | None,
-        topic_at: TopicAt = no_topic,
-        is_node: IsNode = no_node,
-        events: EventSink | None = None,
+        guard: CheckBefore | None = None,
+        sign: Sign = unsigned,
+        files: AclFiles | AuthFiles | None = None,
     ) -> None:
-        self.guard: CheckBefore | None = None
-        self.sign: Sign = unsigned
+        self.guard = guard
+        self.sign = sign
         """Signs what this node asks of others."""
-        self.run: Callable[[], Awaitable[None]] | None = None
-        """Looks at the files, and changes them, until cancelled."""
-        if files is not None:
-            self.guard = Guard(port, files, topic_at, is_node, events)
-            self.sign = NodeSigner(files).sign
-            self.run = files.run
-        self._files = files
         self.text = AccessText() if files is None else files.text
         """The accounts as the brokers of a set or group share them."""
+        self._files = files
+
+    @property
+    def has_files(self) -> bool:
+        """There are files that `run` has to look at."""
+        return self._files is not None
+
+    async def run(self) -> None:
+        """Look at the files, and change them, until cancelled."""
+        assert self._files is not None, "a node without accounts has no files"
+        await self._files.run()
 
     def admin_handlers(
         self, config: BrokerConfig, answer: Answer, is_copied: Callable[[], bool]
@@ -58,24 +60,39 @@ class AccessControl:
         `answer` sends a response once the changes before it are safe; `is_copied` tells whether a
         change may have come from another broker already.
         """
-        if self._files is None:
-            return {}
-        return AclAdminProcessor(config, self._files, answer).handlers()
+        return {}
 
     def caller(self, channel: Channel, request: RemotingCommand) -> str:
         """Return the access key that a request is signed with; empty if none was checked."""
         return "" if self.guard is None else self.guard.caller(channel, request)
 
 
+class PlainAccounts(AccessControl):
+    """The accounts of RocketMQ 4.9."""
+
+    def __init__(
+        self, port: Port, files: AclFiles, topic_at: TopicAt, is_node: IsNode, events: EventSink
+    ) -> None:
+        guard = Guard(port, files, topic_at, is_node, events)
+        super().__init__(guard, NodeSigner(files).sign, files)
+        self._accounts = files
+
+    def admin_handlers(
+        self, config: BrokerConfig, answer: Answer, is_copied: Callable[[], bool]
+    ) -> Mapping[int, Handler]:
+        return AclAdminProcessor(config, self._accounts, answer).handlers()
+
+
 class UsersAndPolicies(AccessControl):
     """The same with the users and policies of RocketMQ 5."""
 
-    def __init__(self, config: BrokerConfig, topic_at: TopicAt, events: EventSink) -> None:
+    def __init__(
+        self, config: BrokerConfig, topic_at: TopicAt, events: EventSink, on_text: OnText
+    ) -> None:
         """Blocks. Errors: ConfigError; OSError."""
-        super().__init__(Port.BROKER, None)
         folder = config.auth_config_path or Path(config.store_path_root_dir, "config")
         inner = inner_client(config)
-        files = AuthFiles(Path(folder, AUTH_FILE), events, first_users(config))
+        files = AuthFiles(Path(folder, AUTH_FILE), events, first_users(config), on_text)
         guard = AuthGuard(
             Port.BROKER,
             files,
@@ -85,34 +102,35 @@ class UsersAndPolicies(AccessControl):
             events,
             authorizes=config.authorization_enabled,
         )
-        self.guard = guard
-        self.sign = NodeSigner(files).sign if inner is None else inner.sign
-        self.run = files.run
-        self.text = files.text
-        self._files_of_users = files
+        super().__init__(guard, NodeSigner(files).sign if inner is None else inner.sign, files)
+        self._users = files
         self._is_super = guard.is_super
 
     def admin_handlers(
         self, config: BrokerConfig, answer: Answer, is_copied: Callable[[], bool]
     ) -> Mapping[int, Handler]:
-        users = AuthAdminProcessor(self._files_of_users, self._is_super, answer, is_copied)
-        return users.handlers()
+        return AuthAdminProcessor(self._users, self._is_super, answer, is_copied).handlers()
 
 
-def broker_access(config: BrokerConfig, topic_at: TopicAt, events: EventSink) -> AccessControl:
+def broker_access(
+    config: BrokerConfig, topic_at: TopicAt, events: EventSink, on_text: OnText = ignore_text
+) -> AccessControl:
     """Return the access control of a broker. Blocks. Errors: ConfigError with file and line."""
     if config.authentication_enabled:
-        return UsersAndPolicies(config, topic_at, events)
+        return UsersAndPolicies(config, topic_at, events, on_text)
+    if not config.acl_enable:
+        return AccessControl()
     path = Path(config.acl_file or Path(config.store_path_root_dir, "config", ACL_FILE))
-    files = AclFiles(path, events) if config.acl_enable else None
-    return AccessControl(Port.BROKER, files, topic_at, nodes_prove_themselves(config), events)
+    files = AclFiles(path, events, on_text)
+    return PlainAccounts(Port.BROKER, files, topic_at, nodes_prove_themselves(config), events)
 
 
 def namesrv_access(config: NamesrvConfig, events: EventSink) -> AccessControl:
     """Return the access control of a name server. Blocks. Errors: as `broker_access`."""
+    if not config.acl_enable:
+        return AccessControl()
     path = Path(config.acl_file or Path(config.kv_config_path).expanduser().parent / ACL_FILE)
-    files = AclFiles(path, events) if config.acl_enable else None
-    return AccessControl(Port.NAMESRV, files, events=events)
+    return PlainAccounts(Port.NAMESRV, AclFiles(path, events), no_topic, no_node, events)
 
 
 def nodes_prove_themselves(config: BrokerConfig) -> IsNode:

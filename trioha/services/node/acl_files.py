@@ -22,7 +22,7 @@ from typing import Generic, Protocol, TypeVar
 import attrs
 import trio
 
-from trioha.broker.access_text import AccessText
+from trioha.broker.access_text import AccessText, OnText, ignore_text
 from trioha.broker.admin_acl import Edit, OnChanged
 from trioha.errors import ConfigError
 from trioha.journal import EventSink
@@ -81,6 +81,7 @@ class RuleFiles(Generic[F, R]):
         events: EventSink,
         parse: Callable[[str, str], F],
         rules_of: Callable[[Iterable[F]], R],
+        on_text: OnText,
     ) -> None:
         """Read the files. Blocks. Errors: ConfigError when one is broken."""
         self._path = path.absolute()
@@ -95,10 +96,13 @@ class RuleFiles(Generic[F, R]):
             raise ConfigError(problems[0])
         self.rules: R = rules_of(self.files)
         """The newest rules: a plain attribute, since every request reads it."""
-        self.text = AccessText(kind)
+        self.text = AccessText(
+            kind,
+            self._known[self._path].text,
+            on_op=on_text,
+            on_pending=lambda: self._wake.set(),
+        )
         """The text of the default file, as the brokers of a set or group share it."""
-        self.text.on_pending = lambda: self._wake.set()
-        self.text.changed_here(self._known[self._path].text)
         self._tell()
 
     @property
@@ -201,7 +205,7 @@ class RuleFiles(Generic[F, R]):
 class AclFiles(RuleFiles[AclFile, AclRules]):
     """Implements `trioha.security.guard.RulesSource` and `trioha.broker.admin_acl.AclStore`."""
 
-    def __init__(self, path: Path, events: EventSink) -> None:
+    def __init__(self, path: Path, events: EventSink, on_text: OnText = ignore_text) -> None:
         """Read the files. Blocks.
 
         Errors: ConfigError when ``plain_acl.yml`` is not there, or a file is broken.
@@ -211,7 +215,7 @@ class AclFiles(RuleFiles[AclFile, AclRules]):
                 f"{path.absolute()}: no such file, but aclEnable=true; "
                 "write the accounts there, or name another file (aclFile)"
             )
-        super().__init__(path, ACCOUNTS, events, parse_acl_file, rules_of)
+        super().__init__(path, ACCOUNTS, events, parse_acl_file, rules_of, on_text)
 
     def _paths(self) -> list[Path]:
         folder = self._path.parent / "acl"
@@ -230,14 +234,20 @@ class AuthFiles(RuleFiles[AuthBook, AuthRules]):
     Implements `trioha.security.auth_guard.AuthSource` and `trioha.broker.admin_auth.AuthStore`.
     """
 
-    def __init__(self, path: Path, events: EventSink, first_users: Iterable[User]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        events: EventSink,
+        first_users: Iterable[User],
+        on_text: OnText = ignore_text,
+    ) -> None:
         """Read the file, once those of `first_users` are in it that it lacks. Blocks.
 
         Errors: ConfigError when the file is broken, or has no super user; OSError.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         _add_users(path, first_users)
-        super().__init__(path, USERS, events, _with_super_user, auth_rules_of)
+        super().__init__(path, USERS, events, _with_super_user, auth_rules_of, on_text)
 
 
 def _with_super_user(name: str, text: str) -> AuthBook:

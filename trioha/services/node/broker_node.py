@@ -1,9 +1,7 @@
 """The state that the tasks of one broker share, and the calls between these tasks.
 
-Two kinds of broker are made of it: one of a master-slave set (`services.ha.master_slave_node`), and
-a member of a DLEDGER group (`services.raft.broker`). They differ in how an appended byte reaches
-other nodes, in what decides the node's role, and in the status that they report: the abstract
-methods.
+How an appended byte reaches other nodes, and what decides the node's role, is the matter of its
+replication (`services.node.replication`), which the node is given.
 
 The hooks here are plain calls within one scheduler pass. `after_batch` runs when the requests of
 one read were handled: first the log goes to the other nodes if a put waits for one, then parked
@@ -13,33 +11,30 @@ matter later are marked.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from types import MappingProxyType
 
 import attrs
-import trio
 
 from trioha.broker.core import BrokerCore, BrokerReplicas
+from trioha.broker.metadata_ops import AccessPut
 from trioha.broker.raft.answers import ACCOUNTS
 from trioha.broker.request_gate import RequestGate
 from trioha.broker.visibility import Visibility
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.config.secret_files import cluster_keyring, ha_keyring, raft_keyring
-from trioha.errors import CommitLogCorrupted
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.node_proofs import NodeProofs
 from trioha.remoting.refusal_notes import RefusalNotes
 from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.security.requirements import Port, body_limits, check_pages_declared
 from trioha.services.admin.event_counts import EventCounts
-from trioha.services.admin.health import Check, alive, ready
+from trioha.services.admin.health import alive, ready
 from trioha.services.admin.http import OnGet
 from trioha.services.admin.introspection import Introspection, NodeProcess
 from trioha.services.admin.journal_samples import JournalSamples
-from trioha.services.admin.metrics_families import Families
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.host import random_bytes, random_source, run_blocking
@@ -48,14 +43,11 @@ from trioha.services.node.access_control import broker_access
 from trioha.services.node.config_persist import PersistedTable
 from trioha.services.node.disk_watch import watch_disk
 from trioha.services.node.health import broker_checks
-from trioha.services.node.listeners import BrokerAddresses, BrokerListeners
+from trioha.services.node.listeners import BrokerAddresses
 from trioha.services.node.metadata_files import MetadataFiles
 from trioha.services.node.metrics import broker_metrics
-from trioha.services.node.namesrv_registration import (
-    BrokerIdentity,
-    NamesrvRegistration,
-    Refutation,
-)
+from trioha.services.node.namesrv_registration import BrokerIdentity, NamesrvRegistration
+from trioha.services.node.replication import Replication
 from trioha.services.node.reput import Reput
 from trioha.services.node.request_forwarding import PATIENCE_S, RequestForwarding
 from trioha.services.node.route_questions import RouteQuestions
@@ -72,20 +64,10 @@ from trioha.wire.remoting_command import RemotingCommand
 
 RUNTIME_SETTINGS = "runtimeSettings.json"
 
-if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
-
-
-class LogFlush(Protocol):
-    """The task that fsyncs the commitlog."""
-
-    async def run(self) -> None: ...
-    async def flush_all(self) -> None: ...
-
 
 @attrs.frozen(kw_only=True)
 class NodeParts:
-    """Parts from which a broker of either kind is made."""
+    """Parts from which a broker is made."""
 
     config: BrokerConfig
     addresses: BrokerAddresses
@@ -96,38 +78,34 @@ class NodeParts:
     process: NodeProcess = attrs.Factory(NodeProcess)
     connect_to: Connect = connect
     """Opens connections to the other nodes and to name servers."""
+    replicas: BrokerReplicas
+    identity: BrokerIdentity
+    tables: Mapping[str, PersistedTable] = MappingProxyType({})
+    """Tables that are kept beside the four of every broker, by file name."""
+    forwarding_patience_s: float = PATIENCE_S
+    readable_offset: int = UNBOUNDED
+    """End of the log, in bytes, that readers see at first."""
 
 
-class BrokerNode(ABC):
+class BrokerNode:
     """One broker, between its store and its tasks."""
 
-    def __init__(
-        self,
-        parts: NodeParts,
-        replicas: BrokerReplicas,
-        identity: BrokerIdentity,
-        *,
-        tables: Mapping[str, PersistedTable] | None = None,
-        forwarding_patience_s: float = PATIENCE_S,
-        readable_offset: int = UNBOUNDED,
-    ) -> None:
-        """`tables`: what is kept beside the four of every broker, by file name.
+    replication: Replication
 
-        `readable_offset`: end of the log, in bytes, that readers see at first.
-        A kind of node ends its own constructor with `_open_gate`.
-        """
+    def __init__(self, parts: NodeParts, replicate: Callable[[BrokerNode], Replication]) -> None:
+        """`replicate` makes the replication of this node, and calls `open_gate`."""
         config, store, clock, events = parts.config, parts.store, parts.clock, parts.events
         self.config = config
         self.addresses = parts.addresses
         self.store = store
         self.clock = clock
-        self.events = self.event_counts = events
-        self.role = config.broker_role
+        self.events = events
         self.started_wall_ms = parts.started_wall_ms
         self.process = parts.process
         self.stopping = False
         """Shutdown has begun; no new client is accepted."""
-        self.access = broker_access(config, self._topic_at, events)
+        self._shares_accounts = _links_are_proven(config)
+        self.access = broker_access(config, self._topic_at, events, self._accounts_changed)
         """Access control: nothing is checked or signed without `aclEnable`."""
         self.pages: dict[str, OnGet] = {
             "/metrics": broker_metrics(self),
@@ -142,32 +120,39 @@ class BrokerNode(ABC):
         self.core = BrokerCore(
             config,
             store,
-            replicas,
+            parts.replicas,
             events,
             Random(random_source().getrandbits(64)),
             clock.instant(),
             self.status,
-            write_metadata=self.write_metadata,
-            on_metadata_body=self.on_metadata_body,
-            delete_queues=self.delete_queues,
+            write_metadata=lambda position, body: self.replication.write_metadata(position, body),
+            on_metadata_body=lambda position, body: self.replication.on_metadata_body(
+                position, body
+            ),
+            delete_queues=lambda topic: self.replication.delete_queues(topic),
             on_topics_changed=self._topics_changed,
             traffic=self.traffic,
-            access=self.access.text if _links_are_proven(config) else None,
+            access=self.access.text if self._shares_accounts else None,
             ask_route=self.routes.ask,
         )
         core = self.core
         self.keyring = cluster_keyring(config)
         """Proves what nodes and operators ask of each other."""
-        self._refusals = RefusalNotes(events)
-        self._proofs = NodeProofs(self.keyring, self._refusals, random_bytes)
+        self.refusals = RefusalNotes(events)
+        self._proofs = NodeProofs(self.keyring, self.refusals, random_bytes)
         self.introspection = Introspection(parts.process, lambda: core.config, clock)
-        self.visibility = Visibility(store, readable_offset, core.on_dispatch)
+        self.visibility = Visibility(store, parts.readable_offset, core.on_dispatch)
         store.on_dispatch = self.visibility.on_dispatch
         # A change is on its way to disk and slaves before an answer confirms it.
         self.outboxes = Outboxes(core.metadata.flush)
         self.samples = JournalSamples(core, store, clock, events)
-        self.flush = self.make_flush()
-        self.reput = Reput(store, events, self.on_dispatched, self.is_catching_up, self.on_damaged)
+        self.reput = Reput(
+            store,
+            events,
+            self.on_dispatched,
+            lambda: self.replication.is_catching_up(),
+            lambda error: self.replication.on_damaged(error),
+        )
         self.group_transfer = Alarm(
             clock,
             core.next_wait_deadline_ms,
@@ -184,12 +169,12 @@ class BrokerNode(ABC):
         )
         self.registration = NamesrvRegistration(
             config,
-            identity,
+            parts.identity,
             lambda: (core.topics.data_version, core.topics.topics),
             clock,
             events,
-            on_master=self.on_master,
-            on_refuted=self.on_refuted,
+            on_master=lambda *addresses: self.replication.on_master(*addresses),
+            on_refuted=lambda found: self.replication.on_refuted(found),
             connect=parts.connect_to,
             sign=self.access.sign,
             keyring=self.keyring,
@@ -197,17 +182,28 @@ class BrokerNode(ABC):
         self.forwarding = RequestForwarding(
             clock,
             events,
-            patience_s=forwarding_patience_s,
+            patience_s=parts.forwarding_patience_s,
             connect_to=parts.connect_to,
             sign=self.access.sign,
             traffic=self.traffic,
         )
-        others = {RUNTIME_SETTINGS: core.runtime_settings, **(tables or {})}
+        others = {RUNTIME_SETTINGS: core.runtime_settings, **parts.tables}
         self.metadata_files = MetadataFiles(config, core, events, self._on_metadata_synced, others)
         self.persist = self.metadata_files.persist
         self._seen_end = store.max_phy_offset
         # After an unclean stop the index is behind the log.
         self.reput.grown_nowait()
+        self.replication = replicate(self)
+        self.flush = self.replication.flush
+
+    @property
+    def role(self) -> BrokerRole:
+        return self.config.broker_role
+
+    @property
+    def broker_id(self) -> int:
+        """The brokerId to register; 0 is the broker that takes writes."""
+        return self.replication.broker_id
 
     def guarded(
         self, handlers: Mapping[int, Handler], *, besides: Collection[int] = ()
@@ -216,24 +212,24 @@ class BrokerNode(ABC):
 
         Those of `besides` need no proof here. Requests that break the protocol are journalled.
         """
-        watched = self._refusals.watched(handlers)
+        watched = self.refusals.watched(handlers)
         return self._proofs.guarded(watched, watched.keys() - set(besides))
 
-    def _open_gate(
+    def open_gate(
         self,
         handlers: Mapping[int, Handler],
         *,
         confirm: Handler,
         on_late: Callable[[int], None] | None = None,
-    ) -> None:
+    ) -> RequestGate:
         """Make the gate of this node and the server of its connections.
 
-        `handlers` are this kind's own, beside those of every broker; `confirm` is the gate's.
+        `handlers` are the replication's own, beside those of every broker; `confirm` is the gate's.
         """
         config = self.config
         access = self.access
         declared = [self.core.handlers, self.introspection.handlers(), handlers]
-        shares, is_group = _links_are_proven(config), config.enable_d_leger_commit_log
+        shares, is_group = self._shares_accounts, config.enable_d_leger_commit_log
         declared.append(
             access.admin_handlers(
                 config,
@@ -266,6 +262,7 @@ class BrokerNode(ABC):
             on_late=on_late,
             outboxes=self.outboxes,
         )
+        return self.gate
 
     def _answer_when_safe(self, channel: Channel, response: RemotingCommand) -> None:
         """Answer a change of accounts, which was made behind its request."""
@@ -281,7 +278,7 @@ class BrokerNode(ABC):
         end = self.store.max_phy_offset
         if end != self._seen_end:
             self._seen_end = end
-            self.log_grown()
+            self.replication.log_grown()
             self.reput.grown_nowait()
             self.group_transfer.check()
             if core.schedule_changed:
@@ -290,25 +287,27 @@ class BrokerNode(ABC):
         if core.has_due:
             core.after_batch(self.clock.instant())
         if core.metadata_waits.waiter_count:
-            self.changes_wait()
+            self.replication.changes_wait()
             self.group_transfer.check()
         self.pull_hold.check()
         self.client_expiry.check()
         self.persist.check()
 
-    def on_damaged(self, error: CommitLogCorrupted) -> None:
-        """Mend the log, which holds no record where one has to be; this kind of node ends.
-
-        Errors: `error`, where nobody can send the bytes again.
-        """
-        raise error
+    def seen_to(self, end_offset: int) -> None:
+        """Note that the log ends here, and that this is no news for other nodes."""
+        self._seen_end = end_offset
 
     def on_dispatched(self) -> None:
-        """Records became readable."""
+        """Records were dispatched."""
+        self.replication.on_dispatched()
+        self.records_readable()
+
+    def records_readable(self) -> None:
+        """Answer those who wait for records that readers see from now on."""
         core = self.core
         if core.unknown_topic_seen:
             core.unknown_topic_seen = False
-            self.topic_missed()
+            self.replication.topic_missed()
         if core.has_due:
             with self.outboxes.batch():
                 core.after_batch(self.clock.instant())
@@ -317,6 +316,7 @@ class BrokerNode(ABC):
             self.schedule_message.check()
 
     def channel_closed(self, channel: Channel) -> None:
+        self.replication.channel_closed(channel)
         self.core.channel_closed(channel)
         self.gate.channel_closed(channel)
         self.forwarding.channel_closed(channel)
@@ -333,11 +333,15 @@ class BrokerNode(ABC):
 
     def status(self, instant: Instant) -> dict[str, object]:
         """Return the status that `trioha ha status` and the console show."""
-        return broker_status(self, instant) | self.replication_status(instant)
+        return broker_status(self, instant) | self.replication.status(instant)
 
     async def watch_disk(self) -> None:
         """Look at the disk, and sample the counters, every `cleanResourceInterval`."""
-        await watch_disk(self.store, self.config, self.clock, self.disk_looked_at)
+        await watch_disk(self.check_disk, self.config, self.disk_looked_at)
+
+    def check_disk(self) -> None:
+        """Measure the disk, delete expired segments, stop or resume writes."""
+        self.replication.check_disk(self.clock.wall_ms())
 
     def disk_looked_at(self) -> None:
         """Segments may have gone, and writes may have stopped or resumed."""
@@ -351,12 +355,9 @@ class BrokerNode(ABC):
 
     async def stop(self) -> None:
         """Stop accepting sends; shutdown has begun."""
+        await self.replication.leave()
         self.stopping = True
         self.gate.stop("the broker is shutting down")
-
-    async def wait_level(self) -> None:
-        """Wait until all waiting sends are answered and the other nodes are up to date."""
-        await self.flush.flush_all()
 
     async def close(self) -> None:
         """Bring everything to disk and let go of the store. Blocks in a thread.
@@ -379,6 +380,10 @@ class BrokerNode(ABC):
             return decode_properties(fields.properties).get(REAL_TOPIC, fields.topic)
         return "" if fields.topic == METADATA_TOPIC else fields.topic
 
+    def _accounts_changed(self, op: AccessPut) -> None:
+        if self._shares_accounts:
+            self.core.metadata.access_changed(op)
+
     def _topics_changed(self, topic: TopicConfig | None) -> None:
         self.registration.topics_changed(topic)
 
@@ -392,79 +397,6 @@ class BrokerNode(ABC):
         if due_ms is None:
             return None
         return self.clock.now_ms() + max(0, due_ms - wall_ms)
-
-    # Defaults that a member of a group replaces.
-
-    def write_metadata(self, position: int, body: bytes) -> None:
-        """Keep a body of changes on this node, in the pass that made it. HOT."""
-        self.metadata_files.keep(position, body)
-
-    def delete_queues(self, topic: str) -> None:
-        """Remove the queues of a topic that was deleted here."""
-        self.store.delete_topic(topic)
-
-    # Methods that each kind of broker defines.
-
-    @property
-    @abstractmethod
-    def broker_id(self) -> int:
-        """The brokerId to register; 0 is the broker that takes writes."""
-
-    @abstractmethod
-    def make_flush(self) -> LogFlush:
-        """Return the task that fsyncs the log; called once, before the tasks start."""
-
-    @abstractmethod
-    def log_grown(self) -> None:
-        """Send new records to the other nodes and to the disk. HOT."""
-
-    @abstractmethod
-    def changes_wait(self) -> None:
-        """Hurry a change of offsets, topics or groups whose answer waits until it is safe. HOT."""
-
-    @abstractmethod
-    def on_metadata_body(self, position: int, body: bytes) -> None:
-        """Offsets, topics or groups have changed; called in the pass that changed them. HOT."""
-
-    @abstractmethod
-    async def start_replication(self, nursery: trio.Nursery, listeners: BrokerListeners) -> None:
-        """Start the replication of the log; return once this node has its first role."""
-
-    @abstractmethod
-    async def settle(self, nursery: trio.Nursery) -> None:
-        """Wait, for a moment at most, until this node knows its role; clients can connect."""
-
-    @abstractmethod
-    def replication_status(self, instant: Instant) -> dict[str, object]:
-        """This kind's part of `status`: plain values."""
-
-    @abstractmethod
-    def replication_checks(self) -> Iterator[Check]:
-        """This kind's lines of /readyz."""
-
-    @abstractmethod
-    def replication_families(self, families: Families) -> Iterator[Metric]:
-        """This kind's part of /metrics."""
-
-    @abstractmethod
-    def start_storing(self, nursery: trio.Nursery) -> None:
-        """Start the tasks that write further files beside the log and the tables."""
-
-    @abstractmethod
-    def is_catching_up(self) -> bool:
-        """Return whether old bytes arrive in bulk; queues may wait a little then."""
-
-    @abstractmethod
-    def topic_missed(self) -> None:
-        """Act on messages in the log whose topic the table does not know."""
-
-    @abstractmethod
-    def on_master(self, address: str, ha_address: str) -> None:
-        """Take in the master's address, as a name server tells it."""
-
-    @abstractmethod
-    def on_refuted(self, found: Refutation) -> None:
-        """Act on a name server that rejected this node's claim to be master."""
 
 
 def _links_are_proven(config: BrokerConfig) -> bool:

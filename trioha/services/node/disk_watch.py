@@ -7,15 +7,13 @@ from collections.abc import Callable
 import trio
 
 from trioha.config import BrokerConfig
-from trioha.services.loop.clock import Clock
-from trioha.store.interface import MessageStore
 
 
 async def watch_disk(
-    store: MessageStore, config: BrokerConfig, clock: Clock, on_looked: Callable[[], None]
+    check_disk: Callable[[], object], config: BrokerConfig, on_looked: Callable[[], None]
 ) -> None:
     """Look every `cleanResourceInterval`: disks fill behind our back and send no event."""
     while True:
         await trio.sleep(config.clean_resource_interval / 1000)
-        store.check_disk(clock.wall_ms())
+        check_disk()
         on_looked()

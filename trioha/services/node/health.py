@@ -15,7 +15,7 @@ def broker_checks(node: CheckedBroker) -> Iterator[Check]:
     wanted, held = node.config.namesrv_addr, node.registration.registered
     if wanted:
         yield "namesrv", "" if held else f"no name server of {wanted} has it in its routes"
-    yield from node.replication_checks()
+    yield from node.replication.checks()
 
 
 def writable_check(store: FileMessageStore) -> Check:

@@ -52,8 +52,8 @@ def _broker_families(node: MeasuredBroker) -> Iterator[Metric]:
     yield from _timer_families(node, families)
     yield from _client_families(node, families)
     yield from _registration_families(node, families)
-    yield from node.replication_families(families)
-    yield events_family(families, node.event_counts)
+    yield from node.replication.families(families)
+    yield events_family(families, node.events)
 
 
 def _store_families(node: MeasuredBroker, families: Families) -> Iterator[Metric]:

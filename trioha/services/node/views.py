@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from trioha.broker.core import BrokerCore
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.services.admin.event_counts import EventCounts
-from trioha.services.admin.health import Check
 from trioha.services.admin.introspection import NodeProcess
-from trioha.services.admin.metrics_families import Families
 from trioha.services.loop.clock import Clock
 from trioha.services.node.listeners import BrokerAddresses
 from trioha.services.node.namesrv_registration import NamesrvRegistration
+from trioha.services.node.replication import Replication
 from trioha.services.node.request_forwarding import RequestForwarding
 from trioha.services.remoting.server import RemotingServer
 from trioha.store.message_store import FileMessageStore
 from trioha.wire.keyring import Keyring
-
-if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
 
 
 class CheckedBroker(Protocol):
@@ -32,7 +27,8 @@ class CheckedBroker(Protocol):
 
     @property
     def config(self) -> BrokerConfig: ...
-    def replication_checks(self) -> Iterator[Check]: ...
+    @property
+    def replication(self) -> Replication: ...
 
 
 class ServedBroker(Protocol):
@@ -67,8 +63,9 @@ class MeasuredBroker(ServedBroker, Protocol):
     keyring: Keyring
     clock: Clock
     traffic: TrafficBudget
-    event_counts: EventCounts
+    events: EventCounts
     registration: NamesrvRegistration
     process: NodeProcess
 
-    def replication_families(self, families: Families) -> Iterator[Metric]: ...
+    @property
+    def replication(self) -> Replication: ...

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Protocol
 
 import attrs
 import trio
 
+from trioha.broker.raft.store import vote_file
 from trioha.dledger.bootstrap import (
     NONCE_BYTES,
     Begin,
@@ -23,7 +23,7 @@ from trioha.dledger.ready import HardState
 from trioha.dledger.vote_record import decode_vote_record, encode_vote_record
 from trioha.journal import EventSink
 from trioha.services.loop.host import random_source
-from trioha.store.two_slot_file import TwoSlotFile
+from trioha.store.store_config import StoreConfig
 
 
 class Slots(Protocol):
@@ -64,12 +64,12 @@ class VoteFile:
         self.hard, self.birth = hard, birth
 
 
-def open_vote_file(root: Path, door: GroupDoor) -> VoteFile:
-    """Open the vote record of the store in `root`, which must be open and locked.
+def open_vote_file(config: StoreConfig, door: GroupDoor) -> VoteFile:
+    """Open the vote record of this store, which must be open and locked.
 
     Errors: StoreError with the cure.
     """
-    return VoteFile(TwoSlotFile(root / "raft"), door)
+    return VoteFile(vote_file(config), door)
 
 
 @attrs.define(eq=False)

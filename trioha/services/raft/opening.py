@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from trioha.broker.raft.metadata import RaftReplicas
 from trioha.broker.raft.store import open_raft_log
 from trioha.config import BrokerConfig, BrokerRole, FlushDiskType
 from trioha.config.dledger import broker_id_of, parse_peers, preferred_ids
@@ -16,11 +17,11 @@ from trioha.services.admin.introspection import NodeProcess
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.host import run_blocking
 from trioha.services.loop.transport import Connect, connect
-from trioha.services.node.broker_node import NodeParts
+from trioha.services.node.broker_node import BrokerNode, NodeParts
 from trioha.services.node.listeners import BrokerAddresses
 from trioha.services.raft.bootstrap import open_vote_file
-from trioha.services.raft.broker import RaftBroker
 from trioha.services.raft.interfaces import MemberSetup
+from trioha.services.raft.replication import GroupReplication, identity_of, say_role
 from trioha.store.store_config import StoreConfig
 
 _COMMIT_DELAY_MS = 10
@@ -35,7 +36,7 @@ async def open_raft_broker(
     process: NodeProcess | None = None,
     *,
     connect_to: Connect = connect,
-) -> RaftBroker:
+) -> BrokerNode:
     """Open and recover the store, and read the tables and the vote record.
 
     Errors: StoreError with file and cure.
@@ -46,7 +47,7 @@ async def open_raft_broker(
     store_config = StoreConfig.of(config)
     ledger = await run_blocking(lambda: open_raft_log(store_config, events, wall_ms=wall_ms))
     try:
-        votes = open_vote_file(store_config.root, setup.door)
+        votes, replicas = open_vote_file(store_config, setup.door), RaftReplicas()
         parts = NodeParts(
             config=config,
             addresses=addresses,
@@ -56,14 +57,21 @@ async def open_raft_broker(
             started_wall_ms=wall_ms,
             process=process or NodeProcess(),
             connect_to=connect_to,
+            replicas=replicas,
+            identity=identity_of(config, config.broker_id, 0),
+            # By then a deposed leader has stepped down and answered, unless it cannot be reached.
+            forwarding_patience_s=config.d_leger_election_timeout_min / 1000,
+            readable_offset=votes.hard.committed_offset if votes.hard is not None else 0,
         )
-        node = RaftBroker(parts, ledger, setup, votes)
-        node.load_tables()
+        node = BrokerNode(
+            parts,
+            lambda node: GroupReplication(node, ledger, replicas, setup, votes, connect_to),
+        )
         await node.persist.save_all()
     except BaseException:
         ledger.store.close()
         raise
-    node.say_role(events)
+    say_role(node, events)
     return node
 
 

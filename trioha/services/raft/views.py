@@ -67,8 +67,9 @@ class GroupBroker(Protocol):
     raft_metadata: RaftMetadata
     parked_alarm: Alarm
     schedule_message: Alarm
-    stopping: bool
 
+    @property
+    def stopping(self) -> bool: ...
     @property
     def member(self) -> LedMember: ...
     def become(self, role: BrokerRole) -> None: ...

@@ -1,4 +1,4 @@
-"""A broker of a master-slave set: its role, and its links to the other nodes."""
+"""Replication in a master-slave set: the role of a node, and its links to the other nodes."""
 
 from __future__ import annotations
 
@@ -14,24 +14,21 @@ from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import CommitLogCorrupted
 from trioha.ha.greeting import Greeting
 from trioha.ha.mastership import Mastership
+from trioha.ha.replicas import Replicas
 from trioha.ha.role_states import State
-from trioha.journal import EventSink
-from trioha.remoting.channel import Instant
-from trioha.services.admin.event_counts import EventCounts
+from trioha.remoting.channel import Channel, Instant
 from trioha.services.admin.health import Check
-from trioha.services.admin.introspection import NodeProcess
 from trioha.services.admin.metrics_families import Families
 from trioha.services.ha.announcement import announce_mastership
-from trioha.services.ha.client import HaClient, SlaveState, connect_link
+from trioha.services.ha.client import HaClient, SlaveState
 from trioha.services.ha.client_service import ClientService
 from trioha.services.ha.confirmation import Confirmation
 from trioha.services.ha.failover_facts import FailoverFacts
 from trioha.services.ha.greeting import HaGreeting
 from trioha.services.ha.handshake import CLASSIC_EPOCH_MAX, Handshake
-from trioha.services.ha.master import HaMaster, open_replicas
+from trioha.services.ha.master import HaMaster
 from trioha.services.ha.master_address import MasterAddress
 from trioha.services.ha.metrics import replication_families
-from trioha.services.ha.open_mastership import config_of_role, open_mastership
 from trioha.services.ha.reader_service import ReaderService
 from trioha.services.ha.resync import HaResync
 from trioha.services.ha.role import serve_role
@@ -42,94 +39,104 @@ from trioha.services.ha.slave_synchronize import SlaveSynchronizer
 from trioha.services.ha.status import master_slave_status
 from trioha.services.ha.term_preparation import TermPreparation
 from trioha.services.loop.alarm import Alarm
-from trioha.services.loop.clock import Clock
-from trioha.services.loop.host import run_blocking
 from trioha.services.loop.stand_still import StandStill
-from trioha.services.loop.transport import Connect, connect
-from trioha.services.node.broker_node import BrokerNode, NodeParts
+from trioha.services.loop.transport import Connect
+from trioha.services.node.broker_node import BrokerNode
 from trioha.services.node.commitlog_flush import CommitlogFlush
 from trioha.services.node.health import writable_check
-from trioha.services.node.listeners import BrokerAddresses, BrokerListeners
-from trioha.services.node.namesrv_registration import BrokerIdentity, Refutation
+from trioha.services.node.listeners import BrokerListeners
+from trioha.services.node.namesrv_registration import Refutation
 from trioha.store.accept_loss import forget_loss
 from trioha.store.cuts import Cut
-from trioha.store.message_store import FileMessageStore
-from trioha.store.store_config import StoreConfig
 from trioha.wire.codes import RequestCode
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 
-class MasterSlaveNode(BrokerNode):
-    """A master or a slave; its role changes while it runs."""
+class SetReplication:
+    """The part of a node in a master-slave set; its role changes while it runs."""
 
-    flush: CommitlogFlush
     failover_alarm: Alarm
 
     def __init__(
-        self, parts: NodeParts, mastership: Mastership, *, connect_link: Connect = connect_link
+        self,
+        node: BrokerNode,
+        mastership: Mastership,
+        replicas: Replicas,
+        audit: AuditTrail,
+        *,
+        connect_to: Connect,
+        connect_link: Connect,
     ) -> None:
-        """`connect_link` opens a slave's link to its master."""
-        config, addresses, store, clock = parts.config, parts.addresses, parts.store, parts.clock
-        self.connect_to = parts.connect_to
-        self.connect_link = connect_link
+        """`connect_to` opens connections to other nodes, `connect_link` to a slave's master."""
+        config, store, clock = node.config, node.store, node.clock
+        self.node = node
+        self.store = store
+        self.clock = clock
+        self.core = node.core
+        self.events = node.events
+        self.addresses = node.addresses
+        self.access = node.access
+        self.outboxes = node.outboxes
+        self.visibility = node.visibility
+        self.persist = node.persist
+        self.registration = node.registration
+        self.forwarding = node.forwarding
+        self.schedule_message = node.schedule_message
         self.mastership = mastership
-        self.replicas = open_replicas(config, parts.events)
+        self.replicas = replicas
+        self.audit = audit
+        self.connect_to = connect_to
+        self.connect_link = connect_link
         self.master_address = MasterAddress(config.ha_master_address)
         self.master_remoting_address = MasterAddress()
         self.ha_master: HaMaster | None = None
         self.ha_client: HaClient | None = None
         self.slave_synchronizer: SlaveSynchronizer | None = None
-        self.audit = AuditTrail()
-        super().__init__(
-            parts,
-            self.replicas,
-            BrokerIdentity.of(config, mastership),
-            tables={"failovers.json": self.audit},
-        )
+        self.flush = CommitlogFlush(store, config, clock, node.events, self._on_flushed)
         self.stand_still = StandStill(clock, self._on_stood_still)
         self.reader_service = ReaderService(self)
         self.client_service = ClientService(self)
-        preparation = TermPreparation(store, self.flush, self.outboxes, self.on_dispatched)
+        preparation = TermPreparation(store, self.flush, self.outboxes, node.on_dispatched)
         self.roles = RoleControl(self, self.client_service, preparation)
         self.failover = FailoverProcessor(
             config.broker_name,
             self.roles,
             FailoverFacts(self),
             self.audit,
-            parts.events,
+            self.events,
             on_deadline=lambda: self.failover_alarm.check(),
             caller=self.access.caller,
         )
         greeting = Greeting(
             config.broker_name,
-            addresses.listen,
+            self.addresses.listen,
             mastership,
             store,
             self.roles,
             ticket_holder=self.failover.desk.holder,
         )
-        self.greeting = HaGreeting(greeting, config, self._refusals)
+        self.greeting = HaGreeting(greeting, config, node.refusals)
         self.handshake = Handshake(
             mastership,
             store,
             config,
-            addresses.listen,
+            self.addresses.listen,
             self.master_remoting_address,
-            parts.events,
+            self.events,
             clock,
             on_cut=self._on_cut,
             on_adopted=self.roles.adopted,
             on_fenced=self.on_fenced,
-            connect_to=parts.connect_to,
+            connect_to=connect_to,
             sign=self.access.sign,
         )
         self.failover_alarm = Alarm(
-            clock, self._next_failover_ms, self.in_batch(self._on_failover_time)
+            clock, self._next_failover_ms, node.in_batch(self._on_failover_time)
         )
-        self._open_gate(
-            self.guarded(
+        self.gate = node.open_gate(
+            node.guarded(
                 {
                     **self.failover.handlers(),
                     RequestCode.HA_HELLO: self.greeting.answer,
@@ -147,10 +154,25 @@ class MasterSlaveNode(BrokerNode):
     def broker_id(self) -> int:
         return self.roles.broker_id
 
-    # Puts of this node, and what disk and slaves confirm of them.
+    @property
+    def config(self) -> BrokerConfig:
+        return self.node.config
 
-    def make_flush(self) -> CommitlogFlush:
-        return CommitlogFlush(self.store, self.config, self.clock, self.events, self._on_flushed)
+    @property
+    def role(self) -> BrokerRole:
+        return self.node.role
+
+    def take_config(self, config: BrokerConfig) -> None:
+        """Be what this configuration says, for clients and name servers."""
+        self.node.config = config
+
+    def after_batch(self) -> None:
+        self.node.after_batch()
+
+    def give_up_waiting(self) -> None:
+        self.node.give_up_waiting()
+
+    # Puts of this node, and what disk and slaves confirm of them.
 
     def log_grown(self) -> None:
         pipeline = self.core.pipeline
@@ -161,9 +183,15 @@ class MasterSlaveNode(BrokerNode):
     def changes_wait(self) -> None:
         waits = self.core.metadata_waits
         if waits.has_flush_waiters:
-            self.metadata_files.grown_nowait(urgent=True)
+            self.node.metadata_files.grown_nowait(urgent=True)
         if waits.has_slave_waiters and self.ha_master is not None:
             self.ha_master.on_log_grown(urgent=True)
+
+    def write_metadata(self, position: int, body: bytes) -> None:
+        self.node.metadata_files.keep(position, body)
+
+    def delete_queues(self, topic: str) -> None:
+        self.store.delete_topic(topic)
 
     def on_metadata_body(self, position: int, body: bytes) -> None:
         """Tell the slaves."""
@@ -176,7 +204,7 @@ class MasterSlaveNode(BrokerNode):
         """Answer the sends that a slave's report confirms, in the pass that read it. HOT."""
         with self.outboxes.batch():
             self.core.on_acked(now_ms)
-            self.reader_service.on_acked()
+            self.reader_service.show_acknowledged()
             if self.roles.state is State.AWAITS_SLAVE and self.replicas.slave_available(
                 self.store.max_phy_offset
             ):
@@ -215,9 +243,9 @@ class MasterSlaveNode(BrokerNode):
         """Flush and dispatch the bytes by which a slave's log has grown."""
         if self.handshake.whole_at is not None:
             self.handshake.on_appended()
-        self._seen_end = self.store.max_phy_offset
+        self.node.seen_to(self.store.max_phy_offset)
         self.flush.grown_nowait(urgent=False)
-        self.reput.grown_nowait()
+        self.node.reput.grown_nowait()
         self.failover.on_log_grown()
 
     def on_damaged(self, error: CommitLogCorrupted) -> None:
@@ -236,12 +264,21 @@ class MasterSlaveNode(BrokerNode):
         )
         self.ha_client.refuse_nowait(reason)
         self.store.truncate_log(begin, reason)
-        self._seen_end = begin
+        self.node.seen_to(begin)
         epoch = self.mastership.history.epoch
         self.events.event("log_cut", from_offset=begin, to_offset=end, epoch=epoch, kept="")
 
     def is_catching_up(self) -> bool:
         return self.ha_client is not None and self.ha_client.catching_up
+
+    def on_dispatched(self) -> None:
+        """Nothing to do: what this node stores is shown as `reader_service` allows."""
+
+    def check_disk(self, wall_ms: int) -> None:
+        self.store.check_disk(wall_ms)
+
+    def channel_closed(self, channel: Channel) -> None:
+        """Nothing to do: links to slaves have connections of their own."""
 
     def topic_missed(self) -> None:
         if self.slave_synchronizer is not None:
@@ -249,7 +286,7 @@ class MasterSlaveNode(BrokerNode):
 
     def _on_cut(self, cut: Cut) -> None:
         """Take back what this node knew of the log behind a cut."""
-        self._seen_end = self.store.max_phy_offset
+        self.node.seen_to(self.store.max_phy_offset)
         self.reader_service.on_cut()
         note = cut.note
         # A whole log that was set aside is copied anew, and says nothing of how far groups are.
@@ -296,7 +333,7 @@ class MasterSlaveNode(BrokerNode):
 
     def _on_failover_time(self, instant: Instant) -> None:
         self.failover.on_time(instant)
-        if not self.stopping:
+        if not self.node.stopping:
             self.roles.on_time(instant.now_ms)
             self.client_service.on_time(instant)
         self.reader_service.on_time(instant)
@@ -304,9 +341,9 @@ class MasterSlaveNode(BrokerNode):
     # Its tasks, and its end.
 
     def start_storing(self, nursery: trio.Nursery) -> None:
-        nursery.start_soon(self.metadata_files.flush_wal, name="metadata_flush")
+        nursery.start_soon(self.node.metadata_files.flush_wal, name="metadata_flush")
 
-    async def start_replication(self, nursery: trio.Nursery, listeners: BrokerListeners) -> None:
+    async def start(self, nursery: trio.Nursery, listeners: BrokerListeners) -> None:
         assert listeners.ha is not None, "a master-slave node listens for slaves"
         nursery.start_soon(self.failover_alarm.run, name="failover")
         nursery.start_soon(self.stand_still.run, name="stand_still")
@@ -316,7 +353,7 @@ class MasterSlaveNode(BrokerNode):
             self.clock,
             self.connect_to,
             self.access.sign,
-            self.keyring,
+            self.node.keyring,
             name="failover.settle",
         )
         await nursery.start(serve_role, self, self.roles, listeners.ha, name="role")
@@ -334,26 +371,24 @@ class MasterSlaveNode(BrokerNode):
         )
         await nursery.start(confirmation.run, name="confirmation")
 
-    async def stop(self) -> None:
-        self.stopping = True
+    async def leave(self) -> None:
         self.roles.refuse_parked("the broker is shutting down")
         if not self.mastership.may_have_lost:
             forget_loss(self.store.config.root)
-        await super().stop()
 
     async def wait_level(self) -> None:
         """Wait until all waiting sends are answered and the slaves in sync hold all."""
         if self.ha_master is not None:
             self.core.metadata.flush()
             await self.ha_master.wait_transferred(self.core.metadata.position)
-        await super().wait_level()
+        await self.flush.flush_all()
 
     # Status, health and metrics.
 
-    def replication_status(self, instant: Instant) -> dict[str, object]:
+    def status(self, instant: Instant) -> dict[str, object]:
         return master_slave_status(self, instant)
 
-    def replication_checks(self) -> Iterator[Check]:
+    def checks(self) -> Iterator[Check]:
         if self.role is not BrokerRole.SLAVE:
             yield writable_check(self.store)
         elif self.ha_client is not None:
@@ -361,56 +396,5 @@ class MasterSlaveNode(BrokerNode):
             following = link.state == SlaveState.TRANSFER.value
             yield "following", "" if following else f"{link.state} {link.last_error}".strip()
 
-    def replication_families(self, families: Families) -> Iterator[Metric]:
+    def families(self, families: Families) -> Iterator[Metric]:
         return replication_families(self, families)
-
-
-async def open_master_slave_node(
-    config: BrokerConfig,
-    addresses: BrokerAddresses,
-    clock: Clock,
-    events: EventSink,
-    process: NodeProcess | None = None,
-    *,
-    connect_to: Connect = connect,
-    connect_link: Connect = connect_link,
-) -> MasterSlaveNode:
-    """Open the store, recovering it if need be, and read the tables.
-
-    Errors: StoreError with file and cure.
-    """
-    wall_ms = clock.wall_ms()
-    store = await run_blocking(
-        lambda: FileMessageStore.open(StoreConfig.of(config), events, wall_ms=wall_ms)
-    )
-    try:
-        assert store.recovery is not None, "an open store has been recovered"
-        mastership = open_mastership(
-            config,
-            store.max_phy_offset,
-            events,
-            wall_ms,
-            clean=store.recovery.clean,
-            is_whole=store.recovery.is_whole,
-        )
-        parts = NodeParts(
-            config=config_of_role(config, mastership),
-            addresses=addresses,
-            store=store,
-            clock=clock,
-            events=EventCounts(events),
-            started_wall_ms=wall_ms,
-            process=process or NodeProcess(),
-            connect_to=connect_to,
-        )
-        node = MasterSlaveNode(parts, mastership, connect_link=connect_link)
-        node.metadata_files.load()
-        node.core.schedule.refresh()
-        node.core.load_transactions()
-        await node.persist.save_all()
-    except BaseException:
-        store.close()
-        raise
-    if not mastership.unconfirmed:  # else `Confirmation` reports the role once it is known
-        tell_role(node, events)
-    return node

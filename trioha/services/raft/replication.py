@@ -1,4 +1,4 @@
-"""A broker that is a member of a DLEDGER group: the group keeps its log and elects the master.
+"""Replication in a DLEDGER group: the group keeps the log and elects the master.
 
 ::
 
@@ -28,6 +28,7 @@ from trioha.broker.raft.metadata import RaftMetadata, RaftReplicas
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.config.dledger import broker_id_of
 from trioha.dledger.ready import SoftState
+from trioha.errors import CommitLogCorrupted
 from trioha.ha.epochs import NONCE_BYTES
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Instant
@@ -35,7 +36,8 @@ from trioha.services.admin.health import Check
 from trioha.services.admin.metrics_families import Families
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.host import random_source
-from trioha.services.node.broker_node import BrokerNode, NodeParts
+from trioha.services.loop.transport import Connect
+from trioha.services.node.broker_node import BrokerNode
 from trioha.services.node.health import writable_check
 from trioha.services.node.listeners import BrokerListeners
 from trioha.services.node.namesrv_registration import BrokerIdentity, Refutation
@@ -53,78 +55,85 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 
-class RaftBroker(BrokerNode):
-    """One member of a group."""
+class GroupReplication:
+    """The part of a node that is a member of a group."""
 
-    flush: RaftFlush
     group_role: GroupRole
 
     def __init__(
-        self, parts: NodeParts, ledger: RaftLog, setup: MemberSetup, votes: VoteFile
+        self,
+        node: BrokerNode,
+        ledger: RaftLog,
+        replicas: RaftReplicas,
+        setup: MemberSetup,
+        votes: VoteFile,
+        connect_to: Connect,
     ) -> None:
-        config = parts.config
+        """Read the table files beside the log; they count only while the log has no snapshot.
+
+        `connect_to` opens connections to the other members.
+        Errors: StoreError, with the cure, if a file cannot be read.
+        """
+        config, store, clock = node.config, node.store, node.clock
+        self.node = node
         self.ledger = ledger
-        self.home_id = broker_id_of(config.d_leger_self_id)
-        self.replicas = RaftReplicas()
-        super().__init__(
-            parts,
-            self.replicas,
-            identity_of(config, self.home_id, 0),
-            # By then a deposed leader has stepped down and answered, unless it cannot be reached.
-            forwarding_patience_s=config.d_leger_election_timeout_min / 1000,
-            readable_offset=votes.hard.committed_offset if votes.hard is not None else 0,
+        self.replicas = replicas
+        self.store = store
+        self.clock = clock
+        self.core = node.core
+        self.forwarding = node.forwarding
+        self.outboxes = node.outboxes
+        self.schedule_message = node.schedule_message
+        self._home_id = broker_id_of(config.d_leger_self_id)
+        self.flush = RaftFlush(
+            store,
+            config.flush_interval_consume_queue,
+            clock,
+            node.events,
+            listener=lambda: self.member,
+            delay_ms=config.flush_interval_commit_log if config.d_leger_replicated_in_memory else 0,
         )
-        self.member = RaftMember(
-            setup,
-            ledger,
-            votes,
-            self,
-            self.flush,
-            MemberContext(
-                self.outboxes, self.clock, self.events, parts.connect_to, self.access.sign
-            ),
-            random_source(),
+        context = MemberContext(node.outboxes, clock, node.events, connect_to, node.access.sign)
+        self.member = RaftMember(setup, ledger, votes, self, self.flush, context, random_source())
+        node.metadata_files.load()
+        self.raft_metadata = RaftMetadata(
+            config,
+            self.core.metadata,
+            replicas,
+            store,
+            wall_ms=clock.wall_ms,
+            on_failed=self.member.resign,
+            may_append=lambda: self.member.may_append,
         )
         self.reads = CurrentReads(
             self.core.handlers,
             self.member.read,
-            lambda: self.raft_metadata.uncommitted_end(),
+            self.raft_metadata.uncommitted_end,
             lambda channel, request: self.group_role.not_read(channel, request),
-            self.events,
-            self.traffic,
+            node.events,
+            node.traffic,
         )
         handlers = dict(self.member.handlers())
         code = int(RequestCode.TRIOHA_RAFT_ADMIN)
         operators = {code: handlers.pop(code)}
         # The other members' messages are proven by the greeting of their connection.
-        self._open_gate({**handlers, **self.guarded(operators)}, confirm=self._confirm)
+        self.gate = node.open_gate({**handlers, **node.guarded(operators)}, confirm=self._confirm)
         self.group_role = GroupRole(self)
         self.core.confirm_pulls(self.reads.confirm)
         self.parked_alarm = Alarm(
-            self.clock, lambda: self.group_role.next_deadline_ms, self.group_role.on_time
+            clock, lambda: self.group_role.next_deadline_ms, self.group_role.on_time
         )
-
-    def load_tables(self) -> None:
-        """Read the table files beside the log; they count only while the log has no snapshot.
-
-        Errors: StoreError, with the cure, if a file cannot be read.
-        """
-        self.metadata_files.load()
-        self.raft_metadata = RaftMetadata(
-            self.config,
-            self.core.metadata,
-            self.replicas,
-            self.store,
-            wall_ms=self.clock.wall_ms,
-            on_failed=self.member.resign,
-            may_append=lambda: self.member.may_append,
-        )
-        self.ledger.retention_floor = self.raft_metadata.retention_floor
-        self.ledger.on_trim = self.member.log_trimmed
 
     @property
     def broker_id(self) -> int:
-        return 0 if self.group_role.serving else self.home_id
+        return 0 if self.group_role.serving else self._home_id
+
+    @property
+    def stopping(self) -> bool:
+        return self.node.stopping
+
+    def after_batch(self) -> None:
+        self.node.after_batch()
 
     # Puts and changes of this broker.
 
@@ -134,21 +143,9 @@ class RaftBroker(BrokerNode):
     def delete_queues(self, topic: str) -> None:
         self.raft_metadata.delete_queues(topic)
 
-    def make_flush(self) -> RaftFlush:
-        config = self.config
-        in_memory = config.d_leger_replicated_in_memory
-        return RaftFlush(
-            self.store,
-            config.flush_interval_consume_queue,
-            self.clock,
-            self.events,
-            listener=lambda: self.member,
-            delay_ms=config.flush_interval_commit_log if in_memory else 0,
-        )
-
     def log_grown(self) -> None:
         self.raft_metadata.on_log_grown()
-        self._seen_end = self.store.max_phy_offset
+        self.node.seen_to(self.store.max_phy_offset)
         self.member.log_grown()
 
     def changes_wait(self) -> None:
@@ -170,21 +167,21 @@ class RaftBroker(BrokerNode):
 
     def on_commit(self, committed_offset: int) -> None:
         """Release everything below `committed_offset`: a majority has it on disk. HOT."""
-        self.visibility.set_limit(committed_offset)
+        self.node.visibility.set_limit(committed_offset)
         self.raft_metadata.on_commit(committed_offset)
         self.core.on_acked(self.clock.now_ms())
         self.reads.on_commit(committed_offset)
-        super().on_dispatched()
+        self.node.records_readable()
 
     def on_log_written(self, end_offset: int) -> None:
         """Dispatch the bytes by which a follower's log has grown."""
-        self._seen_end = end_offset
-        self.reput.grown_nowait()
+        self.node.seen_to(end_offset)
+        self.node.reput.grown_nowait()
 
     def on_log_cut(self, end_offset: int) -> None:
         """Follow a cut of a follower's log, or its emptying."""
-        self._seen_end = end_offset
-        self.visibility.cut(end_offset)
+        self.node.seen_to(end_offset)
+        self.node.visibility.cut(end_offset)
         if self.store.min_phy_offset == end_offset:
             self.raft_metadata.reset()
         else:
@@ -194,19 +191,21 @@ class RaftBroker(BrokerNode):
         """Look at the role: the member has finished a pass. HOT."""
         self.group_role.look()
 
-    # Calls of `BrokerNode`; several need nothing in a group.
+    # Other calls of `BrokerNode`; several need nothing in a group.
 
     def on_dispatched(self) -> None:
         self.raft_metadata.on_dispatched()
-        super().on_dispatched()
 
     def channel_closed(self, channel: Channel) -> None:
         self.member.channel_closed(channel)
-        super().channel_closed(channel)
 
     def is_catching_up(self) -> bool:
         """False: a follower keeps its queues up to date, since it may lead at any moment."""
         return False
+
+    def on_damaged(self, error: CommitLogCorrupted) -> None:
+        """End the node: nobody sends the bytes again by themselves."""
+        raise error
 
     def topic_missed(self) -> None:
         """Nothing to do: the topic's record comes, before its first message."""
@@ -219,28 +218,23 @@ class RaftBroker(BrokerNode):
 
     def become(self, role: BrokerRole) -> None:
         """Take this role towards clients and name servers."""
-        self.role = role
-        self.config = attrs.evolve(self.config, broker_role=role)
+        node = self.node
+        node.config = attrs.evolve(node.config, broker_role=role)
         self.core.become(role, self.broker_id)
-        self.say_role(self.events)
-        self.registration.register_as(identity_of(self.config, self.broker_id, self.member.term))
-
-    def say_role(self, events: EventSink) -> None:
-        """Write the role to the journal."""
-        events.event(
-            "role",
-            role=self.role.value,
-            broker_id=self.broker_id,
-            heartbeat_interval_ms=self.config.d_leger_heartbeat_interval,
-            heartbeat_limit_ms=self.config.d_leger_election_timeout_min,
-        )
+        say_role(node, node.events)
+        node.registration.register_as(identity_of(node.config, self.broker_id, self.member.term))
 
     # Tasks and shutdown.
+
+    def check_disk(self, wall_ms: int) -> None:
+        """Delete only what is committed and not needed to make the tables again."""
+        floor = self.raft_metadata.retention_floor()
+        self.ledger.check_disk(wall_ms, floor, self.member.log_trimmed)
 
     def start_storing(self, nursery: trio.Nursery) -> None:
         """Start nothing: a member has no log of changes beside the commitlog."""
 
-    async def start_replication(self, nursery: trio.Nursery, listeners: BrokerListeners) -> None:
+    async def start(self, nursery: trio.Nursery, listeners: BrokerListeners) -> None:
         nursery.start_soon(self.group_role.run, name="raft.role")
         nursery.start_soon(self.parked_alarm.run, name="raft.parked")
         await nursery.start(self.member.run, name="raft")
@@ -248,23 +242,22 @@ class RaftBroker(BrokerNode):
     async def settle(self, nursery: trio.Nursery) -> None:
         """Do not wait: an election needs members that may start after this one."""
 
-    async def stop(self) -> None:
-        """Hand the leadership over first, if a follower is fit for it; then stop."""
-        with trio.move_on_after(self.config.d_leger_election_timeout_max / 1000):
+    async def leave(self) -> None:
+        """Hand the leadership over, if a follower is fit for it."""
+        with trio.move_on_after(self.node.config.d_leger_election_timeout_max / 1000):
             await self.member.hand_over()
             await self.group_role.wait_led()
         self.group_role.refuse_parked("the broker is shutting down")
-        await super().stop()
 
     async def wait_level(self) -> None:
         """Wait until all waiting requests are answered, here or by the new leader."""
-        await super().wait_level()
+        await self.flush.flush_all()
         await self.forwarding.wait_idle()
         await self.group_role.wait_answered()
 
     # Status and metrics.
 
-    def replication_status(self, instant: Instant) -> dict[str, object]:
+    def status(self, instant: Instant) -> dict[str, object]:
         return {
             "connections": [],
             "refusals": [],
@@ -273,7 +266,7 @@ class RaftBroker(BrokerNode):
             "standing": "MASTER" if self.group_role.serving else "SLAVE",
             "epoch": self.member.term,
             "log_epoch": self.member.term,
-            "home_id": self.home_id,
+            "home_id": self._home_id,
             "epochs": [],
             "follows": self.forwarding.master,
             "ticket": None,
@@ -283,7 +276,7 @@ class RaftBroker(BrokerNode):
             "raft": {**self.member.status(), "metadata": self.raft_metadata.status()},
         }
 
-    def replication_checks(self) -> Iterator[Check]:
+    def checks(self) -> Iterator[Check]:
         status: Mapping[str, Any] = self.member.status()
         yield "member", status["bootstrap"] or status["failed"]
         if self.group_role.serving:
@@ -291,14 +284,26 @@ class RaftBroker(BrokerNode):
         else:
             yield "following", "" if self.member.leader_id else "its group has no leader"
 
-    def replication_families(self, families: Families) -> Iterator[Metric]:
+    def families(self, families: Families) -> Iterator[Metric]:
         return raft_families(
             families,
             self.member.status(),
             self.core.pipeline,
-            self.event_counts,
+            self.node.events,
             serving=self.group_role.serving,
         )
+
+
+def say_role(node: BrokerNode, events: EventSink) -> None:
+    """Write the role to the journal."""
+    config = node.config
+    events.event(
+        "role",
+        role=node.role.value,
+        broker_id=node.broker_id,
+        heartbeat_interval_ms=config.d_leger_heartbeat_interval,
+        heartbeat_limit_ms=config.d_leger_election_timeout_min,
+    )
 
 
 def identity_of(config: BrokerConfig, broker_id: int, term: int) -> BrokerIdentity:

@@ -151,6 +151,13 @@ def test_a_test_that_hangs_on_asyncio_shows_its_tasks_too(say: Say) -> None:
     assert "in nap" in said
 
 
+def test_a_test_that_hangs_is_ended_though_its_branches_are_measured(say: Say) -> None:
+    traced = TRIO_HANGS.replace("def test_hangs():\n", "def test_hangs():\n    measure()\n")
+    measure = "import pdb, sys\n\ndef measure():\n    sys.settrace(lambda *event: None)\n"
+    said = say(measure + traced, "--timeout=1", plugin="support.suite.timeouts")
+    assert "1 failed, 1 passed" in said
+
+
 def test_the_tier_is_the_gate_unless_a_release_is_asked_for() -> None:
     assert sizes.tier_of({}) == "gate"
     assert sizes.tier_of({"TEST_TIER": ""}) == "gate"

@@ -38,7 +38,7 @@ def main(words: list[str]) -> int:
         action="store_true",
         help="run a share of each long part, and estimate its time; it has not passed then",
     )
-    options = parser.parse_args(words)
+    options = parser.parse_intermixed_args(words)
     tier, names = "gate", list(options.words)
     if names[:1] == ["release"]:
         tier, names = "release", names[1:]

@@ -155,7 +155,7 @@ def test_a_sample_of_tests_is_the_share_that_they_are_told(
     sample = plan.Sample(40, 4000, "rounds", tests=("tests/test_it.py::test_it",))
     peers = plan.Tests("peers", "rounds", 600, "not slow", (f"{tmp_path}",), sample=sample)
     plan_of(monkeypatch, "release", peers)
-    assert program.main(["release", "--sample"]) == 0
+    assert program.main(["release", "--sample", "peers"]) == 0
     assert "peers: 1 passed, 0 failed" in capfd.readouterr().out
 
 

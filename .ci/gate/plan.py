@@ -61,7 +61,7 @@ class Sample:
     taken: int
     whole: int
     unit: str
-    """What is counted, in the plural."""
+    """The plural noun of what is counted."""
     tests: tuple[str, ...] = ()
     """Node ids of the tests that grow with the campaign. All others run as in the whole step."""
     command: tuple[str, ...] = ()

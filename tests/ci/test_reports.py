@@ -113,7 +113,7 @@ def test_of_a_sample_only_the_named_tests_grow(cases: list[Case]) -> None:
     assert whole.wall_s == pytest.approx(40 + 40 * 99 * 60.5 / 65.251, abs=0.1)
     assert whole.cpu_s == pytest.approx(20 + 20 * 99 * 60.5 / 65.251, abs=0.1)
     assert whole.estimated_from == "10 of 1,000 faults"
-    # What the next whole run is compared with is no estimate.
+    # The next whole run is compared with no estimate.
     assert (whole.passed, whole.folders, whole.tests) == (2, {}, {})
 
 

@@ -47,9 +47,9 @@ release *options="":
 timings:
     .ci/run timings
 
-# Branches that the gate's tests take, and a release's, into docs/testing.md: `--only quick` is short.
+# Branches that the gate's tests take, and a release's, into docs/testing.md: `just coverage --only quick members --tier gate`.
 coverage *options="": pure
-    PYTHONPATH=tests python tests/coverage_figures.py {{ options }}
+    PYTHONPATH=tests:.ci python tests/coverage_figures.py {{ options }}
 
 # Screens of the console, transcripts of Raft and of roles, the table of docs/security.md, written anew: read the diff before you commit it.
 rewrite:

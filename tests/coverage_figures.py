@@ -1,9 +1,12 @@
 """Measure which branches the gate's tests take, and which a release's: into docs/testing.md.
 
-    python tests/coverage_figures.py [--only quick|simulations|real]      (`just coverage`)
+    python tests/coverage_figures.py [--only PART ...] [--tier gate|release]    (`just coverage`)
+    python tests/coverage_figures.py --report                   only the page, of what is measured
 
-Runs the tests twice, once with the gate's sizes and once with a release's, in plain Python, and
-writes a row for each package. Processes that tests start are measured too, unless they are killed.
+Parts are those of a release (`.ci/run release --list`). Each is run in plain Python, with the
+gate's sizes and with a release's; of the longest campaigns of a release, the part's sample. What
+was measured is kept in .ci/out/coverage until the sources of the product change, so that parts can
+be measured one by one. Processes that tests start are measured too, unless they are killed.
 """
 
 from __future__ import annotations
@@ -11,26 +14,35 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Mapping
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import attrs
+from gate import plan
+from gate.junit import NoReport, Totals, read_report, totals
+from gate.running import OUT
 from support.processes.rig import REPO
 
 PAGE = REPO / "docs" / "testing.md"
+KEPT = OUT / "coverage"
 BEGIN, END = "<!-- coverage: begin. Made by `just coverage`. -->", "<!-- coverage: end -->"
-MARKERS = {
-    "quick": "not slow and not interop",
-    "simulations": "slow",
-    "real": "slow or interop",
+PARTS = {
+    step.name: step
+    for step in plan.RELEASE
+    if isinstance(step, plan.Tests) and step.name != "compiled"  # the same tests as quick
 }
-PATHS = {"quick": ["tests"], "simulations": ["tests/sim"], "real": ["tests", "--ignore=tests/sim"]}
 TIERS = ("gate", "release")
-_HOURS_S = 6 * 3600
+SHOWN_FILES = 15
+
+Branch = tuple[str, int, int]
+"""File, line, and the line that is next; below zero for the end of a function."""
 
 
 @attrs.frozen
@@ -49,70 +61,216 @@ class Share:
 
 @attrs.frozen
 class Covered:
-    """One package."""
+    """Statements and branches that were taken, of those that there are."""
 
-    statements: Share = Share()
-    branches: Share = Share()
+    lines: frozenset[tuple[str, int]] = frozenset()
+    branches: frozenset[Branch] = frozenset()
+    line_counts: Mapping[str, int] = attrs.field(factory=dict)
+    """By file."""
+    branch_counts: Mapping[str, int] = attrs.field(factory=dict)
 
-    def __add__(self, other: Covered) -> Covered:
-        return Covered(self.statements + other.statements, self.branches + other.branches)
-
-
-def measure(tier: str, kinds: list[str]) -> dict[str, Covered]:
-    """Run the tests of these kinds and return what they covered. Errors: CalledProcessError."""
-    with tempfile.TemporaryDirectory(prefix="trioha-coverage-") as place:
-        env = {
-            **os.environ,
-            "TEST_TIER": tier,
-            "COVERAGE_FILE": f"{place}/data",
-            "COVERAGE_RCFILE": str(REPO / "pyproject.toml"),
-        }
-        coverage = [sys.executable, "-m", "coverage"]
-        for kind in kinds:
-            command = ["run", "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup"]
-            options = ["-m", MARKERS[kind], "--timeout", str(_HOURS_S), *PATHS[kind]]
-            # Some tests measure time, and measuring takes time: a failure is no news here.
-            subprocess.run([*coverage, *command, *options], env=env, cwd=REPO, check=False)
-        subprocess.run([*coverage, "combine", "-q"], env=env, cwd=REPO, check=True)
-        report = Path(place) / "report.json"
-        subprocess.run([*coverage, "json", "-q", "-o", report], env=env, cwd=REPO, check=True)
-        return by_package(json.loads(report.read_text())["files"])
-
-
-def by_package(files: Mapping[str, Mapping[str, Any]]) -> dict[str, Covered]:
-    """Return the sums of each package of trioha; a module beside them counts as one of its own."""
-    found: dict[str, Covered] = {}
-    for name, file in sorted(files.items()):
-        parts = Path(name).with_suffix("").parts
-        place = max((i for i, part in enumerate(parts) if part.startswith("trioha")), default=0)
-        package = ".".join(parts[place : place + 2]).removesuffix(".__init__")
-        summary = file["summary"]
-        found[package] = found.get(package, Covered()) + Covered(
-            Share(summary["covered_lines"], summary["num_statements"]),
-            Share(summary["covered_branches"], summary["num_branches"]),
+    def __or__(self, other: Covered) -> Covered:
+        """Return what either took."""
+        return Covered(
+            self.lines | other.lines,
+            self.branches | other.branches,
+            {**self.line_counts, **other.line_counts},
+            {**self.branch_counts, **other.branch_counts},
         )
+
+    @property
+    def branch_share(self) -> Share:
+        return Share(len(self.branches), sum(self.branch_counts.values()))
+
+
+@attrs.frozen
+class Measured:
+    """One part with the sizes of one tier."""
+
+    covered: Covered
+    totals: Totals
+    minutes: float
+
+
+def measure(tier: str, part: str) -> None:
+    """Run the tests of a part and keep what they covered. Errors: CalledProcessError."""
+    step = PARTS[part]
+    place = _place(tier, part)
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    sample = step.sample
+    env = {
+        **os.environ,
+        "TEST_TIER": tier,
+        "TEST_SHARE": f"{sample.taken}/{sample.whole}" if sample else "1",
+        "COVERAGE_FILE": f"{place}/data",
+        "COVERAGE_RCFILE": str(REPO / "pyproject.toml"),
+    }
+    coverage = [sys.executable, "-m", "coverage"]
+    command = ["run", "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup"]
+    command += ["-m", step.marker, "--timeout", str(step.test_limit_s)]
+    began_s = time.monotonic()
+    # Some tests measure time, and measuring takes time: a failure is no news here.
+    subprocess.run(
+        [*coverage, *command, f"--junitxml={place}/junit.xml", *step.paths],
+        env=env,
+        cwd=REPO,
+        check=False,
+    )
+    minutes = (time.monotonic() - began_s) / 60
+    keep(place, coverage, env, minutes)
+
+
+def keep(place: Path, coverage: Sequence[str], env: Mapping[str, str], minutes: float) -> None:
+    """Turn the data that the processes left into one report."""
+    subprocess.run([*coverage, "combine", "-q"], env=env, cwd=REPO, check=True)
+    # -i: some tests run a copy of the sources, which is gone.
+    report = ["json", "-q", "-i", "-o", f"{place}/coverage.json"]
+    subprocess.run([*coverage, *report], env=env, cwd=REPO, check=True)
+    facts = {"sources": state_of_sources(), "minutes": round(minutes, 1)}
+    (place / "facts.json").write_text(json.dumps(facts))
+
+
+def kept(tier: str, part: str) -> Measured | None:
+    """Return what was measured of the sources as they are, if it was."""
+    place = _place(tier, part)
+    try:
+        facts = json.loads((place / "facts.json").read_text())
+        if facts["sources"] != state_of_sources():
+            return None
+        found = totals(read_report(place / "junit.xml"))
+        files = json.loads((place / "coverage.json").read_text())["files"]
+    except (FileNotFoundError, NoReport):
+        return None
+    return Measured(covered_by(files), found, facts["minutes"])
+
+
+def covered_by(files: Mapping[str, Mapping[str, Any]]) -> Covered:
+    """Return what a report of coverage.py tells of the product's files."""
+    ours = {name: file for name, file in files.items() if name.startswith(("trioha/", "console/"))}
+    return Covered(
+        frozenset((name, line) for name, file in ours.items() for line in file["executed_lines"]),
+        frozenset(
+            (name, line, then)
+            for name, file in ours.items()
+            for line, then in file["executed_branches"]
+        ),
+        {name: file["summary"]["num_statements"] for name, file in ours.items()},
+        {name: file["summary"]["num_branches"] for name, file in ours.items()},
+    )
+
+
+def state_of_sources() -> str:
+    """Return a name for the sources of the product as they are."""
+    digest = sha256()
+    for path in sorted([*REPO.glob("trioha/**/*.py"), *REPO.glob("console/**/*.py")]):
+        digest.update(str(path.relative_to(REPO)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def package_of(file: str) -> str:
+    """Return the package in which a file lies; a module beside packages counts as one."""
+    parts = Path(file).with_suffix("").parts
+    place = 1 if parts[0] == "console" else 0
+    return ".".join(parts[place : place + 2]).removesuffix(".__init__")
+
+
+def section(
+    gate: Mapping[str, Measured], release: Mapping[str, Measured], parts: Iterable[str] = PARTS
+) -> str:
+    """Return the page's part: each package, each part, and what only a release takes."""
+    in_gate = union(gate.values())
+    only_release = union(release.values()).branches - in_gate.branches
+    unmeasured = [
+        f"{part} with the sizes of {tier}"
+        for tier, measured in (("the gate", gate), ("a release", release))
+        for part in parts
+        if part not in measured
+    ]
+    lines = [
+        "Measured in plain Python by coverage.py: the share of statements, and of branches, that"
+        " the gate's tests take. Processes that a test kills leave no figures, so the true shares"
+        " are higher.",
+        "",
+        f"Not measured: {'; '.join(unmeasured)}." if unmeasured else "All parts are measured.",
+        "",
+        *package_table(in_gate, only_release),
+        "",
+        "The last two columns compare the sizes: branches that the part takes with those of a"
+        " release and not with those of the gate, and branches among them that no part of the gate"
+        " takes. Where the last one is 0, the smaller gate takes all the code that a release"
+        " takes.",
+        "",
+        *part_table(gate, release, in_gate),
+    ]
+    if only_release:
+        found = Counter(file for file, _, _ in sorted(only_release))
+        shown = ", ".join(f"{file} {count}" for file, count in found.most_common(SHOWN_FILES))
+        rest = sum(found.values()) - sum(count for _, count in found.most_common(SHOWN_FILES))
+        more = f", others {rest}" if rest else ""
+        lines += ["", f"Branches that only a release takes, by file: {shown}{more}."]
+    return "\n".join(lines)
+
+
+def union(measured: Iterable[Measured]) -> Covered:
+    """Return what any of them took."""
+    found = Covered()
+    for one in measured:
+        found |= one.covered
     return found
 
 
-def section(kinds: list[str], measured: Mapping[str, Mapping[str, Covered]]) -> str:
-    """Return the table, a row for each package."""
-    packages = sorted({name for rows in measured.values() for name in rows})
-    lines = [
-        f"Measured with {', '.join(kinds)} tests in plain Python, by coverage.py: the share of"
-        " statements, and of branches, that were taken.",
-        "",
-        "| package | gate: statements | branches | release: statements | branches |",
-        "|---|---|---|---|---|",
+def package_table(in_gate: Covered, only_release: Iterable[Branch]) -> list[str]:
+    """Return a row for each package, and one for their sum."""
+    statements: dict[str, Share] = {}
+    branches: dict[str, Share] = {}
+    taken_lines = Counter(file for file, _ in in_gate.lines)
+    taken_branches = Counter(file for file, _, _ in in_gate.branches)
+    for file, count in in_gate.line_counts.items():
+        package = package_of(file)
+        lines = Share(taken_lines[file], count)
+        arcs = Share(taken_branches[file], in_gate.branch_counts[file])
+        statements[package] = statements.get(package, Share()) + lines
+        branches[package] = branches.get(package, Share()) + arcs
+    beyond = Counter(package_of(file) for file, _, _ in only_release)
+    rows = [(name, statements[name], branches[name], beyond[name]) for name in sorted(statements)]
+    sums = (sum(statements.values(), Share()), sum(branches.values(), Share()))
+    return [
+        "| package | statements | branches | branches that only a release takes |",
+        "|---|---|---|---|",
+        *(f"| {name} | {of} | {arcs} | {more} |" for name, of, arcs, more in rows),
+        f"| all | {sums[0]} | {sums[1]} | {beyond.total()} |",
     ]
-    sums = {tier: sum(rows.values(), Covered()) for tier, rows in measured.items()}
-    for name in [*packages, "all"]:
-        cells = [name]
-        for tier in TIERS:
-            rows = {**measured.get(tier, {}), "all": sums.get(tier, Covered())}
-            covered = rows.get(name, Covered())
-            cells += [str(covered.statements), str(covered.branches)]
+
+
+def part_table(
+    gate: Mapping[str, Measured], release: Mapping[str, Measured], in_gate: Covered
+) -> list[str]:
+    """Return a row for each part that was measured in any tier."""
+    lines = [
+        "| part | gate: tests | branches | release: tests | branches | not in its gate"
+        " | nowhere in the gate |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for part in [name for name in PARTS if name in gate or name in release]:
+        small, large = gate.get(part), release.get(part)
+        sample = PARTS[part].sample
+        cells = [part, *_cells(small), *_cells(large)]
+        if large is not None and sample is not None:
+            cells[3] += f" ({sample})"
+        more = large.covered.branches if large is not None else frozenset()
+        cells.append(str(len(more - small.covered.branches)) if small and large else "-")
+        cells.append(str(len(more - in_gate.branches)) if large else "-")
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return lines
+
+
+def _cells(measured: Measured | None) -> tuple[str, str]:
+    if measured is None:
+        return "not measured", "-"
+    failed = f", {measured.totals.failed} failed" if measured.totals.failed else ""
+    taken = measured.covered.branch_share
+    return f"{measured.totals.passed:,} passed{failed}", f"{taken} of {taken.of:,}"
 
 
 def replaced(page: str, text: str) -> str:
@@ -124,14 +282,41 @@ def replaced(page: str, text: str) -> str:
     return f"{head}{BEGIN}\n\n{text}\n\n{END}{tail}"
 
 
+def below(covered: Covered, share: float) -> list[str]:
+    """Return a line for each file of which less than this share of branches is taken."""
+    taken = Counter(file for file, _, _ in covered.branches)
+    found = [
+        (taken[file] / count, file, f"{taken[file]} of {count}")
+        for file, count in covered.branch_counts.items()
+        if count and taken[file] / count < share
+    ]
+    return [f"{part:6.1%}  {file}  ({counts} branches)" for part, file, counts in sorted(found)]
+
+
+def _place(tier: str, part: str) -> Path:
+    return KEPT / f"{tier}-{part}"
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=list(MARKERS), action="append", help="these tests")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", choices=list(PARTS), nargs="+", help="these parts (all)")
     parser.add_argument("--tier", choices=TIERS, action="append", help="in this size (both)")
+    parser.add_argument("--report", action="store_true", help="measure nothing")
+    parser.add_argument(
+        "--below", type=float, default=70, help="print files below this percentage (70)"
+    )
     options = parser.parse_args()
-    kinds = options.only or list(MARKERS)
-    measured = {tier: measure(tier, kinds) for tier in options.tier or TIERS}
-    PAGE.write_text(replaced(PAGE.read_text(), section(kinds, measured)))
+    if not options.report:
+        for tier in options.tier or TIERS:
+            for part in options.only or PARTS:
+                measure(tier, part)
+    gate, release = (
+        {part: found for part in PARTS if (found := kept(tier, part)) is not None} for tier in TIERS
+    )
+    PAGE.write_text(replaced(PAGE.read_text(), section(gate, release)))
+    print("\n".join(below(union(gate.values()), options.below / 100)))
     return 0
 
 

@@ -4,6 +4,7 @@
 .ci/run STEP ...            some of its steps
 .ci/run release             the campaigns at full size; a run that was stopped goes on where it was
 .ci/run release PART ...    some of its parts, once more
+.ci/run release --sample    the same, but a small share of the longest parts: how long they take
 .ci/run release --list      what there is, and how long each took when it was timed
 .ci/run timings             keep the last run's timings as those that the next is compared with
 """
@@ -32,7 +33,12 @@ def main(words: list[str]) -> int:
     parser.add_argument("words", nargs="*", metavar="STEP")
     parser.add_argument("--list", action="store_true", help="only say what there is")
     parser.add_argument("--again", action="store_true", help="forget which parts have passed")
-    options = parser.parse_args(words)
+    parser.add_argument(
+        "--sample",
+        action="store_true",
+        help="run a share of each long part, and estimate its time; it has not passed then",
+    )
+    options = parser.parse_intermixed_args(words)
     tier, names = "gate", list(options.words)
     if names[:1] == ["release"]:
         tier, names = "release", names[1:]
@@ -46,7 +52,10 @@ def main(words: list[str]) -> int:
         print("\n".join(listing(steps if names else plan.TIERS[tier], timings.load(kept(tier)))))
         return 0
     if tier == "release":
-        return run_release(steps if names else plan.RELEASE, again=options.again or bool(names))
+        again = options.again or bool(names)
+        return run_release(steps if names else plan.RELEASE, again=again, samples=options.sample)
+    if options.sample:
+        parser.error("--sample is for a release: the gate has no parts that long")
     return run_gate(steps if names else plan.GATE)
 
 
@@ -63,13 +72,16 @@ def run_gate(steps: tuple[plan.Step, ...]) -> int:
     return account(run, "gate")
 
 
-def run_release(steps: tuple[plan.Step, ...], *, again: bool) -> int:
-    """Run the parts that have not passed for the sources as they are."""
+def run_release(steps: tuple[plan.Step, ...], *, again: bool, samples: bool = False) -> int:
+    """Run the parts that have not passed for the sources as they are.
+
+    With `samples`, of a part that has a sample no more than that; it has not passed then.
+    """
     passed = PassedParts(OUT / "passed", state_of_checkout())
     if again:
         for step in steps:
             passed.forget(step.name)
-    run = Steps("release")
+    run = Steps("release", samples=samples)
     for step in steps:
         if step.name in passed:
             say(f"{step.name}: has passed for these sources")
@@ -82,7 +94,7 @@ def run_release(steps: tuple[plan.Step, ...], *, again: bool) -> int:
             break  # a release needs everything
         if step == plan.STATIC:
             held = run.join()
-        if held:
+        if held and not (samples and step.sample):
             passed.add(step.name)
     return account(run, "release")
 
@@ -112,7 +124,10 @@ def save_times(run: Steps, tier: str) -> None:
 
 
 def listing(steps: tuple[plan.Step, ...], times: timings.Run) -> list[str]:
-    """Return a line for each step, with how long it took when it was timed, or its limit."""
+    """Return a line for each step, with how long it took when it was timed, or its limit.
+
+    An estimate says that it is one, and from what.
+    """
     lines = [f"{'part':<14}{'tests':>7}{'minutes':>11}{'of CPU':>8}  what"]
     wall_s = cpu_s = 0.0
     for step in steps:
@@ -123,12 +138,14 @@ def listing(steps: tuple[plan.Step, ...], times: timings.Run) -> list[str]:
             continue
         wall_s += known.wall_s
         cpu_s += known.cpu_s
-        lines.append(
-            f"{step.name:<14}{known.passed or '-':>7}{known.wall_s / 60:>11.1f}"
-            f"{known.cpu_s / 60:>8.1f}  {step.what}"
-        )
+        if known.estimated_from:
+            cells = f"{f'about {known.wall_s / 60:.0f}':>11}{known.cpu_s / 60:>8.0f}"
+            note = f" (estimated from {known.estimated_from})"
+        else:
+            cells, note = f"{known.wall_s / 60:>11.1f}{known.cpu_s / 60:>8.1f}", ""
+        lines.append(f"{step.name:<14}{known.passed or '-':>7}{cells}  {step.what}{note}")
     sums = f"{'':<14}{'':>7}{wall_s / 60:>11.1f}{cpu_s / 60:>8.1f}"
-    lines.append(f"{sums}  of those timed; the others have a limit")
+    lines.append(f"{sums}  timed or estimated; the others have a limit")
     return lines
 
 

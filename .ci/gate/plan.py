@@ -6,7 +6,7 @@ add up to less than its own, so that a step that hangs does not cost the run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Build = Literal["pure", "compiled"]
@@ -55,12 +55,31 @@ QUICK = "not slow and not interop"
 
 
 @dataclass(frozen=True)
+class Sample:
+    """A small share of a long step's campaign. The time of the whole is estimated from its time."""
+
+    taken: int
+    whole: int
+    unit: str
+    """The plural noun of what is counted."""
+    tests: tuple[str, ...] = ()
+    """Node ids of the tests that grow with the campaign. All others run as in the whole step."""
+    command: tuple[str, ...] = ()
+    """The smaller command of a script."""
+
+    def __str__(self) -> str:
+        return f"{self.taken:,} of {self.whole:,} {self.unit}"
+
+
+@dataclass(frozen=True)
 class Step:
     """One part of a run. Without a subclass: the job of that name in `__main__`."""
 
     name: str
     what: str
     limit_s: int
+    sample: Sample | None = field(default=None, kw_only=True)
+    """For a step that takes too long to be timed often."""
 
 
 @dataclass(frozen=True)
@@ -117,10 +136,11 @@ _HOUR_S = 3600
 _RELEASE_TEST_S = 50 * 60
 
 
-def _real(name: str, what: str, hours: float, *folders: str) -> Tests:
+def _real(name: str, what: str, hours: float, *folders: str, sample: Sample | None = None) -> Tests:
     paths = tuple(f"tests/{folder}" for folder in folders)
     limit_s = int(hours * _HOUR_S)
-    return Tests(name, what, limit_s, "slow or interop", paths, test_limit_s=_RELEASE_TEST_S)
+    marker = "slow or interop"
+    return Tests(name, what, limit_s, marker, paths, test_limit_s=_RELEASE_TEST_S, sample=sample)
 
 
 RELEASE: tuple[Step, ...] = (
@@ -140,6 +160,13 @@ RELEASE: tuple[Step, ...] = (
         *("simulations", "all seeds of replica sets and Raft groups, known faults", 6 * _HOUR_S),
         *("slow", SIMULATION_PATHS),
         test_limit_s=5 * _HOUR_S,
+        sample=Sample(
+            *(2_000, 100_000, "seeds of replica sets"),
+            (
+                "tests/sim/pair/test_seeds.py"
+                "::test_many_seeds_hold_and_meet_what_they_are_there_for",
+            ),
+        ),
     ),
     _real("members", "whole Raft members on virtual time", 1, "services", "testing"),
     _real("switches", "switches under load, a fault at every step", 2, "failover_drills"),
@@ -151,15 +178,32 @@ RELEASE: tuple[Step, ...] = (
         *("cli", "client", "clients", "console", "test_compiled.py"),
         *("ci", "test_mutation_probe.py"),
     ),
-    _real("peers", "20 million frames of hostile peers, Java's stores", 6, "peers"),
+    _real(
+        *("peers", "20 million frames of hostile peers, Java's stores", 6, "peers"),
+        sample=Sample(
+            *(40, 4_000, "rounds of hostile frames"),
+            (
+                "tests/peers/test_hostile_frames.py"
+                "::test_no_frame_of_any_peer_ends_a_node_or_is_a_fault",
+                "tests/peers/test_hostile_leaders.py::test_no_word_of_a_leader_ends_its_follower",
+                "tests/peers/test_hostile_masters.py"
+                "::test_no_word_of_a_name_server_ends_a_broker_or_fences_a_proven_master",
+                "tests/peers/test_hostile_masters.py::test_no_word_of_a_master_ends_its_slave",
+            ),
+        ),
+    ),
     _real("interop", "Java brokers, Java and Go clients, RocketMQ's own tests", 3, "interop"),
     Script(
         *("100-switches", "100 switches of each kind", 2 * _HOUR_S),
         ("just", "drill", "--rounds", "100"),
+        sample=Sample(
+            10, 100, "switches of each kind", command=("just", "drill", "--rounds", "10")
+        ),
     ),
     Script(
         *("1000-faults", "1,000 faults in real Raft groups", 6 * _HOUR_S),
         ("just", "raft-drill", "--rounds", "1000"),
+        sample=Sample(40, 1_000, "faults", command=("just", "raft-drill", "--rounds", "40")),
     ),
     Script(
         *("mutations", "small faults put into the product are noticed", 6 * _HOUR_S),

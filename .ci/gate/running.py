@@ -24,6 +24,7 @@ _PERIOD_S = 0.05
 _groups: set[int] = set()
 _UNSET = {
     "TEST_TIER",
+    "TEST_SHARE",
     "TEST_COMMIT",
     "TEST_SEED",
     "RAFT_MEMBER_SEEDS",

@@ -49,9 +49,11 @@ class Outcome:
 class Steps:
     """One run of a tier."""
 
-    def __init__(self, tier: str) -> None:
+    def __init__(self, tier: str, *, samples: bool = False) -> None:
+        """`samples`: run no more than the sample of a step that has one."""
         self.outcome = Outcome()
         self._tier = tier
+        self._samples = samples
         self._before = differences()
         self._beside: list[_Background] = []
         self._jobs: dict[str, Callable[[Budget], None]] = {
@@ -62,7 +64,8 @@ class Steps:
 
     def carry_out(self, step: plan.Step) -> bool:
         """Run one step to its end; whether it held. `static` only begins here: see `join`."""
-        say(f"{step.name}: {step.what}")
+        sample = self._sample_of(step)
+        say(f"{step.name}: {step.what}" + (f"; here {sample}" if sample else ""))
         if step == plan.STATIC:
             self._beside.append(_Background(step, [sys.executable, "-m", "gate.static"]))
             print("runs beside the next step", flush=True)
@@ -75,7 +78,8 @@ class Steps:
             if isinstance(step, plan.Tests):
                 cases = self._run_tests(step, budget)
             elif isinstance(step, plan.Script):
-                check(step.command, budget, env=environment(TEST_TIER=self._tier))
+                command = sample.command if sample else step.command
+                check(command, budget, env=environment(TEST_TIER=self._tier))
             else:
                 self._jobs[step.name](budget)
         except (CommandFailed, NoReport) as error:
@@ -115,8 +119,13 @@ class Steps:
         else:
             self.outcome.held.append(step.name)
         self.outcome.totals += found
-        self.outcome.times[step.name] = timings.step_times(wall_s, cpu_s, cases, found)
+        times = timings.step_times(wall_s, cpu_s, cases, found)
+        sample = self._sample_of(step)
+        self.outcome.times[step.name] = timings.estimated(times, sample, cases) if sample else times
         return not failure
+
+    def _sample_of(self, step: plan.Step) -> plan.Sample | None:
+        return step.sample if self._samples else None
 
     def _run_tests(self, step: plan.Tests, budget: Budget) -> list[Case]:
         """Run pytest. Errors: CommandFailed, NoReport."""
@@ -124,6 +133,8 @@ class Steps:
             prepare.use_plain_python(budget)
         else:
             prepare.compile_modules(budget)
+        sample = self._sample_of(step)
+        share = f"{sample.taken}/{sample.whole}" if sample else "1"
         report = _report_of(step)
         report.parent.mkdir(parents=True, exist_ok=True)
         report.unlink(missing_ok=True)
@@ -136,7 +147,7 @@ class Steps:
                 *step.paths,
             ],
             budget,
-            env=environment(TEST_TIER=self._tier),
+            env=environment(TEST_TIER=self._tier, TEST_SHARE=share),
         )
         cases = read_report(report)
         if code:

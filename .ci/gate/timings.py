@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gate.junit import Case, Totals
+from gate.plan import Sample
 
 SLOWEST = 30
 KEPT_FROM_S = 1.0
@@ -26,6 +27,8 @@ class StepTimes:
     skipped: int = 0
     folders: dict[str, float] = field(default_factory=dict)
     tests: dict[str, float] = field(default_factory=dict)
+    estimated_from: str = ""
+    """The sample that the times were estimated from; empty for times that were measured."""
 
 
 Run = dict[str, StepTimes]
@@ -56,6 +59,34 @@ def step_times(
     )
 
 
+def estimated(times: StepTimes, sample: Sample, cases: Sequence[Case] = ()) -> StepTimes:
+    """Return what the whole step would take, of the times of a sample of it.
+
+    A script grows as a whole. Of tests, only those grow that the sample names, and as many run at
+    once as in the sample.
+    """
+    more = sample.whole / sample.taken - 1
+    all_s = sum(case.seconds for case in cases)
+    if all_s:
+        grown_s = sum(case.seconds for case in cases if _is_of(case, sample))
+        more *= grown_s / all_s
+    return StepTimes(
+        round(times.wall_s * (1 + more), 1),
+        round(times.cpu_s * (1 + more), 1),
+        times.passed,
+        times.skipped,
+        estimated_from=str(sample),
+    )
+
+
+def _is_of(case: Case, sample: Sample) -> bool:
+    """Whether a test, with whatever parameters, is one that grows with the campaign."""
+    name = case.name.partition("[")[0]
+    return any(
+        name == nodeid.removeprefix("tests/").replace(".py::", "::") for nodeid in sample.tests
+    )
+
+
 def load(path: Path) -> Run:
     """Return a kept run; an empty one when there is none."""
     try:
@@ -72,8 +103,15 @@ def save(path: Path, run: Run) -> None:
 
 
 def merged(last: Run, now: Run) -> Run:
-    """Return `last` with the steps that were run now in place of theirs."""
-    return {**last, **now}
+    """Return `last` with the steps that were run now in place of theirs.
+
+    An estimate takes the place of an estimate only.
+    """
+    return last | {
+        name: times
+        for name, times in now.items()
+        if not times.estimated_from or name not in last or last[name].estimated_from
+    }
 
 
 def slowest_table(now: Run, last: Run) -> list[str]:

@@ -1,39 +1,129 @@
-"""The table of coverage, from what coverage.py reports."""
+"""The tables of coverage, from what coverage.py reports."""
 
 from __future__ import annotations
 
-from coverage_figures import BEGIN, END, Covered, Share, by_package, replaced, section
+import json
+from pathlib import Path
 
-GATE = {"trioha.ha": Covered(Share(9, 10), Share(3, 4)), "trioha.cli": Covered(Share(1, 2))}
-RELEASE = {"trioha.ha": Covered(Share(10, 10), Share(4, 4))}
+import coverage_figures
+import pytest
+from coverage_figures import (
+    BEGIN,
+    END,
+    PARTS,
+    Covered,
+    Measured,
+    Share,
+    below,
+    covered_by,
+    package_of,
+    replaced,
+    section,
+    union,
+)
+from gate.junit import Totals
+
+HA, CLI = "trioha/ha/replicas.py", "trioha/cli/main.py"
 
 
-def file(*figures: int) -> dict[str, dict[str, int]]:
-    names = ("covered_lines", "num_statements", "covered_branches", "num_branches")
-    return {"summary": dict(zip(names, figures, strict=True))}
-
-
-def test_files_are_summed_by_package() -> None:
-    files = {
-        "trioha/ha/replicas.py": file(8, 10, 3, 4),
-        "trioha/ha/__init__.py": file(1, 1, 0, 0),
-        "trioha/config.py": file(5, 5, 2, 2),
-        "console/trioha_console/screens/main.py": file(1, 2, 0, 2),
+def file(
+    lines: list[int], branches: list[tuple[int, int]], of: tuple[int, int]
+) -> dict[str, object]:
+    return {
+        "executed_lines": lines,
+        "executed_branches": branches,
+        "summary": {"num_statements": of[0], "num_branches": of[1]},
     }
-    assert by_package(files) == {
-        "trioha.ha": Covered(Share(9, 11), Share(3, 4)),
-        "trioha.config": Covered(Share(5, 5), Share(2, 2)),
-        "trioha_console.screens": Covered(Share(1, 2), Share(0, 2)),
-    }
 
 
-def test_the_table_has_a_row_for_each_package_and_their_sum() -> None:
-    rows = section(["quick"], {"gate": GATE, "release": RELEASE}).splitlines()[4:]
-    assert rows == [
-        "| trioha.cli | 50.0% | - | - | - |",
-        "| trioha.ha | 90.0% | 75.0% | 100.0% | 100.0% |",
-        "| all | 83.3% | 75.0% | 100.0% | 100.0% |",
+def measured(files: dict[str, dict[str, object]], passed: int, failed: int = 0) -> Measured:
+    return Measured(covered_by(files), Totals(passed, failed), 1.5)
+
+
+GATE = {
+    "quick": measured(
+        {
+            HA: file([1, 2], [(2, 3)], (4, 4)),
+            CLI: file([], [], (2, 2)),
+            "/tmp/copy/trioha/ha/replicas.py": file([1], [(2, 9)], (4, 4)),
+        },
+        1200,
+    ),
+    "simulations": measured(
+        {HA: file([2, 3], [(2, 3), (2, 4)], (4, 4)), CLI: file([], [], (2, 2))}, 7
+    ),
+}
+RELEASE = {
+    "simulations": measured(
+        {HA: file([2, 3], [(2, 4), (3, -1)], (4, 4)), CLI: file([1], [(1, 2)], (2, 2))}, 7, 1
+    )
+}
+
+
+def test_what_any_part_takes_is_taken_and_copies_of_the_sources_do_not_count() -> None:
+    both = union(GATE.values())
+    assert both.branches == {(HA, 2, 3), (HA, 2, 4)}
+    assert both.lines == {(HA, 1), (HA, 2), (HA, 3)}
+    assert both.branch_share == Share(2, 6)
+    assert union([]) == Covered()
+
+
+def test_packages_are_folders_of_the_product() -> None:
+    assert package_of("trioha/ha/replicas.py") == "trioha.ha"
+    assert package_of("trioha/services/ha/link.py") == "trioha.services"
+    assert package_of("trioha/ha/__init__.py") == "trioha.ha"
+    assert package_of("trioha/errors.py") == "trioha.errors"
+    assert package_of("console/trioha_console/screens/main.py") == "trioha_console.screens"
+
+
+def test_the_page_shows_packages_and_parts_and_what_only_a_release_takes() -> None:
+    rows = section(GATE, RELEASE, ["quick", "simulations"]).splitlines()
+    assert "Not measured: quick with the sizes of a release." in rows
+    tables = [row for row in rows if row.startswith("|")]
+    assert tables[2:5] == [
+        "| trioha.cli | 0.0% | 0.0% | 1 |",
+        "| trioha.ha | 75.0% | 50.0% | 1 |",
+        "| all | 50.0% | 33.3% | 2 |",
     ]
+    assert tables[7:] == [
+        "| quick | 1,200 passed | 16.7% of 6 | not measured | - | - | - |",
+        "| simulations | 7 passed | 33.3% of 6"
+        " | 7 passed, 1 failed (2,000 of 100,000 seeds of replica sets) | 50.0% of 6 | 2 | 2 |",
+    ]
+    assert rows[-1] == f"Branches that only a release takes, by file: {CLI} 1, {HA} 1."
+
+
+def test_the_files_with_the_fewest_branches_come_first() -> None:
+    assert below(union(GATE.values()), 0.7) == [
+        f"  0.0%  {CLI}  (0 of 2 branches)",
+        f" 50.0%  {HA}  (2 of 4 branches)",
+    ]
+    assert below(union(GATE.values()), 0.5) == [f"  0.0%  {CLI}  (0 of 2 branches)"]
+
+
+def test_what_was_measured_of_other_sources_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coverage_figures, "KEPT", tmp_path)
+    assert coverage_figures.kept("gate", "quick") is None
+    place = tmp_path / "gate-quick"
+    place.mkdir()
+    (place / "junit.xml").write_text(
+        '<testsuite><testcase classname="tests.test_a" name="b"/></testsuite>'
+    )
+    (place / "coverage.json").write_text(json.dumps({"files": {HA: file([1], [(1, 2)], (4, 4))}}))
+    facts = {"sources": coverage_figures.state_of_sources(), "minutes": 2}
+    (place / "facts.json").write_text(json.dumps(facts))
+    found = coverage_figures.kept("gate", "quick")
+    assert found is not None
+    assert found.covered.branches == {(HA, 1, 2)}
+    assert found.totals.passed == 1
+    (place / "facts.json").write_text(json.dumps({**facts, "sources": "older"}))
+    assert coverage_figures.kept("gate", "quick") is None
+
+
+def test_every_part_of_a_release_with_tests_can_be_measured() -> None:
+    assert {"quick", "simulations", "members", "switches", "groups", "interop"} <= set(PARTS)
 
 
 def test_the_table_replaces_the_one_before() -> None:

@@ -110,3 +110,58 @@ def test_a_release_ends_where_the_set_up_fails(
     out = capfd.readouterr().out
     assert "ran" not in out.splitlines()
     assert "setup: no tmux" in out
+
+
+def test_a_sample_runs_less_and_the_list_says_that_it_is_an_estimate(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sample = plan.Sample(1, 1000, "rounds", command=(sys.executable, "-c", "print('a few')"))
+    whole = (sys.executable, "-c", "print('all of them')")
+    long = Script("long", "tries much", 60, whole, sample=sample)
+    plan_of(monkeypatch, "release", long, script("short", "print('ran short')"))
+    assert program.main(["release", "--sample"]) == 0
+    out = capfd.readouterr().out
+    assert "\n== long: tries much; here 1 of 1,000 rounds\na few\n" in out
+    assert "ran short" in out
+    assert program.main(["timings"]) == 0
+    assert program.main(["release", "--list"]) == 0
+    (line,) = [line for line in capfd.readouterr().out.splitlines() if line.startswith("long ")]
+    assert " about " in line
+    assert line.endswith("  tries much (estimated from 1 of 1,000 rounds)")
+    # Only what was run whole has passed.
+    assert program.main(["release"]) == 0
+    out = capfd.readouterr().out
+    assert "all of them" in out
+    assert "== short: has passed for these sources" in out
+    # A time that was measured stays, whatever is estimated later.
+    program.main(["timings"])
+    program.main(["release", "--sample"])
+    program.main(["timings"])
+    capfd.readouterr()
+    program.main(["release", "--list"])
+    assert "estimated from" not in capfd.readouterr().out
+
+
+def test_a_sample_of_tests_is_the_share_that_they_are_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "from support.suite.sizes import campaign\n"
+        "def test_it(): assert campaign(gate=2, release=4000) == 40\n"
+    )
+    (tmp_path / "pytest.ini").touch()
+    monkeypatch.setattr(prepare, "compile_modules", lambda budget: None)
+    monkeypatch.setattr(steps, "environment", with_tests_on_the_path)
+    sample = plan.Sample(40, 4000, "rounds", tests=("tests/test_it.py::test_it",))
+    peers = plan.Tests("peers", "rounds", 600, "not slow", (f"{tmp_path}",), sample=sample)
+    plan_of(monkeypatch, "release", peers)
+    assert program.main(["release", "--sample", "peers"]) == 0
+    assert "peers: 1 passed, 0 failed" in capfd.readouterr().out
+
+
+def test_the_gate_has_no_samples(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        program.main(["--sample"])
+    assert "--sample is for a release" in capsys.readouterr().err

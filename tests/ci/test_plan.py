@@ -60,12 +60,29 @@ def test_a_test_is_over_its_limit_before_its_step_is(tier: str) -> None:
     assert all(step.test_limit_s < step.limit_s for step in steps)
 
 
-def test_allowed_skips_name_tests_that_exist() -> None:
+def test_allowed_skips_and_samples_name_tests_that_exist() -> None:
     for steps in plan.TIERS.values():
         for step in steps:
-            for nodeid in step.allowed_skips if isinstance(step, plan.Tests) else ():
+            if not isinstance(step, plan.Tests):
+                continue
+            for nodeid in (*step.allowed_skips, *(step.sample.tests if step.sample else ())):
                 path, _, name = nodeid.partition("::")
                 assert f"def {name.partition('[')[0]}(" in (REPO / path).read_text(), nodeid
+
+
+def test_a_sample_names_what_grows_with_it() -> None:
+    for step in plan.RELEASE:
+        if step.sample is None:
+            continue
+        assert 0 < step.sample.taken < step.sample.whole
+        assert bool(step.sample.tests) == isinstance(step, plan.Tests)
+        assert bool(step.sample.command) == isinstance(step, plan.Script)
+        if isinstance(step, plan.Script):
+            # The same command, but for the number.
+            whole, taken = f"{step.sample.whole}", f"{step.sample.taken}"
+            assert step.sample.command == (*step.command[:-1], taken)
+            assert step.command[-1] == whole
+    assert not any(step.sample for step in plan.GATE)
 
 
 def test_steps_are_chosen_by_name_in_the_order_of_the_plan() -> None:

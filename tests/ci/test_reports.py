@@ -8,7 +8,7 @@ import pytest
 from gate import timings
 from gate.__main__ import listing
 from gate.junit import Case, NoReport, Totals, read_report, totals
-from gate.plan import Step
+from gate.plan import Sample, Step
 from gate.timings import StepTimes
 
 REPORT = """<?xml version="1.0" encoding="utf-8"?>
@@ -102,5 +102,30 @@ def test_the_list_says_how_long_each_part_took() -> None:
         "part            tests    minutes  of CPU  what",
         "sim                12        1.5     2.9  seeds",
         "new                 -        < 1          never run",
-        "                             1.5     2.9  of those timed; the others have a limit",
+        "                             1.5     2.9  timed or estimated; the others have a limit",
     ]
+
+
+def test_of_a_sample_only_the_named_tests_grow(cases: list[Case]) -> None:
+    sample = Sample(10, 1000, "faults", tests=("tests/raft_drills/test_rounds.py::test_share",))
+    whole = timings.estimated(timings.step_times(40, 20, cases, totals(cases)), sample, cases)
+    # 60.5 of 65.251 s a hundred times, and two at once as in the sample.
+    assert whole.wall_s == pytest.approx(40 + 40 * 99 * 60.5 / 65.251, abs=0.1)
+    assert whole.cpu_s == pytest.approx(20 + 20 * 99 * 60.5 / 65.251, abs=0.1)
+    assert whole.estimated_from == "10 of 1,000 faults"
+    # The next whole run is compared with no estimate.
+    assert (whole.passed, whole.folders, whole.tests) == (2, {}, {})
+
+
+def test_a_sample_of_a_script_grows_as_a_whole() -> None:
+    sample = Sample(10, 100, "switches", command=("drill", "10"))
+    whole = timings.estimated(timings.step_times(12, 6), sample)
+    assert (whole.wall_s, whole.cpu_s) == (120, 60)
+
+
+def test_an_estimate_is_kept_only_where_nothing_was_measured() -> None:
+    guess, better = (StepTimes(n, n, estimated_from="1 of 9 rounds") for n in (10, 11))
+    measured = StepTimes(12, 12)
+    assert timings.merged({"one": guess}, {"one": better}) == {"one": better}
+    assert timings.merged({"one": measured}, {"one": better}) == {"one": measured}
+    assert timings.merged({"one": guess}, {"one": measured}) == {"one": measured}

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 
 import pytest
 from support.processes.rig import REPO
@@ -150,12 +151,27 @@ def test_a_test_that_hangs_on_asyncio_shows_its_tasks_too(say: Say) -> None:
     assert "in nap" in said
 
 
+def test_a_test_that_hangs_is_ended_though_its_branches_are_measured(say: Say) -> None:
+    traced = TRIO_HANGS.replace("def test_hangs():\n", "def test_hangs():\n    measure()\n")
+    measure = "import pdb, sys\n\ndef measure():\n    sys.settrace(lambda *event: None)\n"
+    said = say(measure + traced, "--timeout=1", plugin="support.suite.timeouts")
+    assert "1 failed, 1 passed" in said
+
+
 def test_the_tier_is_the_gate_unless_a_release_is_asked_for() -> None:
     assert sizes.tier_of({}) == "gate"
     assert sizes.tier_of({"TEST_TIER": ""}) == "gate"
     assert sizes.tier_of({"TEST_TIER": "release"}) == "release"
     with pytest.raises(ValueError, match="'relase', and must be gate or release"):
         sizes.tier_of({"TEST_TIER": "relase"})
+
+
+def test_a_share_is_above_nothing_and_at_most_all() -> None:
+    assert sizes.share_of({}) == 1
+    assert sizes.share_of({"TEST_SHARE": "1/50"}) == Fraction(1, 50)
+    for text in ("0", "3/2", "-1/2"):
+        with pytest.raises(ValueError, match="must be above 0 and at most 1"):
+            sizes.share_of({"TEST_SHARE": text})
 
 
 def test_the_gates_sizes_are_those_that_fit_its_time() -> None:

@@ -5,6 +5,9 @@ Without it, as on a laptop, the sizes are the gate's. (A name that begins with T
 setting of every node.) A test that has no place in the gate at all
 carries the marker `release`.
 
+TEST_SHARE=1/50 takes that share of the longest campaigns of a release. `.ci/run release --sample`
+estimates by it how long they take.
+
 Seeds of simulations are drawn from the commit: each commit tries others, so that coverage adds up,
 and the same commit tries the same.
 """
@@ -15,6 +18,7 @@ import functools
 import os
 import subprocess
 from collections.abc import Iterable
+from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -37,7 +41,17 @@ def tier_of(environment: dict[str, str] | os._Environ[str]) -> Tier:
             raise ValueError(f"TEST_TIER is {other!r}, and must be gate or release")
 
 
+def share_of(environment: dict[str, str] | os._Environ[str]) -> Fraction:
+    """Return the share that TEST_SHARE asks for. Errors: ValueError unless 0 < share <= 1."""
+    text = environment.get("TEST_SHARE") or "1"
+    share = Fraction(text)
+    if not 0 < share <= 1:
+        raise ValueError(f"TEST_SHARE is {text!r}, and must be above 0 and at most 1")
+    return share
+
+
 TIER = tier_of(os.environ)
+SHARE = share_of(os.environ)
 
 
 def sized(gate: T, release: T) -> T:
@@ -45,9 +59,14 @@ def sized(gate: T, release: T) -> T:
     return release if TIER == "release" else gate
 
 
+def campaign(gate: int, release: int) -> int:
+    """Return the gate's number, or the share that is asked for of the release's."""
+    return sized(gate, max(1, round(release * SHARE)))
+
+
 RAFT_SEEDS = sized(gate=200, release=2000)
 """Simulated Raft groups."""
-PAIR_SEEDS = sized(gate=200, release=100_000)
+PAIR_SEEDS = campaign(gate=200, release=100_000)
 """Simulated replica sets."""
 MEMBER_SEEDS = sized(gate=12, release=60)
 """Whole Raft members on virtual time."""
@@ -61,13 +80,13 @@ SWITCHES_OF_THREE = sized(gate=1, release=3)
 """The same in a set of three."""
 ROUNDS_OF_THREE = sized(gate=24, release=300)
 """Switches in sets of three whose members are struck inside promotions."""
-HOSTILE_ROUNDS = sized(gate=20, release=4000)
+HOSTILE_ROUNDS = campaign(gate=20, release=4000)
 """Rounds of 5,000 frames of hostile peers, at every port of whole nodes."""
-HOSTILE_MASTERS = sized(gate=2, release=2000)
+HOSTILE_MASTERS = campaign(gate=2, release=2000)
 """Rounds of 120 changed frames that a slave hears of its master and its name server."""
-HOSTILE_LEADERS = sized(gate=4, release=2000)
+HOSTILE_LEADERS = campaign(gate=4, release=2000)
 """Rounds of 40 changed frames that a follower hears of the other members of its Raft group."""
-HOSTILE_NAMESRVS = sized(gate=2, release=2000)
+HOSTILE_NAMESRVS = campaign(gate=2, release=2000)
 """Rounds of 60 changed answers that a master and its slave hear of their name server."""
 ORACLE_SEEDS = sized(gate=60, release=1000)
 """Generated stores and journals whose truth is known, for the reports of `trioha analyze`."""

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import trio
+from pytest_timeout import is_debugging
 
 EXPIRED = pytest.StashKey[str]()
 """The reason of a test that was ended."""
@@ -94,7 +95,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
         fail()
 
     def expire(number: int, frame: FrameType | None) -> None:
-        if "pdb" in sys.modules and sys.gettrace() is not None:
+        if is_debugging():  # coverage.py traces, too, and is no debugger
             return
         item.stash[EXPIRED] = message
         item.add_report_section("call", "what waits", everything_that_waits())

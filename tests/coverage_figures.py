@@ -78,10 +78,6 @@ class Covered:
             {**self.branch_counts, **other.branch_counts},
         )
 
-    @property
-    def branch_share(self) -> Share:
-        return Share(len(self.branches), sum(self.branch_counts.values()))
-
 
 @attrs.frozen
 class Measured:
@@ -169,37 +165,46 @@ def state_of_sources() -> str:
 
 
 def package_of(file: str) -> str:
-    """Return the package in which a file lies; a module beside packages counts as one."""
-    parts = Path(file).with_suffix("").parts
-    place = 1 if parts[0] == "console" else 0
-    return ".".join(parts[place : place + 2]).removesuffix(".__init__")
+    """Return the package in which a file lies."""
+    parts = Path(file.removeprefix("console/")).parent.parts
+    return ".".join(parts[:2])
+
+
+def commit_of_sources() -> str:
+    """Return the last commit that changed the product."""
+    command = ["git", "log", "-1", "--format=%h", "--", "trioha", "console"]
+    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def section(
-    gate: Mapping[str, Measured], release: Mapping[str, Measured], parts: Iterable[str] = PARTS
+    gate: Mapping[str, Measured],
+    release: Mapping[str, Measured],
+    commit: str,
+    parts: Iterable[str] = PARTS,
 ) -> str:
     """Return the page's part: each package, each part, and what only a release takes."""
     in_gate = union(gate.values())
     only_release = union(release.values()).branches - in_gate.branches
     unmeasured = [
-        f"{part} with the sizes of {tier}"
+        f"Not measured with the sizes of {tier}: {', '.join(missing)}."
         for tier, measured in (("the gate", gate), ("a release", release))
-        for part in parts
-        if part not in measured
+        if (missing := [part for part in parts if part not in measured])
     ]
     lines = [
-        "Measured in plain Python by coverage.py: the share of statements, and of branches, that"
-        " the gate's tests take. Processes that a test kills leave no figures, so the true shares"
+        f"Measured at commit {commit}, in plain Python, by coverage.py: the share of statements,"
+        " and of branches, that the gate's tests take. Processes that a test kills leave no"
+        " figures, so the true shares"
         " are higher.",
         "",
-        f"Not measured: {'; '.join(unmeasured)}." if unmeasured else "All parts are measured.",
+        " ".join(unmeasured or ["All parts are measured."]),
         "",
         *package_table(in_gate, only_release),
         "",
         "The last two columns compare the sizes: branches that the part takes with those of a"
         " release and not with those of the gate, and branches among them that no part of the gate"
         " takes. Where the last one is 0, the smaller gate takes all the code that a release"
-        " takes.",
+        " takes. Parts of the gate that were not measured may take some of them, too.",
         "",
         *part_table(gate, release, in_gate),
     ]
@@ -248,7 +253,7 @@ def part_table(
 ) -> list[str]:
     """Return a row for each part that was measured in any tier."""
     lines = [
-        "| part | gate: tests | branches | release: tests | branches | not in its gate"
+        "| part | gate: tests | branches taken | release: tests | branches taken | not in its gate"
         " | nowhere in the gate |",
         "|---|---|---|---|---|---|---|",
     ]
@@ -269,8 +274,7 @@ def _cells(measured: Measured | None) -> tuple[str, str]:
     if measured is None:
         return "not measured", "-"
     failed = f", {measured.totals.failed} failed" if measured.totals.failed else ""
-    taken = measured.covered.branch_share
-    return f"{measured.totals.passed:,} passed{failed}", f"{taken} of {taken.of:,}"
+    return f"{measured.totals.passed:,} passed{failed}", f"{len(measured.covered.branches):,}"
 
 
 def replaced(page: str, text: str) -> str:
@@ -315,7 +319,7 @@ def main() -> int:
     gate, release = (
         {part: found for part in PARTS if (found := kept(tier, part)) is not None} for tier in TIERS
     )
-    PAGE.write_text(replaced(PAGE.read_text(), section(gate, release)))
+    PAGE.write_text(replaced(PAGE.read_text(), section(gate, release, commit_of_sources())))
     print("\n".join(below(union(gate.values()), options.below / 100)))
     return 0
 

@@ -13,7 +13,6 @@ from coverage_figures import (
     PARTS,
     Covered,
     Measured,
-    Share,
     below,
     covered_by,
     package_of,
@@ -64,7 +63,7 @@ def test_what_any_part_takes_is_taken_and_copies_of_the_sources_do_not_count() -
     both = union(GATE.values())
     assert both.branches == {(HA, 2, 3), (HA, 2, 4)}
     assert both.lines == {(HA, 1), (HA, 2), (HA, 3)}
-    assert both.branch_share == Share(2, 6)
+    assert sum(both.branch_counts.values()) == 6
     assert union([]) == Covered()
 
 
@@ -72,13 +71,14 @@ def test_packages_are_folders_of_the_product() -> None:
     assert package_of("trioha/ha/replicas.py") == "trioha.ha"
     assert package_of("trioha/services/ha/link.py") == "trioha.services"
     assert package_of("trioha/ha/__init__.py") == "trioha.ha"
-    assert package_of("trioha/errors.py") == "trioha.errors"
+    assert package_of("trioha/errors.py") == "trioha"
     assert package_of("console/trioha_console/screens/main.py") == "trioha_console.screens"
 
 
 def test_the_page_shows_packages_and_parts_and_what_only_a_release_takes() -> None:
-    rows = section(GATE, RELEASE, ["quick", "simulations"]).splitlines()
-    assert "Not measured: quick with the sizes of a release." in rows
+    rows = section(GATE, RELEASE, "abc1234", ["quick", "simulations"]).splitlines()
+    assert rows[0].startswith("Measured at commit abc1234, in plain Python")
+    assert "Not measured with the sizes of a release: quick." in rows
     tables = [row for row in rows if row.startswith("|")]
     assert tables[2:5] == [
         "| trioha.cli | 0.0% | 0.0% | 1 |",
@@ -86,9 +86,9 @@ def test_the_page_shows_packages_and_parts_and_what_only_a_release_takes() -> No
         "| all | 50.0% | 33.3% | 2 |",
     ]
     assert tables[7:] == [
-        "| quick | 1,200 passed | 16.7% of 6 | not measured | - | - | - |",
-        "| simulations | 7 passed | 33.3% of 6"
-        " | 7 passed, 1 failed (2,000 of 100,000 seeds of replica sets) | 50.0% of 6 | 2 | 2 |",
+        "| quick | 1,200 passed | 1 | not measured | - | - | - |",
+        "| simulations | 7 passed | 2"
+        " | 7 passed, 1 failed (2,000 of 100,000 seeds of replica sets) | 3 | 2 | 2 |",
     ]
     assert rows[-1] == f"Branches that only a release takes, by file: {CLI} 1, {HA} 1."
 

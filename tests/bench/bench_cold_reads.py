@@ -1,27 +1,29 @@
 """Writers beside a consumer that reads an old log at full speed: what it costs them.
 
-    PYTHONPATH=tests python tests/bench/bench_cold_reads.py --pairs 5
+    PYTHONPATH=tests python tests/bench/bench_cold_reads.py --rounds 5
 
-Each round measures sends at a fixed rate twice: alone, and beside `trioha bench consume` on a topic
-that nothing has touched since the broker started. Before each round the broker is started again,
-and the page cache drops what the store holds: pages that a process has mapped stay. Each row is
-one way to run the broker, the rows in turns.
+Sends go on at a fixed rate, and `trioha bench consume` reads a topic that nothing has touched since
+the broker started; every other second it stands still. So both p99 are of the same minute, and what
+else the machine does hits both alike. Before each round the broker is started again, and the page
+cache drops what the store holds: pages that a process has mapped stay. Each row is one way to run
+the broker, the rows in turns. Beside the latencies stand the reads that the thread of the event
+loop itself waited for: its major page faults.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
+import trio
 from support.processes.rig import (
     Node,
     free_ports,
@@ -30,22 +32,30 @@ from support.processes.rig import (
     trioha_namesrv,
 )
 
+from trioha.bench.histogram import Histogram
+from trioha.bench.produce import ProduceLoad, ProduceOptions
+from trioha.bench.target import open_target, run_load
+
 ROWS: Mapping[str, Mapping[str, str]] = {
     "on the loop": {"coldDataFlowControlEnable": "false"},
     "default": {},
 }
 _BENCH = (sys.executable, "-m", "trioha", "bench")
-_WARM_UP_S = 5.0
+_START_S = 3
+"""Before the consumer is heard: a client in Python takes a second to start."""
 
 
 @attrs.frozen
 class Round:
-    """Sends alone and beside the consumer, in milliseconds, and what that one read meanwhile."""
+    """Sends without and with the consumer, in milliseconds, and what was read meanwhile."""
 
     alone_p99_ms: float
     beside_p99_ms: float
     beside_max_ms: float
-    read_mb_per_s: float
+    loop_faults: int
+    """Page faults for which the event loop waited for the disk."""
+    read_mb: float
+    """Read from disk for the broker."""
 
     @property
     def ratio(self) -> float:
@@ -71,44 +81,59 @@ def drop_page_cache(store: Path) -> None:
                 os.close(fd)
 
 
-def measure(namesrv: str, broker: Node, rate: float, seconds: float) -> Round:
-    with _sending(namesrv, rate, seconds) as sends:
-        alone = _latency(sends)
-    with _sending(namesrv, rate, seconds) as sends:
-        # The consumer starts while messages arrive: before that, nothing limits it.
-        time.sleep(_WARM_UP_S / 2)
-        with subprocess.Popen(
-            [*_BENCH, "consume", "-n", namesrv, "-t", "cold", "-q"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as consumer:
-            time.sleep(_WARM_UP_S / 2)
-            before, begin_s = _read_bytes(broker), time.monotonic()
-            beside = _latency(sends)
-            read = (_read_bytes(broker) - before) / (time.monotonic() - begin_s)
-            consumer.kill()
-    return Round(alone["p99_ms"], beside["p99_ms"], beside["max_ms"], read / 1e6)
+class _Turns:
+    """Lets the consumer run every other second, and keeps the latencies of both kinds apart."""
+
+    def __init__(self, namesrv: str) -> None:
+        command = [*_BENCH, "consume", "-n", namesrv, "-t", "cold", "-q"]
+        quiet = subprocess.DEVNULL
+        self.consumer = subprocess.Popen(command, stdout=quiet, stderr=quiet)
+        self.alone, self.beside = Histogram(), Histogram()
+        self._second = 0
+        self._runs = True
+
+    def next(self, elapsed_s: float, messages: int, second: Histogram, refusals: int) -> None:
+        assert not refusals, refusals
+        self._second += 1
+        if self._second > _START_S:
+            (self.beside if self._runs else self.alone).merge(second)
+        self._runs = not self._runs if self._second >= _START_S else True
+        if self.consumer.poll() is None:
+            self.consumer.send_signal(signal.SIGCONT if self._runs else signal.SIGSTOP)
+
+    def end(self) -> None:
+        assert self.consumer.poll() is None, "the consumer came to the end of the backlog"
+        self.consumer.kill()
+        self.consumer.wait()
+
+
+async def measure(namesrv: str, broker: Node, rate: float, seconds: float) -> Round:
+    options = ProduceOptions(rate=rate, seconds=seconds + _START_S, warm_up_s=0.0)
+    async with open_target(namesrv, role="", slaves=0, settings=()) as target:
+        targets = await target.prepare_topic("fresh", 8)
+        turns = _Turns(namesrv)
+        faults, read = _loop_faults(broker), _read_bytes(broker)
+        load = ProduceLoad(targets, options, turns.next)
+        try:
+            await run_load(load.run, load.stop)
+        finally:
+            turns.end()
+    return Round(
+        turns.alone.summary().p99_ms,
+        turns.beside.summary().p99_ms,
+        turns.beside.summary().max_ms,
+        _loop_faults(broker) - faults,
+        (_read_bytes(broker) - read) / 1e6,
+    )
 
 
 def row(label: str, rounds: list[Round]) -> str:
     ratios = sorted(each.ratio for each in rounds)
     shown = [label]
-    for name in ("alone_p99_ms", "beside_p99_ms", "beside_max_ms", "read_mb_per_s"):
+    for name in ("alone_p99_ms", "beside_p99_ms", "beside_max_ms", "loop_faults", "read_mb"):
         shown.append(f"{statistics.median(getattr(each, name) for each in rounds):.2f}")
     shown.append(f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
     return "| " + " | ".join(shown) + " |"
-
-
-def _sending(namesrv: str, rate: float, seconds: float) -> subprocess.Popen[bytes]:
-    load = ("--rate", str(rate), "--warm-up", str(_WARM_UP_S), "--seconds", str(seconds))
-    command = [*_BENCH, "produce", "-n", namesrv, "-t", "fresh", *load, "-q", "-o", "json"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE)
-
-
-def _latency(sends: subprocess.Popen[bytes]) -> dict[str, float]:
-    said, _ = sends.communicate()
-    latency: dict[str, float] = json.loads(said)["report"]["send_latency"]
-    return latency
 
 
 def _read_bytes(broker: Node) -> int:
@@ -118,13 +143,19 @@ def _read_bytes(broker: Node) -> int:
     return int(fields["read_bytes"])
 
 
+def _loop_faults(broker: Node) -> int:
+    """Return the major page faults of the broker's first thread, which runs its event loop."""
+    pid = broker.process.pid
+    return int(Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()[9])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=float, default=1000.0, help="sends a second")
-    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--size", type=int, default=1024, help="bytes of an old message")
-    parser.add_argument("--megabytes", type=int, default=1500, help="of old log")
+    parser.add_argument("--megabytes", type=int, default=2500, help="of old log")
     parser.add_argument("--row", action="append", default=[], metavar="KEY=VALUE", help="one more")
     options = parser.parse_args()
     rows = {**ROWS, **{text: dict([text.split("=", 1)]) for text in options.row}}
@@ -145,16 +176,16 @@ def main() -> None:
         broker = start({})
         fill(namesrv.address, options.size, options.megabytes)
         broker.stop()
-        for _ in range(options.pairs):
+        for _ in range(options.rounds):
             for label, settings in rows.items():
                 drop_page_cache(store)
                 broker = start(settings)
-                found = measure(namesrv.address, broker, options.rate, options.seconds)
+                found = trio.run(measure, namesrv.address, broker, options.rate, options.seconds)
                 broker.stop()
                 rounds[label].append(found)
                 print(label, found, file=sys.stderr, flush=True)
-    print("| reads | p99 ms alone | beside | max ms | MB/s from disk | p99 ratio |")
-    print("|---|---|---|---|---|---|")
+    print("| reads | p99 ms alone | beside | max ms | waits of the loop | MB read | p99 ratio |")
+    print("|---|---|---|---|---|---|---|")
     for label, measured in rounds.items():
         print(row(label, measured))
 

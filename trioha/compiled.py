@@ -50,6 +50,7 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.store.record_sizes",
     "trioha.store.write_gate",
     "trioha.store.writer",
+    "trioha.broker.cold_reads",
     "trioha.broker.core",
     "trioha.broker.message_fields",
     "trioha.broker.parking",

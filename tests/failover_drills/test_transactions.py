@@ -15,7 +15,7 @@ from support.nodes.timers import TimerLoad
 from support.nodes.transactions import TOPIC, TransactionLoad
 from support.processes.admin import create_topic
 from support.processes.rig import Processes
-from support.suite.sizes import SWITCHES_OF_THREE
+from support.suite.sizes import TRANSACTION_DRILLS
 
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import connect
@@ -25,24 +25,24 @@ from trioha.wire.record import Record
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.parametrize("run", range(TRANSACTION_DRILLS))
 def test_transactions_and_timers_live_through_kills_and_planned_switches(
-    processes: Processes,
+    processes: Processes, run: int
 ) -> None:
     set_ = ReplicaSet(processes, slave_count=2, settings={**SETTINGS, **QUICK}).start()
     create_topic(set_.master.address, set_.namesrvs[0].address, TOPIC)
     load, timers = TransactionLoad(Clock(), connect), TimerLoad()
     with delaying(timers, set_.nodes), transacting(load, set_.nodes) as stop_sending:
-        for _ in range(SWITCHES_OF_THREE):
-            wait_for_more(load)
-            assert set_.fail_over().code == 0
-            wait_for_more(load)
-            set_.wait_whole()
-            victim = set_.master
-            victim.kill()
-            assert set_.fail_over().code == 0
-            wait_for_more(load)
-            victim.start()
-            set_.wait_whole()
+        wait_for_more(load)
+        assert set_.fail_over().code == 0
+        wait_for_more(load)
+        set_.wait_whole()
+        victim = set_.master
+        victim.kill()
+        assert set_.fail_over().code == 0
+        wait_for_more(load)
+        victim.start()
+        set_.wait_whole()
         stop_sending.set()
         wait_finished(set_.master.address)
     wait_delivered(set_.master.address)

@@ -12,7 +12,7 @@ from support.nodes.timers import TimerLoad
 from support.nodes.transactions import TOPIC, TransactionLoad
 from support.processes.admin import create_topic
 from support.processes.rig import Processes
-from support.suite.sizes import SWITCHES_OF_THREE
+from support.suite.sizes import TRANSACTION_DRILLS
 
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.transport import connect
@@ -22,25 +22,27 @@ from trioha.wire.record import Record
 pytestmark = pytest.mark.slow
 
 
-def test_transactions_and_timers_live_through_kills_and_power_losses(processes: Processes) -> None:
+@pytest.mark.parametrize("run", range(TRANSACTION_DRILLS))
+def test_transactions_and_timers_live_through_kills_and_power_losses(
+    processes: Processes, run: int
+) -> None:
     group = HurtGroup(processes, settings={**SETTINGS, **QUICK}, keeps_synced=True).start()
     create_topic(group.leader.address, group.namesrv, TOPIC)
     load, timers = TransactionLoad(Clock(), connect), TimerLoad()
-    rng = Random(1)
+    rng = Random(run)
     nodes = [member.node for member in group.members]
     with delaying(timers, nodes), transacting(load, nodes) as stop_sending:
-        for _ in range(SWITCHES_OF_THREE):
-            for loses_power in (False, True):
-                wait_for_more(load)
-                victim = group.leader
-                if loses_power:
-                    victim.lose_power(rng)
-                else:
-                    victim.kill()
-                group.wait_serving()
-                wait_for_more(load)
-                group.start_all([victim])
-                group.wait_whole()
+        for loses_power in (False, True):
+            wait_for_more(load)
+            victim = group.leader
+            if loses_power:
+                victim.lose_power(rng)
+            else:
+                victim.kill()
+            group.wait_serving()
+            wait_for_more(load)
+            group.start_all([victim])
+            group.wait_whole()
         stop_sending.set()
         wait_finished(group.wait_serving().address)
     wait_delivered(group.wait_serving().address)

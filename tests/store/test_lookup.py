@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -16,7 +19,7 @@ from support.stores.small import (
     small_config,
 )
 
-from trioha.store.interface import GetResult, GetStatus, RecordFilter
+from trioha.store.interface import DiskBlock, GetResult, GetStatus, MessageFilter, RecordFilter
 from trioha.store.message_store import FileMessageStore, StoreConfig
 from trioha.wire.record import decode_records
 
@@ -256,4 +259,132 @@ def test_store_time_never_runs_backwards(config: StoreConfig) -> None:
     store.close()
     store = open_store(config)
     assert store.put_message(message(), 3000).store_timestamp == 5000
+    store.close()
+
+
+# What is on disk only.
+
+
+class PageCache:
+    """Pages of a store that are in memory; all others have to be read first."""
+
+    def __init__(self, store: FileMessageStore) -> None:
+        self._store = store
+        self._warm: set[int] = set()
+        store.watch_memory(self.missing_bytes)
+
+    def missing_bytes(self, view: memoryview) -> int:
+        return len(self._pages(view) - self._warm) * mmap.PAGESIZE
+
+    def missing_of(self, blocks: Iterable[DiskBlock]) -> int:
+        return sum(self.missing_bytes(self._view(block)) for block in blocks)
+
+    def bring(self, blocks: Iterable[DiskBlock]) -> None:
+        for block in blocks:
+            self._warm |= self._pages(self._view(block))
+
+    def _pages(self, view: memoryview) -> set[int]:
+        begin = ctypes.addressof(ctypes.c_char.from_buffer(view))
+        return set(range(begin // mmap.PAGESIZE, (begin + len(view) - 1) // mmap.PAGESIZE + 1))
+
+    def _view(self, block: DiskBlock) -> memoryview:
+        files = [*self._store._log.files.files]
+        for queue in self._store._queues.table.values():
+            files += queue.files.files
+        (file,) = (file for file in files if file.path == block.path)
+        view = file.random_view if file in self._store._log.files.files else file.view
+        return view[block.begin : block.begin + block.size]
+
+
+def cold_store(config: StoreConfig, **changes: Any) -> tuple[FileMessageStore, PageCache]:
+    store = open_store(attrs.evolve(config, **{"recent_bytes": 0, **changes}))
+    return store, PageCache(store)
+
+
+FILTERS: dict[str, MessageFilter | None] = {
+    "none": None,
+    "half": lambda code: code == ord("A"),
+    "nothing": lambda code: False,
+    "records": of_property(b"TAGS\x01B"),
+    "no records": of_property(b"none"),
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("segment_bytes", [4096, 1 << 20])
+def test_a_queue_on_disk_is_read_whole_and_nothing_before_it_is_in_memory(
+    config: StoreConfig, name: str, segment_bytes: int
+) -> None:
+    store, cache = cold_store(config, segment_bytes=segment_bytes)
+    for number in range(120):
+        put = message(b"%d:" % number + b"x" * 700, queue_id=number % 3, tags="AB"[number % 2])
+        assert store.put_message(put, 1000 + number).status == 0
+    expected = [
+        read_queue(store, cache, FILTERS[name], in_memory_only=in_memory_only)
+        for in_memory_only in (False, True)
+    ]
+    assert expected[0][0] == expected[1][0]
+    assert expected[0][1] == 0 < expected[1][1]
+    store.close()
+
+
+def read_queue(
+    store: FileMessageStore,
+    cache: PageCache,
+    message_filter: MessageFilter | None,
+    *,
+    in_memory_only: bool,
+) -> tuple[bytes, int]:
+    """Everything that a consumer gets of queue 1, and how many times it waited for the disk."""
+    offset, found, waits = 0, b"", 0
+    while offset < store.max_offset_in_queue("T", 1):
+        result = store.get_message("T", 1, offset, 8, message_filter, in_memory_only)
+        if result.status is GetStatus.NOT_IN_MEMORY:
+            waits += 1
+            assert (result.next_begin_offset, result.buffers) == (offset, [])
+            assert result.size == cache.missing_of(result.on_disk) > 0
+            cache.bring(result.on_disk)
+            continue
+        if in_memory_only:
+            assert not any(map(cache.missing_bytes, result.buffers))
+        assert result.next_begin_offset > offset
+        offset = result.next_begin_offset
+        found += b"".join(result.buffers)
+    return found, waits
+
+
+def test_a_filter_looks_at_no_record_that_is_on_disk(config: StoreConfig) -> None:
+    store, cache = cold_store(config)
+    fill(store, 60, size=900)
+    looked: list[bytes] = []
+
+    def look(properties: bytes) -> bool:
+        looked.append(properties)
+        return False
+
+    for _ in ("entries of the queue", "records"):
+        waits = store.get_message("T", 0, 0, 32, RecordFilter(look), True)
+        assert waits.status is GetStatus.NOT_IN_MEMORY
+        assert not looked
+        cache.bring(waits.on_disk)
+    found = store.get_message("T", 0, 0, 32, RecordFilter(look), True)
+    assert found.status is GetStatus.NO_MATCHED_MESSAGE
+    assert len(looked) == found.next_begin_offset > 0
+    store.close()
+
+
+def test_what_was_appended_last_counts_as_in_memory(config: StoreConfig) -> None:
+    store, cache = cold_store(config, recent_bytes=1 << 20)
+    fill(store, 10)
+    entries = store.get_message("T", 0, 0, 32, None, True)
+    assert entries.status is GetStatus.NOT_IN_MEMORY
+    cache.bring(entries.on_disk)
+    assert store.get_message("T", 0, 0, 32, None, True).status is GetStatus.FOUND
+    store.close()
+
+
+def test_nobody_waits_where_memory_is_not_watched(config: StoreConfig) -> None:
+    store = open_store(attrs.evolve(config, recent_bytes=0))
+    fill(store, 10)
+    assert store.get_message("T", 0, 0, 32, None, True).status is GetStatus.FOUND
     store.close()

@@ -33,6 +33,9 @@ from trioha.wire.remoting_command import RemotingCommand
 REMOTE_KEYS = frozenset(
     {
         "brokerFastFailureEnable",
+        "cgColdReadThreshold",
+        "coldDataFlowControlEnable",
+        "globalColdReadThreshold",
         "longPollingEnable",
         "notifyConsumerIdsChangedEnable",
         "offsetCheckInSlave",

@@ -17,6 +17,7 @@ from trioha.broker.admin import AdminProcessor
 from trioha.broker.admin_config import RuntimeSettings
 from trioha.broker.client_registrations import client_registrations
 from trioha.broker.clients import ConsumerManager, ProducerManager
+from trioha.broker.cold_reads import ColdReads
 from trioha.broker.delay import DelayLevels, DelaySchedule
 from trioha.broker.groups import GroupTable
 from trioha.broker.heartbeat import HeartbeatProcessor
@@ -157,6 +158,7 @@ class BrokerCore:
         """How long requests may wait until they are rejected."""
         self.hold = PullHold(traffic)
         self._parked = self.hold.by_queue
+        self.cold_reads = ColdReads(config, events, traffic)
         self.pop_hold = PopHold(traffic)
         self._parked_pops = self.pop_hold.by_topic
         self.slave_tables = SlaveTables(self.topics, self.groups, self.offsets, self.schedule)
@@ -166,7 +168,14 @@ class BrokerCore:
         """A delayed message or a transaction came in or ended: the next deadline may be nearer."""
         self._open_cut = False
         self._pull = PullProcessor(
-            config, store, self.topics, self.groups, self.consumers, self.offsets, self.hold
+            config,
+            store,
+            self.topics,
+            self.groups,
+            self.consumers,
+            self.offsets,
+            self.hold,
+            self.cold_reads,
         )
         queues = TransactionQueues(store, self.offsets)
         progress = TransactionProgress(store, self.offsets, queues)
@@ -294,7 +303,7 @@ class BrokerCore:
 
     def after_batch(self, instant: Instant) -> None:
         """Answer the parked pulls and pops for which the last batch brought something."""
-        if self.hold.has_due:
+        if self.hold.has_due or self.cold_reads.has_due:
             self._pull.answer_due(instant)
         if self.pop_hold.has_due:
             self._pop.answer_due(instant)
@@ -302,19 +311,25 @@ class BrokerCore:
     @property
     def has_due(self) -> bool:
         """`after_batch` has something to answer."""
-        return self.hold.has_due or self.pop_hold.has_due
+        return self.hold.has_due or self.pop_hold.has_due or self.cold_reads.has_due
 
     @property
     def next_parked_deadline_ms(self) -> int | None:
         """When `expire_pulls` has something to do, or None."""
-        pull_ms, pop_ms = self.hold.next_deadline_ms, self.pop_hold.next_deadline_ms
-        if pull_ms is None or pop_ms is None:
-            return pop_ms if pull_ms is None else pull_ms
-        return min(pull_ms, pop_ms)
+        nearest: int | None = None
+        for deadline_ms in (
+            self.hold.next_deadline_ms,
+            self.pop_hold.next_deadline_ms,
+            self.cold_reads.next_deadline_ms,
+        ):
+            if deadline_ms is not None and (nearest is None or deadline_ms < nearest):
+                nearest = deadline_ms
+        return nearest
 
     def channel_closed(self, channel: Channel) -> None:
         """Forget the clients, parked pulls and parked pops of a connection that ended."""
         self.hold.channel_closed(channel)
+        self.cold_reads.channel_closed(channel)
         self.pop_hold.channel_closed(channel)
         self.consumers.channel_closed(channel)
         self.producers.channel_closed(channel)
@@ -411,7 +426,7 @@ class BrokerCore:
         """Give a changed configuration to every part that reads it."""
         self._send.config = config
         self._send_back.config = config
-        self._pull.config = config
+        self._pull.config = self.cold_reads.config = config
         self._pop.config = self._pop_resources.config = config
         self._query.config = config
         self.consumers.config = config

@@ -13,9 +13,13 @@ OFFSET_OVERFLOW_ONE    19   the same: it has everything
 OFFSET_FOUND_NULL      19   the next consume queue file
 NO_MATCHED_MESSAGE     20   behind the last entry looked at: a selective consumer gets on
 MESSAGE_WAS_REMOVING   20   behind the last entry looked at
+NOT_IN_MEMORY          19   the same: it was not read from disk in time
 OFFSET_TOO_SMALL       21   the minimum
 OFFSET_OVERFLOW_BADLY  21   the maximum
 ====================  ====  =========================================================
+
+A store that is asked to read no disk says NOT_IN_MEMORY for messages that have left the page cache:
+such a pull waits in `cold` until a thread has read them (`trioha.broker.cold_reads`).
 
 On 21 a client drops the queue and jumps, so a slave, which may merely lag, says 20 with the
 client's own offset and the group's preferred broker instead, unless `offsetCheckInSlave` is set.
@@ -43,6 +47,7 @@ import struct
 from collections.abc import Callable
 
 from trioha.broker.clients import ConsumerManager
+from trioha.broker.cold_reads import LOOKS_MAX, ColdPull, ColdReads
 from trioha.broker.filter import header_filter, heartbeat_filter, retry_filter
 from trioha.broker.groups import GroupTable
 from trioha.broker.offsets import ConsumerOffsetTable
@@ -86,11 +91,14 @@ _READ = Perm.READ
 _COMMIT_OFFSET = PullSysFlag.COMMIT_OFFSET
 _SUSPEND = PullSysFlag.SUSPEND
 _SUBSCRIPTION = PullSysFlag.SUBSCRIPTION
+_DISK_PATIENCE_MS = 3000
+"""For the disk, of a pull that brings no patience of its own: coldHoldTimeoutMills of RocketMQ."""
 _PACED_FROM = 512
 _PACED_TO = 1024
 _NEVER = 1 << 62
 _CPP = LanguageCode.CPP
 _FOUND = GetStatus.FOUND
+_NOT_IN_MEMORY = GetStatus.NOT_IN_MEMORY
 _SLAVE = BrokerRole.SLAVE
 
 _CODES = {
@@ -101,6 +109,7 @@ _CODES = {
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.NOT_IN_MEMORY: ResponseCode.PULL_NOT_FOUND,
 }
 # Findings in which nothing was scanned: here a slave does not correct the client's offset.
 _CORRECTIONS = {
@@ -115,7 +124,7 @@ Confirm = Callable[[Callable[[bool], None]], None]
 
 
 class PullProcessor:
-    """Answers pulls, or parks them in `hold`."""
+    """Answers pulls, or parks them in `hold`, or in `cold` if they have to wait for the disk."""
 
     def __init__(
         self,
@@ -126,10 +135,12 @@ class PullProcessor:
         consumers: ConsumerManager,
         offsets: ConsumerOffsetTable,
         hold: PullHold,
+        cold: ColdReads | None = None,
     ) -> None:
         self.config = config
         self.role = config.broker_role
         self.hold = hold
+        self.cold = ColdReads(config) if cold is None else cold
         self.confirm: Confirm | None = None
         """In a DLEDGER group: calls back with True once it is certain that this broker leads."""
         self._store = store
@@ -151,13 +162,17 @@ class PullProcessor:
         return self._pull(channel, request, instant, True)
 
     def answer_due(self, instant: Instant) -> None:
-        """Look again for every parked pull that a message or its deadline made due.
+        """Look again for every parked pull that a message, the disk or its deadline made due.
 
-        To be called after each dispatch that left `hold.has_due`, and at `hold.next_deadline_ms`.
+        To be called after each dispatch that left `has_due` of `hold` or `cold`, and at their
+        `next_deadline_ms`.
         """
         self.hold.expire(instant.now_ms)
         for parked in self.hold.take_due():
             self._pull_again(parked.channel, parked.request, instant, None)
+        self.cold.expire(instant.now_ms)
+        for pull in self.cold.take_due():
+            self._pull_again(pull.channel, pull.request, instant, None, pull)
 
     def _pull_again(
         self,
@@ -165,9 +180,10 @@ class PullProcessor:
         request: RemotingCommand,
         instant: Instant,
         may_correct: bool | None,
+        waited: ColdPull | None = None,
     ) -> None:
         try:
-            response = self._pull(channel, request, instant, False, may_correct)
+            response = self._pull(channel, request, instant, False, may_correct, waited)
         except CommandError as error:
             response = request.response(error.code, error.remark)
         except RemoteProtocolError as error:
@@ -182,8 +198,12 @@ class PullProcessor:
         instant: Instant,
         is_first: bool,
         may_correct: bool | None = None,
+        waited: ColdPull | None = None,
     ) -> RemotingCommand | None:
-        """`may_correct`: is it certain that this broker is the master? None: not asked yet."""
+        """`may_correct`: is it certain that this broker is the master? None: not asked yet.
+
+        `waited` is the wait for the disk that this pull has behind it.
+        """
         ext_int = request.ext_int
         group = request.ext_str("consumerGroup")
         topic = request.ext_str("topic")
@@ -206,8 +226,21 @@ class PullProcessor:
                 ):
                     return None
         result = self._store.get_message(
-            topic, queue_id, offset, max(1, ext_int("maxMsgNums")), message_filter
+            topic,
+            queue_id,
+            offset,
+            max(1, ext_int("maxMsgNums")),
+            message_filter,
+            config.cold_data_flow_control_enable and (waited is None or waited.looks < LOOKS_MAX),
         )
+        if (
+            result.status is _NOT_IN_MEMORY
+            and (waited is None or waited.is_read)
+            and self._wait_for_disk(
+                channel, request, instant, group, topic, queue_id, result, waited
+            )
+        ):
+            return None
         if not config.slave_read_enable:
             suggested = 0
         elif result.suggest_pulling_from_slave:
@@ -285,6 +318,33 @@ class PullProcessor:
         # No message makes it due sooner: there are some already.
         return self.hold.hold(
             ParkedPull(channel, request, topic, queue_id, _NEVER, None, deadline_ms, size)
+        )
+
+    def _wait_for_disk(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        instant: Instant,
+        group: str,
+        topic: str,
+        queue_id: int,
+        result: GetResult,
+        waited: ColdPull | None,
+    ) -> bool:
+        if request.is_oneway:
+            return False
+        sys_flag = request.ext_int("sysFlag")
+        if waited is not None:
+            deadline_ms = waited.deadline_ms
+        elif sys_flag & _SUSPEND:
+            patience_ms = max(request.ext_int("suspendTimeoutMillis", 0), _DISK_PATIENCE_MS)
+            deadline_ms = instant.now_ms + min(patience_ms, SUSPEND_MS_MAX)
+        else:
+            deadline_ms = instant.now_ms + _DISK_PATIENCE_MS
+        size = _detach(request, sys_flag)
+        looks = 1 if waited is None else waited.looks + 1
+        return self.cold.hold(
+            ColdPull(channel, request, group, topic, queue_id, result, deadline_ms, size, looks)
         )
 
     def _check(

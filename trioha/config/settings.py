@@ -132,6 +132,19 @@ class BrokerConfig(TlsSettings):
     max_transfer_count_on_message_in_memory: int = setting(32, "messages of one pull, cached")
     max_transfer_bytes_on_message_in_disk: int = setting(65536, "bytes of one pull, from disk")
     max_transfer_count_on_message_in_disk: int = setting(8, "messages of one pull, from disk")
+    cold_data_flow_control_enable: bool = setting(
+        True,
+        "read messages that have left the page cache in a thread, and so many bytes of them as the "
+        "next two settings allow; false: at once, and producers wait meanwhile (RocketMQ: false)",
+    )
+    cg_cold_read_threshold: int = setting(
+        3145728,
+        "bytes a second that one group may have read from disk while messages arrive; 0: no limit",
+    )
+    global_cold_read_threshold: int = setting(
+        104857600,
+        "bytes a second that all groups may have read from disk while messages arrive; 0: no limit",
+    )
     default_query_max_num: int = setting(32, "messages of one query by unique key")
     max_msgs_num_batch: int = setting(64, "messages of one query by key")
 

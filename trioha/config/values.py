@@ -36,6 +36,8 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "diskSpaceWarningLevelRatio": (1, 99),
     "accessMessageInMemoryMaxRatio": (0, 100),
     "defaultTopicQueueNums": (1, 1024),
+    "cgColdReadThreshold": (0, _INT_MAX),
+    "globalColdReadThreshold": (0, _INT_MAX),
     "shutdownGrace": (0, 600_000),
     "haReconnectInterval": (0, 600_000),
     "maxMessageSize": (1, BODY_BYTES_MAX),

@@ -77,6 +77,7 @@ EVENTS: Mapping[str, EventKind] = {
     "promotion_failed": _warning("epoch", "reason"),
     "failover": _info("ticket", "operator", "result", "message"),
     "broker_progress": _debug("role", "max_phy_offset", "put_total", "get_total", "refused_total"),
+    "cold_reads_began": _info("group", "topic", "queue"),
     "acl_loaded": _info("files", "accounts"),
     "acl_denied": _warning("peer", "code", "reason", "count"),
     "acl_rejected": _warning("reason"),

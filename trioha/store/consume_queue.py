@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from trioha.store.interface import DiskBlock
 from trioha.store.mapped_file import NO_BUFFER
 from trioha.store.mapped_file_queue import MappedFileQueue
 from trioha.store.store_config import QUEUE_ENTRY_BYTES, StoreConfig
@@ -178,6 +179,12 @@ class ConsumeQueue:
         begin = index * _SIZE - file.from_offset
         end = min(begin + count_max * _SIZE, file.size, self.next_index * _SIZE - file.from_offset)
         return file.view[begin:end]
+
+    def block(self, index: int, size: int, missing_bytes: int) -> DiskBlock:
+        """Return the bytes of the file that holds entry `index`; there is such a file."""
+        file = self.files.find(index * _SIZE)
+        assert file is not None, (index, self.min_index, self.next_index)
+        return DiskBlock(file.path, index * _SIZE - file.from_offset, size, missing_bytes)
 
     def _entry(self, index: int) -> tuple[int, int, int]:
         file = self.files.find(index * _SIZE)

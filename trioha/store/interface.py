@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Protocol
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import attrs
 
@@ -16,6 +17,7 @@ from trioha.wire.remoting_command import Buffer
 
 __all__ = [
     "BatchEntry",
+    "DiskBlock",
     "DispatchListener",
     "GetResult",
     "GetStatus",
@@ -42,6 +44,18 @@ class GetStatus(Enum):
     OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+    NOT_IN_MEMORY = "NOT_IN_MEMORY"
+    """None of Java's. `on_disk` has to be read first, `size` bytes of it."""
+
+
+class DiskBlock(NamedTuple):
+    """Bytes of a file that are read from disk in one go."""
+
+    path: Path
+    begin: int
+    size: int
+    missing_bytes: int
+    """Of them, those that were not in memory."""
 
 
 class GetResult:
@@ -53,6 +67,7 @@ class GetResult:
         "message_count",
         "min_offset",
         "next_begin_offset",
+        "on_disk",
         "size",
         "status",
         "suggest_pulling_from_slave",
@@ -68,6 +83,7 @@ class GetResult:
         message_count: int = 0,
         size: int = 0,
         suggest_pulling_from_slave: bool = False,
+        on_disk: Sequence[DiskBlock] = (),
     ) -> None:
         self.status = status
         self.next_begin_offset = next_begin_offset
@@ -78,6 +94,8 @@ class GetResult:
         self.message_count = message_count
         self.size = size
         self.suggest_pulling_from_slave = suggest_pulling_from_slave
+        self.on_disk = on_disk
+        """What has to be read first."""
 
 
 TagFilter = Callable[[int], bool]
@@ -159,7 +177,10 @@ class MessageStore(Protocol):
         offset: int,
         count_max: int,
         message_filter: MessageFilter | None,
-    ) -> GetResult: ...
+        in_memory_only: bool = False,
+    ) -> GetResult:
+        """The records of a pull. With `in_memory_only` no disk is read: NOT_IN_MEMORY instead."""
+
     def look_message(self, phy_offset: int) -> memoryview | None:
         """The one record that starts here, or None."""
 

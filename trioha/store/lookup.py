@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
 from trioha.store.commitlog import CommitLog
 from trioha.store.consume_queue import ENTRY, PADDING_SIZE, ConsumeQueue
 from trioha.store.consume_queues import ConsumeQueues
-from trioha.store.interface import GetResult, GetStatus, MessageFilter, RecordFilter
+from trioha.store.interface import DiskBlock, GetResult, GetStatus, MessageFilter, RecordFilter
 from trioha.store.store_config import QUEUE_ENTRY_BYTES, StoreConfig
 from trioha.wire.record import peek, properties_of
 
@@ -19,6 +20,12 @@ _FILTER_WORK_MAX = 65_536
 _PROPERTY_BYTES_SHIFT = 4
 """A pull stops at the record at which its filter has done so many steps, 16 bytes of properties
 being one. 800 records of 20 steps each come to a quarter of that."""
+_BLOCK_BYTES: Final = 128 << 10
+"""Read from disk at once: the next records are those that a consumer asks for next."""
+_SPAN_BYTES_MAX: Final = 4 << 20
+"""A filter's records lie so near to each other that memory is asked about all of them at once."""
+_APART_MAX: Final = 64
+"""Records that are asked about one by one, 3 µs each, where a filter's lie further apart."""
 UNBOUNDED: Final = 1 << 62
 """As `readable_offset`: everything that is dispatched may be read."""
 
@@ -37,6 +44,8 @@ class Lookup:
         self.get_bytes = 0
         self.readable_offset = UNBOUNDED
         """Records that end beyond are there, but not for readers: nobody has promised them yet."""
+        self.missing_bytes: Callable[[memoryview], int] | None = None
+        """Bytes of a view that are on disk only; None: not known, and nobody asks."""
         self._config = config
         self._log = log
         self._table = queues.table
@@ -48,6 +57,7 @@ class Lookup:
         offset: int,
         count_max: int,
         message_filter: MessageFilter | None,
+        in_memory_only: bool = False,
     ) -> GetResult:
         """The records of a pull; see the table in GetMessageStatus.java."""
         queue = self._table.get((topic, queue_id))
@@ -74,11 +84,82 @@ class Lookup:
             per_file = queue.entries_per_file
             following = (offset // per_file + 1) * per_file
             return GetResult(GetStatus.OFFSET_FOUND_NULL, following, low, high)
+        is_old = False
+        if in_memory_only and self.missing_bytes is not None:
+            missing = self.missing_bytes(entries)
+            if missing:
+                block = queue.block(offset, len(entries), missing)
+                return GetResult(
+                    GetStatus.NOT_IN_MEMORY, offset, low, high, size=missing, on_disk=[block]
+                )
+            begin: int = ENTRY.unpack_from(entries)[0]
+            is_old = begin < self._log.end - self._config.recent_bytes
         if message_filter is None:
-            result = self._take_neighbours(queue, entries, offset, high, count_max)
+            result = self._take_neighbours(queue, entries, offset, high, count_max, is_old)
             if result is not None:
                 return result
-        return self._collect(queue, entries, offset, high, count_max, message_filter)
+        elif is_old and isinstance(message_filter, RecordFilter):
+            # The filter reads each record: look at so many that are in memory.
+            entries, on_disk = self._entries_in_memory(entries)
+            if on_disk:
+                return self._not_in_memory(on_disk, offset, low, high)
+        return self._collect(queue, entries, offset, high, count_max, message_filter, is_old)
+
+    def _not_in_memory(
+        self, runs: list[tuple[int, int]], offset: int, low: int, high: int
+    ) -> GetResult:
+        """Ask for whole blocks of the log: what the disk is asked for, and consumers go on to."""
+        assert self.missing_bytes is not None
+        blocks: list[DiskBlock] = []
+        missing = block_end = 0
+        for begin, end in runs:
+            segment = self._log.files.find(begin)
+            if segment is None:
+                continue
+            base, limit = segment.from_offset, segment.size
+            first = max(begin, block_end) - base
+            for place in range(first - first % _BLOCK_BYTES, end - base, _BLOCK_BYTES):
+                view = segment.random_view[place : place + _BLOCK_BYTES]
+                size = self.missing_bytes(view)
+                blocks.append(DiskBlock(segment.path, place, len(view), size))
+                missing += size
+                block_end = base + min(place + _BLOCK_BYTES, limit)
+        return GetResult(GetStatus.NOT_IN_MEMORY, offset, low, high, size=missing, on_disk=blocks)
+
+    def _is_on_disk(self, begin: int, end: int) -> bool:
+        """A part of the log's bytes from `begin` to `end` has to be read from disk."""
+        assert self.missing_bytes is not None
+        segment = self._log.files.find(begin)
+        if segment is None:
+            return False
+        base = segment.from_offset
+        return self.missing_bytes(segment.random_view[begin - base : end - base]) > 0
+
+    def _entries_in_memory(self, entries: memoryview) -> tuple[memoryview, list[tuple[int, int]]]:
+        """Return the first entries whose records are in memory, or what is to be read for them."""
+        begin: int = ENTRY.unpack_from(entries)[0]
+        last_begin, last_size, _ = ENTRY.unpack_from(entries, len(entries) - QUEUE_ENTRY_BYTES)
+        segment = self._log.files.find(begin)
+        last_end = last_begin + last_size
+        if (
+            segment is not None
+            and last_size != PADDING_SIZE
+            and begin < last_end <= min(segment.end_offset, begin + _SPAN_BYTES_MAX)
+            and not self._is_on_disk(begin, last_end)
+        ):
+            return entries, []
+        on_disk: list[tuple[int, int]] = []
+        end = 0
+        for phy_offset, size, _ in ENTRY.iter_unpack(entries[: _APART_MAX * QUEUE_ENTRY_BYTES]):
+            if size != PADDING_SIZE and self._is_on_disk(phy_offset, phy_offset + size):
+                if end:
+                    break
+                on_disk.append((phy_offset, phy_offset + size))
+                continue
+            if on_disk:
+                break
+            end += QUEUE_ENTRY_BYTES
+        return entries[:end], on_disk
 
     def max_index(self, queue: ConsumeQueue) -> int:
         """Behind the last entry that readers may see."""
@@ -104,7 +185,13 @@ class Lookup:
         return queue.bisect(low, high, lambda phy_offset, size: phy_offset + size <= readable)
 
     def _take_neighbours(
-        self, queue: ConsumeQueue, entries: memoryview, offset: int, high: int, count_max: int
+        self,
+        queue: ConsumeQueue,
+        entries: memoryview,
+        offset: int,
+        high: int,
+        count_max: int,
+        is_old: bool,
     ) -> GetResult | None:
         """As `_collect` when the records lie back to back in memory's reach, as batches do."""
         config, log = self._config, self._log
@@ -126,6 +213,9 @@ class Lookup:
         segment = log.files.find(begin)
         if segment is None or end > segment.end_offset:
             return None
+        if is_old and self._is_on_disk(begin, end):
+            return self._not_in_memory([(begin, end)], offset, queue.min_index, high)
+        view = segment.random_view if is_old else segment.view
         self.get_total += count
         self.get_bytes += size
         return GetResult(
@@ -133,7 +223,7 @@ class Lookup:
             offset + count,
             queue.min_index,
             high,
-            [segment.view[begin - segment.from_offset : end - segment.from_offset]],
+            [view[begin - segment.from_offset : end - segment.from_offset]],
             count,
             size,
         )
@@ -146,6 +236,7 @@ class Lookup:
         high: int,
         count_max: int,
         message_filter: MessageFilter | None,
+        is_old: bool,
     ) -> GetResult:
         config, log = self._config, self._log
         files = log.files
@@ -158,6 +249,7 @@ class Lookup:
         min_offset = log.min_offset
         status = GetStatus.NO_MATCHED_MESSAGE
         buffers: list[memoryview] = []
+        runs: list[tuple[int, int]] = []
         total = count = scanned = 0
         last_offset = log.end
         # Neighbours in one segment become one view.
@@ -183,7 +275,7 @@ class Lookup:
                     status = GetStatus.MESSAGE_WAS_REMOVING
                 continue
             if record_filter is not None:
-                properties = self._properties(phy_offset, size)
+                properties = self._properties(phy_offset, size, is_old)
                 filter_work += record_filter.cost + (len(properties) >> _PROPERTY_BYTES_SHIFT)
                 if not record_filter.wants(properties):
                     last_offset = phy_offset
@@ -196,12 +288,13 @@ class Lookup:
             else:
                 if run_view is not None:
                     buffers.append(run_view[run_begin - run_base : run_end - run_base])
+                    runs.append((run_begin, run_end))
                 segment = files.find(phy_offset)
                 if segment is None:
                     run_view = None
                     continue
                 run_view, run_base, run_limit = (
-                    segment.view,
+                    segment.random_view if is_old else segment.view,
                     segment.from_offset,
                     segment.end_offset,
                 )
@@ -210,6 +303,9 @@ class Lookup:
             total += size
         if run_view is not None:
             buffers.append(run_view[run_begin - run_base : run_end - run_base])
+            runs.append((run_begin, run_end))
+        if is_old and any(self._is_on_disk(begin, end) for begin, end in runs):
+            return self._not_in_memory(runs, offset, queue.min_index, high)
         if count:
             status = GetStatus.FOUND
             self.get_total += count
@@ -225,12 +321,13 @@ class Lookup:
             last_offset < in_memory_from,
         )
 
-    def _properties(self, phy_offset: int, size: int) -> bytes:
+    def _properties(self, phy_offset: int, size: int, is_old: bool) -> bytes:
         """The property string of a record; empty if its segment is gone or it is damaged."""
         segment = self._log.files.find(phy_offset)
         if segment is None:
             return b""
-        return properties_of(segment.view, phy_offset - segment.from_offset, size)
+        view = segment.random_view if is_old else segment.view
+        return properties_of(view, phy_offset - segment.from_offset, size)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """The entry stored at that time, or the nearest one; the earlier of two as near."""

@@ -58,6 +58,7 @@ class MappedFile:
         "_fd",
         "_keep_descriptor",
         "_mapping",
+        "_random_view",
         "_view",
         "from_offset",
         "path",
@@ -84,6 +85,7 @@ class MappedFile:
         self._fd: int | None = None
         self._mapping: mmap.mmap | None = None
         self._view: memoryview | None = None
+        self._random_view: memoryview | None = None
 
     def __del__(self) -> None:
         # Not sooner: the flush thread may be inside fdatasync with this very number.
@@ -124,6 +126,24 @@ class MappedFile:
         view = self._view
         if view is None:
             view = self._view = memoryview(self.buffer)
+        return view
+
+    @property
+    def random_view(self) -> memoryview:
+        """As `view`, by a mapping of its own for which the kernel does not read ahead.
+
+        So what is read of a file is what its reader asks for, and no more.
+        """
+        view = self._random_view
+        if view is None:
+            try:
+                with self._descriptor() as fd:
+                    mapping = mmap.mmap(fd, self.size)
+            except (OSError, ValueError) as error:
+                raise StoreError(f"cannot map {self.path}: {error}") from error
+            if hasattr(mmap, "MADV_RANDOM"):
+                mapping.madvise(mmap.MADV_RANDOM)
+            view = self._random_view = memoryview(mapping)
         return view
 
     def reserve(self, end: int, begin: int = 0) -> None:
@@ -202,7 +222,7 @@ class MappedFile:
     def unlink(self) -> None:
         """Remove the name and forget the mapping; views that are out stay good."""
         self.path.unlink(missing_ok=True)
-        self._view = None
+        self._view = self._random_view = None
         self._mapping = None
 
     @contextmanager

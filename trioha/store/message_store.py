@@ -10,6 +10,7 @@ One thread calls everything, save for `flush` and `flush_queues`, which one othe
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from trioha.errors import OffsetOutOfRange, StoreError
 from trioha.journal import EventSink
@@ -288,8 +289,15 @@ class FileMessageStore:
         offset: int,
         count_max: int,
         message_filter: MessageFilter | None,
+        in_memory_only: bool = False,
     ) -> GetResult:
-        return self._lookup.get_message(topic, queue_id, offset, count_max, message_filter)
+        return self._lookup.get_message(
+            topic, queue_id, offset, count_max, message_filter, in_memory_only
+        )
+
+    def watch_memory(self, missing_bytes: Callable[[memoryview], int]) -> None:
+        """From now on `in_memory_only` holds: `missing_bytes` tells what of a view is on disk."""
+        self._lookup.missing_bytes = missing_bytes
 
     def look_message(self, phy_offset: int) -> memoryview | None:
         """The one record that starts here, or None."""

@@ -75,6 +75,8 @@ class StoreConfig:
 
     memory_window_bytes: int = 1 << 30
     """How far behind the end of the log a record counts as cached: the 40 % rule."""
+    recent_bytes: int = 64 << 20
+    """End of the log that is in the page cache for sure: it was written last."""
     memory_transfer_bytes_max: int = 262144
     memory_transfer_count_max: int = 32
     disk_transfer_bytes_max: int = 65536

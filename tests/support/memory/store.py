@@ -188,6 +188,7 @@ class MemoryStore:
         offset: int,
         count_max: int,
         message_filter: MessageFilter | None,
+        in_memory_only: bool = False,
     ) -> GetResult:
         self._gets += 1
         minimum = self.min_offset_in_queue(topic, queue_id)

@@ -75,7 +75,11 @@ RAFT_ROUNDS = sized(gate=24, release=100)
 SWITCHES = sized(gate=3, release=10)
 """Switches of each kind, planned and forced, under load."""
 TRANSACTION_RUNS = sized(gate=1, release=25)
-"""Runs of two switches of each of the ten kinds, of whole nodes with open transactions."""
+"""Runs of two switches of each of the ten kinds, of whole nodes on virtual time: with open
+transactions, with waiting timer messages, and with popped messages."""
+TRANSACTION_DRILLS = sized(gate=1, release=25)
+"""Runs of two switches of real sets, and of two faults of real groups, with open transactions and
+waiting timer messages. With those above 24 rounds of each in the gate, 600 in a release."""
 SWITCHES_OF_THREE = sized(gate=1, release=3)
 """The same in a set of three."""
 ROUNDS_OF_THREE = sized(gate=24, release=300)

@@ -37,9 +37,10 @@ from trioha.services.admin.introspection import Introspection, NodeProcess
 from trioha.services.admin.journal_samples import JournalSamples
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
-from trioha.services.loop.host import random_bytes, random_source, run_blocking
+from trioha.services.loop.host import is_simulated, random_bytes, random_source, run_blocking
 from trioha.services.loop.transport import Connect, connect
 from trioha.services.node.access_control import broker_access
+from trioha.services.node.cold_reading import ColdReading
 from trioha.services.node.config_persist import PersistedTable
 from trioha.services.node.disk_watch import watch_disk
 from trioha.services.node.health import broker_checks
@@ -56,6 +57,7 @@ from trioha.services.remoting.link import Outboxes
 from trioha.services.remoting.server import RemotingServer, server_limits
 from trioha.store.lookup import UNBOUNDED
 from trioha.store.message_store import FileMessageStore
+from trioha.store.page_cache import missing_bytes
 from trioha.wire.bodies import TopicConfig
 from trioha.wire.names import METADATA_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from trioha.wire.properties import REAL_TOPIC, decode_properties
@@ -161,6 +163,11 @@ class BrokerNode:
         self.pull_hold = Alarm(
             clock, lambda: core.next_parked_deadline_ms, self.in_batch(core.expire_pulls)
         )
+        self.cold_reads = ColdReading(
+            core.cold_reads, clock, lambda: store.max_phy_offset, self._were_read
+        )
+        if not is_simulated():  # what a machine has in memory is no part of a simulation
+            store.watch_memory(missing_bytes)
         self.client_expiry = Alarm(
             clock, core.next_client_deadline_ms, self.in_batch(core.expire_clients)
         )
@@ -290,12 +297,18 @@ class BrokerNode:
             self.replication.changes_wait()
             self.group_transfer.check()
         self.pull_hold.check()
+        self.cold_reads.check()
         self.client_expiry.check()
         self.persist.check()
 
     def seen_to(self, end_offset: int) -> None:
         """Note that the log ends here, and that this is no news for other nodes."""
         self._seen_end = end_offset
+
+    def _were_read(self) -> None:
+        """Answer pulls that waited for the disk."""
+        with self.outboxes.batch():
+            self.after_batch()
 
     def on_dispatched(self) -> None:
         """Records were dispatched."""

@@ -115,6 +115,13 @@ def _traffic_families(node: MeasuredBroker, families: Families) -> Iterator[Metr
     yield counter("trioha_put_bytes", "Bytes of log written by them.", one(store.put_bytes))
     yield counter("rocketmq_messages_out", "Messages given out.", one(store.get_total))
     yield counter("rocketmq_throughput_out", "Bytes given out.", one(store.get_bytes))
+    cold = node.core.cold_reads
+    text = "Bytes read from disk for pulls of messages that had left the page cache."
+    yield counter("trioha_cold_read_bytes", text, one(cold.read_bytes_total))
+    yield counter("trioha_cold_reads", "Pulls that were read from disk.", one(cold.read_total))
+    yield families.gauge(
+        "trioha_cold_pulls_waiting", "Pulls that wait for the disk.", one(len(cold))
+    )
     waits = node.core.metadata_waits
     yield counter(
         "trioha_metadata_unsafe",

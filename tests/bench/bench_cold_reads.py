@@ -1,0 +1,194 @@
+"""Writers beside a consumer that reads an old log at full speed: what it costs them.
+
+    PYTHONPATH=tests python tests/bench/bench_cold_reads.py --rounds 5
+
+Sends go on at a fixed rate, and `trioha bench consume` reads a topic that nothing has touched since
+the broker started; every other second it stands still. So both p99 are of the same minute, and what
+else the machine does hits both alike. Before each round the broker is started again, and the page
+cache drops what the store holds: pages that a process has mapped stay. Each row is one way to run
+the broker, the rows in turns. Beside the latencies stand the reads that the thread of the event
+loop itself waited for: its major page faults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+import trio
+from support.processes.rig import (
+    Node,
+    free_ports,
+    running_processes,
+    trioha_broker,
+    trioha_namesrv,
+)
+
+from trioha.bench.histogram import Histogram
+from trioha.bench.produce import ProduceLoad, ProduceOptions
+from trioha.bench.target import open_target, run_load
+
+ROWS: Mapping[str, Mapping[str, str]] = {
+    "on the loop": {"coldDataFlowControlEnable": "false"},
+    "default": {},
+}
+_BENCH = (sys.executable, "-m", "trioha", "bench")
+_START_S = 3
+"""Before the consumer is heard: a client in Python takes a second to start."""
+
+
+@attrs.frozen
+class Round:
+    """Sends without and with the consumer, in milliseconds, and what was read meanwhile."""
+
+    alone_p99_ms: float
+    beside_p99_ms: float
+    beside_max_ms: float
+    loop_faults: int
+    """Page faults for which the event loop waited for the disk."""
+    read_mb: float
+    """Read from disk for the broker."""
+
+    @property
+    def ratio(self) -> float:
+        return self.beside_p99_ms / self.alone_p99_ms
+
+
+def fill(namesrv: str, size: int, megabytes: int) -> None:
+    count = megabytes * 1_000_000 // (size + 200)
+    load = ("--batch", "32", "--concurrency", "8", "--count", str(count))
+    command = [*_BENCH, "produce", "-n", namesrv, "-t", "cold", "--size", str(size), *load, "-q"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def drop_page_cache(store: Path) -> None:
+    """Bring the files of a store to disk and out of memory. No process may have them mapped."""
+    for path in store.rglob("*"):
+        if path.is_file():
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(fd)
+
+
+class _Turns:
+    """Lets the consumer run every other second, and keeps the latencies of both kinds apart."""
+
+    def __init__(self, namesrv: str) -> None:
+        command = [*_BENCH, "consume", "-n", namesrv, "-t", "cold", "-q"]
+        quiet = subprocess.DEVNULL
+        self.consumer = subprocess.Popen(command, stdout=quiet, stderr=quiet)
+        self.alone, self.beside = Histogram(), Histogram()
+        self._second = 0
+        self._runs = True
+
+    def next(self, elapsed_s: float, messages: int, second: Histogram, refusals: int) -> None:
+        assert not refusals, refusals
+        self._second += 1
+        if self._second > _START_S:
+            (self.beside if self._runs else self.alone).merge(second)
+        self._runs = not self._runs if self._second >= _START_S else True
+        if self.consumer.poll() is None:
+            self.consumer.send_signal(signal.SIGCONT if self._runs else signal.SIGSTOP)
+
+    def end(self) -> None:
+        assert self.consumer.poll() is None, "the consumer came to the end of the backlog"
+        self.consumer.kill()
+        self.consumer.wait()
+
+
+async def measure(namesrv: str, broker: Node, rate: float, seconds: float) -> Round:
+    options = ProduceOptions(rate=rate, seconds=seconds + _START_S, warm_up_s=0.0)
+    async with open_target(namesrv, role="", slaves=0, settings=()) as target:
+        targets = await target.prepare_topic("fresh", 8)
+        turns = _Turns(namesrv)
+        faults, read = _loop_faults(broker), _read_bytes(broker)
+        load = ProduceLoad(targets, options, turns.next)
+        try:
+            await run_load(load.run, load.stop)
+        finally:
+            turns.end()
+    return Round(
+        turns.alone.summary().p99_ms,
+        turns.beside.summary().p99_ms,
+        turns.beside.summary().max_ms,
+        _loop_faults(broker) - faults,
+        (_read_bytes(broker) - read) / 1e6,
+    )
+
+
+def row(label: str, rounds: list[Round]) -> str:
+    ratios = sorted(each.ratio for each in rounds)
+    shown = [label]
+    for name in ("alone_p99_ms", "beside_p99_ms", "beside_max_ms", "loop_faults", "read_mb"):
+        shown.append(f"{statistics.median(getattr(each, name) for each in rounds):.2f}")
+    shown.append(f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+    return "| " + " | ".join(shown) + " |"
+
+
+def _read_bytes(broker: Node) -> int:
+    """Return the bytes that the broker has had read from disk."""
+    lines = Path(f"/proc/{broker.process.pid}/io").read_text().splitlines()
+    fields = dict(line.split(": ") for line in lines)
+    return int(fields["read_bytes"])
+
+
+def _loop_faults(broker: Node) -> int:
+    """Return the major page faults of the broker's first thread, which runs its event loop."""
+    pid = broker.process.pid
+    return int(Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()[9])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rate", type=float, default=1000.0, help="sends a second")
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--size", type=int, default=1024, help="bytes of an old message")
+    parser.add_argument("--megabytes", type=int, default=2500, help="of old log")
+    parser.add_argument("--row", action="append", default=[], metavar="KEY=VALUE", help="one more")
+    options = parser.parse_args()
+    rows = {**ROWS, **{text: dict([text.split("=", 1)]) for text in options.row}}
+    rounds: dict[str, list[Round]] = {label: [] for label in rows}
+    with (
+        tempfile.TemporaryDirectory(prefix="trioha-bench-cold-") as name,
+        running_processes(Path(name)) as processes,
+    ):
+        namesrv = trioha_namesrv(processes).start()
+        store, port = Path(name, "store"), free_ports()
+
+        def start(settings: Mapping[str, object]) -> Node:
+            broker = trioha_broker(
+                processes, namesrv.address, port=port, store=store, settings=settings
+            )
+            return broker.start()
+
+        broker = start({})
+        fill(namesrv.address, options.size, options.megabytes)
+        broker.stop()
+        for _ in range(options.rounds):
+            for label, settings in rows.items():
+                drop_page_cache(store)
+                broker = start(settings)
+                found = trio.run(measure, namesrv.address, broker, options.rate, options.seconds)
+                broker.stop()
+                rounds[label].append(found)
+                print(label, found, file=sys.stderr, flush=True)
+    print("| reads | p99 ms alone | beside | max ms | waits of the loop | MB read | p99 ratio |")
+    print("|---|---|---|---|---|---|---|")
+    for label, measured in rounds.items():
+        print(row(label, measured))
+
+
+if __name__ == "__main__":
+    main()

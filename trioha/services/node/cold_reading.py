@@ -1,0 +1,58 @@
+"""The one task, and the one thread, that reads from disk what pulls wait for.
+
+While one batch is read more pulls come, and the next batch takes them all: a slow disk makes
+batches larger, not the loop slower. `broker.cold_reads` decides what is read and when.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import trio
+
+from trioha.broker.cold_reads import ColdReads
+from trioha.services.loop.clock import Clock, wake_time_s
+from trioha.services.loop.host import run_blocking
+from trioha.store.page_cache import bring
+
+
+class ColdReading:
+    """Reads for the pulls of one broker."""
+
+    def __init__(
+        self,
+        reads: ColdReads,
+        clock: Clock,
+        log_end: Callable[[], int],
+        on_read: Callable[[], None],
+    ) -> None:
+        """`on_read` answers the pulls that a read made due."""
+        self._reads = reads
+        self._clock = clock
+        self._log_end = log_end
+        self._on_read = on_read
+        self._new = trio.Event()
+        self._thread = trio.CapacityLimiter(1)
+
+    def check(self) -> None:
+        """Take note of pulls that wait since the last call. HOT."""
+        if self._reads.has_new:
+            self._new.set()
+
+    async def run(self) -> None:
+        """Read for pulls as they come. Never ends by itself."""
+        while True:
+            self._new = trio.Event()
+            now_ms = self._clock.now_ms()
+            pulls = self._reads.take(now_ms, self._log_end())
+            if pulls:
+                blocks = [block for pull in pulls for block in pull.blocks]
+                await run_blocking(partial(bring, blocks), limiter=self._thread)
+                self._reads.were_read(pulls)
+                self._on_read()
+                continue
+            due_ms = self._reads.next_read_ms(now_ms)
+            with trio.move_on_at(math.inf if due_ms is None else wake_time_s(due_ms)):
+                await self._new.wait()

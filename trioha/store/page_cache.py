@@ -1,0 +1,90 @@
+"""What of a mapped file is in memory, and how to bring the rest there without holding up the loop.
+
+Theory of operation. A read of a mapped page that is not in the page cache makes the reading thread
+wait for the disk: a tenth of a millisecond on a fast disk, many on a slow one, and the kernel reads
+on around the page as far as the device is set to (read_ahead_kb). For a thread that runs an event
+loop this is a pause of everything. `missing_bytes` asks mincore(2), 3 µs for up to a megabyte, and
+reads nothing. `bring` reads parts of files in system calls that hold no lock of Python's, so the
+loop goes on meanwhile; the bytes are dropped, the page cache keeps them. It reads what it is asked
+for and no more; `MappedFile.random_view` keeps the kernel from reading on when the bytes are used.
+
+Without mincore (Linux's tells of the page cache), everything counts as in memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import sys
+from collections.abc import Iterable
+
+from trioha.store.interface import DiskBlock
+
+_PAGE_BYTES = mmap.PAGESIZE
+_WINDOW_BYTES = 4 << 20
+"""Asked of in one call."""
+_SCRATCH_BYTES = 256 << 10
+
+
+class _Residency:
+    """mincore(2), and the memory that it answers into."""
+
+    def __init__(self) -> None:
+        self._mincore = ctypes.CDLL(None, use_errno=True).mincore
+        self._mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+        self._mincore.restype = ctypes.c_int
+        self._vector = (ctypes.c_ubyte * (_WINDOW_BYTES // _PAGE_BYTES + 1))()
+        self._vector_at = ctypes.addressof(self._vector)
+
+    def missing_bytes(self, view: memoryview) -> int:
+        start = ctypes.addressof(ctypes.c_char.from_buffer(view))
+        end = start + len(view)
+        begin = start - start % _PAGE_BYTES
+        missing = 0
+        while begin < end:
+            length = min(end - begin, _WINDOW_BYTES)
+            if self._mincore(begin, length, self._vector_at):
+                return 0  # a sandbox forbids it
+            pages = -(-length // _PAGE_BYTES)
+            missing += ctypes.string_at(self._vector_at, pages).count(0)
+            begin += length
+        return missing * _PAGE_BYTES
+
+
+_residency = _Residency() if sys.platform == "linux" else None
+
+
+def missing_bytes(view: memoryview) -> int:
+    """Return the bytes of a mapping's view that are not in memory, in whole pages."""
+    if _residency is None or not view:
+        return 0
+    return _residency.missing_bytes(view)
+
+
+def bring(blocks: Iterable[DiskBlock]) -> None:
+    """Read parts of files into memory. Blocks; for a thread.
+
+    Errors: none. What cannot be read, for instance since the file was deleted, is missed by its
+    next reader.
+    """
+    scratch = memoryview(bytearray(_SCRATCH_BYTES))
+    for block in blocks:
+        try:
+            _read(block, scratch)
+        except OSError:
+            continue
+
+
+def _read(block: DiskBlock, scratch: memoryview) -> None:
+    fd = os.open(block.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        position, end = block.begin, block.begin + block.size
+        while position < end:
+            count = os.preadv(fd, [scratch[: end - position]], position)
+            if not count:
+                return
+            position += count
+    finally:
+        os.close(fd)

@@ -1,10 +1,10 @@
 """Queue tables of consume stats and topic stats, read fast.
 
 RocketMQ writes a table of queues as an object whose keys are objects: no JSON, so `fastjson.loads`
-reads it with a parser of its own, at some 30 µs a row. A cluster with 5,000 groups tells 50,000 rows
-at a time. Here the tables become arrays of pairs by a substitution, and msgspec reads the result
-into rows. A body in any other form is None: the caller reads it the slow way, which also words the
-error.
+reads it with a parser of its own, at some 30 µs a row. A cluster with 5,000 groups tells 50,000
+rows at a time. Here the tables become arrays of pairs by a substitution, and msgspec reads the
+result into rows. A body in any other form is None: the caller reads it the slow way, which also
+words the error.
 
 The substitution is right only where no text holds a brace or an escape; `_is_plain` looks first.
 """

@@ -118,7 +118,7 @@ class LiveSource:
                 return
             makes_due = self._collector.answered(question, response, _now())
         if makes_due:
-            # Whom a name server names is asked at once.
+            # A broker that a name server names is asked at once.
             self._ask_what_is_due()
 
 

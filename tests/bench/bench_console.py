@@ -1,4 +1,4 @@
-"""What the console costs before 100 brokers, 2,000 topics, 20,000 queues and 5,000 groups.
+"""Benchmark of the console before 100 brokers, 2,000 topics, 20,000 queues and 5,000 groups.
 
     PYTHONPATH=tests:console python tests/bench/bench_console.py [SECONDS] [SCREEN ...]
 

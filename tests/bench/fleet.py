@@ -36,7 +36,7 @@ Together 100 brokers, 2,000 topics of 10 queues, and 5,000 groups with 50,000 of
 
 
 @attrs.define(eq=False)
-class Node:
+class FleetNode:
     """One address and what it answers."""
 
     answer: Callable[[RemotingCommand], RemotingCommand]
@@ -54,7 +54,7 @@ class Node:
 
 
 @attrs.define(eq=False)
-class Broker:
+class FleetBroker:
     """A master or a slave with its share of the topics and groups."""
 
     cluster: int
@@ -158,7 +158,7 @@ async def open_fleet() -> tuple[list[str], list[asyncio.Server]]:
     servers: list[asyncio.Server] = []
 
     async def listen(answer: Callable[[RemotingCommand], RemotingCommand]) -> str:
-        node = Node(answer)
+        node = FleetNode(answer)
         server = await asyncio.start_server(node.serve, "127.0.0.1", 0, backlog=256)
         servers.append(server)
         return f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -168,7 +168,7 @@ async def open_fleet() -> tuple[list[str], list[asyncio.Server]]:
         table = {}
         for number in range(SETS):
             name = f"broker-{cluster}-{number}"
-            pair = [Broker(cluster, name, broker_id) for broker_id in (0, 1)]
+            pair = [FleetBroker(cluster, name, broker_id) for broker_id in (0, 1)]
             for one in pair:
                 one.address = await listen(one.answer)
             pair[0].peer, pair[1].peer = pair[1].address, pair[0].address

@@ -199,7 +199,7 @@ class Group:
 
 
 class TopicHeld(NamedTuple):
-    """What the queues of a topic hold together."""
+    """Sum over the queues of a topic."""
 
     messages: int
     """Count of messages."""

@@ -155,7 +155,7 @@ class ClusterSnapshot:
 
     @cached_property
     def held(self) -> Mapping[str, TopicHeld]:
-        """What the queues of each topic hold together."""
+        """Sum over the queues of each topic."""
         return self.tables.of("held", [("queues", self.queues)], lambda: held_of(self.queues))
 
     @cached_property

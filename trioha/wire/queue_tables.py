@@ -28,14 +28,14 @@ _EMPTY = b'"offsetTable":{}', b'"offsetTable":[]'
 Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class Place(msgspec.Struct, rename="camel"):
+class QueueKey(msgspec.Struct, rename="camel"):
     """Key of a row: a queue."""
 
     topic: str = ""
     queue_id: Long = 0
 
 
-class Progress(msgspec.Struct, rename="camel"):
+class ProgressRow(msgspec.Struct, rename="camel"):
     """A group's offsets in one queue."""
 
     broker_offset: Long = 0
@@ -46,7 +46,7 @@ class Progress(msgspec.Struct, rename="camel"):
     next_timestamp: Long | None = None
 
 
-class Ends(msgspec.Struct, rename="camel"):
+class EndsRow(msgspec.Struct, rename="camel"):
     """First and last offset of one queue."""
 
     min_offset: Long = 0
@@ -55,22 +55,24 @@ class Ends(msgspec.Struct, rename="camel"):
 
 
 class _GroupTable(msgspec.Struct, rename="camel"):
-    offset_table: list[tuple[Place, Progress]]
+    offset_table: list[tuple[QueueKey, ProgressRow]]
 
 
-class _Groups(msgspec.Struct, rename="camel"):
+class _GroupTables(msgspec.Struct, rename="camel"):
     consume_stats_list: list[dict[str, list[_GroupTable]]]
 
 
-class _Topic(msgspec.Struct, rename="camel"):
-    offset_table: list[tuple[Place, Ends]]
+class _TopicTable(msgspec.Struct, rename="camel"):
+    offset_table: list[tuple[QueueKey, EndsRow]]
 
 
-_groups = msgspec.json.Decoder(_Groups)
-_topic = msgspec.json.Decoder(_Topic)
+_groups = msgspec.json.Decoder(_GroupTables)
+_topic = msgspec.json.Decoder(_TopicTable)
 
 
-def read_group_tables(body: Buffer) -> list[tuple[str, list[tuple[Place, Progress]]]] | None:
+def read_group_tables(
+    body: Buffer,
+) -> list[tuple[str, list[tuple[QueueKey, ProgressRow]]]] | None:
     """Return each group's rows in a broker's consume stats; None for another form."""
     found = _read(body, _groups)
     if found is None:
@@ -82,7 +84,7 @@ def read_group_tables(body: Buffer) -> list[tuple[str, list[tuple[Place, Progres
     ]
 
 
-def read_topic_table(body: Buffer) -> list[tuple[Place, Ends]] | None:
+def read_topic_table(body: Buffer) -> list[tuple[QueueKey, EndsRow]] | None:
     """Return the rows of a topic's stats; None for another form."""
     found = _read(body, _topic)
     return None if found is None else found.offset_table

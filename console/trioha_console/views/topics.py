@@ -33,12 +33,12 @@ _RATE_MS = 15_000
 class TopicLine:
     topic: Topic
     told: TopicHeld | None
-    """What its queues hold; None until they were asked for."""
+    """Count and age of its messages; None until its queues were asked for."""
     growth: TimeSeries
     readers: tuple[TopicGroup, ...] | None
     """Groups that read it, the one with the largest lag first; None until they were asked for."""
     is_hidden: Callable[[str], bool]
-    """Of a group's name."""
+    """Returns whether the group of this name is hidden."""
     wall_ms: int
 
     @property

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import attrs
 from textual import on, work
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
@@ -26,7 +27,7 @@ from textual.widgets import ContentSwitcher, Static
 from trioha.contexts import Contexts
 from trioha.shown import shown, shown_lines
 from trioha.watch.alerts import AlertChange, AlertLevel, Alerts
-from trioha.watch.collector import Raw
+from trioha.watch.collector import Interest, Raw
 from trioha.watch.history import History
 from trioha.watch.rules import RULES, Rule
 from trioha.watch.snapshot import ClusterSnapshot, Tables
@@ -73,6 +74,7 @@ VIEWS: Sequence[type[View]] = (
 _REFILL_FRAMES = 600
 """Ten minutes at one a second, for sparklines and alerts after a jump."""
 _NOTICES_KEPT = 50
+_SWITCH_S = 0.001
 _ROLES: dict[SeverityLevel, str] = {"information": "accent", "warning": "warn", "error": "bad"}
 
 
@@ -121,7 +123,7 @@ class ConsoleApp(CommandActions, App[None]):
     class FrameArrived(Message):
         """The source has told what it knows now."""
 
-        raw: Raw
+        snapshot: ClusterSnapshot
         source: Source
 
     def __init__(
@@ -145,6 +147,7 @@ class ConsoleApp(CommandActions, App[None]):
         """What was said in the last line, oldest first."""
         self._trail: list[str] = []
         """Screens that the one in front was opened from."""
+        self._interest = Interest()
         self._history = History()
         self._tables = Tables()
         self._views: dict[str, View] = {}
@@ -171,6 +174,8 @@ class ConsoleApp(CommandActions, App[None]):
             for number in (signal.SIGTERM, signal.SIGHUP):
                 asyncio.get_running_loop().add_signal_handler(number, self.exit)
             when_hung_up(sys.stdin.fileno(), self._leave_at_once)
+        # Tables are made in a thread, and a key waits for its turn once per call.
+        sys.setswitchinterval(_SWITCH_S)
         names = [view.NAME for view in VIEWS]
         await self.action_view(self._layout.view if self._layout.view in names else names[0])
         self._follow_source()
@@ -238,7 +243,10 @@ class ConsoleApp(CommandActions, App[None]):
         source = self.source
         try:
             async for raw in source.snapshots():
-                self.post_message(self.FrameArrived(raw, source))
+                snapshot = ClusterSnapshot.of(raw, self._tables)
+                # Fifty thousand rows take half a second, which the keys shall not wait for.
+                await asyncio.to_thread(snapshot.prepare, self._interest)
+                self.post_message(self.FrameArrived(snapshot, source))
         finally:
             await source.close()
 
@@ -257,11 +265,13 @@ class ConsoleApp(CommandActions, App[None]):
         # A frame may still come while the app takes its widgets down.
         if event.source is not self.source or not self.main.query(NavLine):
             return
-        self.take_raw(event.raw)
+        self._take_snapshot(event.snapshot)
 
     def take_raw(self, raw: Raw) -> None:
         """Something newer is known."""
-        snapshot = ClusterSnapshot.of(raw, self._tables)
+        self._take_snapshot(ClusterSnapshot.of(raw, self._tables))
+
+    def _take_snapshot(self, snapshot: ClusterSnapshot) -> None:
         self._history.add(snapshot)
         self._tell(self.alerts.look(snapshot))
         if not self.paused or self.frame is None:
@@ -335,7 +345,9 @@ class ConsoleApp(CommandActions, App[None]):
         interest = self.view.interest
         if isinstance(self.screen, GroupScreen):
             interest = self.screen.interest
-        self.source.want(interest)
+        # An alert of a group is raised on every screen.
+        self._interest = attrs.evolve(interest, alerts=True)
+        self.source.want(self._interest)
 
     # Moving about.
 

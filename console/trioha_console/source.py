@@ -11,11 +11,13 @@ from typing import Protocol
 from trioha.errors import TriohaError
 from trioha.remoting.channel import Instant
 from trioha.watch.collector import Collector, Interest, Raw
-from trioha.watch.questions import Question
+from trioha.watch.questions import CLUSTER, STATUS, Question
 from trioha.wire.remoting_command import RemotingCommand
 from trioha_console.link import Links
 
 PERIOD_S = 1.0
+_TABLES_AT_ONCE = 16
+"""Answers about topics and groups on their way: a thousand that come at once hold up the keys."""
 _FIRST_S = 0.3
 """A frame waits so long for answers on their way; who is slower comes with the next."""
 
@@ -63,6 +65,7 @@ class LiveSource:
         self._links = links or Links()
         self._tasks: set[asyncio.Task[None]] = set()
         self._wanted = asyncio.Event()
+        self._tables = asyncio.Semaphore(_TABLES_AT_ONCE)
 
     def want(self, interest: Interest) -> None:
         if interest != self._collector.interest:
@@ -106,14 +109,17 @@ class LiveSource:
             task.add_done_callback(self._tasks.discard)
 
     async def _put(self, question: Question) -> None:
-        try:
-            response = await self._links.request(question.address, question.command())
-        except TriohaError as error:
-            self._collector.failed(question, str(error), _now())
-        else:
-            self._collector.answered(question, response, _now())
-        # Answers make new questions due: whom a name server names is asked at once.
-        self._ask_what_is_due()
+        is_table = question.key not in (CLUSTER, STATUS)
+        async with self._tables if is_table else contextlib.nullcontext():
+            try:
+                response = await self._links.request(question.address, question.command())
+            except TriohaError as error:
+                self._collector.failed(question, str(error), _now())
+                return
+            makes_due = self._collector.answered(question, response, _now())
+        if makes_due:
+            # A broker that a name server names is asked at once.
+            self._ask_what_is_due()
 
 
 def _now() -> Instant:

@@ -1,87 +1,168 @@
-"""What the console costs: 50 brokers, 500 links and 10,000 queues, all of it new every second.
+"""Benchmark of the console before 100 brokers, 2,000 topics, 20,000 queues and 5,000 groups.
 
-    PYTHONPATH=tests:console python tests/bench/bench_console.py [SECONDS] [TABLES_EVERY_S]
+    PYTHONPATH=tests:console python tests/bench/bench_console.py [SECONDS] [SCREEN ...]
 
-A broker's tables are asked for every five seconds; here they are new each second, unless a rhythm
-is given. A fake link hands out the frames, so what is measured is the console alone: understanding
-what came and drawing it, at 200x50, in each screen. It prints CPU seconds per second, as a share of
-one core.
+Another process answers for all brokers of ten clusters over loopback (`bench.fleet`). Measured is
+the console with its own source: asking, reading the answers, keeping, judging and drawing, at
+200x50 and one frame a second. It prints processor time as a share of one core, the time from a key
+to the drawn row under it, and the time from `exec` to the first screen that has every broker. Of
+keys and of the start it prints processor time as well: what they take where nothing else runs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
+import os
+import pty
+import random
+import re
+import select
+import struct
+import subprocess
 import sys
+import termios
 import time
+from collections.abc import AsyncIterator, Iterator
+from statistics import median
+from typing import Any
 
-from support.fakes.raw_answers import RawCluster
-from support.screens.screens import LARGE, FakeSource
+from support.screens.screens import LARGE
+from textual.events import Key
 from trioha_console.app import ConsoleApp
+from trioha_console.source import LiveSource
 
 from trioha.cli.garbage import tune_garbage_collector
 
-BROKERS, SLAVES, QUEUES = 50, 10, 10_000
-_TOPICS = 25
 SCREENS = ("replication", "brokers", "topics", "queues", "groups", "alerts")
+_SETTLED_S = 12
+"""After a screen was opened: its tables are there, and asked for in their rhythm."""
+_KEYS = 300
+_STARTS = 5
 
 
-def a_fleet() -> RawCluster:
-    """50 sets of a master with ten links each; 25 topics of 8 queues on each master."""
-    cluster = RawCluster()
-    for number in range(BROKERS):
-        cluster.add_set(f"broker-{number:02}", SLAVES)
-    return cluster
+@contextlib.contextmanager
+def running_fleet() -> Iterator[list[str]]:
+    """The fleet in a process of its own; addresses of its name servers."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.fleet"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().split()
+        finally:
+            process.stdin.close()
 
 
-def busy(cluster: RawCluster, second: int, *, tables: bool) -> None:
-    """Every number moves; those of queues if `tables`."""
-    cluster.tick()
-    for address, status in cluster.statuses.items():
-        status["max_phy_offset"] += 1000
-        status["put_total"] += 100
-        for index, link in enumerate(status["connections"]):
-            link["gap_bytes"] = (second * 37 + index * 11) % 5000
-            link["last_ack_age_s"] = (second + index) % 5
-        if tables and cluster.members[address]["id"] == 0:
-            _tables(cluster, address, second)
+class Drawn:
+    """Tells when the program has drawn."""
+
+    def __init__(self, app: ConsoleApp) -> None:
+        self.event = asyncio.Event()
+        display = app._display
+
+        def drawn(*arguments: Any) -> None:
+            display(*arguments)
+            self.event.set()
+
+        app._display = drawn  # type: ignore[method-assign, assignment]
 
 
-def _tables(cluster: RawCluster, address: str, second: int) -> None:
-    queues = QUEUES // BROKERS // _TOPICS
-    config = {"readQueueNums": queues, "writeQueueNums": queues, "perm": 6, "order": False}
-    names = [f"topic-{number:02}" for number in range(_TOPICS)]
-    cluster.say(address, "topics", dict.fromkeys(names, config))
-    progress = {}
-    for name in names:
-        ends = [[queue, 0, 1000 + second * 10 + queue, cluster.wall_ms] for queue in range(queues)]
-        cluster.say(address, f"topic_stats/{name}", ends)
-        progress[name] = [[queue, end, end - queue, cluster.wall_ms] for queue, _, end, _ in ends]
-    cluster.say(address, "progress", {"group": progress})
-
-
-async def measure(seconds: int, tables_every_s: int) -> None:
-    cluster = a_fleet()
-    source = FakeSource(cluster)
-    app = ConsoleApp(source)
+@contextlib.asynccontextmanager
+async def open_app(namesrv: str) -> AsyncIterator[ConsoleApp]:
+    app = ConsoleApp(LiveSource((namesrv,)))
     tune_garbage_collector()
-    async with app.run_test(size=LARGE) as pilot:
-        for screen in SCREENS:
+    async with app.run_test(size=LARGE):
+        yield app
+
+
+async def cpu_share(seconds: int) -> float:
+    cpu, began = time.process_time(), time.monotonic()
+    await asyncio.sleep(seconds)
+    return (time.process_time() - cpu) / (time.monotonic() - began)
+
+
+async def key_times(app: ConsoleApp, drawn: Drawn) -> list[tuple[float, float]]:
+    """Seconds, and processor seconds, from a key to the screen on which the cursor has moved."""
+    rng = random.Random(1)
+    times: list[tuple[float, float]] = []
+    grid = app.view.grid
+    if len(grid.rows) < 2:
+        return []
+    for number in range(_KEYS):
+        await asyncio.sleep(rng.uniform(0.02, 0.1))
+        before, began, cpu = grid.cursor, time.monotonic(), time.process_time()
+        app.post_message(Key("down" if number % 40 < 20 else "up", None))
+        while grid.cursor == before:
+            drawn.event.clear()
+            await drawn.event.wait()
+        times.append((time.monotonic() - began, time.process_time() - cpu))
+    return times
+
+
+async def measure(namesrv: str, seconds: int, screens: tuple[str, ...]) -> None:
+    async with open_app(namesrv) as app:
+        drawn = Drawn(app)
+        for screen in screens:
             await app.action_view(screen)
-            frames = []
-            for second in range(seconds):
-                busy(cluster, second, tables=second % tables_every_s == 0)
-                frames.append(cluster.raw())
-            cpu = time.process_time()
-            for raw in frames:
-                source._frames.put_nowait(raw)
-                at_wall_ms = raw["at_wall_ms"]
-                while app.frame is None or app.frame.wall_ms < at_wall_ms:  # noqa: ASYNC110
-                    await asyncio.sleep(0)
-                await pilot.pause()
-            share = (time.process_time() - cpu) / seconds
-            print(f"{screen:<12} {share:6.1%} of a core at one frame a second")
+            await asyncio.sleep(_SETTLED_S)
+            if not app.view.grid.rows and screen != "alerts":
+                print(f"{screen}: no rows yet")
+            share = await cpu_share(seconds)
+            times = await key_times(app, drawn)
+            print(f"{screen:<12} {share:6.1%} of a core, {len(app.view.grid.rows)} rows", end="")
+            for what, column in zip(("keys", "CPU"), zip(*times, strict=True), strict=False):
+                ordered = sorted(1000 * one for one in column)
+                p99 = ordered[int(len(ordered) * 0.99)]
+                print(f"; {what}: median {median(ordered):.0f} ms, p99 {p99:.0f} ms", end="")
+            print(flush=True)
+
+
+def first_screen(namesrv: str, words: bytes) -> tuple[float, float]:
+    """Seconds, and processor seconds, from `exec` to a screen with these words."""
+    began = time.monotonic()
+    process, terminal = pty.fork()
+    if not process:
+        os.execv(
+            sys.executable, [sys.executable, "-m", "trioha", "console", "-n", namesrv]
+        )  # pragma: no cover
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
+    seen = b""
+    while words not in re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b"", seen):
+        assert select.select([terminal], [], [], 30)[0], "no screen in 30 s"
+        seen += os.read(terminal, 65_536)
+    took_s = time.monotonic() - began
+    with open(f"/proc/{process}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    ticks = int(fields[11]) + int(fields[12])
+    os.write(terminal, b"q")
+    with contextlib.suppress(OSError):
+        while os.read(terminal, 65_536):
+            pass
+    os.close(terminal)
+    os.waitpid(process, 0)
+    return took_s, ticks / os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    seconds = int(sys.argv[1]) if len(sys.argv) > 1 else 60
+    screens = tuple(sys.argv[2:]) or SCREENS
+    print(f"load of the machine before: {os.getloadavg()[0]:.1f}")
+    with running_fleet() as namesrvs:
+        if screens == SCREENS or "start" in screens:
+            starts = [first_screen(namesrvs[0], b"50 sets, 100 nodes") for _ in range(_STARTS)]
+            took_s, cpu_s = (median(column) for column in zip(*starts, strict=True))
+            print(f"first screen {took_s:6.2f} s, {cpu_s:.2f} s of it processor time", flush=True)
+        chosen = tuple(one for one in screens if one != "start")
+        if chosen:
+            asyncio.run(measure(namesrvs[0], seconds, chosen))
+    print(f"load of the machine after: {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":
-    numbers = [int(word) for word in sys.argv[1:]]
-    asyncio.run(measure(*numbers, *(20, 1)[len(numbers) :]))
+    main()

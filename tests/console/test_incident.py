@@ -156,3 +156,16 @@ def test_a_terminal_that_goes_away_ends_it(tmp_path: Path) -> None:
         os.close(master)
         # No signal comes: the terminal is not that of its session.
         process.wait(timeout=30)
+
+
+async def test_an_alert_of_a_group_is_raised_on_every_screen() -> None:
+    cluster = RawCluster()
+    master, _ = cluster.add_set("broker-a")
+    async with open_console(cluster) as console:
+        for key in "123567":
+            await console.press(key)
+            assert console.source.interest.alerts, key
+        await console.press("1")
+        cluster.say(master, "progress", {"billing": {"T": [[0, 9, 1, 1, 5, cluster.wall_ms]]}})
+        await console.tick()
+        assert "1 alert" in console.line("1 set, 2 nodes")

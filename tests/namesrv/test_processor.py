@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from zlib import crc32
 
 import attrs
@@ -27,7 +28,7 @@ from trioha.wire.bodies import (
     decode_kv_table,
     decode_topic_list,
 )
-from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode
+from trioha.wire.codes import ONEWAY_FLAG, LanguageCode, RequestCode, ResponseCode
 from trioha.wire.epoch_numbers import EPOCH_MAX, Word
 from trioha.wire.remoting_command import ExtValue, RemotingCommand
 from trioha.wire.route import ClusterInfo, RegisterBrokerBody, TopicRouteData
@@ -88,6 +89,17 @@ def test_a_route_is_answered_by_the_version_of_who_asks() -> None:
     assert namesrv.ask(asking).body_bytes() == new
     assert b" " not in old + new
     assert TopicRouteData.decode(old) == TopicRouteData.decode(new)
+
+
+def test_a_rust_client_is_told_that_no_slave_acts_as_a_master() -> None:
+    """The crate rocketmq-client-rust 1.0.0 refuses a route without the field."""
+    namesrv = Namesrv()
+    namesrv.ask(register_request())
+    request = route_request("T")
+    request.language = LanguageCode.RUST
+    told = json.loads(namesrv.ask(request).body_bytes())
+    assert [one["enableActingMaster"] for one in told["brokerDatas"]] == [False]
+    assert b"enableActingMaster" not in namesrv.ask(route_request("T")).body_bytes()
 
 
 def test_an_unknown_topic_is_answered_17() -> None:

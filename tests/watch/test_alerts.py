@@ -16,7 +16,7 @@ from trioha.watch.alerts import CLEAR_SHARE, AlertLevel, Alerts, judge, level_of
 from trioha.watch.condition import condition_of, condition_of_set
 from trioha.watch.level import Level
 from trioha.watch.rules import RULES, Area, Reading, Rule, Unit
-from trioha.watch.snapshot import ClusterSnapshot
+from trioha.watch.snapshot import ClusterSnapshot, Tables
 
 
 class Fed:
@@ -364,11 +364,11 @@ def test_each_rule_is_ordered_and_says_what_it_is(rule: Rule) -> None:
 
 def test_groups_are_looked_at_when_brokers_have_told_of_them() -> None:
     cluster, master, _ = healthy()
-    alerts = Alerts({"group_lag": attrs.evolve(RULES["group_lag"], for_s=3)})
+    alerts, tables = Alerts({"group_lag": attrs.evolve(RULES["group_lag"], for_s=3)}), Tables()
 
     def look() -> int:
         cluster.tick()
-        alerts.look(ClusterSnapshot.of(cluster.raw()))
+        alerts.look(ClusterSnapshot.of(cluster.raw(), tables))
         return len(alerts.active)
 
     def say(lag: int) -> None:
@@ -405,3 +405,15 @@ def test_the_table_in_the_docs_is_current() -> None:
     for name, warn, crit, patience, doc in rule_rows(RULES.values()):
         area = RULES[name].area.value
         assert f"| `{name}` | {area} | {warn} | {crit} | {patience} | {doc} |\n" in page
+
+
+def test_every_group_of_a_large_cluster_is_watched() -> None:
+    """Five thousand groups are fifteen thousand readings; only those at a threshold are kept."""
+    cluster, master, _ = healthy()
+    rows = [0, 10, 10, cluster.wall_ms, 0, None]
+    told = {f"g{number:04}": {"T": [rows]} for number in range(5000)}
+    told["g4999"] = {"T": [[0, 10, 1, cluster.wall_ms, 5, cluster.wall_ms]]}
+    cluster.say(master, "progress", told)
+    alerts = Alerts()
+    alerts.look(ClusterSnapshot.of(cluster.raw()))
+    assert [(one.rule, one.subject) for one in alerts.active] == [("group_retention", "g4999")]

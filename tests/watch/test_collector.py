@@ -5,7 +5,9 @@ import msgpack
 from trioha.remoting.channel import Instant
 from trioha.watch.collector import Collector, Interest
 from trioha.watch.questions import Question
+from trioha.wire import fastjson
 from trioha.wire.codes import ResponseCode
+from trioha.wire.fastjson import ObjectKeyMap
 from trioha.wire.remoting_command import RemotingCommand
 from trioha.wire.route import BrokerData, ClusterInfo
 
@@ -140,3 +142,79 @@ def test_a_member_that_died_before_we_came_is_known_from_its_set() -> None:
     member = collector.raw(at(0).wall_ms)["members"][SLAVE]
     assert (member["name"], member["id"], member["registered"]) == ("broker-a", 1, False)
     assert keys(collector.due(at(0))) == {(SLAVE, "status")}
+
+
+def progress_of(groups: int, queues: int) -> RemotingCommand:
+    """Offsets of groups that each read one topic."""
+    table = ObjectKeyMap(
+        ({"topic": "T", "brokerName": "broker-a", "queueId": number}, {"brokerOffset": 9})
+        for number in range(queues)
+    )
+    told = [{f"g{number}": [{"offsetTable": table}]} for number in range(groups)]
+    return RemotingCommand(0, body=fastjson.dumps({"consumeStatsList": told}))
+
+
+def answer_all(collector: Collector, now_ms: int, groups: int = 1) -> set[str]:
+    """Answer what is due to the master; return the keys."""
+    due = [one for one in collector.due(at(now_ms)) if one.address == MASTER]
+    for one in due:
+        body = progress_of(groups, 100) if one.key == "progress" else status()
+        collector.answered(one, body, at(now_ms))
+    return {one.key for one in due}
+
+
+def test_for_alerts_alone_offsets_of_groups_are_asked_for_seldom() -> None:
+    collector = Collector([NAMESRV])
+    collector.interest = Interest(alerts=True)
+    knowing_both(collector)
+    assert answer_all(collector, 0) == {"status"}, "the first screen comes first"
+    asked = [
+        now_ms
+        for now_ms in range(1000, 70_000, 1000)
+        if "progress" in answer_all(collector, now_ms)
+    ]
+    assert asked == [1000, 28_000, 55_000]
+
+
+def test_large_tables_of_groups_are_asked_for_less_often() -> None:
+    collector = Collector([NAMESRV])
+    collector.interest = Interest(topics=True)
+    knowing_both(collector)
+    asked = [
+        now_ms
+        for now_ms in range(0, 60_000, 1000)
+        if "progress" in answer_all(collector, now_ms, groups=500)
+    ]
+    assert asked == [0, 18_000, 36_000, 54_000], "fifty thousand rows"
+
+
+def test_many_topics_are_asked_about_in_turns() -> None:
+    collector = Collector([NAMESRV])
+    collector.interest = Interest(topics=True, stats_of_all=True)
+    knowing_both(collector)
+    names = {f"topic_stats/t{number}" for number in range(2500)}
+    config = {name.removeprefix("topic_stats/"): {"perm": 6} for name in names}
+    body = fastjson.dumps({"topicConfigTable": config})
+    asked: list[str] = []
+    counts = []
+    for now_ms in range(0, 15_000, 1000):
+        before = len(asked)
+        while due := collector.due(at(now_ms)):
+            asked += [one.key for one in due if one.key in names]
+            for one in due:
+                told = RemotingCommand(0, body=body) if one.key == "topics" else status()
+                collector.answered(one, told, at(now_ms))
+        counts.append(len(asked) - before)
+    assert [count for count in counts if count] == [1000] * 3
+    assert set(asked[:2500]) == names, "nobody is asked twice before all were asked"
+
+
+def test_only_an_answer_that_opens_questions_makes_the_shell_look_again() -> None:
+    collector = Collector([NAMESRV])
+    (question,) = collector.due(at(0))
+    assert collector.answered(question, cluster_of({0: MASTER}), at(0))
+    (question,) = collector.due(at(0))
+    assert collector.answered(question, status(members={"0": MASTER, "1": SLAVE}), at(0))
+    for question in collector.due(at(1000)):
+        told = cluster_of({0: MASTER}) if question.key == "cluster" else status()
+        assert not collector.answered(question, told, at(1000))

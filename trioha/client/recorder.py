@@ -26,7 +26,7 @@ from trioha.watch.collector import Collector, Interest
 from trioha.watch.marks import Mark, MarkFinder
 from trioha.watch.recording import Encoder
 from trioha.watch.rules import RULES, Rule
-from trioha.watch.snapshot import ClusterSnapshot
+from trioha.watch.snapshot import ClusterSnapshot, Tables
 from trioha.wire.address import parse_namesrvs
 
 _WAIT_SHARE = 0.5
@@ -165,7 +165,7 @@ async def _rounds(
     file: RecordingFile,
     on_mark: Callable[[Mark], None],
 ) -> None:
-    finder, alerts = MarkFinder(), Alerts(options.rules)
+    finder, alerts, tables = MarkFinder(), Alerts(options.rules), Tables()
     next_s = trio.current_time()
     while True:
         asker.ask_due()
@@ -173,7 +173,7 @@ async def _rounds(
             await asker.wait_quiet()
         raw = collector.raw(cluster.clock.wall_ms())
         file.frame(raw)
-        snapshot = ClusterSnapshot.of(raw)
+        snapshot = ClusterSnapshot.of(raw, tables)
         for mark in finder.look(snapshot, alerts.look(snapshot)):
             file.mark(mark)
             on_mark(mark)

@@ -49,9 +49,11 @@ class Asker:
                 response = await self._cluster.request(question.address, question.command())
             except TriohaError as error:
                 self._collector.failed(question, str(error), clock.instant())
+                makes_due = False
             else:
-                self._collector.answered(question, response, clock.instant())
-        self.ask_due()
+                makes_due = self._collector.answered(question, response, clock.instant())
+        if makes_due:
+            self.ask_due()
         self._out_count -= 1
         if not self._out_count:
             self._quiet.set()

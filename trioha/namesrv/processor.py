@@ -33,7 +33,7 @@ from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.node_proofs import NodeProofs
 from trioha.remoting.refusal_notes import RefusalNotes
 from trioha.wire.bodies import DataVersion, encode_kv_table, encode_topic_list
-from trioha.wire.codes import VERSION_V4_9_4, RequestCode, ResponseCode
+from trioha.wire.codes import VERSION_V4_9_4, LanguageCode, RequestCode, ResponseCode
 from trioha.wire.keyring import Keyring
 from trioha.wire.names import check_topic
 from trioha.wire.progress import Progress
@@ -325,7 +325,9 @@ class NamesrvProcessor:
             order = self._kv.get(ORDER_TOPIC_NAMESPACE, topic)
             route = attrs.evolve(route, order_topic_conf=order)
         strict = request.version >= VERSION_V4_9_4 or request.ext_bool("acceptStandardJsonOnly")
-        return request.response(body=route.encode(strict))
+        # Other clients get the bytes of RocketMQ 4.9, which has no such field.
+        needs_it = request.language is LanguageCode.RUST
+        return request.response(body=route.encode(strict, acting_master=needs_it))
 
     def _cluster_info(self, _: Channel, request: RemotingCommand, __: Instant) -> RemotingCommand:
         return request.response(body=self.routes.cluster_info().encode())

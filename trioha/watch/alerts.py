@@ -19,15 +19,13 @@ from enum import IntEnum
 
 import attrs
 
-from trioha.watch.questions import PROGRESS
-from trioha.watch.readings import fields_of
 from trioha.watch.rules import RULES, Area, Reading, Rule
 from trioha.watch.snapshot import ClusterSnapshot
 
 CLEAR_SHARE = 0.9
 """A latch goes off below this share of its threshold."""
 ALERTS_MAX = 10_000
-"""Limit of pairs of rule and subject; of more, only the first are watched."""
+"""Limit of pairs of rule and subject at a threshold; of more, only the first are watched."""
 
 AlertKey = tuple[str, str]
 """Rule and subject."""
@@ -114,7 +112,7 @@ class Alerts:
     def __init__(self, rules: Mapping[str, Rule] = RULES) -> None:
         self.rules = rules
         self._states: dict[AlertKey, _State] = {}
-        self._groups_told: frozenset[tuple[str, object]] | None = None
+        self._groups_told: object = None
 
     @property
     def active(self) -> tuple[Alert, ...]:
@@ -143,11 +141,14 @@ class Alerts:
             for_ms = round(rule.for_s * 1000)
             for reading in rule.read(snapshot):
                 key = rule.name, reading.subject
-                if key in seen or len(seen) >= ALERTS_MAX:
+                if key in seen:
                     continue
                 seen.add(key)
                 state = self._states.get(key)
                 if state is None:
+                    # A value below its thresholds needs no latch: five thousand groups are well.
+                    if not level_of(reading.value, rule) or len(self._states) >= ALERTS_MAX:
+                        continue
                     state = self._states[key] = _State()
                 if reading.value is not None:
                     state.warn.look(reading.value, rule.warn, for_ms, now_ms)
@@ -162,18 +163,14 @@ class Alerts:
         return changes
 
     def _told_before(self, snapshot: ClusterSnapshot) -> set[str]:
-        """Return the rules of groups if no broker has answered about groups since the last look.
+        """Return the rules of groups if the table of groups is that of the last look.
 
         Groups are asked for less often than everything else, and summing ten thousand queues each
         second for the same result is slow.
         """
-        told = frozenset(
-            (address, fields_of(answers.get(PROGRESS)).get("wall_ms"))
-            for address, answers in fields_of(snapshot.raw.get("answers")).items()
-            if PROGRESS in answers
-        )
+        told = snapshot.groups
         before, self._groups_told = self._groups_told, told
-        if told != before:
+        if told is not before:
             return set()
         return {rule.name for rule in self.rules.values() if rule.area is Area.GROUP}
 

@@ -11,6 +11,11 @@ seen once is asked from then on, registered or not, since an absent replica is t
 When a node fails to answer, its last answer is kept beside the reason: old numbers have an age, and
 none is made up. Members of a set know each other's addresses, so a member that died before the
 first look is asked too.
+
+Tables cost the brokers and the viewer by their rows. The larger the tables of a cluster are, the
+less often they are asked for: `_TABLE_ROWS_PER_S` in the mean. For alerts alone (`Interest.alerts`)
+the offsets of groups are asked for at a slower rhythm.
+
     raw = {
       "version": 1, "at_wall_ms": …, "namesrvs": [address, …],
       "members": {address: {"name", "cluster", "id", "registered": bool, "seen_wall_ms"}},
@@ -43,6 +48,7 @@ from trioha.watch.questions import (
     Question,
 )
 from trioha.watch.raft import member_number, members_told
+from trioha.watch.readings import fields_of
 from trioha.wire.codes import ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -56,6 +62,13 @@ _TABLES_FACTOR = 10
 """Operators change topics and groups seldom: their tables are asked ten times less often."""
 _QUEUES_FACTOR = 5
 """Queue tables are asked five times less often: a hundred queues cost a broker a millisecond."""
+_ALERTS_FACTOR = 30
+"""No alert of a group needs more than one look in its `for`, which is a minute."""
+_TABLE_ROWS_PER_S = 2_500
+"""Rows of groups' offsets in the mean: 12,500 every five seconds, 50,000 every twenty
+(`just bench-console`)."""
+_TOPICS_PER_S = 200
+"""Questions about one topic at one broker in the mean, if many topics are watched."""
 
 
 @attrs.frozen(kw_only=True)
@@ -70,6 +83,8 @@ class Interest:
     """The queues' offsets of every topic, less often."""
     members_of: frozenset[str] = frozenset()
     """Groups whose members, with each member's queues, are needed."""
+    alerts: bool = False
+    """Each group's offsets, seldom: enough for the alerts of groups."""
 
 
 EVERYTHING = Interest(topics=True, stats_of_all=True)
@@ -89,24 +104,40 @@ class Collector:
         self._answers: dict[str, dict[str, dict[str, Any]]] = {}
         self._asked: dict[tuple[str, str], int] = {}
         self._out: set[tuple[str, str]] = set()
+        self._rows: dict[str, int] = {}
+        """Rows in each broker's newest answer about groups' offsets."""
+        self._turn_ms: int | None = None
+        """Start of the turn of questions about single topics."""
+        self._turn_left = 0
+        """Count of those that this turn may still ask."""
+        self._has_new_topics = False
 
     def due(self, instant: Instant) -> list[Question]:
         """Return the questions to ask now. Each is in flight until it is reported back."""
         questions = [one for one in self._wanted() if self._is_due(one, instant.now_ms)]
+        if self.interest.stats_of_all:
+            questions += self._topics_in_turn(instant.now_ms)
         for question in questions:
             self._asked[question.address, question.key] = instant.now_ms
             self._out.add((question.address, question.key))
         return questions
 
-    def answered(self, question: Question, response: RemotingCommand, instant: Instant) -> None:
-        """Take a node's answer, also one with an error code."""
+    def answered(self, question: Question, response: RemotingCommand, instant: Instant) -> bool:
+        """Take a node's answer, also one with an error code.
+
+        Return whether it made other questions due: with ten thousand of them, looking is slow.
+        """
         try:
             value = question.read(response)
         except (CommandError, RemoteProtocolError) as error:
+            code_before = self._code(question.address, question.key)
             self.failed(question, str(error), instant)
             if isinstance(error, CommandError):
                 self._answers[question.address][question.key]["code"] = error.code
-            return
+            return self._code(question.address, question.key) != code_before
+        known_before = self._value(question.address, question.key)
+        code_before = self._code(question.address, question.key)
+        count_before = len(self._members)
         self._out.discard((question.address, question.key))
         self._answers.setdefault(question.address, {})[question.key] = {
             "value": value,
@@ -117,10 +148,20 @@ class Collector:
             "code": None,
             "period_ms": question.period_ms,
         }
+        kind = question.key.partition("/")[0]
         if question.key == CLUSTER:
             self._note_members(instant.wall_ms)
-        elif question.key == STATUS:
+            return bool(known_before != value)
+        if question.key == STATUS:
             self._note_told(question.address)
+            return code_before is not None or len(self._members) != count_before
+        if question.key == TOPICS:
+            has_new = known_before is None or fields_of(value).keys() != known_before.keys()
+            self._has_new_topics |= has_new
+            return has_new
+        if question.key == PROGRESS:
+            self._rows[question.address] = _row_count(value)
+        return kind == "members" and bool(known_before != value)
 
     def failed(self, question: Question, reason: str, instant: Instant) -> None:
         """Note that no answer came, and the reason. The last answer is kept."""
@@ -175,17 +216,47 @@ class Collector:
         if interest.topics:
             yield Question(address, TOPICS, period_ms * _TABLES_FACTOR)
             yield Question(address, GROUPS, period_ms * _TABLES_FACTOR)
-            yield Question(address, PROGRESS, period_ms * _QUEUES_FACTOR)
+        # For alerts alone not at once: the first screen comes first.
+        if interest.topics or (interest.alerts and self._answers.get(address)):
+            factor = _QUEUES_FACTOR if interest.topics else _ALERTS_FACTOR
+            rows_ms = sum(self._rows.values()) * 1000 // _TABLE_ROWS_PER_S
+            yield Question(address, PROGRESS, max(period_ms * factor, rows_ms))
         known = self._value(address, TOPICS) or {}
-        for topic in known if interest.stats_of_all else interest.stats_of:
+        for topic in interest.stats_of:
             if topic in known:
-                factor = 1 if topic in interest.stats_of else _QUEUES_FACTOR
-                yield Question(address, f"{TOPIC_STATS}{topic}", period_ms * factor)
+                yield Question(address, f"{TOPIC_STATS}{topic}", period_ms)
         for group in interest.members_of:
             yield Question(address, f"{MEMBERS}{group}", period_ms)
             for client in (self._value(address, f"{MEMBERS}{group}") or {}).get("clients", ()):
                 key = f"{CLIENT}{group}/{client['client_id']}"
                 yield Question(address, key, period_ms * _QUEUES_FACTOR)
+
+    def _topics_in_turn(self, now_ms: int) -> list[Question]:
+        """Return questions about the topics that were not asked about for the longest time.
+
+        A turn begins every `_QUEUES_FACTOR` periods. A new topic is asked about in the same turn,
+        as long as the turn's count lasts.
+        """
+        period_ms = self._period_ms * _QUEUES_FACTOR
+        if self._turn_ms is None or 10 * (now_ms - self._turn_ms) >= 9 * period_ms:
+            self._turn_ms = now_ms
+            self._turn_left = max(1, _TOPICS_PER_S * period_ms // 1000)
+        elif not (self._has_new_topics and self._turn_left):
+            return []
+        self._has_new_topics = False
+        waiting = [
+            (self._asked.get(place, -1), place)
+            for address, member in self._members.items()
+            if member["id"] == 0 and member["registered"]
+            for topic in self._value(address, TOPICS) or {}
+            if (place := (address, f"{TOPIC_STATS}{topic}")) not in self._out
+        ]
+        waiting.sort()
+        chosen = waiting[: self._turn_left]
+        questions = [Question(address, key, period_ms) for _, (address, key) in chosen]
+        questions = [one for one in questions if self._is_due(one, now_ms)]
+        self._turn_left -= len(questions)
+        return questions
 
     def _note_members(self, wall_ms: int) -> None:
         """Take the brokers that name servers list; if two differ about an id, the newest counts."""
@@ -239,6 +310,10 @@ class Collector:
     def _code(self, address: str, key: str) -> int | None:
         answer = self._answers.get(address, {}).get(key)
         return None if answer is None else answer["code"]
+
+
+def _row_count(progress: Any) -> int:
+    return sum(len(rows) for topics in progress.values() for rows in topics.values())
 
 
 def _answered_ms(answer: dict[str, Any]) -> int:

@@ -197,9 +197,7 @@ class History:
             return
         self._groups_seen = snapshot.groups
         for name, group in snapshot.groups.items():
-            told = max((one.wall_ms or 0 for one in group.queues), default=0)
-            parts = [one[:3] for one in group.queues]
-            _series(self._lags, name).add(told, group.lag, parts)
+            _series(self._lags, name).add(group.told_ms, group.lag, group.places)
 
 
 def _series(table: dict[str, SumSeries], name: str) -> SumSeries:

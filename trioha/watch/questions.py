@@ -19,6 +19,7 @@ from trioha.wire.bodies import MessageQueue, decode_kv_table
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.json_fields import integer, list_of, object_of, text
 from trioha.wire.maps import decode_map
+from trioha.wire.queue_tables import read_group_tables, read_topic_table
 from trioha.wire.remoting_command import RemotingCommand
 from trioha.wire.route import NOT_A_NAME_SERVER, ClusterInfo
 
@@ -126,6 +127,21 @@ def _read_progress(body: bytes) -> Plain:
     or None, next ms or None], …]}}``.
     """
     groups: dict[str, dict[str, list[list[int | None]]]] = {}
+    if (tables := read_group_tables(body)) is not None:
+        for group, rows in tables:
+            topics = groups.setdefault(group, {})
+            for place, told in rows:
+                topics.setdefault(place.topic, []).append(
+                    [
+                        place.queue_id,
+                        told.broker_offset,
+                        told.consumer_offset,
+                        told.last_timestamp,
+                        told.min_offset,
+                        told.next_timestamp,
+                    ]
+                )
+        return groups
     fields = object_of(fastjson.loads(body), "consume stats")
     for entry in list_of(fields.get("consumeStatsList"), "consumeStatsList"):
         for group, parts in object_of(entry, "group").items():
@@ -147,6 +163,11 @@ def _read_progress(body: bytes) -> Plain:
 
 def _read_topic_stats(body: bytes) -> Plain:
     """Return ``[[queue id, min offset, max offset, last update ms], …]``."""
+    if (rows := read_topic_table(body)) is not None:
+        return [
+            [place.queue_id, one.min_offset, one.max_offset, one.last_update_timestamp]
+            for place, one in rows
+        ]
     table = object_of(fastjson.loads(body), "topic stats").get("offsetTable")
     return [
         [

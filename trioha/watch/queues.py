@@ -156,12 +156,27 @@ class Group:
         return largest_lag_s(self.queues)
 
     @cached_property
+    def places(self) -> tuple[tuple[str, str, int], ...]:
+        """Topic, broker and id of each queue."""
+        return tuple([one[:3] for one in self.queues])
+
+    @cached_property
+    def told_ms(self) -> int:
+        """Time of the newest answer of a broker; 0 for none."""
+        return max((one.wall_ms or 0 for one in self.queues), default=0)
+
+    @cached_property
+    def lag_s_without_retries(self) -> float | None:
+        """Lag in seconds but for retry queues: messages wait there for their delay."""
+        return largest_lag_s(one for one in self.queues if not one.topic.startswith(RETRY_PREFIX))
+
+    @cached_property
     def next_to_lose(self) -> QueueLag | None:
         """Queue whose unconsumed messages are lost, or will be first; None if none is known."""
         known = [
             (one.lost or 0, used, one)
             for one in self.queues
-            if (used := one.retention_used) is not None and one.lag
+            if one.lag and (used := one.retention_used) is not None
         ]
         return max(known, key=itemgetter(0, 1))[2] if known else None
 
@@ -181,6 +196,25 @@ class Group:
     @property
     def topics(self) -> tuple[str, ...]:
         return tuple(sorted({one.topic for one in self.queues}))
+
+
+class TopicHeld(NamedTuple):
+    """Sum over the queues of a topic."""
+
+    messages: int
+    """Count of messages."""
+    updated_ms: int | None
+    """Store time of the newest message; None if all queues are empty."""
+
+
+def held_of(queues: Iterable[Queue]) -> Mapping[str, TopicHeld]:
+    counts: dict[str, int] = {}
+    updated: dict[str, int] = {}
+    for one in queues:
+        counts[one.topic] = counts.get(one.topic, 0) + one.max_offset - one.min_offset
+        if one.updated_ms is not None and one.updated_ms > updated.get(one.topic, 0):
+            updated[one.topic] = one.updated_ms
+    return {topic: TopicHeld(count, updated.get(topic)) for topic, count in counts.items()}
 
 
 class TopicGroup(NamedTuple):

@@ -15,7 +15,7 @@ from trioha.watch.alerts import Alerts
 from trioha.watch.collector import Raw
 from trioha.watch.marks import Mark, MarkFinder
 from trioha.watch.recording import Recording
-from trioha.watch.snapshot import ClusterSnapshot
+from trioha.watch.snapshot import ClusterSnapshot, Tables
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
@@ -135,7 +135,7 @@ class Replay:
 
 def find_marks(recording: Recording) -> Iterator[Mark]:
     """Yield the marks of a recording, from its frames alone."""
-    finder, alerts = MarkFinder(), Alerts()
+    finder, alerts, tables = MarkFinder(), Alerts(), Tables()
     for raw in recording.raws(0, len(recording.frames) - 1):
-        snapshot = ClusterSnapshot.of(raw)
+        snapshot = ClusterSnapshot.of(raw, tables)
         yield from finder.look(snapshot, alerts.look(snapshot))

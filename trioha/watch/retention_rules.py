@@ -8,6 +8,7 @@ broker delete earlier: `disk_ratio` tells that.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from trioha.watch.queues import Group, QueueLag
 from trioha.watch.rule import Reading
@@ -19,7 +20,8 @@ _CURE = "Start or add consumers, or raise fileReservedTime of {broker} (in its f
 
 def read_retention(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for name, group in snapshot.groups.items():
-        yield Reading("group_retention", name, group.retention_used, retention_in_words(group))
+        text = partial(retention_in_words, group)
+        yield Reading("group_retention", name, group.retention_used, text)
 
 
 def retention_in_words(group: Group) -> str:

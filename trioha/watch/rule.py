@@ -37,8 +37,15 @@ class Reading:
     rule: str
     subject: str
     value: float | None
-    text: str
-    """A sentence that names the subject, for the case that the value is too high."""
+    _text: str | Callable[[], str]
+
+    @property
+    def text(self) -> str:
+        """A sentence that names the subject, for the case that the value is too high.
+
+        Of five thousand groups few need one, so it may be made when it is read.
+        """
+        return self._text if isinstance(self._text, str) else self._text()
 
 
 @attrs.frozen(kw_only=True)

@@ -8,8 +8,9 @@ and ends no alert. `watch.alerts` keeps thresholds, durations and present alerts
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
-from trioha.watch.queues import largest_lag_s
+from trioha.watch.queues import Group
 from trioha.watch.raft_condition import condition_of_group, is_removed, leader_of
 from trioha.watch.raft_rules import (
     read_commit_stalled,
@@ -25,7 +26,6 @@ from trioha.watch.rule import Unit as Unit
 from trioha.watch.rule import is_answering as _answering
 from trioha.watch.rule import who as who
 from trioha.watch.snapshot import ClusterSnapshot
-from trioha.wire.names import RETRY_PREFIX
 from trioha.words import age_in_words, size_in_words
 
 MIB = 1 << 20
@@ -236,18 +236,22 @@ def _disk_ratio(snapshot: ClusterSnapshot) -> Iterator[Reading]:
 
 def _group_lag(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for name, group in snapshot.groups.items():
-        text = f"group {name} is {group.lag if group.lag is not None else '-'} messages behind"
-        yield Reading("group_lag", name, group.lag, text)
+        yield Reading("group_lag", name, group.lag, partial(_lag_in_words, group))
 
 
 def _group_lag_seconds(snapshot: ClusterSnapshot) -> Iterator[Reading]:
     for name, group in snapshot.groups.items():
-        # Messages of a retry queue wait for their delay; that is no lag of the group.
-        lag_s = largest_lag_s(
-            queue for queue in group.queues if not queue.topic.startswith(RETRY_PREFIX)
-        )
-        text = f"group {name} is {age_in_words(lag_s)} behind"
+        lag_s = group.lag_s_without_retries
+        text = partial(_lag_seconds_in_words, name, lag_s)
         yield Reading("group_lag_seconds", name, lag_s, text)
+
+
+def _lag_in_words(group: Group) -> str:
+    return f"group {group.name} is {group.lag if group.lag is not None else '-'} messages behind"
+
+
+def _lag_seconds_in_words(name: str, lag_s: float | None) -> str:
+    return f"group {name} is {age_in_words(lag_s)} behind"
 
 
 _HA, _BROKER, _NAMESRV = Area.HA, Area.BROKER, Area.NAMESRV

@@ -17,14 +17,17 @@ from typing import Any, Self, TypeVar
 
 import attrs
 
-from trioha.watch.questions import CLIENT, GROUPS, MEMBERS, PROGRESS, TOPIC_STATS
+from trioha.watch.collector import Interest
+from trioha.watch.questions import CLIENT, GROUPS, MEMBERS, PROGRESS, TOPIC_STATS, TOPICS
 from trioha.watch.queues import (
     Group,
     Queue,
     Topic,
     TopicGroup,
+    TopicHeld,
     groups_by_topic,
     groups_of,
+    held_of,
     parts_of,
     queues_of,
     topics_of,
@@ -34,6 +37,10 @@ from trioha.watch.replica import LastAnswer, MasterEnd, Replica, answer_of, repl
 from trioha.watch.replica_set import ReplicaSet
 
 T = TypeVar("T")
+
+_ROWS_PER_S = 5_000
+"""Rows of large tables that are made anew per second in the mean. The brokers of a large cluster
+answer one after the other: without a limit, each second of a round would make all 50,000 anew."""
 
 
 class Tables:
@@ -46,20 +53,39 @@ class Tables:
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[list[str], list[object], Any]] = {}
+        self._rest: dict[str, tuple[int, int]] = {}
+        """Wall ms between which a large table is not made again."""
 
-    def of(self, kind: str, parts: Iterable[tuple[str, object]], make: Callable[[], T]) -> T:
-        """Return `make()`, or the cached table if `parts` (place, answer) are still the same."""
+    def of(
+        self,
+        kind: str,
+        parts: Iterable[tuple[str, object]],
+        make: Callable[[], T],
+        *,
+        at_wall_ms: int = 0,
+        rows_of: Callable[[T], int] | None = None,
+    ) -> T:
+        """Return `make()`, or the cached table if `parts` (place, answer) are still the same.
+
+        With `rows_of`, a large table is kept for a while even if some parts are newer.
+        """
         places: list[str] = []
         answers: list[object] = []
         for place, answer in parts:
             places.append(place)
             answers.append(answer)
         kept = self._kept.get(kind)
-        if kept is not None and kept[0] == places and all(map(is_, kept[1], answers)):
+        if kept is not None:
             found: T = kept[2]
-            return found
+            begin_ms, end_ms = self._rest.get(kind, (0, 0))
+            if begin_ms <= at_wall_ms < end_ms:
+                return found
+            if kept[0] == places and all(map(is_, kept[1], answers)):
+                return found
         made = make()
         self._kept[kind] = places, answers, made
+        if rows_of is not None:
+            self._rest[kind] = at_wall_ms, at_wall_ms + rows_of(made) * 1000 // _ROWS_PER_S
         return made
 
 
@@ -106,27 +132,64 @@ class ClusterSnapshot:
 
     @cached_property
     def topics(self) -> Mapping[str, Topic]:
-        return topics_of(self.sets, fields_of(self.raw.get("answers")))
+        answers = fields_of(self.raw.get("answers"))
+        parts = [
+            (one.name, fields_of(answers.get(one.master.address)).get(TOPICS))
+            for one in self.sets
+            if one.master is not None
+        ]
+        return self.tables.of("topics", parts, lambda: topics_of(self.sets, answers))
 
     @cached_property
     def queues(self) -> tuple[Queue, ...]:
         """Queues of the topics whose stats were asked for."""
         answers = fields_of(self.raw.get("answers"))
         parts = parts_of(self.sets, answers, TOPIC_STATS)
-        return self.tables.of("queues", parts, lambda: queues_of(self.sets, answers))
+        return self.tables.of(
+            "queues",
+            parts,
+            lambda: queues_of(self.sets, answers),
+            at_wall_ms=self.at_wall_ms,
+            rows_of=len,
+        )
+
+    @cached_property
+    def held(self) -> Mapping[str, TopicHeld]:
+        """Sum over the queues of each topic."""
+        return self.tables.of("held", [("queues", self.queues)], lambda: held_of(self.queues))
 
     @cached_property
     def groups(self) -> Mapping[str, Group]:
         """Consumer groups with their lag by queue, and with members if those were asked for."""
         answers = fields_of(self.raw.get("answers"))
         parts = parts_of(self.sets, answers, GROUPS, PROGRESS, MEMBERS, CLIENT)
-        return self.tables.of("groups", parts, lambda: groups_of(self.sets, answers))
+        return self.tables.of(
+            "groups",
+            parts,
+            lambda: groups_of(self.sets, answers),
+            at_wall_ms=self.at_wall_ms,
+            rows_of=lambda groups: sum(len(one.queues) for one in groups.values()),
+        )
 
     @cached_property
     def groups_by_topic(self) -> Mapping[str, tuple[TopicGroup, ...]]:
         """Groups of each topic, the one with the largest lag first."""
         parts = [("groups", self.groups)]
         return self.tables.of("groups_by_topic", parts, lambda: groups_by_topic(self.groups))
+
+    def prepare(self, interest: Interest) -> None:
+        """Make the tables that alerts and the screen of this interest read.
+
+        Thread: any, while no other makes tables of the same stream of snapshots.
+        """
+        for group in self.groups.values():
+            _ = group.lag, group.lag_s_without_retries, group.retention_used
+            if interest.topics:
+                _ = group.places, group.told_ms, group.lag_s
+        if interest.topics:
+            _ = self.topics
+        if interest.stats_of_all:
+            _ = self.held, self.groups_by_topic
 
     @property
     def replicas(self) -> tuple[Replica, ...]:

@@ -74,13 +74,19 @@ class BrokerData:
     broker_name: str
     broker_addrs: Mapping[int, str]
 
-    def to_dict(self, *, strict: bool = False) -> dict[str, object]:
+    def to_dict(self, *, strict: bool = False, acting_master: bool = False) -> dict[str, object]:
+        """Return the JSON form.
+
+        `acting_master` adds `enableActingMaster`, which RocketMQ 5 writes and the Rust client
+        cannot do without. It is false: no slave of ours acts as a master.
+        """
         addresses = dict(sorted(self.broker_addrs.items()))
-        return {
+        fields: dict[str, object] = {
             "brokerAddrs": addresses if strict else fastjson.IntKeys(addresses),
             "brokerName": self.broker_name,
             "cluster": self.cluster,
         }
+        return {**fields, "enableActingMaster": False} if acting_master else fields
 
     @classmethod
     def from_dict(cls, value: object) -> Self:
@@ -101,9 +107,12 @@ class TopicRouteData:
     queue_datas: Sequence[QueueData] = ()
     order_topic_conf: str | None = None
 
-    def to_dict(self, *, strict: bool = False) -> dict[str, object]:
+    def to_dict(self, *, strict: bool = False, acting_master: bool = False) -> dict[str, object]:
         route: dict[str, object] = {
-            "brokerDatas": [broker.to_dict(strict=strict) for broker in self.broker_datas],
+            "brokerDatas": [
+                broker.to_dict(strict=strict, acting_master=acting_master)
+                for broker in self.broker_datas
+            ],
             "filterServerTable": {},
         }
         if self.order_topic_conf is not None:
@@ -111,9 +120,9 @@ class TopicRouteData:
         route["queueDatas"] = [queues.to_dict() for queues in self.queue_datas]
         return route
 
-    def encode(self, strict: bool) -> bytes:
-        """The body; `strict` quotes the broker ids."""
-        return fastjson.dumps(self.to_dict(strict=strict))
+    def encode(self, strict: bool, *, acting_master: bool = False) -> bytes:
+        """The body; `strict` quotes the broker ids, `acting_master` adds that field."""
+        return fastjson.dumps(self.to_dict(strict=strict, acting_master=acting_master))
 
     @classmethod
     def from_dict(cls, value: object) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import attrs
@@ -11,10 +12,11 @@ from textual.widgets import Static
 
 from trioha.watch.alerts import AlertLevel
 from trioha.watch.collector import Interest
-from trioha.watch.history import TimeSeries
+from trioha.watch.history import History, TimeSeries
 from trioha.watch.questions import GROUPS
 from trioha.watch.queues import Group
 from trioha.watch.retention_rules import retention_in_words
+from trioha.watch.rule import Rule
 from trioha.wire.names import dlq_topic
 from trioha.words import age_in_words
 from trioha_console import columns
@@ -32,15 +34,31 @@ _STEP_MS = 5_000
 
 @attrs.frozen
 class GroupLine:
+    """A row. Of five thousand, those that are seen are worked out."""
+
     group: Group
-    lags: TimeSeries
-    growth: float | None
-    """Messages per second by which the lag grows; it shrinks when negative."""
-    eta_s: float | None
-    """Seconds until it has caught up; None if that is not known, or if the lag does not shrink."""
-    level: AlertLevel
-    """Of the alert that it loses messages."""
+    history: History
+    rules: Mapping[str, Rule]
     wall_ms: int
+
+    @property
+    def lags(self) -> TimeSeries:
+        return self.history.lag(self.group.name)
+
+    @property
+    def growth(self) -> float | None:
+        """Messages per second by which the lag grows; it shrinks when negative."""
+        return self.history.lag_growth(self.group.name)
+
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds until it has caught up; None if not known, or if the lag does not shrink."""
+        return self.history.group_eta_s(self.group.name)
+
+    @property
+    def level(self) -> AlertLevel:
+        """Level of the alert that it loses messages."""
+        return retention_level(self.group, self.rules)
 
 
 def _trend(line: GroupLine, width: int) -> Cell:
@@ -140,16 +158,10 @@ class GroupsView(SystemView):
         self.grid.empty = self.why_empty(frame, "groups", GROUPS)
         frame.history.add_groups(frame.snapshot)
         names = SystemNames(frame.snapshot)
+        rules = self.console.alerts.rules
         self.grid.show_rows(
             [
-                GroupLine(
-                    group,
-                    frame.history.lag(name),
-                    frame.history.lag_growth(name),
-                    frame.history.group_eta_s(name),
-                    retention_level(group, self.console.alerts.rules),
-                    frame.wall_ms,
-                )
+                GroupLine(group, frame.history, rules, frame.wall_ms)
                 for name, group in frame.snapshot.groups.items()
                 if self.system or not names.has_group(name)
             ]

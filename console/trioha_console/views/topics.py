@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import ClassVar
 
@@ -12,7 +13,7 @@ from textual.binding import Binding, BindingType
 from trioha.watch.collector import Interest
 from trioha.watch.history import TimeSeries
 from trioha.watch.questions import PROGRESS, TOPICS
-from trioha.watch.queues import Queue, Topic, TopicGroup
+from trioha.watch.queues import Topic, TopicGroup, TopicHeld
 from trioha.watch.readings import fields_of
 from trioha.watch.snapshot import ClusterSnapshot
 from trioha.wire.codes import Perm
@@ -31,23 +32,36 @@ _RATE_MS = 15_000
 @attrs.frozen
 class TopicLine:
     topic: Topic
-    held: int | None
-    """Messages that its queues hold; None until they were asked for."""
-    updated_ms: int | None
+    told: TopicHeld | None
+    """Count and age of its messages; None until its queues were asked for."""
     growth: TimeSeries
-    groups: tuple[TopicGroup, ...] | None
+    readers: tuple[TopicGroup, ...] | None
     """Groups that read it, the one with the largest lag first; None until they were asked for."""
+    is_hidden: Callable[[str], bool]
+    """Returns whether the group of this name is hidden."""
     wall_ms: int
+
+    @property
+    def held(self) -> int | None:
+        return None if self.told is None else self.told.messages
+
+    @property
+    def groups(self) -> tuple[TopicGroup, ...] | None:
+        if self.readers is None:
+            return None
+        return tuple(one for one in self.readers if not self.is_hidden(one.name))
 
     @property
     def lag(self) -> int | None:
         """Lag of the group that is furthest behind; None if no group reads it."""
-        return self.groups[0].lag if self.groups else None
+        groups = self.groups
+        return groups[0].lag if groups else None
 
     @property
     def group_names(self) -> str | None:
         """The largest lag is that of the first."""
-        return None if self.groups is None else ", ".join(one.name for one in self.groups)
+        groups = self.groups
+        return None if groups is None else ", ".join(one.name for one in groups)
 
     @property
     def rate(self) -> float | None:
@@ -55,38 +69,32 @@ class TopicLine:
 
     @property
     def idle_s(self) -> float | None:
-        if self.updated_ms is None:
+        if self.told is None or self.told.updated_ms is None:
             return None
-        return max(0.0, (self.wall_ms - self.updated_ms) / 1000)
+        return max(0.0, (self.wall_ms - self.told.updated_ms) / 1000)
 
 
 def lines_of(frame: Frame, *, system: bool) -> list[TopicLine]:
-    held: dict[str, list[Queue]] = {}
-    for queue in frame.snapshot.queues:
-        held.setdefault(queue.topic, []).append(queue)
+    held, groups = frame.snapshot.held, frame.snapshot.groups_by_topic
     names = SystemNames(frame.snapshot)
-    groups = frame.snapshot.groups_by_topic
+    is_hidden = _nothing if system else names.has_group
     is_told = _is_progress_told(frame.snapshot)
-    lines = []
-    for name, topic in frame.snapshot.topics.items():
-        if not system and names.has_topic(name):
-            continue
-        queues = held.get(name)
-        lines.append(
-            TopicLine(
-                topic,
-                None if queues is None else sum(one.max_offset - one.min_offset for one in queues),
-                max((one.updated_ms or 0 for one in queues or ()), default=0) or None,
-                frame.history.topic(name),
-                tuple(
-                    one for one in groups.get(name, ()) if system or not names.has_group(one.name)
-                )
-                if is_told
-                else None,
-                frame.wall_ms,
-            )
+    return [
+        TopicLine(
+            topic,
+            held.get(name),
+            frame.history.topic(name),
+            groups.get(name, ()) if is_told else None,
+            is_hidden,
+            frame.wall_ms,
         )
-    return lines
+        for name, topic in frame.snapshot.topics.items()
+        if system or not names.has_topic(name)
+    ]
+
+
+def _nothing(_: str) -> bool:
+    return False
 
 
 def _is_progress_told(snapshot: ClusterSnapshot) -> bool:

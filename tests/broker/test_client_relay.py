@@ -66,6 +66,14 @@ def test_reset_tells_every_consumer_and_the_administrator() -> None:
     response = side.ask(reset(), admin)
     assert response.code == 0
     assert offsets_of(response.body_bytes()) == {0: 1, 1: 1}
+    (event,) = side.events.of("progress_reset")
+    assert event == {
+        "topic": "T",
+        "group": "g",
+        "queues": [0, 1, 1, 1],
+        "members": 2,
+        "peer": admin.peer,
+    }
     (told,) = of_code(java, RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
     assert told.flag == ONEWAY_FLAG
     assert told.ext_fields == {

@@ -25,7 +25,7 @@ from trioha.broker.runtime_info import RuntimeInfo
 from trioha.broker.topics import TopicTable
 from trioha.broker.traffic_stats import TrafficStats
 from trioha.config import BrokerConfig, BrokerRole
-from trioha.journal import EventSink
+from trioha.journal import EventSink, NullSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import MessageStore
 from trioha.store.store_config import StoreConfig
@@ -80,7 +80,7 @@ class AdminProcessor:
             store, topics, offsets, is_slave, delete_queues
         )
         self._config_admin = ConfigAdminProcessor(config, apply_config, events)
-        self._relay = ClientRelay(config, store, topics, consumers, offsets)
+        self._relay = ClientRelay(config, store, topics, consumers, offsets, events or NullSink())
 
     @property
     def config(self) -> BrokerConfig:

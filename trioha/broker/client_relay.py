@@ -15,6 +15,7 @@ from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.topics import TopicTable
 from trioha.config import BrokerConfig
 from trioha.errors import CommandError, RemoteProtocolError
+from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.connection import OnResponse
 from trioha.security.signing_key import ACCESS_KEY, SIGNATURE
@@ -31,6 +32,8 @@ CALL_MS = 10_000
 STATUS_MS = 5_000
 CALLS_MAX = 4_096
 """Questions to clients in flight: they cost a timer each, and a silent client keeps them 10 s."""
+QUEUES_TOLD_MAX = 64
+"""Queues that the journal's event of a reset names."""
 VERSION_V3_0_7 = 28  # the first client that understands 220 and 221
 VERSION_V3_1_8 = 62  # the first that understands 307 and 309
 
@@ -44,6 +47,7 @@ class ClientRelay:
     _topics: TopicTable
     _consumers: ConsumerManager
     _offsets: ConsumerOffsetTable
+    _events: EventSink
     _calls_in_flight: int = attrs.field(default=0, init=False)
 
     def handlers(self) -> dict[int, Handler]:
@@ -95,6 +99,18 @@ class ClientRelay:
                     flag=ONEWAY_FLAG,
                 )
             )
+        self._events.event(
+            "progress_reset",
+            topic=topic,
+            group=group,
+            queues=[
+                number
+                for queue, offset in list(targets.items())[:QUEUES_TOLD_MAX]
+                for number in (queue.queue_id, offset)
+            ],
+            members=len(members),
+            peer=channel.peer,
+        )
         return request.response(body=body)
 
     def consumer_status(

@@ -59,6 +59,8 @@ from trioha.wire.refusals import system_error
 from trioha.wire.remoting_command import Buffer
 
 ENTRIES_MAX = 1_000_000  # about 100 MiB; a large cluster has some 100,000 on a broker
+SET_BACK_MAX = 64
+"""Queues whose progress was set back that are kept for the journal until it takes them."""
 
 _Table = dict[str, dict[int, int]]
 
@@ -71,6 +73,16 @@ class OffsetCommit:
     topic: str
     queue_id: int
     offset: int
+
+
+@attrs.define
+class SetBack:
+    """A group's progress in one queue moved backwards, perhaps several times."""
+
+    before: int
+    """The largest offset that was left."""
+    after: int
+    """The smallest offset that was set."""
 
 
 class ConsumerOffsetTable:
@@ -88,6 +100,8 @@ class ConsumerOffsetTable:
         self.changed: _Table = {}
         """The newest commit of each queue since the owner last took them (`take_changed`)."""
         self._on_op = on_op
+        self._set_back: dict[tuple[str, int], SetBack] = {}
+        self._set_back_unkept = 0
         self.dirty = False
         """Changed since the owner last wrote it; the owner sets it back."""
         self.read_only = False
@@ -133,8 +147,11 @@ class ConsumerOffsetTable:
             self._check_new(group, topic, queue_id)
             queues = self._table.setdefault(key, {})
             self._entries_count += 1
-        elif queues[queue_id] == offset and not self._is_slave:
-            return
+        elif (before := queues[queue_id]) >= offset:
+            if before > offset:
+                self._note_set_back(key, queue_id, before, offset)
+            elif not self._is_slave:
+                return
         queues[queue_id] = offset
         self.dirty = True
         changed = self.changed.get(key)
@@ -150,6 +167,15 @@ class ConsumerOffsetTable:
         changed, self.changed = self.changed, {}
         return changed
 
+    def take_set_back(self) -> tuple[dict[tuple[str, int], SetBack], int]:
+        """Progress that moved backwards since the last call, by ``topic@group`` and queue id.
+
+        Beside it, how many more moves there were, of queues beyond the first `SET_BACK_MAX`.
+        """
+        taken = self._set_back, self._set_back_unkept
+        self._set_back, self._set_back_unkept = {}, 0
+        return taken
+
     def advance(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Commit, unless the group is already further."""
         if offset > self.query(group, topic, queue_id):
@@ -159,6 +185,7 @@ class ConsumerOffsetTable:
         """Set back every group that is beyond the end of a queue that was cut."""
         for key, queues in self._table.items():
             if key.partition("@")[0] == topic and queues.get(queue_id, -1) > offset:
+                self._note_set_back(key, queue_id, queues[queue_id], offset)
                 queues[queue_id] = offset
                 self.dirty = True
                 if queue_id in self._local.get(key, ()):
@@ -310,6 +337,15 @@ class ConsumerOffsetTable:
             raise system_error(
                 f"the broker keeps {self._entries_max} consumer offsets and takes no new ones"
             )
+
+    def _note_set_back(self, key: str, queue_id: int, before: int, after: int) -> None:
+        known = self._set_back.get((key, queue_id))
+        if known is not None:
+            known.before, known.after = max(known.before, before), min(known.after, after)
+        elif len(self._set_back) < SET_BACK_MAX:
+            self._set_back[key, queue_id] = SetBack(before, after)
+        else:
+            self._set_back_unkept += 1
 
     def _count(self) -> None:
         self._entries_count = sum(map(len, self._table.values()))

@@ -151,7 +151,17 @@ EVENTS: Mapping[str, EventKind] = {
     "group_changed": _info("group"),
     "metadata_safe": _warning("safe", "reason"),
     "consumer_lag": _debug(
-        "topic", "group", "lag", "consumer_offset", "broker_offset", "queues", "worst_queue"
+        "topic",
+        "group",
+        "lag",
+        "consumer_offset",
+        "broker_offset",
+        "queues",
+        "worst_queue",
+        "offsets",
+        "offsets_left",
     ),
+    "progress_set_back": _info("topic", "group", "queues", "others"),
+    "progress_reset": _info("topic", "group", "queues", "members", "peer"),
 }
 """Every event a node may write. A test holds it against `docs/journal.md` and the code."""

@@ -17,13 +17,25 @@ from trioha.analysis.explain.group import explain_group
 from trioha.analysis.explain.message import explain_message
 from trioha.analysis.inputs import open_inputs
 from trioha.analysis.schema import AnalysisError
+from trioha.broker.metadata_ops import (
+    DelaySet,
+    MetadataOp,
+    OffsetsSet,
+    ProgressGone,
+    QueueEnds,
+    Snapshot,
+    encode_ops,
+)
+from trioha.broker.raft.records import CHANGES, SNAPSHOT, messages_of
 from trioha.ha.epochs import EpochHistory, EpochRecord
 from trioha.ha.mastership import FILE_NAME as EPOCHS
 from trioha.ha.mastership import Mastership
 from trioha.store.cuts import save_cut
 from trioha.store.two_slot_file import TwoSlotFile
+from trioha.wire.bodies import DataVersion, TopicConfig
 from trioha.wire.codes import SysFlag
 from trioha.wire.message_id import offset_message_id, pack_host
+from trioha.wire.names import METADATA_TOPIC
 
 UNIQUE = "7F0000010001AABBCCDD000000010002"
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -64,6 +76,28 @@ def commit(root: Path, **offsets: int) -> None:
     """Committed offsets of queue 0: group -> offset in topic orders."""
     table = {f"orders@{group}": {"0": offset} for group, offset in offsets.items()}
     write_config(root, "consumerOffset.json", {"offsetTable": table})
+
+
+def sample(diary: Diary, at_s: float, changed: dict[int, int], left: int = 0) -> None:
+    """The queues of topic orders whose offset has changed, as a broker samples them."""
+    diary.tell(
+        at_s,
+        "consumer_lag",
+        topic="orders",
+        group="g",
+        lag=0,
+        consumer_offset=0,
+        broker_offset=0,
+        queues=2,
+        worst_queue=0,
+        offsets=[number for entry in changed.items() for number in entry],
+        offsets_left=left,
+    )
+
+
+def set_back(diary: Diary, at_s: float, queue_id: int, before: int, after: int) -> None:
+    queues = [queue_id, before, after]
+    diary.tell(at_s, "progress_set_back", topic="orders", group="g", queues=queues, others=0)
 
 
 def lag(diary: Diary, at_s: float, offset: int, end: int, queues: int = 1) -> None:
@@ -503,3 +537,174 @@ def test_the_evidence_is_in_the_order_of_time(tmp_path: Path) -> None:
         assert times
         assert times == sorted(times)
         assert min(times) >= BEGIN_MS - 10
+
+
+def sampled_store(root: Path, at_s: float = 30) -> tuple[ToldStore, Diary, int]:
+    """A master with ten messages and one of interest, and its journal; its queue offset."""
+    with ToldStore(root) as store:
+        fill(store, 10, 10)
+        sent = store.put("orders", at_ms=at(at_s), unique_key=UNIQUE)
+        fill(store, 40, 10)
+    diary = Diary(root, "b:0")
+    diary.start(0, "ASYNC_MASTER")
+    return store, diary, sent.queue_offset
+
+
+def test_samples_of_one_queue_among_several_tell_when_a_group_passed(tmp_path: Path) -> None:
+    store, diary, offset = sampled_store(tmp_path / "a")
+    commit(store.root, g=offset + 5)
+    sample(diary, 15, {0: 2, 1: 70})
+    sample(diary, 35, {0: offset})
+    sample(diary, 55, {1: 75})  # queue 0 has not moved
+    sample(diary, 65, {0: offset + 1})
+    sample(diary, 75, {0: offset + 5})
+    diary.close()
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "consumed", "consumed late"]
+    assert "between 2025-11-20 12:00:55Z and 2025-11-20 12:01:05Z" in said(answer, "consumed")
+    assert "25.0 s after it was stored it had not" in said(answer, "consumed late")
+    assert (at(65), "b:0") in [(line.wall_ms, line.source) for line in answer.timeline]
+
+
+def test_a_sample_that_lacks_queues_proves_nothing_for_them(tmp_path: Path) -> None:
+    store, diary, offset = sampled_store(tmp_path / "a")
+    commit(store.root, g=offset + 1)
+    sample(diary, 15, {0: 2, 1: 70})
+    sample(diary, 45, {1: 75}, left=1)
+    sample(diary, 55, {0: offset + 1})
+    diary.close()
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "consumed"]
+    assert "it, by 2025-11-20 12:00:55Z" in said(answer, "consumed")
+
+
+def test_a_restart_begins_the_samples_anew(tmp_path: Path) -> None:
+    store, diary, offset = sampled_store(tmp_path / "a", at_s=50)
+    commit(store.root, g=offset + 1)
+    sample(diary, 15, {0: 2, 1: 70})
+    diary.start(20, "ASYNC_MASTER")
+    sample(diary, 60, {1: 70}, left=1)
+    sample(diary, 65, {1: 71})
+    sample(diary, 75, {0: offset + 1})
+    diary.close()
+    answer = ask(store.root)
+    assert "it, by 2025-11-20 12:01:15Z" in said(answer, "consumed")
+
+
+def test_a_message_that_came_twice_because_the_group_was_set_back(tmp_path: Path) -> None:
+    store, diary, offset = sampled_store(tmp_path / "a")
+    commit(store.root, g=offset + 5)
+    sample(diary, 35, {0: offset + 1})
+    diary.tell(
+        42, "progress_reset", topic="orders", group="g", queues=[0, 3], members=1, peer="10.1.1.1:9"
+    )
+    # It was passed again before the next sample: only the move itself tells.
+    set_back(diary, 45, 0, offset + 1, 3)
+    sample(diary, 45, {0: offset + 4})
+    diary.close()
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "consumed", "set back"]
+    text = said(answer, "set back")
+    assert "was set back before it by 2025-11-20 12:00:45Z: it receives the message again" in text
+    assert "An operator (10.1.1.1:9) asked for it" in text
+
+
+def test_a_message_that_a_group_has_yet_to_receive_again(tmp_path: Path) -> None:
+    store, diary, offset = sampled_store(tmp_path / "a")
+    commit(store.root, g=3)
+    sample(diary, 35, {0: offset + 1})
+    sample(diary, 45, {0: 3})
+    diary.close()
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "not consumed", "set back"]
+    assert "and has not passed it since" in said(answer, "set back")
+
+
+def test_a_message_that_a_reset_went_over(tmp_path: Path) -> None:
+    store, diary, offset = sampled_store(tmp_path / "a")
+    commit(store.root, g=offset + 9)
+    sample(diary, 35, {0: 2})
+    diary.tell(
+        52,
+        "progress_reset",
+        topic="orders",
+        group="g",
+        queues=[0, offset + 9, 1, 4],
+        members=1,
+        peer="10.1.1.1:9",
+    )
+    sample(diary, 55, {0: offset + 9})
+    diary.close()
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "consumed", "skipped by a reset"]
+    text = said(answer, "skipped by a reset")
+    assert f"reset group g 2025-11-20 12:00:52Z to offset {offset + 9}, beyond it" in text
+
+
+def test_samples_go_on_with_the_new_master(tmp_path: Path) -> None:
+    store, diary, offset = sampled_store(tmp_path / "a")
+    commit(store.root, g=offset + 1)
+    sample(diary, 35, {0: offset})
+    diary.close()
+    other = Diary(copy_store(store.root, tmp_path / "b"), "b:1")
+    for old in other.directory.iterdir():
+        old.unlink()
+    other.start(0, "SLAVE", ha_listen="127.0.0.1:10922")
+    # A sample of a slave is as old as its copy of the offsets.
+    sample(other, 36, {0: offset - 5})
+    other.tell(50, "role", role="ASYNC_MASTER", broker_id=0)
+    sample(other, 56, {1: 3})
+    sample(other, 60, {0: offset + 1})
+    other.close()
+    answer = ask(store.root, other.directory.parent)
+    assert "between 2025-11-20 12:00:56Z and 2025-11-20 12:01:00Z" in said(answer, "consumed")
+
+
+def test_a_group_at_a_time_by_its_offsets(tmp_path: Path) -> None:
+    store, diary, offset = sampled_store(tmp_path / "a")
+    commit(store.root, g=offset + 1)
+    sample(diary, 15, {0: 2, 1: 70})
+    sample(diary, 35, {0: 7})
+    sample(diary, 44, {0: 8})
+    set_back(diary, 64, 0, 9, 5)
+    sample(diary, 64, {0: 5})
+    diary.close()
+    answer = ask_group(store.root, "g", at(39))
+    # Eleven messages were stored until then.
+    assert "lacked between 3 and 4 messages then: its offsets were sampled 4.0 s earlier" in said(
+        answer, "lag"
+    )
+    assert "from offset 9 to 5 by 2025-11-20 12:01:04Z: it received 4 messages again" in said(
+        answer, "set back"
+    )
+
+
+def put_bodies(store: ToldStore, at_s: float, kind: int, *ops: MetadataOp) -> None:
+    """Changes of a group's tables, as its leader appends them to the log."""
+    for put in messages_of(kind, encode_ops(list(ops)), 64, at(at_s)):
+        store.put(METADATA_TOPIC, 0, at_ms=at(at_s), body=bytes(put.body))
+
+
+def test_a_groups_log_tells_each_commit(tmp_path: Path) -> None:
+    mine, version = "orders@g", DataVersion(1, 1)
+    with ToldStore(tmp_path / "a") as store:
+        topics = {"orders": TopicConfig("orders")}
+        before = Snapshot(version, topics, version, {}, {mine: {0: 0, 1: 4}}, DelaySet({}, 0))
+        put_bodies(store, 1, SNAPSHOT, before, QueueEnds({}, {}))
+        fill(store, 2, 5)
+        sent = store.put("orders", at_ms=at(20), unique_key=UNIQUE)
+        commits = [(21, 5), (33.5, 6), (40, 2), (50, 6)]
+        for at_s, offset in commits:
+            put_bodies(store, at_s, CHANGES, OffsetsSet({mine: {0: offset}, "orders@h": {0: 1}}))
+        put_bodies(store, 51, CHANGES, ProgressGone("h"))
+    assert sent.queue_offset == 5
+    commit(store.root, g=6)
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "consumed", "consumed late", "set back"]
+    assert "consumed it 2025-11-20 12:00:33Z:" in said(answer, "consumed")
+    assert "13.5 s after it was stored" in said(answer, "consumed late")
+    assert "by 2025-11-20 12:00:40Z" in said(answer, "set back")
+    assert "passed it again 2025-11-20 12:00:50Z" in said(answer, "set back")
+    then = ask_group(store.root, "g", at(39))
+    assert "lacked 0 messages then: the log tells each commit" in said(then, "lag")
+    assert "lacked 4 messages then" in said(ask_group(store.root, "g", at(45)), "lag")

@@ -11,12 +11,18 @@ from support.memory.store import MemoryStore
 from trio.testing import MockClock
 
 from trioha.broker.core import BrokerCore
+from trioha.broker.offsets import SET_BACK_MAX
 from trioha.config import BrokerConfig, BrokerRole
-from trioha.services.admin.journal_samples import LAGS_TOLD_MAX, JournalSamples
+from trioha.services.admin.journal_samples import (
+    LAGS_TOLD_MAX,
+    OFFSETS_TOLD_MAX,
+    JournalSamples,
+)
 from trioha.services.loop.clock import Clock
 from trioha.store.interface import PutMessage
 from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.codes import ResponseCode
+from trioha.wire.names import REVIVE_GROUP
 from trioha.wire.remoting_command import RemotingCommand
 
 SYNC_MASTER = BrokerConfig(
@@ -127,10 +133,80 @@ async def test_lag_is_told_when_it_changes(mock_clock: MockClock) -> None:
         "broker_offset": 4,
         "queues": 2,
         "worst_queue": 0,
+        "offsets": [0, 1, 1, 1],
+        "offsets_left": 0,
     }
     bench.core.offsets.commit("readers", "T", 0, 3)
     bench.samples.sample()
     assert [row["lag"] for row in bench.events.of("consumer_lag")] == [2, 0]
+
+
+async def test_samples_in_order_tell_each_offset(mock_clock: MockClock) -> None:
+    bench = Bench()
+    offsets = bench.core.offsets
+    for steps in ({0: 5, 1: 7}, {1: 8}, {0: 4, 1: 9}, {}, {0: 9, 1: 4}):
+        for queue_id, offset in steps.items():
+            offsets.commit("readers", "T", queue_id, offset)
+        bench.samples.sample()
+    told = [row["offsets"] for row in bench.events.of("consumer_lag")]
+    # The last one has the same sum as the one before it.
+    assert told == [[0, 5, 1, 7], [1, 8], [0, 4, 1, 9], [0, 9, 1, 4]]
+
+
+async def test_a_sample_names_a_bounded_number_of_offsets(mock_clock: MockClock) -> None:
+    bench = Bench()
+    queues = 2 * OFFSETS_TOLD_MAX + 3
+    for queue_id in range(queues):
+        bench.core.offsets.commit("readers", "T", queue_id, queue_id + 1)
+    told: dict[int, int] = {}
+    left = []
+    for _ in range(4):
+        bench.samples.sample()
+    for row in bench.events.of("consumer_lag"):
+        offsets = row["offsets"]
+        assert isinstance(offsets, list)
+        assert len(offsets) <= 2 * OFFSETS_TOLD_MAX
+        told |= dict(zip(offsets[::2], offsets[1::2], strict=True))
+        left.append(row["offsets_left"])
+    assert left == [OFFSETS_TOLD_MAX + 3, 3, 0]
+    assert told == {queue_id: queue_id + 1 for queue_id in range(queues)}
+
+
+async def test_progress_of_a_deleted_topic_is_not_told_again_and_again(
+    mock_clock: MockClock,
+) -> None:
+    bench = Bench()
+    for queue_id in (0, 1):
+        bench.core.offsets.commit("readers", "T", queue_id, 3)
+    bench.samples.sample()
+    bench.core.offsets.delete_topic("T")
+    bench.core.offsets.commit("readers", "T", 0, 1)
+    for _ in range(3):
+        bench.samples.sample()
+    assert [row["offsets"] for row in bench.events.of("consumer_lag")] == [[0, 3, 1, 3], [0, 1]]
+
+
+async def test_progress_that_moves_backwards_is_told(mock_clock: MockClock) -> None:
+    bench = Bench()
+    offsets = bench.core.offsets
+    for group in ("readers", "others", REVIVE_GROUP):
+        for queue_id, steps in ((0, (9, 4, 6, 2, 8)), (1, (5, 3)), (2, (1, 2))):
+            for step in steps:
+                offsets.commit(group, "T", queue_id, step)
+    bench.samples.sample()
+    bench.samples.sample()
+    told = bench.events.of("progress_set_back")
+    assert [(row["group"], row["queues"], row["others"]) for row in told] == [
+        ("readers", [0, 9, 2, 1, 5, 3], 0),
+        ("others", [0, 9, 2, 1, 5, 3], 0),
+    ]
+    for queue_id in range(SET_BACK_MAX + 2):
+        offsets.commit("readers", "T", queue_id, 20)
+        offsets.commit("readers", "T", queue_id, 10)
+    bench.samples.sample()
+    last = bench.events.of("progress_set_back")[-1]
+    assert isinstance(last["queues"], list)
+    assert (len(last["queues"]), last["others"]) == (3 * SET_BACK_MAX, 2)
 
 
 async def test_many_groups_take_turns(mock_clock: MockClock) -> None:

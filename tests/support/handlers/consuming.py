@@ -91,6 +91,7 @@ class ConsumeSide:
             status=lambda instant: {"now_ms": instant.now_ms, "role": self.config.broker_role.name},
             apply_config=self.applied.append,
             instant=at(),
+            events=self.events,
         )
         self.handlers: dict[int, Handler] = {
             **self.pulls.handlers(),

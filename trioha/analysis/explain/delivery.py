@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 from trioha.analysis.explain.case import Case
 from trioha.analysis.explain.explanation import Explanation
+from trioha.analysis.explain.offset_history import (
+    OffsetsAt,
+    Reset,
+    offset_history,
+    resets_of,
+)
 from trioha.analysis.explain.progress import (
+    Consumption,
     Offsets,
     committed_offsets,
     consumption_of,
@@ -27,8 +34,11 @@ journals sample every ten seconds."""
 GROUPS_MAX = 10
 _OFFSETS = (
     "A committed offset says that a group has passed a message. A reset, a filter and a consumer "
-    "that acknowledges before it works look the same. When each offset was committed is not kept."
+    "that acknowledges before it works look the same."
 )
+_NOT_KEPT = " When each offset was committed is not kept."
+_SAMPLED = " Journals sample the offsets, ten seconds apart while they move."
+_IN_LOG = " The log tells when each offset was committed, by the leader's clock."
 
 
 def explain_delivery(
@@ -67,12 +77,11 @@ def explain_delivery(
     for group in sorted(groups, key=lambda group: (group not in sent_back_by, group))[:GROUPS_MAX]:
         if group in sent_back_by:
             _explain_redelivery(answer, records, offsets, group, about)
+            answer.admit(_OFFSETS)
         else:
             for record in seen:
                 last_ms = _explain_offset(case, answer, record, offsets, group, about)
                 end_ms = max(end_ms, last_ms)
-    if groups:
-        answer.admit(_OFFSETS)
     return end_ms
 
 
@@ -143,10 +152,13 @@ def _explain_offset(
             f"{record.queue_id}.",
         )
         return record.store_ms
+    replicas = case.replicas_of(record.stores[0])
+    history = offset_history(case, replicas, group, record.topic, {record.queue_id})
     samples = samples_of(case, case.brokers_of(record.stores[0]), group, record.topic)
     found = consumption_of(
-        samples, record.store_ms, record.queue_id, record.queue_offset, len(queues)
+        history, samples, record.store_ms, record.queue_id, record.queue_offset, len(queues)
     )
+    _admit_precision(answer, history)
     stated = f"its committed offset in queue {record.queue_id} is {committed.offset}"
     written = ""
     if committed.written_ms is not None:
@@ -157,17 +169,10 @@ def _explain_offset(
             f"consumerOffset.json was written: group {group}, topic {record.topic}, queue "
             f"{record.queue_id}: offset {committed.offset}",
         )
-    if found.not_before_ms is not None:
-        answer.witness(
-            found.not_before_ms,
-            "journal",
-            f"group {group} had not passed queue offset {record.queue_offset} yet",
-        )
-    if found.by_ms is not None:
-        answer.witness(
-            found.by_ms, "journal", f"group {group} had passed queue offset {record.queue_offset}"
-        )
-    last_ms = found.by_ms or committed.written_ms or record.store_ms
+    resets = resets_of(case, replicas, group, record.topic)
+    _tell_progress(answer, record, group, history, found, resets)
+    last_ms = found.passes[-1].by_ms if found.passes else committed.written_ms or record.store_ms
+    last_ms = max([last_ms, *found.set_back_by_ms])
     if committed.offset <= record.queue_offset:
         answer.conclude(
             "not consumed",
@@ -177,20 +182,16 @@ def _explain_offset(
         blame_outages(
             case, answer, record, record.store_ms, last_ms, f"while group {group} had yet to read"
         )
-    elif found.skipped_ms is not None:
+    elif found.skipped_ms is not None and not found.passes:
         answer.conclude(
             "skipped",
             f"{about}Group {group} has skipped it: {say_time(found.skipped_ms)}, before it was "
             f"stored, the group stood beyond queue offset {record.queue_offset} already.",
         )
     else:
-        waited_ms = 0 if found.not_before_ms is None else found.not_before_ms - record.store_ms
-        when = f", by {say_time(found.by_ms)}" if found.by_ms is not None else ""
-        answer.conclude(
-            "consumed",
-            f"{about}Group {group} has consumed it{when}: {stated}{written}, the message's is "
-            f"{record.queue_offset}.",
-        )
+        _explain_consumption(answer, record, group, found, f"{stated}{written}", about)
+        _explain_resets(answer, record, group, found, resets, about)
+        waited_ms = _waited_ms(found, record.store_ms)
         if waited_ms >= LATE_MS:
             answer.conclude(
                 "consumed late",
@@ -205,4 +206,126 @@ def _explain_offset(
                 last_ms,
                 f"between its storing and its consumption by {group}",
             )
+    _explain_set_back(answer, record, group, found, resets, about)
     return max(record.store_ms, last_ms)
+
+
+def _waited_ms(found: Consumption, store_ms: int) -> int:
+    """Return how long the group certainly had not consumed a message."""
+    until_ms = found.passes[0].after_ms if found.passes else found.not_before_ms
+    return 0 if until_ms is None else until_ms - store_ms
+
+
+def _tell_progress(
+    answer: Explanation,
+    record: StoredRecord,
+    group: str,
+    history: Sequence[OffsetsAt],
+    found: Consumption,
+    resets: Sequence[Reset],
+) -> None:
+    """Add the offsets between which the group passed the message, and resets, as evidence."""
+    times = {each for one in found.passes for each in (one.after_ms, one.by_ms)}
+    times |= {found.not_before_ms, *found.set_back_by_ms}
+    for each in history:
+        if each.wall_ms in times:
+            answer.witness(
+                each.wall_ms,
+                each.source,
+                f"group {group}, topic {record.topic}, queue {record.queue_id}: committed offset "
+                f"{each.offsets[record.queue_id]}",
+            )
+    if not history:
+        if found.not_before_ms is not None:
+            answer.witness(
+                found.not_before_ms,
+                "journal",
+                f"group {group} had not passed queue offset {record.queue_offset} yet",
+            )
+        for one in found.passes:
+            answer.witness(
+                one.by_ms, "journal", f"group {group} had passed queue offset {record.queue_offset}"
+            )
+    for reset in resets:
+        if (offset := reset.offsets.get(record.queue_id)) is not None:
+            answer.witness(
+                reset.wall_ms,
+                reset.node,
+                f"an operator ({reset.peer}) reset group {group}, topic {record.topic}, queue "
+                f"{record.queue_id} to offset {offset}",
+            )
+
+
+def _explain_consumption(
+    answer: Explanation,
+    record: StoredRecord,
+    group: str,
+    found: Consumption,
+    stated: str,
+    about: str,
+) -> None:
+    when = f" {found.passes[0]}" if found.passes else ""
+    if when.startswith(" by"):
+        when = f",{when}"
+    answer.conclude(
+        "consumed",
+        f"{about}Group {group} has consumed it{when}: {stated}, the message's is "
+        f"{record.queue_offset}.",
+    )
+
+
+def _explain_resets(
+    answer: Explanation,
+    record: StoredRecord,
+    group: str,
+    found: Consumption,
+    resets: Sequence[Reset],
+    about: str,
+) -> None:
+    """Say which reset took the group over the message: it may never have received it."""
+    for one in found.passes:
+        begin_ms = record.store_ms if one.after_ms is None or one.is_exact else one.after_ms
+        for reset in resets:
+            offset = reset.offsets.get(record.queue_id, -1)
+            if offset > record.queue_offset and begin_ms <= reset.wall_ms <= one.by_ms:
+                answer.conclude(
+                    "skipped by a reset",
+                    f"{about}An operator ({reset.peer}) reset group {group} "
+                    f"{say_time(reset.wall_ms)} to offset {offset}, beyond it: the group received "
+                    "it only if it had come to it before that.",
+                )
+
+
+def _explain_set_back(
+    answer: Explanation,
+    record: StoredRecord,
+    group: str,
+    found: Consumption,
+    resets: Sequence[Reset],
+    about: str,
+) -> None:
+    """Say that the group had the message before it and behind it, and so received it again."""
+    for by_ms in found.set_back_by_ms:
+        asked = [
+            reset
+            for reset in resets
+            if reset.wall_ms <= by_ms
+            and reset.offsets.get(record.queue_id, record.queue_offset + 1) <= record.queue_offset
+        ]
+        why = f" An operator ({asked[-1].peer}) asked for it." if asked else ""
+        again = [one for one in found.passes if one.by_ms > by_ms]
+        then = f"; it passed it again {again[0]}" if again else ", and has not passed it since"
+        answer.conclude(
+            "set back",
+            f"{about}Group {group} had passed it and was set back before it by {say_time(by_ms)}: "
+            f"it receives the message again{then}.{why}",
+        )
+
+
+def _admit_precision(answer: Explanation, history: Sequence[OffsetsAt]) -> None:
+    if not history:
+        answer.admit(_OFFSETS + _NOT_KEPT)
+    elif history[0].is_exact:
+        answer.admit(_OFFSETS + _IN_LOG)
+    else:
+        answer.admit(_OFFSETS + _SAMPLED)

@@ -35,6 +35,8 @@ VerdictCode = Literal[
     "consumed late",
     "not consumed",
     "skipped",
+    "skipped by a reset",
+    "set back",
     "no offset",
     "outage",
     "stored until then",

@@ -8,6 +8,7 @@ from typing import Any
 from trioha.analysis.engine import literal, literals
 from trioha.analysis.explain.case import Case
 from trioha.analysis.explain.explanation import Explanation
+from trioha.analysis.explain.offset_history import OffsetsAt, offset_history, resets_of
 from trioha.analysis.explain.progress import Committed, committed_offsets, samples_of
 from trioha.analysis.explain.surroundings import tell_events
 from trioha.analysis.reports.words import MINUTE_MS, count_of, say_ms, say_time
@@ -54,10 +55,6 @@ def explain_group(case: Case, group: str, at_ms: int) -> Explanation:
                 f"{until} ({outage.cause}).",
             )
     tell_events(case, answer, at_ms - AROUND_MS, at_ms + AROUND_MS)
-    answer.admit(
-        "Stores keep the newest committed offset alone: how far the group was at that time is "
-        "known from samples of journals, where there are any."
-    )
     return answer.finish()
 
 
@@ -102,7 +99,8 @@ def _explain_topic(
         f"Topic {topic} had {count_of(stored, 'message')} until then in the queues that the group "
         "has read.",
     )
-    _explain_samples(case, answer, replicas, topic, group, at_ms)
+    if not _explain_offsets(case, answer, replicas, topic, group, queues, at_ms):
+        _explain_samples(case, answer, replicas, topic, group, at_ms)
     if left and oldest_ms is not None:
         answer.conclude(
             "not consumed",
@@ -116,6 +114,85 @@ def _explain_topic(
             f"The group has consumed all of topic {topic} that was stored until then, by its "
             "newest committed offsets.",
         )
+
+
+def _explain_offsets(
+    case: Case,
+    answer: Explanation,
+    replicas: Sequence[StoreFiles],
+    topic: str,
+    group: str,
+    queues: Mapping[int, Committed],
+    at_ms: int,
+) -> bool:
+    """Say what the group lacked by its offsets on both sides of the time; False if not known."""
+    history = offset_history(case, replicas, group, topic)
+    before: dict[int, tuple[OffsetsAt, int]] = {}
+    after: dict[int, tuple[OffsetsAt, int]] = {}
+    for each in history:
+        for queue_id, offset in each.offsets.items():
+            if each.wall_ms <= at_ms:
+                before[queue_id] = each, offset
+            else:
+                after.setdefault(queue_id, (each, offset))
+    for reset in resets_of(case, replicas, group, topic):
+        if abs(reset.wall_ms - at_ms) <= AROUND_MS:
+            answer.witness(
+                reset.wall_ms,
+                reset.node,
+                f"an operator ({reset.peer}) reset group {group} in topic {topic}",
+            )
+    _explain_set_back(answer, history, topic, group, at_ms)
+    if not queues or queues.keys() - before.keys():
+        return False
+    least = most = 0
+    for queue_id in queues:
+        state, offset = before[queue_id]
+        later = offset if state.is_exact else after.get(queue_id, (state, offset))[1]
+        left = [
+            _stored_until(case, replicas, topic, queue_id, each, at_ms)["left_over"]
+            for each in {offset, later}
+        ]
+        least, most = least + min(left), most + max(left)
+        for state, offset in (before[queue_id], *([after[queue_id]] if queue_id in after else ())):
+            answer.witness(
+                state.wall_ms,
+                state.source,
+                f"group {group}, topic {topic}, queue {queue_id}: committed offset {offset}",
+            )
+    newest = max((each[0] for each in before.values()), key=lambda each: each.wall_ms)
+    amount = count_of(most, "message")
+    if least != most:
+        amount = f"between {least:,} and {amount}"
+    known = (
+        "the log tells each commit"
+        if newest.is_exact
+        else f"its offsets were sampled {say_ms(at_ms - newest.wall_ms)} earlier"
+    )
+    answer.conclude("lag", f"Of topic {topic} the group lacked {amount} then: {known}.")
+    if newest.is_exact:
+        answer.admit("A commit is in the log when the leader took it, by the leader's clock.")
+    else:
+        answer.admit("Journals sample offsets ten seconds apart, and only while they move.")
+    return True
+
+
+def _explain_set_back(
+    answer: Explanation, history: Sequence[OffsetsAt], topic: str, group: str, at_ms: int
+) -> None:
+    """Say when the group's offsets moved backwards around the time."""
+    stood: dict[int, int] = {}
+    for each in history:
+        for queue_id, offset in each.offsets.items():
+            was = stood.get(queue_id, offset)
+            stood[queue_id] = offset
+            if offset < was and abs(each.wall_ms - at_ms) <= AROUND_MS:
+                answer.conclude(
+                    "set back",
+                    f"Group {group} was set back in topic {topic}, queue {queue_id}, from offset "
+                    f"{was} to {offset} by {say_time(each.wall_ms)}: it received "
+                    f"{count_of(was - offset, 'message')} again.",
+                )
 
 
 def _stored_until(
@@ -165,6 +242,10 @@ def _explain_samples(
         )
     else:
         answer.admit(f"No journal has a sample of the group in topic {topic} from before.")
+    answer.admit(
+        "Stores keep the newest committed offset alone: how far the group was in each queue at "
+        "that time is not known."
+    )
 
 
 def _explain_failures(

@@ -1,9 +1,10 @@
 """How far a consumer group has come: its committed offsets, and what journals sampled of them.
 
-A store keeps only the newest committed offset of each queue. Masters sample into their journals,
-every ten seconds in which something changed, the sum over those queues of a topic that the group
-has committed to. A sample of one queue is exact. A sample of all queues in which nothing is left
-holds for each of them. A slave's sample is as old as its copy of the offsets and is left out.
+A store keeps only the newest committed offset of each queue; `offset_history` knows the earlier
+ones. Journals of older nodes have sums alone, over those queues of a topic that the group has
+committed to. Of these, a sample of one queue is exact, and a sample of all queues in which nothing
+is left holds for each of them. A slave's sample is as old as its copy of the offsets and is left
+out.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import attrs
 
 from trioha.analysis.engine import or_noted
 from trioha.analysis.explain.case import Case
-from trioha.analysis.journal_rows import JournalRow
-from trioha.analysis.reports.lives import journal_of, number
+from trioha.analysis.explain.offset_history import OffsetsAt, is_of_master
+from trioha.analysis.reports.lives import number
+from trioha.analysis.reports.words import say_time
 from trioha.analysis.store_files import StoreFiles
 from trioha.wire.names import BROKER_GROUPS
 
@@ -46,13 +48,35 @@ class Sample:
 
 
 @attrs.frozen
-class Consumption:
-    """When a group passed one message, as far as samples tell; milliseconds since 1970."""
+class Pass:
+    """A group passed a message: later than `after_ms`, no later than `by_ms`; ms since 1970."""
 
+    after_ms: int | None
+    """The group had not passed it yet; None when nothing says since when."""
+    by_ms: int
+
+    @property
+    def is_exact(self) -> bool:
+        return self.after_ms == self.by_ms
+
+    def __str__(self) -> str:
+        if self.after_ms is None:
+            return f"by {say_time(self.by_ms)}"
+        if self.is_exact:
+            return say_time(self.by_ms)
+        return f"between {say_time(self.after_ms)} and {say_time(self.by_ms)}"
+
+
+@attrs.frozen
+class Consumption:
+    """When a group passed one message, as far as is known; milliseconds since 1970."""
+
+    passes: Sequence[Pass] = ()
+    """More than one when the group was set back before the message in between."""
+    set_back_by_ms: Sequence[int] = ()
+    """The group had been set back before the message."""
     not_before_ms: int | None = None
-    """The group had not passed it yet."""
-    by_ms: int | None = None
-    """The group had passed it."""
+    """The last time that the group is known not to have passed it."""
     skipped_ms: int | None = None
     """The group was past it already before it was stored."""
 
@@ -101,39 +125,59 @@ def samples_of(case: Case, brokers: Collection[str], group: str, topic: str) -> 
         if row.fields.get("group") == group
         and row.fields.get("topic") == topic
         and (not brokers or row.node.rpartition(":")[0] in brokers)
-        and _is_of_master(case, row)
+        and is_of_master(case, row)
     ]
     return sorted(found, key=lambda sample: sample.wall_ms)
 
 
 def consumption_of(
-    samples: Sequence[Sample], store_ms: int, queue_id: int, queue_offset: int, queue_count: int
+    history: Sequence[OffsetsAt],
+    samples: Sequence[Sample],
+    store_ms: int,
+    queue_id: int,
+    queue_offset: int,
+    queue_count: int,
 ) -> Consumption:
     """When the group passed a message that was stored at `store_ms`.
 
-    `queue_count`: queues of the topic that the group has committed to by now. Their number never
-    shrinks, so a sample of as many has all of them.
+    `samples` count where the history knows nothing of the queue. `queue_count`: queues of the topic
+    that the group has committed to by now. Their number never shrinks, so a sample of as many has
+    all of them.
     """
+    points = [
+        (each.wall_ms, each.offsets[queue_id] > queue_offset, each.is_exact)
+        for each in history
+        if queue_id in each.offsets
+    ] or [
+        (sample.wall_ms, is_past, False)
+        for sample in samples
+        if (is_past := _is_past(sample, store_ms, queue_id, queue_offset, queue_count)) is not None
+    ]
+    skipped_ms: int | None = None
     not_before_ms: int | None = None
-    for sample in samples:
-        is_exact = sample.queues == 1 and sample.worst_queue == queue_id
-        is_past = is_exact and sample.consumer_offset > queue_offset
-        if sample.wall_ms < store_ms:
-            if is_past:
-                return Consumption(skipped_ms=sample.wall_ms)
+    passes: list[Pass] = []
+    set_back_by_ms: list[int] = []
+    was_past = False
+    for wall_ms, is_past, is_exact in points:
+        if wall_ms < store_ms:
+            skipped_ms = wall_ms if is_past else None
+            was_past = is_past
             continue
-        if is_past or (sample.queues == queue_count > 1 and sample.lag == 0):
-            return Consumption(not_before_ms, sample.wall_ms)
-        if is_exact:
-            not_before_ms = sample.wall_ms
-    return Consumption(not_before_ms)
+        if is_past and not was_past:
+            passes.append(Pass(wall_ms if is_exact else not_before_ms, wall_ms))
+        elif was_past and not is_past:
+            set_back_by_ms.append(wall_ms)
+        if not is_past:
+            not_before_ms = wall_ms
+        was_past = is_past
+    return Consumption(passes, set_back_by_ms, not_before_ms, skipped_ms)
 
 
-def _is_of_master(case: Case, row: JournalRow) -> bool:
-    life = case.lives.at(journal_of(row), row.wall_ms)
-    return life is not None and any(
-        stint.is_master
-        and stint.begin_ms <= row.wall_ms
-        and (stint.end_ms is None or row.wall_ms <= stint.end_ms)
-        for stint in life.stints
-    )
+def _is_past(
+    sample: Sample, store_ms: int, queue_id: int, queue_offset: int, queue_count: int
+) -> bool | None:
+    """Whether a group had passed a message at a sample of sums; None when that cannot be known."""
+    if sample.queues == 1 and sample.worst_queue == queue_id:
+        return sample.consumer_offset > queue_offset
+    is_whole = sample.queues == queue_count > 1 and sample.wall_ms >= store_ms
+    return True if is_whole and sample.lag == 0 else None

@@ -2,7 +2,10 @@
 
 Every ten seconds, and only what has changed: how far the broker is, what puts waited for slaves,
 how far consumers are behind. A sample looks at a bounded number of groups and writes a bounded
-number of events; a broker with more groups than that gets to each of them in turn. The journal of
+number of events; a broker with more groups than that gets to each of them in turn. A group's sample
+names every queue whose committed offset has changed since its last one, so the samples together are
+a history of the commits: whoever reads them in order knows each queue's offset at each sample. The
+journal of
 an idle broker grows by one small event a minute: the sign of life by which an analysis knows, after
 a power failure, until when the node was there.
 """
@@ -16,12 +19,15 @@ from trioha.broker.wait_histogram import WAIT_BINS
 from trioha.journal import EventSink
 from trioha.services.loop.clock import Clock
 from trioha.store.interface import MessageStore
+from trioha.wire.names import BROKER_GROUPS
 
 INTERVAL_S = 10.0
 LIFE_SIGN_MS = 60_000
 LAGS_LOOKED_AT_MAX = 2_000  # some 10 ms of the loop's time
-LAGS_TOLD_MAX = 16  # 1.5 KB every ten seconds: a day of it fits a journal four times
+LAGS_TOLD_MAX = 16  # 2.4 KB every ten seconds, and with their offsets
+OFFSETS_TOLD_MAX = 128  # 3.6 KB: two days of it fit a journal
 _TOLD_KEPT_MAX = 10_000
+_OFFSETS_KEPT_MAX = 100_000  # 10 MiB
 
 
 class JournalSamples:
@@ -42,7 +48,8 @@ class JournalSamples:
         self._told_bins = [0] * WAIT_BINS
         self._told_waited_ms = 0
         self._lags_due: list[str] = []
-        self._lags_told: dict[str, tuple[int, int]] = {}
+        self._lags_told: dict[str, tuple[int, dict[int, int]]] = {}
+        self._offsets_kept = 0
 
     async def run(self) -> None:
         """Sample until cancelled, and once more then: the totals of an orderly end are exact."""
@@ -57,6 +64,7 @@ class JournalSamples:
         """Write what has changed."""
         self._sample_progress(last)
         self._sample_waits()
+        self._tell_set_back()
         self._sample_lags()
 
     def _sample_progress(self, last: bool) -> None:
@@ -100,16 +108,32 @@ class JournalSamples:
             self._timeouts += timeouts
             self._unavailable += unavailable
 
+    def _tell_set_back(self) -> None:
+        """Tell of progress that moved backwards since the last sample: it comes again."""
+        found, others = self._core.offsets.take_set_back()
+        moves: dict[str, list[int]] = {}
+        for (key, queue_id), move in found.items():
+            moves.setdefault(key, []).extend((queue_id, move.before, move.after))
+        for key, queues in moves.items():
+            topic, _, group = key.partition("@")
+            if group not in BROKER_GROUPS:
+                self._events.event(
+                    "progress_set_back", topic=topic, group=group, queues=queues, others=others
+                )
+
     def _sample_lags(self) -> None:
         if not self._lags_due:
             self._lags_due = self._core.offsets.keys()
-        told = 0
+        told, room = 0, OFFSETS_TOLD_MAX
         for _ in range(min(len(self._lags_due), LAGS_LOOKED_AT_MAX)):
-            told += self._tell_lag(self._lags_due.pop())
-            if told >= LAGS_TOLD_MAX:
+            offsets = self._tell_lag(self._lags_due.pop(), room)
+            if offsets is not None:
+                told, room = told + 1, room - offsets
+            if told >= LAGS_TOLD_MAX or room <= 0:
                 break
 
-    def _tell_lag(self, key: str) -> bool:
+    def _tell_lag(self, key: str, room: int) -> int | None:
+        """Tell of one group's progress; return how many offsets that took, None if not told."""
         topic, _, group = key.partition("@")
         consumer_offset = broker_offset = worst_lag = 0
         worst_queue = -1
@@ -120,11 +144,13 @@ class JournalSamples:
             broker_offset += end
             if end - offset >= worst_lag:
                 worst_lag, worst_queue = end - offset, queue_id
-        if not queues or self._lags_told.get(key) == (consumer_offset, broker_offset):
-            return False
-        if len(self._lags_told) >= _TOLD_KEPT_MAX:
-            self._lags_told.clear()
-        self._lags_told[key] = (consumer_offset, broker_offset)
+        known_end, known = self._lags_told.get(key, (-1, {}))
+        if not queues or (known_end == broker_offset and known == queues):
+            return None
+        if known.keys() - queues.keys():  # a topic that was deleted and is there again
+            known = {queue_id: known[queue_id] for queue_id in known.keys() & queues.keys()}
+        changed = [entry for entry in queues.items() if known.get(entry[0]) != entry[1]]
+        self._keep(key, broker_offset, known, dict(changed[:room]))
         self._events.event(
             "consumer_lag",
             topic=topic,
@@ -134,5 +160,16 @@ class JournalSamples:
             broker_offset=broker_offset,
             queues=len(queues),
             worst_queue=worst_queue,
+            offsets=[number for entry in changed[:room] for number in entry],
+            offsets_left=max(0, len(changed) - room),
         )
-        return True
+        return min(len(changed), room)
+
+    def _keep(self, key: str, end: int, known: dict[int, int], told: dict[int, int]) -> None:
+        """Remember what was told of a group. What is forgotten is told again, whole."""
+        is_full = self._offsets_kept >= _OFFSETS_KEPT_MAX
+        if is_full or len(self._lags_told) >= _TOLD_KEPT_MAX:
+            self._lags_told.clear()
+            self._offsets_kept, known = 0, {}
+        self._offsets_kept += len(told.keys() - known.keys())
+        self._lags_told[key] = end, known | told

@@ -9,7 +9,7 @@ import pytest
 from trioha.dledger import messages as say
 from trioha.dledger.member_state import Recovered
 from trioha.dledger.membership import ChangeKind, Configuration, ConfigurationTable
-from trioha.dledger.node import DLedgerNode
+from trioha.dledger.node import RaftNode
 from trioha.dledger.ready import HardState, Ready, Role
 from trioha.dledger.settings import RaftSettings
 from trioha.dledger.term_table import TermTable
@@ -38,12 +38,12 @@ class _Log:
 
 def _node(
     *voters: str, settings: RaftSettings | None = None, recovered: Recovered | None = None
-) -> tuple[DLedgerNode, _Log]:
+) -> tuple[RaftNode, _Log]:
     log = _Log()
     recovered = recovered or Recovered(
         configurations=ConfigurationTable(((0, Configuration.of(*voters)),))
     )
-    return DLedgerNode("n0", settings or RaftSettings(), recovered, log, Random(1), 0), log
+    return RaftNode("n0", settings or RaftSettings(), recovered, log, Random(1), 0), log
 
 
 def _of_term_one(end_offset: int, *, committed_offset: int = 0) -> Recovered:
@@ -56,7 +56,7 @@ def _of_term_one(end_offset: int, *, committed_offset: int = 0) -> Recovered:
     )
 
 
-def _drain(node: DLedgerNode, log: _Log, now_ms: int) -> list[Ready]:
+def _drain(node: RaftNode, log: _Log, now_ms: int) -> list[Ready]:
     """Do what the node wants; returns it."""
     done = []
     while (ready := node.ready()) is not None:
@@ -75,7 +75,7 @@ def _said(done: list[Ready]) -> list[say.RaftMessage]:
     return [message for ready in done for message in ready.messages]
 
 
-def _leader_of_one() -> tuple[DLedgerNode, _Log]:
+def _leader_of_one() -> tuple[RaftNode, _Log]:
     node, log = _node("n0")
     node.on_time(5000)
     _drain(node, log, 5000)
@@ -84,7 +84,7 @@ def _leader_of_one() -> tuple[DLedgerNode, _Log]:
     return node, log
 
 
-def _leader_of_three() -> tuple[DLedgerNode, _Log]:
+def _leader_of_three() -> tuple[RaftNode, _Log]:
     """Leads term 1; its opening record is fsynced here and nowhere else."""
     node, log = _node("n0", "n1", "n2")
     node.on_time(5000)
@@ -160,7 +160,7 @@ def _commits(done: list[Ready]) -> list[tuple[str, int]]:
     ]
 
 
-def _level_leader(settings: RaftSettings) -> tuple[DLedgerNode, _Log]:
+def _level_leader(settings: RaftSettings) -> tuple[RaftNode, _Log]:
     """Leads n1 and n2, which hold all that it does, and has told them so."""
     node, log = _node("n0", "n1", "n2", settings=settings)
     node.on_time(5000)
@@ -178,7 +178,7 @@ def _level_leader(settings: RaftSettings) -> tuple[DLedgerNode, _Log]:
 
 
 def _answer(
-    node: DLedgerNode,
+    node: RaftNode,
     member: str,
     sequence: int,
     matched: int,
@@ -304,7 +304,7 @@ def test_founders_stand_one_after_the_other_and_wait_for_no_leader() -> None:
         recovered = Recovered(
             configurations=ConfigurationTable(((0, Configuration.of("n0", "n1", "n2")),))
         )
-        node = DLedgerNode(member, RaftSettings(), recovered, _Log(), Random(1), 0)
+        node = RaftNode(member, RaftSettings(), recovered, _Log(), Random(1), 0)
         assert rank * step_ms <= node.next_deadline_ms <= (rank + 1) * step_ms
         candidate = "n1" if member == "n0" else "n0"
         request = say.VoteRequest(candidate, member, 1, True, False, 0, 0)
@@ -432,7 +432,7 @@ def test_a_second_leader_of_the_term_we_follow_in_is_refused() -> None:
     assert node.state.leader_id == "n1"
 
 
-def _follower_of_committed() -> tuple[DLedgerNode, _Log]:
+def _follower_of_committed() -> tuple[RaftNode, _Log]:
     """n1 leads term 2; of the ten bytes of term 1 here six are committed."""
     node, log = _node(recovered=_of_term_one(10, committed_offset=6))
     node.step(say.Heartbeat("n1", "n0", 2, 100, 0, 0), 5000)

@@ -24,7 +24,7 @@ from typing import Final
 from trioha.broker.delay import DelayLevels
 from trioha.broker.groups import GroupTable
 from trioha.broker.message_fields import index_keys, is_true, tags_code
-from trioha.broker.property_shape import KEYS_START, UNIQ_KEY_START, PropertyShapes
+from trioha.broker.property_shape import PropertyShapes, cut_id
 from trioha.broker.put_message import PutPipeline, remark_of
 from trioha.broker.send_batch import BatchProgress, BatchSender, delay_level, illegal, message_ids
 from trioha.broker.send_check import SendCheck
@@ -65,8 +65,6 @@ _BORNHOST_V6: Final = int(SysFlag.BORNHOST_V6)
 _HOST_V6_BITS: Final = int(SysFlag.BORNHOST_V6 | SysFlag.STOREHOST_V6)
 _MULTI_TAGS: Final = int(SysFlag.MULTI_TAGS)
 _TRANSACTION_MASK: Final = int(SysFlag.TRANSACTION_MASK)
-_UNIQ_KEY_SIZE: Final = len(UNIQ_KEY_START)
-_SMALL_PROPERTIES: Final = PROPERTIES_BYTES_MAX // 2
 """Below it a string stays legal whatever is added to it here."""
 
 
@@ -202,21 +200,12 @@ class SendProcessor:
         body = self._body_of(request)
         sys_flag = self._sys_flag(channel, header, topic)
         raw = header.properties
-        at = raw.find(UNIQ_KEY_START)
-        if at >= 0 and raw.find(KEYS_START) < 0 and not sys_flag & _TRANSACTION_MASK:
-            begin = at + _UNIQ_KEY_SIZE
-            end = raw.find(b"\x02", begin)
-            before, after = raw[:begin], b"" if end < 0 else raw[end:]
-            key = raw[begin:] if end < 0 else raw[begin:end]
+        if not sys_flag & _TRANSACTION_MASK and (cut := cut_id(raw)) is not None:
+            before, key, after = cut
             shape = self._shapes.known.get(before + after)
             if shape is None:
                 shape = self._shapes.learn(before, after)
-            if (
-                shape.is_plain
-                and key
-                and len(raw) < _SMALL_PROPERTIES
-                and not header.topic.startswith(RETRY_PREFIX)
-            ):
+            if shape.is_plain and key and not header.topic.startswith(RETRY_PREFIX):
                 return (
                     PutMessage(
                         topic.topic_name,
@@ -251,6 +240,21 @@ class SendProcessor:
             index_keys(properties),
             header.reconsume_times,
         )
+        self._file(message, properties, request, header, instant)
+        return message, wait
+
+    def _file(
+        self,
+        message: PutMessage,
+        properties: dict[str, str],
+        request: RemotingCommand,
+        header: SendHeader,
+        instant: Instant,
+    ) -> None:
+        """Choose the queue that the properties ask for, and encode them.
+
+        Errors: CommandError when the message is illegal or transactional.
+        """
         level = delay_level(properties) if DELAY in properties else 0
         if message.sys_flag & _TRANSACTION_MASK or TRAN_MSG in properties:
             self._divert_half(message, properties, level, instant)
@@ -270,7 +274,6 @@ class SendProcessor:
             bytes_max -= COPY_PROPERTIES_BYTES
         if len(message.properties) > bytes_max:
             raise illegal(f"properties of {len(message.properties)} bytes, at most {bytes_max}")
-        return message, wait
 
     def refuse(self, request: RemotingCommand, code: int, remark: str | None) -> RemotingCommand:
         """An answer without a message id; clients read region and trace switch off it too."""

@@ -53,8 +53,7 @@ class PushConsumer:
         self._subscriptions = subscriptions
         self._handler = handler
         self._config = config
-        self._routes = RouteTable(cluster)
-        self._routes.on_change = self._look_again
+        self._routes = RouteTable(cluster, self._look_again)
         self._requests = QueueRequests(cluster, self._routes, group)
         broadcasting = config.model is MessageModel.BROADCASTING
         self._membership = Membership(cluster, self._routes, group, broadcasting=broadcasting)

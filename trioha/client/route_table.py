@@ -26,8 +26,8 @@ _BORROWED_S = 1.0
 class RouteTable:
     """Topic → route."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.on_change: Callable[[], None] = lambda: None
+    def __init__(self, cluster: Cluster, on_change: Callable[[], None] = lambda: None) -> None:
+        self._on_change = on_change
         self._cluster = cluster
         self._routes: dict[str, TopicRoute] = {}
         self._borrowed: dict[str, tuple[float, TopicRoute]] = {}
@@ -104,7 +104,7 @@ class RouteTable:
             self._borrowed.pop(topic, None)
             if route != self._routes.get(topic):
                 self._routes[topic] = route
-                self.on_change()
+                self._on_change()
         return self._routes.get(topic)
 
     async def refresh_forever(self) -> None:

@@ -41,7 +41,7 @@ from trioha.errors import RemoteProtocolError
 
 
 class EntryHandler:
-    """Pushes of the leader of our term; `DLedgerNode.step` has checked that they are."""
+    """Pushes of the leader of our term; `RaftNode.step` has checked that they are."""
 
     def __init__(self, state: MemberState, ledger: Ledger) -> None:
         self._state = state

@@ -2,7 +2,7 @@
 
 Theory of operation.
 
-    node = DLedgerNode("n0", settings, recovered, ledger, rng, now_ms)
+    node = RaftNode("n0", settings, recovered, ledger, rng, now_ms)
     node.step(message, now_ms)            # a peer's message
     node.on_time(now_ms)                  # at node.next_deadline_ms, never earlier
     if node.may_append: ...               # the leader's shell writes to its log, then calls
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _FROM_LEADER = (say.Heartbeat, say.Push, say.TimeoutNow)
 
 
-class DLedgerNode:
+class RaftNode:
     """One member. The caller gives it messages, the time and a source of random numbers."""
 
     def __init__(

@@ -86,10 +86,8 @@ class Greeting:
         return is_other and home_id not in self._mastership.members
 
     def _check_numbers(self, hello: Hello) -> None:
-        for epoch in (
-            *(hello.known_epoch, hello.promised_epoch, hello.wants_epoch),
-            hello.log.history.epoch,
-        ):
+        told = hello.known_epoch, hello.promised_epoch, hello.wants_epoch, hello.log.history.epoch
+        for epoch in told:
             if doubt := self._mastership.disbelief(epoch, Word.UNASKED):
                 raise RemoteProtocolError(
                     f"{hello.address} (brokerId {hello.home_id}) tells of a term that cannot be: "

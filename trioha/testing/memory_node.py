@@ -162,11 +162,14 @@ class MemoryBroker:
         events = self._events = self.journal()
         if is_raft:
             node = await open_raft_broker(
-                *(config, addresses, world.clock, events), connect_to=self.connect
+                config, addresses, world.clock, events, connect_to=self.connect
             )
         else:
             node = await open_master_slave_node(
-                *(config, addresses, world.clock, events),
+                config,
+                addresses,
+                world.clock,
+                events,
                 connect_to=self.connect,
                 connect_link=self.connect,
             )

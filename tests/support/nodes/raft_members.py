@@ -18,7 +18,7 @@ import trio
 from trioha.dledger.membership import Configuration, ConfigurationTable
 from trioha.dledger.message_codec import GroupDoor
 from trioha.dledger.messages import RaftMessage, VoteRequest, VoteResponse
-from trioha.dledger.node import DLedgerNode
+from trioha.dledger.node import RaftNode
 from trioha.dledger.ready import Control, LogReset, LogTruncate, LogWrite, Role, SoftState
 from trioha.dledger.settings import RaftSettings
 from trioha.dledger.term_table import TermTable
@@ -214,7 +214,7 @@ class Machine:
         self._scope = trio.CancelScope()
 
     @property
-    def node(self) -> DLedgerNode:
+    def node(self) -> RaftNode:
         assert self.member is not None
         assert self.member.node is not None, f"{self.member_id} has not begun"
         return self.member.node

@@ -13,7 +13,7 @@ Log operations come from a `Ready`, in its order. `truncate` and `reset` are dur
 return; `write` is durable when the store has been flushed. One thread makes all calls.
 
 Errors: StoreError and its kinds, always with file and cure. After one of them the member must stop:
-call `DLedgerNode.storage_failed`. DiskFull alone leaves everything as it was.
+call `RaftNode.storage_failed`. DiskFull alone leaves everything as it was.
 """
 
 from __future__ import annotations

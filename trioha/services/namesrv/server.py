@@ -112,7 +112,10 @@ async def serve_namesrv(
     admin = open_admin_listener(config, listener, events, tls.accepted_http)
     pages = {
         "/metrics": namesrv_metrics(
-            *(processor, counts, traffic, server),
+            processor,
+            counts,
+            traffic,
+            server,
             insecure=insecure,
             certificate_end_s=tls.end_s,
         ),

@@ -19,7 +19,7 @@ from trioha.dledger.bootstrap import PeerNote
 from trioha.dledger.member_state import Recovered
 from trioha.dledger.membership import ChangeKind, ConfigurationTable
 from trioha.dledger.messages import Append, RaftMessage
-from trioha.dledger.node import DLedgerNode
+from trioha.dledger.node import RaftNode
 from trioha.dledger.ready import Ready, Role, SoftState
 from trioha.errors import StoreError
 from trioha.remoting.channel import Channel, Handler, Instant
@@ -56,7 +56,7 @@ class RaftMember:
     ) -> None:
         self.setup = setup
         self.member_id = setup.door.member_id
-        self.node: DLedgerNode | None = None
+        self.node: RaftNode | None = None
         """The core; None until this member takes part."""
         self.peers = Peers(setup, self.note, self._on_notes, self._on_peer_lost, self.step, context)
         self.bootstrap = Bootstrap(votes, setup.door, self.note, self.peers.notes, context.events)
@@ -290,7 +290,7 @@ class RaftMember:
         for on_ready in reads.values():
             on_ready(-1)
 
-    def on_settled(self, node: DLedgerNode, now_ms: int) -> None:
+    def on_settled(self, node: RaftNode, now_ms: int) -> None:
         """Look at what has changed at the end of a pass. HOT."""
         state = node.state
         self._commit_watch.look(state.end_offset - state.committed_offset, now_ms)
@@ -324,7 +324,7 @@ class RaftMember:
             begin_offset=begin,
             end_offset=end,
         )
-        self.node = DLedgerNode(
+        self.node = RaftNode(
             self.member_id,
             setup.settings,
             recovered,
@@ -349,7 +349,7 @@ class RaftMember:
         if self._loop is not None:
             self._loop.run(action)
 
-    def _ask(self, question: Callable[[DLedgerNode, int], str]) -> str:
+    def _ask(self, question: Callable[[RaftNode, int], str]) -> str:
         """Put an operator's request to the core; return its answer."""
         loop = self._loop
         if loop is None:
@@ -358,7 +358,7 @@ class RaftMember:
             return f"{self.member_id} cannot do that at this moment; ask again"
         answer = ""
 
-        def ask(node: DLedgerNode, now_ms: int) -> None:
+        def ask(node: RaftNode, now_ms: int) -> None:
             nonlocal answer
             answer = question(node, now_ms)
 
@@ -406,7 +406,7 @@ class RaftMember:
             if one.member_id in birth.founders and not one.is_voter and is_current:
                 self.change(ChangeKind.PROMOTE, one.member_id)
 
-    def _follow_configuration(self, node: DLedgerNode) -> None:
+    def _follow_configuration(self, node: RaftNode) -> None:
         state = node.state
         table = self._seen_configurations = state.configurations
         # A removed member gets the commit of its removal, so it stays connected until then.
@@ -439,5 +439,5 @@ class RaftMember:
         }
 
 
-def _nothing(node: DLedgerNode, now_ms: int) -> None:
+def _nothing(node: RaftNode, now_ms: int) -> None:
     pass

@@ -20,13 +20,13 @@ from typing import Protocol
 import attrs
 
 from trioha.dledger.messages import RaftMessage
-from trioha.dledger.node import DLedgerNode
+from trioha.dledger.node import RaftNode
 from trioha.dledger.ready import Control, LogReset, LogTruncate, LogWrite, Ready, SoftState
 from trioha.errors import DiskFull, RemoteProtocolError, StoreError
 from trioha.services.raft.bootstrap import VoteFile
 from trioha.services.raft.interfaces import Flusher, MemberContext, MemberLog, StateMachine
 
-Action = Callable[[DLedgerNode, int], object]
+Action = Callable[[RaftNode, int], object]
 """One input of the core, at the given millisecond."""
 
 
@@ -41,14 +41,14 @@ class PassListener(Protocol):
     def on_failed(self, soft_states: tuple[SoftState, ...]) -> None:
         """The disk has failed. This is the last call."""
 
-    def on_settled(self, node: DLedgerNode, now_ms: int) -> None: ...
+    def on_settled(self, node: RaftNode, now_ms: int) -> None: ...
 
 
 @attrs.define(eq=False)
 class ReadyLoop:
     """The passes of one member, from the start of its core to the end of its process."""
 
-    _node: DLedgerNode
+    _node: RaftNode
     _log: MemberLog
     _votes: VoteFile
     _flush: Flusher

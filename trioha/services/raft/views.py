@@ -8,7 +8,7 @@ from trioha.broker.core import BrokerCore
 from trioha.broker.raft.metadata import RaftMetadata
 from trioha.broker.request_gate import RequestGate
 from trioha.config import BrokerRole
-from trioha.dledger.node import DLedgerNode
+from trioha.dledger.node import RaftNode
 from trioha.dledger.ready import Role
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
@@ -26,7 +26,7 @@ class ToldMember(Protocol):
 
     setup: MemberSetup
     member_id: str
-    node: DLedgerNode | None
+    node: RaftNode | None
     peers: Peers
     bootstrap: Bootstrap
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from trioha.dledger.membership import ChangeKind
-from trioha.dledger.node import DLedgerNode
+from trioha.dledger.node import RaftNode
 from trioha.sim.raft.invariants import Invariants
 from trioha.sim.raft.member import SimMember
 from trioha.sim.raft.options import CUT_KINDS, Options
@@ -173,7 +173,7 @@ class RaftFaults:
         target = self._rng.choice(list(self._members))
         member = self._pick()
 
-        def transfer(node: DLedgerNode, now_ms: int) -> None:
+        def transfer(node: RaftNode, now_ms: int) -> None:
             why = node.transfer_leadership(target, now_ms)
             self._invariants.counts["transfers"] += not why
             self._tell(f"transfer {member.member_id} to {target}: {why or 'begun'}")

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Protocol
 
-from trioha.dledger.node import DLedgerNode
+from trioha.dledger.node import RaftNode
 from trioha.dledger.quorum import majority
 from trioha.dledger.ready import HardState, Role
 from trioha.sim.raft.disk import RaftDisk
@@ -42,7 +42,7 @@ class Watched(Protocol):
     def now_ms(self) -> int: ...
 
     @property
-    def node(self) -> DLedgerNode: ...
+    def node(self) -> RaftNode: ...
 
 
 class Invariants:

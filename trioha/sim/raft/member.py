@@ -11,7 +11,7 @@ import attrs
 from trioha.dledger.leader_elector import LEADER_LOST
 from trioha.dledger.membership import Configuration
 from trioha.dledger.messages import RaftMessage
-from trioha.dledger.node import DLedgerNode
+from trioha.dledger.node import RaftNode
 from trioha.dledger.ready import (
     Control,
     HardState,
@@ -95,7 +95,7 @@ class SimMember:
         self._first_commit_of = 0
         self._committed_at_election = 0
         self._clock_ahead_ms = rng.randint(0, 100_000)
-        self._node: DLedgerNode | None = None
+        self._node: RaftNode | None = None
         self._alarm: Timer | None = None
         self._alarm_deadline_ms = 0
         self._flushing = False
@@ -103,10 +103,10 @@ class SimMember:
         self._waiting: deque[Waiting] = deque()
         self._paused_until_ms = 0
         self._inbox: list[RaftMessage] = []
-        self._questions: list[Callable[[DLedgerNode, int], object]] = []
+        self._questions: list[Callable[[RaftNode, int], object]] = []
 
     @property
-    def node(self) -> DLedgerNode:
+    def node(self) -> RaftNode:
         assert self._node is not None, f"{self.member_id} is down"
         return self._node
 
@@ -131,7 +131,7 @@ class SimMember:
         self._invariants.restarted(self.member_id)
         recovered = self.disk.recover()
         self.disk.synced_offset = recovered.end_offset
-        self._node = DLedgerNode(
+        self._node = RaftNode(
             self.member_id, self._settings, recovered, self.disk, self._rng, self.now_ms()
         )
         self._tell(f"starts: {recovered.hard_state}, log to {recovered.end_offset}")
@@ -210,7 +210,7 @@ class SimMember:
 
         self._do(append)
 
-    def ask(self, question: Callable[[DLedgerNode, int], object]) -> None:
+    def ask(self, question: Callable[[RaftNode, int], object]) -> None:
         """Let an operator or a client ask the core; one that sleeps is asked when it wakes."""
         if self.is_paused:
             self._questions.append(question)

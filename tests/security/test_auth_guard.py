@@ -70,7 +70,7 @@ def test_a_user_may_what_a_policy_allows() -> None:
         ("nobody", "", "User:nobody is not found"),
         ("shop", "not-it", "check signature failed"),
         ("root", "not-it", "check signature failed"),
-        # Neither what it is nor its right signature helps a user who was disabled.
+        # A disabled super user is rejected in spite of its signature.
         ("gone", "gone-secret", "User:gone is disabled"),
     ],
 )

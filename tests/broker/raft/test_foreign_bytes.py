@@ -11,6 +11,7 @@ from support.stores.records import encode_record
 from support.stores.small import dispatch_all
 
 from trioha.broker.metadata_ops import GroupGone, encode_ops
+from trioha.broker.raft import foreign_bytes
 from trioha.broker.raft.log import RaftLog
 from trioha.broker.raft.records import CHANGES, messages_of
 from trioha.dledger.ready import LogTruncate, LogWrite
@@ -93,6 +94,22 @@ def test_after_a_start_the_parts_that_the_log_holds_still_count(tmp_path: Path) 
     log = opened(tmp_path)
     assert "cannot be understood" in append(log, last)
     log.store.close()
+
+
+def test_a_body_without_an_end_is_refused_at_its_limit(
+    log: RaftLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreign_bytes, "BODY_BYTES_MAX", 300)
+    *first, over = parts(bytes(6400), 0, count=64)[:4]
+    for record in first:
+        assert append(log, record) == ""
+    assert "tables have 400 bytes" in append(log, over)
+    assert "tables have" in append(log, over), "also when it comes again"
+    # A later body begins at nothing, and so does one in a single record.
+    for record in parts(SOUND, log.end_offset):
+        assert append(log, record) == ""
+    (large,) = parts(bytes(400), log.end_offset, count=1)
+    assert "tables have" in append(log, large)
 
 
 def test_tables_are_in_one_queue_only(log: RaftLog) -> None:

@@ -423,6 +423,18 @@ def test_changes_during_a_hand_over_that_succeeds_never_were(pair: Pair) -> None
     assert [answer.code for answer in channel.sent] == [ResponseCode.SYSTEM_ERROR]
 
 
+def test_tables_that_no_follower_would_take_make_the_leader_resign(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = pair.leader
+    monkeypatch.setattr("trioha.broker.raft.metadata.BODY_BYTES_MAX", 1)
+    end = leader.end
+    new_topic(leader)
+    (failure,) = leader.failures
+    assert failure.startswith("no room for metadata: the tables have ")
+    assert leader.end == end, "nothing of them is in the log"
+
+
 def test_a_change_that_finds_no_room_makes_the_leader_resign(pair: Pair) -> None:
     leader, before = pair.leader, pair.leader.tables()
     leader.store._gate.shut("the disk is full")

@@ -7,7 +7,7 @@ group itself writes, its control records and its tables. A body of tables may co
 in several messages: it is looked at with its last part, before that part is appended. After a start
 or a cut the parts that the log holds already are read once more.
 
-Not ideal: the parts of an unfinished body stay in memory. A leader can make them as large as a log.
+The parts of an unfinished body stay in memory, so a body has a limit. An honest leader keeps it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from trioha.broker.metadata_ops import decode_ops
 from trioha.broker.raft.controls import QUEUE_ID as CONTROLS_QUEUE_ID
 from trioha.broker.raft.controls import parse_control
-from trioha.broker.raft.records import QUEUE_ID, Assembly, read_part
+from trioha.broker.raft.records import BODY_BYTES_MAX, QUEUE_ID, Assembly, read_part
 from trioha.errors import CommitLogCorrupted, RemoteProtocolError
 from trioha.store.record_sizes import misplaced_record
 from trioha.wire.names import METADATA_TOPIC, RAFT_TOPIC
@@ -26,6 +26,7 @@ from trioha.wire.remoting_command import Buffer
 
 _OWN = b"TRIOHA_"
 """Begins the names of the topics whose records the group writes."""
+_LIMIT = f"at most {BODY_BYTES_MAX} are allowed"
 
 
 class ForeignBytes:
@@ -82,6 +83,9 @@ class ForeignBytes:
             self._assembly = Assembly() if part == 0 else self._unfinished()
         if self._assembly is None:
             raise RecordError(f"the parts before {at} are not read yet; they are asked for again")
+        size = len(piece) + (self._assembly.held_bytes if part else 0)
+        if size > BODY_BYTES_MAX:
+            raise RecordError(f"with the record at {at} its tables have {size} bytes: {_LIMIT}")
         body = self._assembly.add(at, kind, part, count, piece)
         if body is not None:
             decode_ops(body)

@@ -40,7 +40,14 @@ import attrs
 from trioha.broker.metadata import Metadata
 from trioha.broker.metadata_ops import QueueEnds, QueuesGone, encode_ops
 from trioha.broker.raft.metadata_log import MetadataLog, unreadable
-from trioha.broker.raft.records import CHANGES, PART_BYTES_MAX, SNAPSHOT, Assembly, messages_of
+from trioha.broker.raft.records import (
+    BODY_BYTES_MAX,
+    CHANGES,
+    PART_BYTES_MAX,
+    SNAPSHOT,
+    Assembly,
+    messages_of,
+)
 from trioha.config import BrokerConfig
 from trioha.errors import DiskFull, LocalProtocolError, RemoteProtocolError
 from trioha.store.put_values import PutMessage, PutResult, PutStatus
@@ -269,13 +276,13 @@ class RaftMetadata:
     def _put(self, position: int, kind: int, body: bytes) -> None:
         store, wall_ms = self._store, self._wall_ms()
         phy_offset = -1
+        if len(body) > BODY_BYTES_MAX:  # no follower would take it
+            self._fail(position, kind, phy_offset, f"the tables have {len(body)} bytes")
+            return
         for message in messages_of(kind, body, self._part_bytes, wall_ms):
             result = store.put_message(message, wall_ms)
             if result.status is not PutStatus.PUT_OK:
-                # The tables are ahead of the log now: this change must never be answered.
-                self._leading = False
-                self._pending.append(_Appended(_NOWHERE, position, phy_offset, kind))
-                self._on_failed(f"no room for metadata: {result.reason}")
+                self._fail(position, kind, phy_offset, result.reason)
                 return
             if phy_offset < 0:
                 phy_offset = result.phy_offset
@@ -283,6 +290,12 @@ class RaftMetadata:
         self.applied_offset = result.end_offset
         self._bodies_since += 1
         self._pending.append(_Appended(result.end_offset, position, phy_offset, kind))
+
+    def _fail(self, position: int, kind: int, phy_offset: int, reason: str) -> None:
+        # The tables are ahead of the log now: this change must never be answered.
+        self._leading = False
+        self._pending.append(_Appended(_NOWHERE, position, phy_offset, kind))
+        self._on_failed(f"no room for metadata: {reason}")
 
     def _write_snapshot(self) -> None:
         metadata = self._metadata

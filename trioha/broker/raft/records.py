@@ -30,6 +30,8 @@ SNAPSHOT_CODE = string_hash(SNAPSHOT_TAG)
 """Tags code in the consume queue entry of a snapshot's first record."""
 PART_BYTES_MAX = 1 << 20
 """Size limit of a part, so that it fits into a batch of the log (`batch_bytes_max`)."""
+BODY_BYTES_MAX = 256 << 20
+"""Size limit of a body: millions of offsets. Its parts stay in memory until the last one."""
 PARTS_MAX = (1 << 16) - 1
 
 _HEAD = struct.Struct(">BHH")  # kind, part, count
@@ -79,24 +81,28 @@ class Assembly:
     def __init__(self) -> None:
         self.phy_offset = -1
         """Offset of the first record of the present body, or of the last one."""
+        self.held_bytes = 0
+        """Size of the parts of the present body so far; 0 when it is complete."""
         self._kind = self._count = 0
         self._pieces: list[bytes] = []
 
     def clear(self) -> None:
         self._pieces.clear()
+        self.held_bytes = 0
 
     def add(self, phy_offset: int, kind: int, part: int, count: int, piece: bytes) -> bytes | None:
         """Add a part; return the body if it is complete with this part, else None."""
         pieces = self._pieces
         if part == 0:
             self.phy_offset, self._kind, self._count = phy_offset, kind, count
-            pieces.clear()
+            self.clear()
         elif (kind, part, count) != (self._kind, len(pieces), self._count):
-            pieces.clear()  # reading began in the middle of this body
+            self.clear()  # reading began in the middle of this body
             return None
         pieces.append(piece)
+        self.held_bytes += len(piece)
         if len(pieces) < count:
             return None
         body = piece if count == 1 else b"".join(pieces)
-        pieces.clear()
+        self.clear()
         return body

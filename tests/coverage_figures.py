@@ -301,7 +301,7 @@ def _place(tier: str, part: str) -> Path:
     return KEPT / f"{tier}-{part}"
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -311,7 +311,7 @@ def main() -> int:
     parser.add_argument(
         "--below", type=float, default=70, help="print files below this percentage (70)"
     )
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     if not options.report:
         for tier in options.tier or TIERS:
             for part in options.only or PARTS:
@@ -319,6 +319,9 @@ def main() -> int:
     gate, release = (
         {part: found for part in PARTS if (found := kept(tier, part)) is not None} for tier in TIERS
     )
+    if not gate and not release:
+        print(f"nothing is measured of these sources; {PAGE.name} stays as it is", file=sys.stderr)
+        return 1
     PAGE.write_text(replaced(PAGE.read_text(), section(gate, release, commit_of_sources())))
     print("\n".join(below(union(gate.values()), options.below / 100)))
     return 0

@@ -367,6 +367,18 @@ def test_batch_is_refused_as_a_whole() -> None:
     assert outcome.result is None
 
 
+def test_a_batch_is_refused_by_a_slave_and_by_a_master_with_too_many_waiters() -> None:
+    slave = Bench(attrs.evolve(ASYNC, broker_role=BrokerRole.SLAVE))
+    outcome = slave.pipeline.put_batch(batch_of([message()]), wait=False, instant=at())
+    assert (outcome.code, outcome.result) == (ResponseCode.SERVICE_NOT_AVAILABLE, None)
+    master = Bench(SYNC_MASTER, waiters_max=1)
+    master.put()
+    outcome = master.pipeline.put_batch(batch_of([message()]), wait=True, instant=at())
+    assert (outcome.code, outcome.result) == (ResponseCode.SYSTEM_BUSY, None)
+    assert slave.store.messages == []
+    assert len(master.store.messages) == 1
+
+
 def test_too_many_waiters_are_refused_before_anything_is_stored() -> None:
     bench = Bench(SYNC_MASTER, waiters_max=2)
     bench.put()

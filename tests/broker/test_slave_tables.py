@@ -168,3 +168,13 @@ def test_empty_topic_table_is_no_answer() -> None:
     slave = Slave()
     with pytest.raises(RemoteProtocolError, match="empty"):
         slave.tables.apply_topics(b'{"dataVersion":{},"topicConfigTable":{}}')
+
+
+@pytest.mark.parametrize("numbers", ["readQueueNums", "writeQueueNums"])
+def test_a_topic_of_billions_of_queues_is_no_answer(numbers: str) -> None:
+    slave = Slave()
+    before = slave.everything()
+    body = JAVA_TOPICS.replace(f'"{numbers}":4'.encode(), f'"{numbers}":2147483647'.encode())
+    with pytest.raises(RemoteProtocolError, match="the master's topic Orders has"):
+        slave.tables.apply_topics(body)
+    assert slave.everything() == before

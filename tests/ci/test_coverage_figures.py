@@ -122,6 +122,18 @@ def test_what_was_measured_of_other_sources_does_not_count(
     assert coverage_figures.kept("gate", "quick") is None
 
 
+def test_a_report_of_nothing_leaves_the_page_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "testing.md"
+    page.write_text(f"{BEGIN}\nmeasured once\n{END}\n")
+    monkeypatch.setattr(coverage_figures, "KEPT", tmp_path)
+    monkeypatch.setattr(coverage_figures, "PAGE", page)
+    assert coverage_figures.main(["--report"]) == 1
+    assert "nothing is measured of these sources; testing.md stays" in capsys.readouterr().err
+    assert "measured once" in page.read_text()
+
+
 def test_every_part_of_a_release_with_tests_can_be_measured() -> None:
     assert {"quick", "simulations", "members", "switches", "groups", "interop"} <= set(PARTS)
 

@@ -201,6 +201,17 @@ def test_log_bytes_go_through_uncopied() -> None:
     assert isinstance(decoded.body, memoryview)
 
 
+@pytest.mark.parametrize("place", [0, 500, 999])
+def test_log_bytes_that_changed_on_their_way_are_refused(place: int) -> None:
+    head, body = _N0.encode(say.Append("n0", "n1", 1, 1, 0, 0, 1, 0, bytes(1000)))
+    changed = bytearray(body)
+    changed[place] ^= 1
+    with pytest.raises(RemoteProtocolError, match="log bytes were damaged on their way"):
+        _N1.decode(bytes(head) + changed)
+    with pytest.raises(RemoteProtocolError, match="log bytes were damaged on their way"):
+        _N1.decode(bytes(head) + changed[:-1])
+
+
 def test_log_bytes_after_another_message_are_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="3 bytes too many after a StaleTerm"):
         _N1.decode(_bytes_of(say.StaleTerm("n0", "n1", 7)) + b"abc")

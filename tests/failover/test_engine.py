@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import attrs
 import msgpack
 import pytest
 from support.nodes.failover_set import FakeSet, Fault
 
+from trioha.failover.asking import Answer
 from trioha.failover.attempt import TICKET_MS
 from trioha.failover.engine import dry_run
 from trioha.failover.outcome import Result, Step
@@ -164,6 +166,46 @@ def test_the_second_operator_is_told_who_is_at_it_before_anything_has_changed() 
     assert outcome.result is Result.REFUSED
     assert "anna@ops-1 has been running a failover for 0 s" in outcome.message
     assert PAUSE not in [code for _, code in nodes.asked]
+
+
+@pytest.mark.parametrize(
+    ("position", "says"),
+    [
+        ("max_phy_offset", "was still 1 bytes behind"),
+        ("metadata_position", "'s last changes of topics, groups or offsets"),
+    ],
+)
+def test_a_target_that_does_not_hold_all_that_the_master_has_is_not_promoted(
+    monkeypatch: pytest.MonkeyPatch, position: str, says: str
+) -> None:
+    nodes = FakeSet()
+    answer = type(nodes.node(1)).answer
+
+    def answer_less(node: Any, code: int, body: bytes) -> Answer | None:
+        asked = msgpack.unpackb(body) if code == TICKET else {}
+        # The node itself would wait for metadata that never come.
+        found = answer(
+            node, code, msgpack.packb(asked | {"metadata_position": 0}) if asked else body
+        )
+        if found is None or not found.is_success:
+            return found
+        if code != PAUSE and "log_offset" not in asked:
+            return found
+        fields = msgpack.unpackb(found.body) | {"metadata_position": 7}
+        if "log_offset" in asked:
+            fields[position] -= 1
+        return attrs.evolve(found, body=msgpack.packb(fields))
+
+    monkeypatch.setattr(type(nodes.node(1)), "answer", answer_less)
+    outcome = nodes.failover()
+    assert outcome.result is Result.REFUSED, outcome.message
+    assert says in outcome.message
+    asked = [code for _, code in nodes.asked]
+    assert PAUSE in asked
+    assert PROMOTE not in asked
+    assert HAND_OVER not in asked
+    nodes.settle()
+    assert nodes.masters == [0], "the old master takes messages again"
 
 
 def test_facts_that_have_shifted_since_the_plan_was_shown_change_nothing() -> None:

@@ -24,7 +24,7 @@ from support.nodes.virtual_group import (
 )
 from support.nodes.virtual_set import without_waits
 from support.suite.processes import own_bytes
-from support.suite.sizes import HOSTILE_LEADERS, hostile_rounds
+from support.suite.sizes import HOSTILE_LEADERS, HOSTILE_PARTS, hostile_rounds
 from trio.testing import MockClock
 
 from trioha.errors import Unreachable
@@ -191,11 +191,12 @@ async def besiege_follower(root: Path, rng: Random, secret: str, *, forges: bool
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part", range(HOSTILE_PARTS))
 async def test_no_word_of_a_leader_ends_its_follower(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, part: int
 ) -> None:
     without_waits(monkeypatch)
-    for number in hostile_rounds("hostile leaders", HOSTILE_LEADERS):
+    for number in hostile_rounds("hostile leaders", HOSTILE_LEADERS, part, HOSTILE_PARTS):
         print(f"round {number}; again: HOSTILE_ROUND={number} pytest tests/peers -k leader")
         root = tmp_path / str(number)
         root.mkdir()

@@ -18,7 +18,7 @@ import trio
 from support.hostile.masters import Changes, HostileWay
 from support.nodes.virtual_set import NAMESRV, VirtualSet, virtual_set, without_waits
 from support.suite.processes import own_bytes
-from support.suite.sizes import HOSTILE_MASTERS, HOSTILE_NAMESRVS, hostile_rounds
+from support.suite.sizes import HOSTILE_MASTERS, HOSTILE_NAMESRVS, HOSTILE_PARTS, hostile_rounds
 from trio.testing import MockClock
 
 from trioha.failover.outcome import Result
@@ -139,11 +139,12 @@ async def besiege_by_namesrv(root: Path, rng: Random, secret: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part", range(HOSTILE_PARTS))
 async def test_no_word_of_a_name_server_ends_a_broker_or_fences_a_proven_master(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, part: int
 ) -> None:
     without_waits(monkeypatch)
-    for number in hostile_rounds("hostile name servers", HOSTILE_NAMESRVS):
+    for number in hostile_rounds("hostile name servers", HOSTILE_NAMESRVS, part, HOSTILE_PARTS):
         print(f"round {number}; again: HOSTILE_ROUND={number} pytest tests/peers -k name_server")
         root = tmp_path / str(number)
         root.mkdir()
@@ -156,11 +157,12 @@ async def test_no_word_of_a_name_server_ends_a_broker_or_fences_a_proven_master(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part", range(HOSTILE_PARTS))
 async def test_no_word_of_a_master_ends_its_slave(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, part: int
 ) -> None:
     without_waits(monkeypatch)
-    for number in hostile_rounds("hostile masters", HOSTILE_MASTERS):
+    for number in hostile_rounds("hostile masters", HOSTILE_MASTERS, part, HOSTILE_PARTS):
         print(f"round {number}; again: HOSTILE_ROUND={number} pytest tests/peers -k master")
         root = tmp_path / str(number)
         root.mkdir()

@@ -31,7 +31,7 @@ from support.stores.small import (
 )
 
 from trioha.errors import CommitLogCorrupted, StoreError
-from trioha.store import self_check
+from trioha.store import recovery, self_check
 from trioha.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from trioha.store.interface import PutStatus
 from trioha.store.message_store import FileMessageStore, StoreConfig
@@ -413,6 +413,34 @@ def test_damage_before_the_recovery_point_is_told_not_cut(config: StoreConfig, c
         open_store(config)
     assert "00000000000000000000" in str(caught.value)
     assert tree_of(config.root) == before
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("distance", [3, 1])
+def test_of_a_long_log_the_end_is_checked_from_where_a_queue_says_that_a_record_begins(
+    config: StoreConfig, monkeypatch: pytest.MonkeyPatch, clean: bool, distance: int
+) -> None:
+    monkeypatch.setattr(recovery, "_VERIFY_BYTES", 150)
+    store = open_store(config)
+    ends = fill(store, 8)
+    store.flush_queues()
+    if clean:
+        store.close()
+    else:
+        crash(store)
+    # A sound log is opened: the check did not begin in the middle of a record.
+    again = open_store(config)
+    assert again.max_phy_offset == ends[-1]
+    check_projection(again, config)
+    again.close()
+    bad = ends[-1 - distance]
+    assert ends[-1] - bad > (distance > 1) * 150
+    _damage(config.root / FIRST, bad + 90)
+    if distance == 1:
+        with pytest.raises(CommitLogCorrupted, match=f"offset {bad}.*Copy the store"):
+            open_store(config)
+    else:
+        open_store(config).close()  # too far back to be read at every start
 
 
 def test_what_is_behind_damage_can_be_given_up_as_the_text_says(config: StoreConfig) -> None:

@@ -87,8 +87,20 @@ def test_a_recorded_frame_comes_back_from_decode_and_encode(name: str) -> None:
     assert stringified(again.ext_fields) == stringified(command.ext_fields)
     assert header_and_body(again) == header_and_body(command)
     assert command.is_response == name.endswith(".response.bin")
-    if command.serialize_type == SerializeType.ROCKETMQ:
-        assert encode(command) == (GOLDEN / name).read_bytes()
+
+
+BINARY_HEADERS = [
+    name for name in names("*/*.re*.bin") if recorded(name).serialize_type == SerializeType.ROCKETMQ
+]
+
+
+def test_frames_with_binary_headers_were_recorded() -> None:
+    assert len(BINARY_HEADERS) >= 30
+
+
+@pytest.mark.parametrize("name", BINARY_HEADERS)
+def test_a_frame_with_a_binary_header_is_written_to_the_byte_as_java_writes_it(name: str) -> None:
+    assert encode(recorded(name)) == (GOLDEN / name).read_bytes()
 
 
 @pytest.mark.parametrize("name", names("*/105-*TOPIC.response.bin"))

@@ -13,6 +13,7 @@ from trioha.errors import RemoteProtocolError
 from trioha.wire import fastjson
 from trioha.wire.bodies import DataVersion, TopicConfig, topic_table_to_dict
 from trioha.wire.route import (
+    ROUTE_QUEUES_MAX,
     BrokerData,
     ClusterInfo,
     QueueData,
@@ -58,6 +59,26 @@ def test_routes_survive_the_round_trip(strict: bool) -> None:
     assert TopicRouteData.decode(ROUTE.encode(strict)) == ROUTE
     ordered = TopicRouteData(ROUTE.broker_datas, ROUTE.queue_datas, "broker-a:4")
     assert TopicRouteData.decode(ordered.encode(strict)) == ordered
+
+
+@pytest.mark.parametrize(
+    "queues",
+    [
+        [QueueData("broker-a", 2**31 - 1, 0, 6)],
+        [QueueData("broker-a", 0, ROUTE_QUEUES_MAX + 1, 6)],
+        # A number below zero makes no room for another.
+        [QueueData("broker-a", ROUTE_QUEUES_MAX, 1, 6), QueueData("broker-b", 1, -5, 6)],
+        [QueueData("broker-a", -(2**31), -(2**31), 6), QueueData("broker-b", 2**31 - 1, 1, 6)],
+    ],
+)
+def test_a_route_of_more_queues_than_any_cluster_has_is_refused(queues: list[QueueData]) -> None:
+    with pytest.raises(RemoteProtocolError, match="queues, at most 131072 are taken"):
+        TopicRouteData.decode(TopicRouteData((), queues).encode(True))
+
+
+def test_the_largest_route_is_taken() -> None:
+    route = TopicRouteData((), (QueueData("broker-a", ROUTE_QUEUES_MAX, 1, 6),))
+    assert TopicRouteData.decode(route.encode(True)) == route
 
 
 def test_the_addresses_of_a_broker_are_always_there() -> None:

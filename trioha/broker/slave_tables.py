@@ -22,6 +22,7 @@ from trioha.wire import fastjson
 from trioha.wire.bodies import group_table_from_dict, topic_table_from_dict
 from trioha.wire.json_fields import object_of
 from trioha.wire.remoting_command import Buffer
+from trioha.wire.route import ROUTE_QUEUES_MAX
 
 
 @attrs.define(eq=False)
@@ -42,6 +43,13 @@ class SlaveTables:
         if not table:
             # Every broker has system topics. An empty table is no answer to act on.
             raise RemoteProtocolError("the master's topic table is empty")
+        for name, topic in table.items():
+            # Answers about a topic list its queues.
+            if max(topic.read_queue_nums, topic.write_queue_nums) > ROUTE_QUEUES_MAX:
+                raise RemoteProtocolError(
+                    f"the master's topic {name:.127} has {topic.read_queue_nums} queues to read "
+                    f"and {topic.write_queue_nums} to write, at most {ROUTE_QUEUES_MAX} are taken"
+                )
         if version == self._topics.data_version:
             return False
         self._topics.replace_all(

@@ -33,6 +33,8 @@ _INFLATED_BYTES_MAX = FRAME_BYTES_MAX
 
 
 _DIALECT_BYTES_MAX = 65_536
+ROUTE_QUEUES_MAX = 131_072
+"""Queues of a topic's route, over all brokers: eight brokers with as many as a broker accepts."""
 
 
 @attrs.frozen
@@ -128,10 +130,16 @@ class TopicRouteData:
     def from_dict(cls, value: object) -> Self:
         fields = object_of(value, "route")
         brokers = list_of(fields.get("brokerDatas"), "brokerDatas")
-        queues = list_of(fields.get("queueDatas"), "queueDatas")
+        queues = tuple(map(QueueData.from_dict, list_of(fields.get("queueDatas"), "queueDatas")))
+        # Readers of a route make a list of its queues. A few bytes must not ask for billions.
+        count = sum(max(0, one.read_queue_nums, one.write_queue_nums) for one in queues)
+        if count > ROUTE_QUEUES_MAX:
+            raise RemoteProtocolError(
+                f"a route with {count} queues, at most {ROUTE_QUEUES_MAX} are taken"
+            )
         return cls(
             tuple(map(BrokerData.from_dict, brokers)),
-            tuple(map(QueueData.from_dict, queues)),
+            queues,
             text(fields, "orderTopicConf") or None,
         )
 

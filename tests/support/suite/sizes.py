@@ -92,6 +92,8 @@ HOSTILE_LEADERS = campaign(gate=4, release=2000)
 """Rounds of 40 changed frames that a follower hears of the other members of its Raft group."""
 HOSTILE_NAMESRVS = campaign(gate=2, release=2000)
 """Rounds of 60 changed answers that a master and its slave hear of their name server."""
+HOSTILE_PARTS = sized(gate=1, release=20)
+"""Tests over which the rounds of hostile leaders, masters and name servers are spread."""
 ORACLE_SEEDS = sized(gate=60, release=1000)
 """Generated stores and journals whose truth is known, for the reports of `trioha analyze`."""
 KILL_ROUNDS = sized(gate=12, release=50)

@@ -788,7 +788,10 @@ def test_a_message_that_a_group_popped(tmp_path: Path, form: str) -> None:
         put_pop(store, 6, sent, group="gg")
         key = put_pop(store, 7, sent)
         offset = sent.queue_offset
-        acknowledged = {"ack": {"ao": offset}, "bAck": {"ao": -1, "aol": [offset - 1, offset]}}
+        acknowledged: dict[str, dict[str, Any]] = {
+            "ack": {"ao": offset},
+            "bAck": {"ao": -1, "aol": [offset - 1, offset]},
+        }
         # Another message of the same pop.
         store.put(REVIVE, 0, at_ms=at(8), body=fastjson.dumps(key | {"ao": offset - 1}), tags="ack")
         if form:

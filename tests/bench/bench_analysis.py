@@ -1,12 +1,14 @@
 """What an analysis costs, by size of the store and cores: `just bench-analysis`.
 
 Stores are made once (`support.stores.big`) and analysed in processes of their own. Measured are the
-decoder alone (a Python loop over the same bytes to the same columns, one core), the header scan on
-Spark (every column of `rocketmq_commitlog` into the JVM, rows dropped there, Spark's start not
-counted) and the whole of `trioha analyze` (start and all). A sampler watches the largest resident
-memory of any Python worker and of the JVM. Beside wall time stands processor time, of all processes
-together: it says what the work costs where others share the machine. The page's section between
-markers is written anew after each size, so a run that is stopped has told what it knew.
+decoder alone (the scanner's batches, and these with every column as Arrow arrays, one core), the
+header scan on Spark (every column of `rocketmq_commitlog` into the JVM, rows dropped there, Spark's
+start not counted) and the whole of `trioha analyze` (start and all) on both engines, which get so
+many processors (`taskset`) as there are cores in the row. `--against` names another tree of the
+project, whose `trioha analyze` runs in turns with this one's. A sampler watches the largest
+resident memory of any Python worker and of the JVM. Beside wall time stands processor time, of all
+processes together: it says what the work costs where others share the machine. The page's section
+between markers is written anew after each size, so a run that is stopped has told what it knew.
 """
 
 from __future__ import annotations
@@ -55,16 +57,31 @@ class Row:
     log_bytes: int
     messages: int
     cores: int
+    headers: Cost
+    """The scanner's batches alone, over all of the log, in one process."""
     bare: Cost
-    """One bare loop over all of the log."""
+    """The same, and every column as an Arrow array."""
     at_once: Cost
     """As many bare loops as there are cores, each over its share of the log."""
     scan: Cost
-    full: Cost | None
-    """None: not measured."""
+    full: dict[str, Cost]
+    """The whole of `trioha analyze`, by engine."""
+    before: dict[str, Cost]
+    """The same by the tree that was named, if it was measured at this size."""
     reports: dict[str, float]
+    local_bytes: int
+    """Largest process of the local engine."""
     worker_bytes: int
     jvm_bytes: int
+
+
+@attrs.frozen
+class Other:
+    """Another tree of the project, that this one is compared with."""
+
+    tree: Path | None
+    bytes_max: int
+    """The largest log that it analyses."""
 
 
 @attrs.define
@@ -73,6 +90,8 @@ class Peaks:
 
     worker_bytes: int = 0
     jvm_bytes: int = 0
+    with_root: bool = False
+    """The process that was started counts as a worker: it does a worker's part."""
 
 
 def main() -> None:
@@ -84,6 +103,8 @@ def main() -> None:
         default="2g",
         help="the largest log whose full report one core makes as well; 8g takes ten minutes more",
     )
+    parser.add_argument("--against", type=Path, help="another tree of the project, before this one")
+    parser.add_argument("--against-max", default="1g", help="the largest log that it analyses")
     parser.add_argument("--directory", type=Path, help="where the stores are made and kept")
     parser.add_argument("--dry-run", action="store_true", help="print, and leave the page alone")
     parser.add_argument("--scan", nargs=2, metavar=("STORE", "CORES"), help=argparse.SUPPRESS)
@@ -98,16 +119,17 @@ def main() -> None:
     sizes = [_size(text) for text in options.sizes.split(",")]
     cores = [int(text) for text in options.cores.split(",")]
     one_core_max = _size(options.one_core_max)
+    other = Other(options.against, _size(options.against_max))
 
     def tell(rows: Sequence[Row]) -> None:
         if not options.dry_run:
             PAGE.write_text(_merged(PAGE.read_text(), _section(rows)))
 
     if options.directory is not None:
-        rows = _rows(options.directory, sizes, cores, one_core_max, tell)
+        rows = _rows(options.directory, sizes, cores, one_core_max, other, tell)
     else:
         with tempfile.TemporaryDirectory(prefix="trioha-bench-") as directory:
-            rows = _rows(Path(directory), sizes, cores, one_core_max, tell)
+            rows = _rows(Path(directory), sizes, cores, one_core_max, other, tell)
     print(_section(rows))
 
 
@@ -116,34 +138,50 @@ def _rows(
     sizes: Sequence[int],
     cores: Sequence[int],
     one_core_max: int,
+    other: Other,
     tell: Callable[[Sequence[Row]], None],
 ) -> list[Row]:
     rows: list[Row] = []
     for size in sizes:
         store, messages = _store(directory, size)
-        bare = _cost(json.loads(_watched([__file__, "--bare", str(store), "1"], Peaks())))
+        alone = json.loads(_watched([__file__, "--bare", str(store), "1"], Peaks()))
+        bare, headers = _cost(alone), Cost(alone["headers_seconds"], alone["headers_cpu"])
         for count in cores:
             at_once = bare
             if count > 1:
                 arguments = [__file__, "--bare", str(store), str(count)]
                 at_once = _cost(json.loads(_watched(arguments, Peaks())))
+            taskset = ("taskset", "-c", f"0-{count - 1}")
             began = time.monotonic()
             peaks = Peaks()
-            scan = json.loads(_watched([__file__, "--scan", str(store), str(count)], peaks))
-            full: Cost | None = None
+            arguments = [__file__, "--scan", str(store), str(count)]
+            scan = json.loads(_watched(arguments, peaks, taskset))
+            full: dict[str, Cost] = {}
+            before: dict[str, Cost] = {}
             reports: dict[str, float] = {}
+            locally = Peaks(with_root=True)
             if count > 1 or size <= one_core_max:
-                full, reports = _full(directory, store, count, peaks)
+                for engine in ("local", "spark"):
+                    seen = locally if engine == "local" else peaks
+                    full[engine], times = _full(directory, store, engine, count, seen, ROOT)
+                    reports = reports or times
+                    if other.tree is not None and size <= other.bytes_max:
+                        before[engine], _ = _full(
+                            directory, store, engine, count, Peaks(), other.tree
+                        )
             rows.append(
                 Row(
                     size,
                     messages,
                     count,
+                    headers,
                     bare,
                     at_once,
                     _cost(scan),
                     full,
+                    before,
                     reports,
+                    locally.worker_bytes,
                     peaks.worker_bytes,
                     peaks.jvm_bytes,
                 )
@@ -185,19 +223,34 @@ def _bare(store: Path, loops: int) -> dict[str, Any]:
 
     schema = schema_of(COMMITLOG, COMMITLOG.spark_names)
 
-    def decode(first: int) -> None:
+    def decode(first: int, is_bare: bool) -> None:
         rows = 0
         for split in open_store(store).splits()[first::loops]:
             for batch in scan_split(split):
-                if batch.row_count:
-                    rows += to_arrow(batch, COMMITLOG, schema).num_rows
+                if batch.row_count and not is_bare:
+                    to_arrow(batch, COMMITLOG, schema)
+                rows += batch.row_count
         assert rows
 
+    seconds, cpu = _passes(decode, loops, is_bare=False)
+    headers_seconds, headers_cpu = _passes(decode, loops, is_bare=True)
+    return {
+        "seconds": seconds,
+        "cpu": cpu,
+        "headers_seconds": headers_seconds,
+        "headers_cpu": headers_cpu,
+    }
+
+
+def _passes(
+    decode: Callable[[int, bool], None], loops: int, *, is_bare: bool
+) -> tuple[float, float]:
+    """Wall and processor seconds of the faster of two passes in so many processes."""
     forking = multiprocessing.get_context("fork")
     passes = []
     for _ in range(2):
         began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        workers = [forking.Process(target=decode, args=(first,)) for first in range(loops)]
+        workers = [forking.Process(target=decode, args=(first, is_bare)) for first in range(loops)]
         for worker in workers:
             worker.start()
         for worker in workers:
@@ -207,8 +260,7 @@ def _bare(store: Path, loops: int) -> dict[str, Any]:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         passes.append((seconds, cpu_s))
-    seconds, cpu = min(passes)
-    return {"seconds": seconds, "cpu": cpu}
+    return min(passes)
 
 
 def _scan(store: Path, cores: int) -> dict[str, Any]:
@@ -244,7 +296,9 @@ def _cpu_s(root: int) -> float:
     return total / os.sysconf("SC_CLK_TCK")
 
 
-def _full(directory: Path, store: Path, cores: int, peaks: Peaks) -> tuple[Cost, dict[str, float]]:
+def _full(
+    directory: Path, store: Path, engine: str, cores: int, peaks: Peaks, tree: Path
+) -> tuple[Cost, dict[str, float]]:
     out = directory / "out"
     shutil.rmtree(out, ignore_errors=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -252,9 +306,12 @@ def _full(directory: Path, store: Path, cores: int, peaks: Peaks) -> tuple[Cost,
     _watched(
         [
             *("-m", "trioha", "analyze", str(store), "--out", str(out)),
-            *("--engine", "spark", "--master", f"local[{cores}]", "-o", "json", "--overwrite"),
+            *("--engine", engine, "-o", "json", "--overwrite"),
+            *(("--master", f"local[{cores}]") if engine == "spark" else ()),
         ],
         peaks,
+        ("taskset", "-c", f"0-{cores - 1}"),
+        tree,
     )
     seconds = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -269,12 +326,17 @@ def _full(directory: Path, store: Path, cores: int, peaks: Peaks) -> tuple[Cost,
     }
 
 
-def _watched(arguments: Sequence[str], peaks: Peaks) -> str:
-    """Run Python on this and return its stdout; note the largest of its descendants."""
-    path = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
+def _watched(
+    arguments: Sequence[str], peaks: Peaks, prefix: Sequence[str] = (), tree: Path = ROOT
+) -> str:
+    """Run a tree's Python on this and return its stdout; note the largest process."""
+    path = os.pathsep.join([str(tree / "tests"), str(tree)])
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
-            [sys.executable, *arguments], stdout=output, env={**os.environ, "PYTHONPATH": path}
+            [*prefix, sys.executable, *arguments],
+            stdout=output,
+            env={**os.environ, "PYTHONPATH": path},
+            cwd=tree,
         )
         over = threading.Event()
         sampler = threading.Thread(target=_sample, args=(process.pid, peaks, over))
@@ -290,7 +352,7 @@ def _watched(arguments: Sequence[str], peaks: Peaks) -> str:
 
 def _sample(root: int, peaks: Peaks, over: threading.Event) -> None:
     while not over.wait(SAMPLE_INTERVAL_S):
-        for pid in _descendants(root):
+        for pid in (*([root] if peaks.with_root else ()), *_descendants(root)):
             try:
                 name = Path(f"/proc/{pid}/comm").read_text().strip()
                 resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
@@ -328,52 +390,79 @@ def _section(rows: Sequence[Row]) -> str:
         "",
         f"{time.strftime('%Y-%m-%d')}, trioha {this_build()}, Python {platform.python_version()},"
         f" {os.cpu_count()} cores,"
-        f" load average {os.getloadavg()[2]:.1f} over the last quarter of an hour; Spark on"
-        " `local[cores]`. Stores by `tests/support/stores/big.py`: 46 queues of 8 topics, a day,"
-        f" {rows[0].log_bytes // rows[0].messages} bytes a record, warm in the page cache. Bare:"
-        " the decoder in one Python loop, from bytes to the columns as Arrow arrays, the faster of"
-        " two passes; at once: in as many loops as there are cores. Header scan:"
-        " the same columns of every record into the JVM, Spark's start not counted. Of bare: rows"
-        " per second and core, as a share of the one loop's; then of the loops at once. Full"
-        " report: `trioha analyze` with"
-        " every report that one store without a journal allows, start and all. Cpu: processor time"
-        " of all processes. Memory: the largest any one process had.",
+        f" load average {os.getloadavg()[2]:.1f} over the last quarter of an hour: where others"
+        " share the machine, processor time says what the work costs, and wall time says little."
+        " Spark on `local[cores]`, all processes on so many processors (`taskset`)."
+        " Stores by `tests/support/stores/big.py`: 46 queues of 8 topics, a day,"
+        f" {rows[0].log_bytes // rows[0].messages} bytes a record, warm in the page cache. Cpu:"
+        " processor time of all processes, those of Spark's JVM included. Headers: the scanner's"
+        " batches in one process; bare: the same, and every column as an Arrow array; the faster of"
+        " two passes. At once: bare, in as many processes as there are cores. Header scan: the same"
+        " columns of every record into the JVM, Spark's start not counted. Of bare: rows per second"
+        " and core, as a share of the one process's; then of those at once.",
         "",
-        "| log | messages | cores | bare (cpu) | at once (cpu) | header scan (cpu) | of bare, of"
-        " those at once | M msg/s | full report (cpu) | s per GiB | Python worker | JVM |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| log | messages | cores | headers (cpu) | GB/s, M msg/s of cpu | bare (cpu) | GB/s, M"
+        " msg/s of cpu | at once (cpu) | header scan on Spark (cpu) | of bare, of those at once |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         share = row.bare.wall_s / row.scan.wall_s / row.cores
         of_those = row.at_once.wall_s / row.scan.wall_s
-        full = per_gib = "-"
-        if row.full is not None:
-            full = f"**{row.full.wall_s:.0f} s** ({row.full.cpu_s:.0f} s)"
-            per_gib = f"{row.full.wall_s / (row.log_bytes / GIB):.0f}"
         lines.append(
             f"| {_words(row.log_bytes)} | {row.messages:,} | {row.cores}"
-            f" | {row.bare.wall_s:.1f} s ({row.bare.cpu_s:.1f} s)"
-            f" | {row.at_once.wall_s:.1f} s ({row.at_once.cpu_s:.1f} s)"
-            f" | {row.scan.wall_s:.1f} s ({row.scan.cpu_s:.1f} s) | {share:.2f}, {of_those:.2f}"
-            f" | {row.messages / row.scan.wall_s / 1e6:.2f} | {full} | {per_gib}"
-            f" | {row.worker_bytes // MIB} MiB | {row.jvm_bytes // MIB} MiB |"
+            f" | {_said(row.headers)} | {_rates(row, row.headers)}"
+            f" | {_said(row.bare)} | {_rates(row, row.bare)}"
+            f" | {_said(row.at_once)} | {_said(row.scan)} | {share:.2f}, {of_those:.2f} |"
         )
+    lines += [
+        "",
+        "Full report: `trioha analyze` with every report that one store without a journal allows,"
+        " start and all. Before: the tree that `--against` names, right after this one. Memory: the"
+        " largest that any one process had.",
+        "",
+        "| log | cores | local (cpu) | cpu per GiB | before | Spark (cpu) | cpu per GiB | before |"
+        " local process | Spark's Python worker | JVM |",
+        "|---" * 11 + "|",
+    ]
+    for row in rows:
+        if row.full:
+            cells = [
+                cell
+                for engine in ("local", "spark")
+                for cell in (
+                    f"**{_said(row.full[engine])}**",
+                    f"{row.full[engine].cpu_s / (row.log_bytes / GIB):.1f} s",
+                    _said(row.before[engine]) if engine in row.before else "-",
+                )
+            ]
+            lines.append(
+                f"| {_words(row.log_bytes)} | {row.cores} | {' | '.join(cells)}"
+                f" | {row.local_bytes // MIB} MiB | {row.worker_bytes // MIB} MiB"
+                f" | {row.jvm_bytes // MIB} MiB |"
+            )
     names = list(rows[-1].reports)
     lines += [
         "",
-        "Seconds by report, in the order they are made; the first pays for the statistics that"
-        " all share, and for the JVM's warming up:",
+        "Seconds by report on the local engine, in the order they are made; the first pays for the"
+        " decoding and the statistics that all share:",
         "",
         "| log | cores | " + " | ".join(names) + " |",
         "|---" * (2 + len(names)) + "|",
     ]
     for row in rows:
-        if row.full is None:
-            continue
-        figures = " | ".join(f"{row.reports.get(name, 0):.1f}" for name in names)
-        lines.append(f"| {_words(row.log_bytes)} | {row.cores} | {figures} |")
+        if row.full:
+            figures = " | ".join(f"{row.reports.get(name, 0):.1f}" for name in names)
+            lines.append(f"| {_words(row.log_bytes)} | {row.cores} | {figures} |")
     lines += ["", "Regenerate with `just bench-analysis`.", "", END]
     return "\n".join(lines)
+
+
+def _said(cost: Cost) -> str:
+    return f"{cost.wall_s:.1f} s ({cost.cpu_s:.1f} s)"
+
+
+def _rates(row: Row, cost: Cost) -> str:
+    return f"{row.log_bytes / cost.cpu_s / 1e9:.2f}, {row.messages / cost.cpu_s / 1e6:.2f}"
 
 
 def _merged(page: str, section: str) -> str:

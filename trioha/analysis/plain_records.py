@@ -75,11 +75,6 @@ class PlainRecords:
         places = (self.begins, self.body_at, self.body_end, self.topic_end, self.ends)
         return PlainRecords(self.heads[which], *[column[which] for column in places])
 
-    def topics(self, window: bytes) -> list[bytes]:
-        """The topic of each."""
-        places = zip((self.body_end + 1).tolist(), self.topic_end.tolist(), strict=True)
-        return [window[begin:end] for begin, end in places]
-
 
 class PlainReader:
     """Reads runs of plain records; `lead` bytes of an entry stand before each."""

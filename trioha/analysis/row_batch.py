@@ -241,9 +241,12 @@ class RowBatch:
 
     def _strided(self, place: int, width: int) -> NDArray[Any]:
         place += self.stride - SCAN_SIZE
-        rows = np.frombuffer(self.heads, np.uint8).reshape(-1, self.stride)
-        stated = np.ascontiguousarray(rows[:, place : place + width]).view(f">i{width}")
-        return stated.reshape(-1).astype(f"=i{width}")
+        if not self.row_count:
+            return np.empty(0, f"=i{width}")
+        stated: NDArray[Any] = np.ndarray(
+            (self.row_count,), f">i{width}", self.heads, offset=place, strides=(self.stride,)
+        )
+        return stated.astype(f"=i{width}")
 
 
 def as_ipv4(head: bytes, lead: int) -> tuple[bytes, tuple[str, str]]:

@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trioha.analysis.log_source import FileSource, LogSource
-from trioha.analysis.log_walk import ENTRY_SIZE, LogWalk, Sound, Unsound, topic_text
+from trioha.analysis.log_walk import ENTRY_SIZE, LogWalk, Sound, Unsound
 from trioha.analysis.plain_records import PlainReader
 from trioha.analysis.row_batch import Contents, as_ipv4
 from trioha.analysis.row_batch import RowBatch as RowBatch  # of the same interface
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.store_files import SPLIT_BYTES, CorruptRow, LogSplit, StoreFiles
+from trioha.analysis.topic_codes import TopicCodes
 from trioha.wire.record import SCAN_SIZE
 
 Detail = Literal["headers", "full"]
@@ -140,8 +141,7 @@ class _Scan:
         self._lead = ENTRY_SIZE if segment.is_dledger else 0
         self._walk = LogWalk(source, segment.from_offset, is_dledger=segment.is_dledger)
         self._stop = min(split.end, source.size)
-        self._topic_codes: dict[bytes, int] = {}
-        self._topic_names: list[str] = []
+        self._topics = TopicCodes(filters.topics)
         self._window = b""
         self._window_at = 0
         self._plain = PlainReader(self._lead)
@@ -192,20 +192,15 @@ class _Scan:
         )
         if found is None:
             return position
-        topics = found.topics(window)
-        if unknown := dict.fromkeys(topics).keys() - self._topic_codes.keys():
-            # In their order, so that codes do not depend on how the log is cut.
-            names = [topic for topic in dict.fromkeys(topics) if topic in unknown]
-            odd = [topic for topic in names if not self._learn(topic)]
-            if odd:
-                found = found.first(min(map(topics.index, odd)))
+        codes = self._topics.codes(found, window)
+        if len(codes) < len(found):
+            found = found.first(len(codes))
         # Only the last one can be unsound: it ends where no record begins, or the data ends.
         if len(found) and not isinstance(self._walk.sound(at + int(found.begins[-1])), Sound):
             found = found.first(len(found) - 1)
         if not len(found):
             return position
-        known = self._topic_codes
-        codes = np.array([known[topic] for topic in topics[: len(found)]], np.int32)
+        codes = codes[: len(found)]
         reached = at + int(found.ends[-1])
         if self._wants_few:
             is_wanted = codes >= 0
@@ -229,19 +224,6 @@ class _Scan:
         self._codes.append(codes)
         self._row_count += len(codes)
 
-    def _learn(self, topic: bytes) -> bool:
-        """Give a topic its code, -1 when it is not wanted; False when it is no topic."""
-        text = topic_text(topic)
-        if text is None:
-            return False
-        wanted = self._filters.topics
-        if wanted is not None and text not in wanted:
-            self._topic_codes[topic] = -1
-        else:
-            self._topic_codes[topic] = len(self._topic_names)
-            self._topic_names.append(text)
-        return True
-
     def _step(self, position: int) -> int:
         """Get past the one thing at `position`, whatever it is; behind the split at the end."""
         found = self._walk.sound(position)
@@ -254,10 +236,8 @@ class _Scan:
         return self._damage(position, found.reason)
 
     def _take_slowly(self, position: int, record: Sound) -> None:
-        if record.topic not in self._topic_codes:
-            self._learn(record.topic)
-        code = self._topic_codes[record.topic]
-        if code < 0:
+        code = self._topics.code(record.topic)
+        if code is None or code < 0:
             return
         whole = self._source.read(
             position, (record.end if self._is_full else record.body_at) - position
@@ -326,7 +306,7 @@ class _Scan:
             b"".join(self._heads),
             self._lead + SCAN_SIZE,
             np.concatenate(self._codes) if self._codes else np.empty(0, np.int32),
-            self._topic_names,
+            self._topics.names,
             self._odd_hosts,
             self._contents if self._is_full else None,
         )

@@ -32,6 +32,7 @@ from trioha.ha.mastership import FILE_NAME as EPOCHS
 from trioha.ha.mastership import Mastership
 from trioha.store.cuts import save_cut
 from trioha.store.two_slot_file import TwoSlotFile
+from trioha.wire import fastjson
 from trioha.wire.bodies import DataVersion, TopicConfig
 from trioha.wire.codes import SysFlag
 from trioha.wire.message_id import offset_message_id, pack_host
@@ -708,3 +709,113 @@ def test_a_groups_log_tells_each_commit(tmp_path: Path) -> None:
     then = ask_group(store.root, "g", at(39))
     assert "lacked 0 messages then: the log tells each commit" in said(then, "lag")
     assert "lacked 4 messages then" in said(ask_group(store.root, "g", at(45)), "lag")
+
+
+TIMER = "rmq_sys_wheel_timer"
+REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
+
+
+def put_timer(store: ToldStore, at_s: float, due_s: float, **properties: str) -> Told:
+    """A message that waits for its time, as a broker stores it."""
+    asked: dict[str, Any] = {
+        "TIMER_DELIVER_MS": str(at(due_s)),
+        "TIMER_OUT_MS": str(at(due_s) - 1000),
+        "REAL_TOPIC": "orders",
+        "REAL_QID": "0",
+    }
+    return store.put(TIMER, 0, at_ms=at(at_s), unique_key=UNIQUE, **asked | properties)
+
+
+def test_a_timer_message_that_waits(tmp_path: Path) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        put_timer(store, 5, 65)
+        fill(store, 6, 2)
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "delayed"]
+    assert "as waits (delayed) for topic orders" in said(answer, "stored")
+    assert "it is due 2025-11-20 12:01:05Z. The log ends 2025-11-20 12:00:07Z" in said(
+        answer, "delayed"
+    )
+
+
+@pytest.mark.parametrize(("came_s", "late"), [(65, ""), (75, "10.0 s later than it was due")])
+def test_a_timer_message_that_was_rolled_and_delivered(
+    tmp_path: Path, came_s: float, late: str
+) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        put_timer(store, 5, 65)
+        put_timer(store, 35, 65, TIMER_ROLL_TIMES="1")
+        stays: dict[str, Any] = {"TIMER_OUT_MS": str(at(64)), "TIMER_DEQUEUE_MS": str(at(came_s))}
+        store.put(
+            "orders",
+            at_ms=at(came_s),
+            latency_ms=round(1000 * (came_s - 5)),
+            unique_key=UNIQUE,
+            **stays,
+        )
+    commit(store.root, g=1)
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "delivered after delay", "consumed"]
+    text = said(answer, "delivered after delay")
+    assert "a timer" in text
+    assert (late in text) if late else ("later than" not in text)
+
+
+def test_a_timer_message_that_was_recalled(tmp_path: Path) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        put_timer(store, 5, 65)
+        put_timer(store, 20, 65, TIMER_DEL_UNIQKEY=f"orders+{UNIQUE}", TAGS="_RECALL_TAG_")
+        fill(store, 70, 2)
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "recalled"]
+    assert "took it back 2025-11-20 12:00:20Z" in said(answer, "recalled")
+
+
+def put_pop(store: ToldStore, at_s: float, sent: Told, group: str = "g") -> dict[str, Any]:
+    """A checkpoint as a broker stores it: one message before it, and it; a minute invisible."""
+    key: dict[str, Any] = {"c": group, "pt": at(at_s), "q": 0, "so": sent.queue_offset - 1}
+    key |= {"t": "orders", "bn": "broker-a"}
+    fields = key | {"bm": 0, "d": [0, 1], "it": 60_000, "n": 2}
+    store.put(REVIVE, 0, at_ms=at(at_s), body=fastjson.dumps(fields), tags="ck")
+    return key
+
+
+@pytest.mark.parametrize("form", ["ack", "bAck", ""])
+def test_a_message_that_a_group_popped(tmp_path: Path, form: str) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        fill(store, 0, 2)
+        sent = store.put("orders", at_ms=at(5), unique_key=UNIQUE)
+        put_pop(store, 6, sent, group="gg")
+        key = put_pop(store, 7, sent)
+        offset = sent.queue_offset
+        acknowledged: dict[str, dict[str, Any]] = {
+            "ack": {"ao": offset},
+            "bAck": {"ao": -1, "aol": [offset - 1, offset]},
+        }
+        # Another message of the same pop.
+        store.put(REVIVE, 0, at_ms=at(8), body=fastjson.dumps(key | {"ao": offset - 1}), tags="ack")
+        if form:
+            body = fastjson.dumps(key | acknowledged[form])
+            store.put(REVIVE, 0, at_ms=at(9), body=body, tags=form)
+    commit(store.root, g=sent.queue_offset + bool(form))
+    answer = ask(store.root, group="g")
+    assert codes(answer) == ["stored", "consumed" if form else "not consumed", "popped"]
+    text = said(answer, "popped")
+    assert "popped it 1 time, the last time 2025-11-20 12:00:07Z" in text
+    if form:
+        assert "acknowledged it 2025-11-20 12:00:09Z" in text
+    else:
+        assert "by 2025-11-20 12:01:07Z, and had not acknowledged it when the log ends" in text
+
+
+@pytest.mark.parametrize("retry", ["%RETRY%g_orders", "%RETRY%g+orders"])
+def test_a_popped_message_that_came_again(tmp_path: Path, retry: str) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        sent = store.put("orders", at_ms=at(5), unique_key=UNIQUE)
+        put_pop(store, 7, sent)
+        store.put(retry, at_ms=at(68), unique_key=UNIQUE, reconsume_times=1, RETRY_TOPIC="orders")
+    table = {"orders@g": {"0": 1}, f"{retry}@g": {"0": 1}}
+    write_config(store.root, "consumerOffset.json", {"offsetTable": table})
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "retried", "consumed"]
+    assert f"Group g sent it back: it came again 1 time through {retry}" in said(answer, "retried")

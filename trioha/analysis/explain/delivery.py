@@ -12,6 +12,7 @@ from trioha.analysis.explain.offset_history import (
     offset_history,
     resets_of,
 )
+from trioha.analysis.explain.popping import explain_popping
 from trioha.analysis.explain.progress import (
     Consumption,
     Offsets,
@@ -207,6 +208,7 @@ def _explain_offset(
                 f"between its storing and its consumption by {group}",
             )
     _explain_set_back(answer, record, group, found, resets, about)
+    explain_popping(case, answer, record, group, about)
     return max(record.store_ms, last_ms)
 
 

@@ -15,8 +15,8 @@ from trioha.wire.names import (
     dlq_topic,
     is_dlq_topic,
     is_retry_topic,
-    retry_topic,
 )
+from trioha.wire.properties import Property
 
 _SEEN_KINDS = frozenset({"stored", "committed", "delivered after delay"})
 _HIDDEN_TOPICS = frozenset({TIMER_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC})
@@ -72,7 +72,12 @@ class StoredRecord:
 
     @property
     def is_timer(self) -> bool:
-        return self.topic == TIMER_TOPIC
+        return self.topic == TIMER_TOPIC and not self.is_recall
+
+    @property
+    def is_recall(self) -> bool:
+        """The record takes a timer message back."""
+        return self.topic == TIMER_TOPIC and Property.TIMER_DEL_UNIQKEY in self.row["properties"]
 
     @property
     def target(self) -> str:
@@ -98,9 +103,7 @@ def records_of(case: Case, hops: Sequence[Mapping[str, Any]]) -> list[StoredReco
 
 def is_retry_of(record: StoredRecord, group: str) -> bool:
     """Whether the record is, or waits to become, a redelivery to a group."""
-    topic = record.row["goes_to"] if record.kind == "waits for retry" else record.topic
-    name = retry_topic(group)
-    return bool(topic == name or topic.startswith(f"{name}+"))  # POP adds the topic
+    return _group_of_retry(record) == group
 
 
 def is_dead_letter_of(record: StoredRecord, group: str) -> bool:
@@ -113,7 +116,23 @@ def groups_of(records: Sequence[StoredRecord]) -> set[str]:
     for record in records:
         topic = record.row["goes_to"] if record.kind == "waits for retry" else record.topic
         if is_retry_topic(topic):
-            found.add(topic.removeprefix(RETRY_PREFIX).partition("+")[0])
+            found.add(_group_of_retry(record))
         elif is_dlq_topic(topic):
             found.add(topic.removeprefix(dlq_topic("")))
     return found
+
+
+def _group_of_retry(record: StoredRecord) -> str:
+    """The group whose retry topic the record is in, or waits for; empty for another record.
+
+    A group that pops has a retry topic for each topic, which is named behind the group: with a
+    plus, or by older brokers with an underscore, which a group's name may hold as well.
+    """
+    topic = str(record.row["goes_to"] if record.kind == "waits for retry" else record.topic)
+    if not is_retry_topic(topic):
+        return ""
+    group, plus, _ = topic.removeprefix(RETRY_PREFIX).partition("+")
+    origin = record.row["origin"]
+    if plus or not origin:
+        return group
+    return group.removesuffix(f"_{origin}") or group

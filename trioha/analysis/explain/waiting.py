@@ -62,6 +62,14 @@ def _explain_delay(
         if late and due_ms is not None:
             blame_outages(case, answer, arrived[0], due_ms, arrived[0].store_ms, "when it was due")
         return
+    recalls = [record for record in records if record.is_recall]
+    if recalls:
+        answer.conclude(
+            "recalled",
+            f"{about}Its producer sent it with a delay ({asked}) and took it back "
+            f"{say_time(recalls[0].store_ms)}: no consumer receives it.",
+        )
+        return
     label = waits.stores[0] if waits.stores else waits.cuts[0]
     end_ms = case.bounds[label].last_ms
     due = "when it is due is not known" if due_ms is None else f"it is due {say_time(due_ms)}"
@@ -85,8 +93,11 @@ def _explain_delay(
 
 def _due_ms(waits: StoredRecord) -> int | None:
     if waits.is_timer:
-        stated = waits.row["properties"].get(Property.TIMER_OUT_MS, "")
-        return int(stated) if stated.isdecimal() else None
+        properties = waits.row["properties"]
+        for name in (Property.TIMER_DELIVER_MS, Property.TIMER_OUT_MS):
+            if (stated := properties.get(name, "")).isdecimal():
+                return int(stated)
+        return None
     levels_ms = parse_delay_levels(DELAY_LEVELS)
     level: int | None = waits.row["delay_level"]
     if level is None or not 1 <= level <= len(levels_ms):

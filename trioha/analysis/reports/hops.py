@@ -17,6 +17,7 @@ from trioha.wire.codes import SysFlag
 from trioha.wire.message_id import decode_message_id, offset_message_id, pack_host
 from trioha.wire.names import (
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     TRACE_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
@@ -109,7 +110,7 @@ def _with_copies(engine: Engine, rows: list[dict[str, Any]]) -> list[dict[str, A
 def _hop(row: dict[str, Any]) -> dict[str, Any]:
     properties: Mapping[str, str] = row["properties"]
     topic = row["topic"]
-    is_waiting = topic in (SCHEDULE_TOPIC, TRANS_HALF_TOPIC)
+    is_waiting = topic in (SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC)
     delay = properties.get(Property.DELAY, "")
     return row | {
         "kind": _kind(row),
@@ -131,6 +132,10 @@ def _kind(row: dict[str, Any]) -> str:
         return "retry"
     if topic == SCHEDULE_TOPIC:
         return "waits for retry" if row["reconsume_times"] else "waits (delayed)"
+    if topic == TIMER_TOPIC:
+        if Property.TIMER_DEL_UNIQKEY in row["properties"]:
+            return "recall"
+        return "waits for retry" if row["reconsume_times"] else "waits (delayed)"
     if topic == TRANS_HALF_TOPIC:
         return "half message"
     if topic == TRANS_OP_HALF_TOPIC:
@@ -139,7 +144,7 @@ def _kind(row: dict[str, Any]) -> str:
         return "client trace"
     if row["sys_flag"] & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_COMMIT:
         return "committed"
-    if Property.DELAY in row["properties"]:
+    if not {Property.DELAY, Property.TIMER_OUT_MS}.isdisjoint(row["properties"]):
         return "delivered after delay"
     return "stored"
 

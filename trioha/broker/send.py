@@ -24,7 +24,7 @@ from typing import Final
 from trioha.broker.delay import DelayLevels
 from trioha.broker.groups import GroupTable
 from trioha.broker.message_fields import index_keys, is_true, tags_code
-from trioha.broker.property_shape import PropertyShapes, cut_id
+from trioha.broker.property_shape import KEYS_START, UNIQ_KEY_START, PropertyShapes
 from trioha.broker.put_message import PutPipeline, remark_of
 from trioha.broker.send_batch import BatchProgress, BatchSender, delay_level, illegal, message_ids
 from trioha.broker.send_check import SendCheck
@@ -65,6 +65,8 @@ _BORNHOST_V6: Final = int(SysFlag.BORNHOST_V6)
 _HOST_V6_BITS: Final = int(SysFlag.BORNHOST_V6 | SysFlag.STOREHOST_V6)
 _MULTI_TAGS: Final = int(SysFlag.MULTI_TAGS)
 _TRANSACTION_MASK: Final = int(SysFlag.TRANSACTION_MASK)
+_UNIQ_KEY_SIZE: Final = len(UNIQ_KEY_START)
+_SMALL_PROPERTIES: Final = PROPERTIES_BYTES_MAX // 2
 """Below it a string stays legal whatever is added to it here."""
 
 
@@ -200,12 +202,21 @@ class SendProcessor:
         body = self._body_of(request)
         sys_flag = self._sys_flag(channel, header, topic)
         raw = header.properties
-        if not sys_flag & _TRANSACTION_MASK and (cut := cut_id(raw)) is not None:
-            before, key, after = cut
+        at = raw.find(UNIQ_KEY_START)
+        if at >= 0 and raw.find(KEYS_START) < 0 and not sys_flag & _TRANSACTION_MASK:
+            begin = at + _UNIQ_KEY_SIZE
+            end = raw.find(b"\x02", begin)
+            before, after = raw[:begin], b"" if end < 0 else raw[end:]
+            key = raw[begin:] if end < 0 else raw[begin:end]
             shape = self._shapes.known.get(before + after)
             if shape is None:
                 shape = self._shapes.learn(before, after)
-            if shape.is_plain and key and not header.topic.startswith(RETRY_PREFIX):
+            if (
+                shape.is_plain
+                and key
+                and len(raw) < _SMALL_PROPERTIES
+                and not header.topic.startswith(RETRY_PREFIX)
+            ):
                 return (
                     PutMessage(
                         topic.topic_name,

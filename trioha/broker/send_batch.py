@@ -24,10 +24,10 @@ from typing import Final
 
 from trioha.broker.message_fields import index_keys, is_true, tags_code
 from trioha.broker.property_shape import (
-    SMALL_PROPERTIES,
+    KEYS_START,
+    UNIQ_KEY_START,
     PropertyShape,
     PropertyShapes,
-    cut_id,
 )
 from trioha.broker.put_message import PutOutcome, PutPipeline
 from trioha.broker.send_header import SendHeader
@@ -61,6 +61,8 @@ _SMALL_BYTES = SLICE_MESSAGES * ELEMENT_SIZE_MIN
 """A batch of so many bytes is one slice, whatever it holds."""
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
 _TRANSACTION_MASK: Final = int(SysFlag.TRANSACTION_MASK)
+_UNIQ_KEY_SIZE: Final = len(UNIQ_KEY_START)
+_SMALL_PROPERTIES: Final = PROPERTIES_BYTES_MAX // 2
 """Below it a string stays legal whatever is added to it here."""
 
 Fields = tuple[int, bytes, bytes]
@@ -193,7 +195,7 @@ class BatchSender:
         """
         entries: list[BatchEntry] = []
         ending = b"\x02" + suffix
-        is_plain = len(shared) == 1 and len(suffix) < SMALL_PROPERTIES
+        is_plain = len(shared) == 1 and len(suffix) < _SMALL_PROPERTIES
         known = self._shapes.known
         begin = end = tags = 0
         last_size = -1
@@ -205,10 +207,14 @@ class BatchSender:
                 if 2 not in key:  # the byte; for bytes, `in` first makes and drops a TypeError
                     entries.append((flag, text, own + end_of_own, tags, (key,)))
                     continue
-            cut = cut_id(own) if is_plain else None
-            if cut is not None:
-                before, key, after = cut
-                begin, end, last_size = len(before), len(own) - len(after), -1
+            at = own.find(UNIQ_KEY_START) if is_plain else -1
+            if at >= 0 and own.find(KEYS_START) < 0 and len(own) < _SMALL_PROPERTIES:
+                begin = at + _UNIQ_KEY_SIZE
+                end = own.find(b"\x02", begin)
+                if end < 0:
+                    end = len(own)
+                before, after, key = own[:begin], own[end:], own[begin:end]
+                last_size = -1
                 shape = known.get(before + after)
                 if shape is None:
                     shape = self._shape_of(before, after)

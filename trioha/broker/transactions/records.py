@@ -103,7 +103,7 @@ def copy_of(
 def copy_of_sent(
     message: PutMessage, result: PutResult, transaction_time_out: int, reserved_ms: int
 ) -> HalfCopy:
-    """As `copy_of`, for a half message that was just appended: its record is not read again."""
+    """Return the `HalfCopy` of a half message that was just appended, without its record."""
     born_ms = min(message.born_timestamp, result.store_timestamp)
     value = raw_property(message.properties, _IMMUNITY_MARK)
     immunity = None if value is None else value.decode("utf-8", "replace")

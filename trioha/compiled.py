@@ -64,6 +64,7 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.broker.send_batch",
     "trioha.broker.send_check",
     "trioha.broker.send_header",
+    "trioha.broker.sql.known_answers",
     "trioha.broker.wait_histogram",
 )
 

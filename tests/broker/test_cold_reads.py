@@ -117,7 +117,7 @@ def test_time_that_nobody_used_is_not_saved() -> None:
 
 
 def test_limits_count_from_the_first_write_on() -> None:
-    """What was read while nobody wrote is no debt."""
+    """Bytes that were read while nobody wrote do not count."""
     reads = ColdReads(LIMITED)
     reads.take(0, 0)
     for _ in range(3):

@@ -262,7 +262,7 @@ def test_store_time_never_runs_backwards(config: StoreConfig) -> None:
     store.close()
 
 
-# What is on disk only.
+# Messages that are on disk only.
 
 
 class PageCache:

@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trioha.wire.properties import PropertyText, decode_properties, encode_properties
+from trioha.wire.properties import (
+    decode_properties,
+    encode_properties,
+    property_mark,
+    raw_property,
+)
 
 WORDS = st.text(st.characters(exclude_characters="\x01\x02", codec="utf-8"), min_size=1, max_size=9)
 
@@ -51,9 +56,10 @@ def test_any_bytes_can_be_read(data: bytes) -> None:
     assert all(name and value for name, value in properties.items())
 
 
-@given(st.text("ab\x01\x02", max_size=24))
-def test_looking_up_one_name_finds_what_the_table_has(text: str) -> None:
-    table = decode_properties(text)
-    found = PropertyText(text.encode())
-    for name in ("a", "b", "ab", "aa"):
-        assert found.get(name) == table.get(name)
+@given(st.lists(st.sampled_from([b"a", b"b", b"\x01", b"\x02", b"\xc3", b"\xa4", b"\xff"])))
+def test_looking_up_one_name_finds_what_the_table_has(pieces: list[bytes]) -> None:
+    data = b"".join(pieces)
+    table = decode_properties(data)
+    for name in ("a", "b", "ab", "aa", "\u00e4"):
+        found = raw_property(data, property_mark(name))
+        assert (None if found is None else found.decode("utf-8", "replace")) == table.get(name)

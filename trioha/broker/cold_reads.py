@@ -65,7 +65,7 @@ class ColdPull(ParkedRequest):
         super().__init__(channel, request, topic, queue_id, None, deadline_ms, size)
         self.group = group
         self.blocks = found.on_disk
-        """What is to be read."""
+        """Bytes that the thread reads."""
         self.looks = looks
         """Reads for this request, with this one."""
         self.is_read = False

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+from trioha.broker.sql.known_answers import NAMES_MAX, KnownAnswers
 from trioha.broker.sql.parser import SqlFilter, parse_sql_filter
 from trioha.broker.sql.tokens import SqlFilterError
 from trioha.errors import CommandError
@@ -31,14 +32,12 @@ from trioha.store.interface import MessageFilter, RecordFilter, TagFilter
 from trioha.wire.codes import ResponseCode
 from trioha.wire.heartbeat import SubscriptionData
 from trioha.wire.java_hash import string_hash
-from trioha.wire.properties import RETRY_TOPIC, PropertyText, decode_properties
+from trioha.wire.properties import RETRY_TOPIC, decode_properties
 from trioha.wire.refusals import system_error
 
 SUBSCRIPTION_ALL = "*"
 EXPRESSION_CHARS_MAX = 65_536
 """An expression is kept as a cache key and parsed on the loop; real ones have some dozen tags."""
-_SEARCHED_OPERATIONS = 8
-"""A longer expression asks for so many properties that a table of all of them is quicker."""
 _SHORT_EXPRESSION_CHARS = 512
 """Thousands of filters are kept of shorter expressions; of longer ones, each up to 1 MB, a few."""
 
@@ -106,10 +105,19 @@ def _sql_filter(expression: str, is_enabled: bool) -> SqlFilter:
     return _short_sql(expression)
 
 
-def _record_filter(compiled: SqlFilter) -> RecordFilter:
-    wants = compiled.wants
-    read = PropertyText if compiled.operations <= _SEARCHED_OPERATIONS else decode_properties
-    return RecordFilter(lambda properties: wants(read(properties)), compiled.operations)
+def _record_filter(expression: str, is_enabled: bool) -> RecordFilter:
+    compiled = _sql_filter(expression, is_enabled)
+    if len(expression) > _SHORT_EXPRESSION_CHARS or not 0 < len(compiled.names) <= NAMES_MAX:
+        return RecordFilter(
+            lambda properties: compiled.wants(decode_properties(properties)), compiled.operations
+        )
+    return _answering_filter(compiled)
+
+
+@lru_cache(maxsize=512)
+def _answering_filter(compiled: SqlFilter) -> RecordFilter:
+    """The filter of an expression, with the answers that earlier pulls have worked out."""
+    return RecordFilter(KnownAnswers(compiled.names, compiled.wants).wants, compiled.operations)
 
 
 def header_filter(
@@ -123,7 +131,7 @@ def header_filter(
     if is_tag_expression(expression_type):
         return tag_filter(expression)
     if expression_type == _SQL92:
-        return _record_filter(_sql_filter(expression, has_sql92))
+        return _record_filter(expression, has_sql92)
     raise CommandError(
         ResponseCode.SUBSCRIPTION_PARSE_FAILED,
         f"parse the consumer's subscription failed: type {expression_type!r:.40} is unknown",

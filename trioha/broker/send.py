@@ -154,7 +154,7 @@ class SendProcessor:
                 wait = wait and not request.is_oneway
                 outcome = self._pipeline.put(message, wait=wait, instant=instant)
                 if message.topic == TRANS_HALF_TOPIC and outcome.result is not None:
-                    self._transactions.prepared(outcome.result)
+                    self._transactions.prepared(message, outcome.result)
                 elif message.topic == TIMER_TOPIC:
                     recall_handle = self._recall_handle(message)
         except CommandError as error:

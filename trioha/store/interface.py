@@ -55,7 +55,7 @@ class DiskBlock(NamedTuple):
     begin: int
     size: int
     missing_bytes: int
-    """Of them, those that were not in memory."""
+    """Part of `size` that was not in memory."""
 
 
 class GetResult:
@@ -95,7 +95,7 @@ class GetResult:
         self.size = size
         self.suggest_pulling_from_slave = suggest_pulling_from_slave
         self.on_disk = on_disk
-        """What has to be read first."""
+        """Blocks that have to be read before the same call finds messages."""
 
 
 TagFilter = Callable[[int], bool]

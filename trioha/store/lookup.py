@@ -29,6 +29,7 @@ _APART_MAX: Final = 64
 UNBOUNDED: Final = 1 << 62
 """As `readable_offset`: everything that is dispatched may be read."""
 
+_NOTHING = memoryview(b"")
 _NEIGHBOURS_MAX = 64
 
 
@@ -253,6 +254,8 @@ class Lookup:
         total = count = scanned = 0
         last_offset = log.end
         # Neighbours in one segment become one view.
+        filter_view = _NOTHING
+        filter_base = filter_limit = 0
         run_view: memoryview | None = None
         run_base = run_begin = run_end = run_limit = 0
         for phy_offset, size, tags_code in ENTRY.iter_unpack(entries):
@@ -275,7 +278,15 @@ class Lookup:
                     status = GetStatus.MESSAGE_WAS_REMOVING
                 continue
             if record_filter is not None:
-                properties = self._properties(phy_offset, size, is_old)
+                if not filter_base <= phy_offset < filter_limit:
+                    segment = files.find(phy_offset)
+                    if segment is None:
+                        filter_view, filter_base, filter_limit = _NOTHING, 0, 0
+                    else:
+                        filter_view = segment.random_view if is_old else segment.view
+                        filter_base, filter_limit = segment.from_offset, segment.end_offset
+                # Empty if the segment is gone or the record is damaged.
+                properties = properties_of(filter_view, phy_offset - filter_base, size)
                 filter_work += record_filter.cost + (len(properties) >> _PROPERTY_BYTES_SHIFT)
                 if not record_filter.wants(properties):
                     last_offset = phy_offset
@@ -320,14 +331,6 @@ class Lookup:
             total,
             last_offset < in_memory_from,
         )
-
-    def _properties(self, phy_offset: int, size: int, is_old: bool) -> bytes:
-        """The property string of a record; empty if its segment is gone or it is damaged."""
-        segment = self._log.files.find(phy_offset)
-        if segment is None:
-            return b""
-        view = segment.random_view if is_old else segment.view
-        return properties_of(view, phy_offset - segment.from_offset, size)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """The entry stored at that time, or the nearest one; the earlier of two as near."""

@@ -130,9 +130,9 @@ class MappedFile:
 
     @property
     def random_view(self) -> memoryview:
-        """As `view`, by a mapping of its own for which the kernel does not read ahead.
+        """The same bytes through another mapping, for which the kernel does not read ahead.
 
-        So what is read of a file is what its reader asks for, and no more.
+        A reader of these has read from disk what it asked for, and no more.
         """
         view = self._random_view
         if view is None:

@@ -1,4 +1,4 @@
-"""What of a mapped file is in memory, and how to bring the rest there without holding up the loop.
+"""Tells which bytes of a mapping are in memory, and reads others without holding up the loop.
 
 Theory of operation. A read of a mapped page that is not in the page cache makes the reading thread
 wait for the disk: a tenth of a millisecond on a fast disk, many on a slow one, and the kernel reads

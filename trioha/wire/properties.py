@@ -119,25 +119,33 @@ def decode_properties(data: str | bytes | bytearray | memoryview) -> dict[str, s
     return properties
 
 
-class PropertyText:
-    """A property string in which one name after the other is looked up, without a table of all."""
+def property_mark(name: str) -> bytes:
+    """The bytes before a value of this name, for `raw_property`."""
+    return f"\x02{name}\x01".encode("utf-8", "replace")
 
-    def __init__(self, data: bytes) -> None:
-        self._text = "\x02" + str(data, "utf-8", "replace")
 
-    def get(self, name: str) -> str | None:
-        """Return the value that `decode_properties` gives the name; None without one."""
-        text = self._text
-        mark = f"\x02{name}\x01"
-        at = text.rfind(mark)
-        while at >= 0:
-            begin = at + len(mark)
-            end = text.find("\x02", begin)
-            value = text[begin:] if end < 0 else text[begin:end]
-            if value:
-                return value
-            at = text.rfind(mark, 0, at)
-        return None
+def raw_property(data: bytes, mark: bytes) -> bytes | None:
+    """Return the undecoded value that `decode_properties` gives a name; None without one. HOT.
+
+    Bytes that are not UTF-8 swallow no separator, so a search finds what decoding would.
+    """
+    at = data.rfind(mark)
+    while at >= 0:
+        begin = at + len(mark)
+        end = data.find(b"\x02", begin)
+        if end < 0:
+            end = len(data)
+        if end > begin:
+            return data[begin:end]
+        at = data.rfind(mark, 0, at)
+    if data.startswith(mark[1:]):  # the first pair has no separator before it
+        begin = len(mark) - 1
+        end = data.find(b"\x02")
+        if end < 0:
+            end = len(data)
+        if end > begin:
+            return data[begin:end]
+    return None
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:

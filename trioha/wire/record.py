@@ -44,6 +44,7 @@ SCAN_SIZE = SCAN.size
 _V6_BITS = SysFlag.BORNHOST_V6 | SysFlag.STOREHOST_V6
 _U16 = struct.Struct(">H")
 _SYS_FLAG = struct.Struct(">i")
+_FLAG_AND_BODY_SIZE = struct.Struct(">36xi44xi")  # as they lie where both hosts are IPv4
 _BODY_SIZE = struct.Struct(">i")
 _SYS_FLAG_AT = 36
 _HOST_SIZES = {
@@ -336,8 +337,11 @@ def properties_of(buffer: ReadableBuffer, position: int, size: int) -> bytes:
     Empty when the lengths do not add up.
     """
     try:
-        body_at = position + _head_of(buffer, position).size
-        (body_size,) = _BODY_SIZE.unpack_from(buffer, body_at - 4)
+        sys_flag, body_size = _FLAG_AND_BODY_SIZE.unpack_from(buffer, position)
+        body_at = position + _FLAG_AND_BODY_SIZE.size
+        if sys_flag & _V6_BITS:
+            body_at = position + _head_of(buffer, position).size
+            (body_size,) = _BODY_SIZE.unpack_from(buffer, body_at - 4)
         if not 0 <= body_size <= size:
             return b""
         properties_at = body_at + body_size + 3

@@ -10,6 +10,7 @@ from trioha.broker.transactions.records import (
     check_request,
     committed_message,
     copy_of,
+    copy_of_sent,
     finished_offsets,
     next_copy,
     op_message,
@@ -148,3 +149,19 @@ def test_a_reply_cannot_be_transactional() -> None:
 
     with pytest.raises(CommandError):
         side.sender.receive(side.channel, request, read_send_header(request), at())
+
+
+@pytest.mark.parametrize("immunity", ["", "5", "0", "99999999999", "x", "\u0665"])
+@pytest.mark.parametrize("born_ms", [WALL_MS, WALL_MS - 70_000, WALL_MS + 70_000, 0])
+def test_a_half_message_is_noted_as_it_would_be_read_from_the_log(
+    immunity: str, born_ms: int
+) -> None:
+    side = ProduceSide()
+    more = {"CHECK_IMMUNITY_TIME_IN_SECONDS": immunity} if immunity else {}
+    where = prepare(side, half(born_ms=born_ms, more=more))
+    view = side.store.look_message(where.phy_offset)
+    assert view is not None
+    read = copy_of(decode_record(view), 6000, 60_000, HOUR_MS)
+    message, result = side.store.messages[-1]
+    assert copy_of_sent(message, result, 6000, HOUR_MS) == read
+    assert list(side.transactions.pending) == [copy_of_sent(message, result, 6000, 72 * HOUR_MS)]

@@ -69,6 +69,8 @@ class SqlFilter:
     """True, False or None (null). Errors: SqlEvaluationError."""
     operations: int
     """At most so many steps an evaluation takes."""
+    names: tuple[str, ...] = ()
+    """Properties that an evaluation may ask for: the result depends on nothing else."""
 
     def wants(self, properties: Properties) -> bool:
         """Is a message with these properties taken? Null and errors mean no. HOT."""
@@ -126,6 +128,7 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self._tokens = Tokens(text)
+        self._names: dict[str, None] = {}
         self._primaries = 0
         self._nesting = 0
 
@@ -139,7 +142,7 @@ class _Parser:
                 f"character {tokens.position + 1}: nothing may follow a complete expression, "
                 f"found {tokens.shown}"
             )
-        return SqlFilter(condition, root.cost)
+        return SqlFilter(condition, root.cost, tuple(self._names))
 
     def _or(self) -> _Operand:
         return self._chain("OR", self._and, any_of)
@@ -225,6 +228,7 @@ class _Parser:
             self._nesting -= 1
             return operand
         if kind == "word":
+            self._names[image] = None
             operand = _Operand(_Form.PROPERTY, JavaType.TEXT, property_of(image), image)
         elif kind == "string":
             operand = _literal(JavaType.TEXT, _unquoted(image), image)

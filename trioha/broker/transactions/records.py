@@ -33,7 +33,7 @@ import attrs
 
 from trioha.broker.message_fields import index_keys, tags_code
 from trioha.broker.transactions.pending import HalfCopy
-from trioha.store.interface import PutMessage
+from trioha.store.interface import PutMessage, PutResult
 from trioha.wire.codes import ONEWAY_FLAG, RequestCode, SysFlag
 from trioha.wire.message_id import offset_message_id
 from trioha.wire.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
@@ -45,6 +45,8 @@ from trioha.wire.properties import (
     UNIQ_KEY,
     Property,
     encode_properties,
+    property_mark,
+    raw_property,
 )
 from trioha.wire.record import Record, body_crc, pack_record, record_size
 from trioha.wire.remoting_command import RemotingCommand
@@ -54,6 +56,10 @@ COPIED = "COPIED"
 COPY_PROPERTIES_BYTES = 128
 """Room for the properties that copies add to those of a half message."""
 _MS_MAX = 1 << 53
+_OP_PROPERTIES = encode_properties({TAGS: OP_TAG})
+_OP_COPIED_PROPERTIES = encode_properties({TAGS: OP_TAG, COPIED: "true"})
+_OP_TAGS_CODE = tags_code({TAGS: OP_TAG})
+_IMMUNITY_MARK = property_mark(Property.CHECK_IMMUNITY_TIME_IN_SECONDS)
 
 
 def divert_half(message: PutMessage, properties: dict[str, str]) -> None:
@@ -81,9 +87,8 @@ def copy_of(
     if check_times:
         due_ms = record.store_timestamp + check_interval
     else:
-        immunity_s = _number(properties.get(Property.CHECK_IMMUNITY_TIME_IN_SECONDS), -1)
-        immunity_ms = transaction_time_out if immunity_s < 0 else immunity_s * 1000
-        due_ms = born_ms + min(immunity_ms, reserved_ms)
+        immunity = properties.get(Property.CHECK_IMMUNITY_TIME_IN_SECONDS)
+        due_ms = _first_check_ms(born_ms, immunity, transaction_time_out, reserved_ms)
     return HalfCopy(
         origin=origin_of(record),
         queue_offset=record.queue_offset,
@@ -93,6 +98,33 @@ def copy_of(
         born_ms=born_ms,
         due_ms=due_ms,
     )
+
+
+def copy_of_sent(
+    message: PutMessage, result: PutResult, transaction_time_out: int, reserved_ms: int
+) -> HalfCopy:
+    """Return the `HalfCopy` of a half message that was just appended, without its record."""
+    born_ms = min(message.born_timestamp, result.store_timestamp)
+    value = raw_property(message.properties, _IMMUNITY_MARK)
+    immunity = None if value is None else value.decode("utf-8", "replace")
+    return HalfCopy(
+        origin=result.queue_offset,
+        queue_offset=result.queue_offset,
+        phy_offset=result.phy_offset,
+        end_offset=result.phy_offset + result.size,
+        check_times=0,
+        born_ms=born_ms,
+        due_ms=_first_check_ms(born_ms, immunity, transaction_time_out, reserved_ms),
+    )
+
+
+def _first_check_ms(
+    born_ms: int, immunity: str | None, transaction_time_out: int, reserved_ms: int
+) -> int:
+    """`immunity` is what the producer asks for, in seconds."""
+    immunity_s = _number(immunity, -1)
+    immunity_ms = transaction_time_out if immunity_s < 0 else immunity_s * 1000
+    return born_ms + min(immunity_ms, reserved_ms)
 
 
 def origin_of(record: Record) -> int:
@@ -150,9 +182,6 @@ def destination_of(record: Record) -> tuple[str, int]:
 
 def op_message(queue_offset: int, is_copied: bool, store_host: bytes, wall_ms: int) -> PutMessage:
     """Return the op message that finishes one record of the half queue."""
-    properties = {TAGS: OP_TAG}
-    if is_copied:
-        properties[COPIED] = "true"
     return PutMessage(
         topic=TRANS_OP_HALF_TOPIC,
         queue_id=0,
@@ -162,8 +191,8 @@ def op_message(queue_offset: int, is_copied: bool, store_host: bytes, wall_ms: i
         born_host=store_host,
         store_host=store_host,
         body=str(queue_offset).encode(),
-        properties=encode_properties(properties),
-        tags_code=tags_code(properties),
+        properties=_OP_COPIED_PROPERTIES if is_copied else _OP_PROPERTIES,
+        tags_code=_OP_TAGS_CODE,
     )
 
 

@@ -28,6 +28,7 @@ from trioha.broker.transactions.queues import TransactionQueues
 from trioha.broker.transactions.records import (
     committed_message,
     copy_of,
+    copy_of_sent,
     destination_of,
     finished_offsets,
     is_anonymous_copy,
@@ -38,7 +39,7 @@ from trioha.broker.transactions.records import (
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import CommandError
 from trioha.remoting.channel import Instant
-from trioha.store.interface import PutResult
+from trioha.store.interface import PutMessage, PutResult
 from trioha.wire.codes import Perm, ResponseCode
 from trioha.wire.names import (
     TRANS_HALF_TOPIC,
@@ -177,11 +178,10 @@ class Transactions:
         for topic in (TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC):
             self._topics.create_internal(topic, 1, Perm.READ | Perm.WRITE, wall_ms)
 
-    def prepared(self, result: PutResult) -> None:
+    def prepared(self, message: PutMessage, result: PutResult) -> None:
         """Note that a half message was appended."""
-        record = self._queues.record_at(result.phy_offset)
-        assert record is not None, result.phy_offset
-        self.take_in(record)
+        timeout_ms = self.config.transaction_time_out
+        self.pending.add(copy_of_sent(message, result, timeout_ms, self.reserved_ms))
 
     # Ends.
 
@@ -202,7 +202,9 @@ class Transactions:
                 f"The producer group wrong: the transaction is not one of {group!r:.80}"
             )
         copy = self.pending.get(origin_of(record))
-        newest = None if copy is None else self._queues.record_at(copy.phy_offset)
+        newest: Record | None = record
+        if copy is not None and copy.phy_offset != phy_offset:
+            newest = self._queues.record_at(copy.phy_offset)
         if copy is None or newest is None:
             raise system_error(
                 f"the transaction at queue offset {queue_offset} is finished: committed, rolled "

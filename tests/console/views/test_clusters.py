@@ -86,7 +86,7 @@ async def test_what_needs_a_look_comes_first_and_enter_goes_there() -> None:
     fleet = Fleet()
     async with fleet.console(LARGE) as console:
         await shown(console)
-        assert [row.name for row in console.app.view.grid.rows][0] == "locked"
+        assert next(row.name for row in console.app.view.grid.rows) == "locked"
         await console.press("down", "down")
         name = console.app.view.grid.rows[console.app.view.grid.cursor].name
         assert name in ("prod-us", "lab")

@@ -67,7 +67,7 @@ _ALERTS_MS = 30_000
 _TABLE_ROWS_PER_S = 2_500
 """Rows of groups' offsets in the mean: 12,500 every five seconds, 50,000 every twenty
 (`just bench-console`)."""
-_TOPICS_PER_S = 200
+_TOPICS_PER_S = 100
 """Questions about one topic at one broker in the mean, if many topics are watched."""
 
 

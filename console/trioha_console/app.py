@@ -438,7 +438,7 @@ class ConsoleApp(CommandActions, App[None]):
             self.view.ask(line)
 
     def action_group(self, name: str) -> None:
-        self._open(GroupScreen(name, self.alerts.rules))
+        self._open(GroupScreen(name, self.alerts.rules, live=self.source.live))
 
     def action_node(self, address: str) -> None:
         self._open(NodeScreen(self.source, address))

@@ -25,7 +25,7 @@ from trioha_console.app import ConsoleApp
 from trioha_console.source import LiveSource
 
 from trioha.wire.codes import RequestCode
-from trioha.wire.remoting_command import RemotingCommand
+from trioha.wire.remoting_command import ExtValue, RemotingCommand
 
 SCREENS = ("replication", "groups", "topics")
 
@@ -41,10 +41,13 @@ def fill(master: Node) -> None:
             RemotingCommand(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=_group(group)),
         )
         for queue_id in range(QUEUES):
-            fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id}
-            command = RemotingCommand(
-                RequestCode.UPDATE_CONSUMER_OFFSET, {**fields, "commitOffset": 0}
-            )
+            fields: dict[str, ExtValue] = {
+                "consumerGroup": group,
+                "topic": topic,
+                "queueId": queue_id,
+                "commitOffset": 0,
+            }
+            command = RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
             request(master.address, command)
 
 

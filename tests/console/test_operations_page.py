@@ -140,7 +140,7 @@ async def look_at(operator: Operator, cell: str, command: str) -> None:
 
 
 async def after(operator: Operator, command: str, names: dict[str, str]) -> None:
-    """What applications do between an operator's jobs."""
+    """Do the work of applications between two jobs of the operator."""
     if command.startswith("trioha group create billing"):
         body = ("--count", "12", "--tag", "paid")
         await asyncio.to_thread(

@@ -1,4 +1,4 @@
-"""Who came and went, and which queues changed hands."""
+"""Members that came and left, and queues that got another owner."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Members:
 
     @property
     def seen(self) -> list[tuple[str, str, int, int]]:
-        """What happened, to whom, and how many queues it had and has; oldest first."""
+        """Kind, client, and count of its queues before and after; oldest first."""
         changes = reversed(self.history.changes)
         return [(one.what, one.client_id, len(one.before), len(one.after)) for one in changes]
 

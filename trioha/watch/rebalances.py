@@ -35,7 +35,7 @@ class Rebalance:
 
 
 class RebalanceHistory:
-    """What happened to one group since the first look, newest first."""
+    """Changes of one group since the first look, newest first."""
 
     def __init__(self, group: str) -> None:
         self.group = group

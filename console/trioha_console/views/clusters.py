@@ -196,7 +196,7 @@ class ClustersView(View):
                     frame.wall_ms,
                 )
             )
-        # What needs a look comes first; clusters of one state keep their order.
+        # The worst cluster comes first; clusters of one state keep their order.
         lines.sort(key=lambda line: -line.severity)
         self.grid.show_rows(lines)
 

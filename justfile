@@ -155,6 +155,10 @@ console-pictures:
 console-day:
     PYTHONPATH=tests:console python -m support.screens.console_day
 
-# What the console costs with 50 brokers, 500 links and 10,000 queues.
+# What the console costs with 100 brokers, 2,000 topics, 20,000 queues and 5,000 groups: `just bench-console 30 groups`.
 bench-console *options="":
     PYTHONPATH=tests:console python tests/bench/bench_console.py {{ options }}
+
+# What a console costs one of those brokers.
+bench-watched *options="":
+    PYTHONPATH=tests:console python tests/bench/bench_watched_broker.py {{ options }}

@@ -37,6 +37,7 @@ from trioha_console.frame import Frame
 from trioha_console.hung_up import when_hung_up
 from trioha_console.layout import Layout, load_layout, save_layout
 from trioha_console.operations import PlannedOperation
+from trioha_console.other_clusters import OpenContext
 from trioha_console.program import Program
 from trioha_console.replay_source import ReplaySource
 from trioha_console.roles import ControlFilter
@@ -46,10 +47,11 @@ from trioha_console.screens.group import GroupScreen
 from trioha_console.screens.node import NodeScreen
 from trioha_console.screens.operation import OperationScreen
 from trioha_console.screens.transfer import TransferScreen
-from trioha_console.source import Source
+from trioha_console.source import Source, context_source, context_source_seldom
 from trioha_console.themes import THEMES
 from trioha_console.views.alerts import AlertsView
 from trioha_console.views.brokers import BrokersView
+from trioha_console.views.clusters import ClustersView
 from trioha_console.views.groups import GroupsView
 from trioha_console.views.messages import MessagesView
 from trioha_console.views.queues import QueuesView
@@ -71,6 +73,7 @@ VIEWS: Sequence[type[View]] = (
     MessagesView,
     AlertsView,
 )
+"""By their numbers; `0` is `ClustersView`."""
 _REFILL_FRAMES = 600
 """Ten minutes at one a second, for sparklines and alerts after a jump."""
 _NOTICES_KEPT = 50
@@ -102,6 +105,7 @@ class ConsoleApp(CommandActions, App[None]):
             Binding(str(number), f"view('{view.NAME}')", view.TITLE, show=False)
             for number, view in enumerate(VIEWS, 1)
         ),
+        Binding("0", f"view('{ClustersView.NAME}')", ClustersView.TITLE, show=False),
         Binding("slash", "filter", "Filter"),
         Binding("colon", "command", "Command"),
         Binding("e", "export", "Export", show=False),
@@ -134,8 +138,12 @@ class ConsoleApp(CommandActions, App[None]):
         rules: Mapping[str, Rule] = RULES,
         contexts: Contexts | None = None,
         layout_path: Path | None = None,
+        open_context: OpenContext = context_source,
+        open_other: OpenContext = context_source_seldom,
     ) -> None:
         super().__init__()
+        self._open_context = open_context
+        self._open_other = open_other
         self.source = source
         self.armed = armed
         """What changes the cluster is allowed."""
@@ -182,6 +190,11 @@ class ConsoleApp(CommandActions, App[None]):
 
     def _console(self) -> Program:
         return self
+
+    @property
+    def open_context(self) -> OpenContext:
+        """Opens the cluster of a context for all screens."""
+        return self._open_context
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [*super().get_line_filters(), ControlFilter()]
@@ -250,12 +263,14 @@ class ConsoleApp(CommandActions, App[None]):
         finally:
             await source.close()
 
-    def follow(self, source: Source) -> None:
+    def follow(self, source: Source, rules: Mapping[str, Rule]) -> None:
         """Watch another cluster from now on; nothing of the old one is kept."""
         self.source = source
         self.frame = None
-        self._history.clear()
+        self._history = History()
+        self._tables = Tables()
         self.alerts.clear()
+        self.alerts.rules = rules
         self._want()
         self._follow_source()
         self.show_frame()
@@ -316,7 +331,9 @@ class ConsoleApp(CommandActions, App[None]):
         self.show_frame()
 
     def show_nav(self) -> None:
-        names = [(view.NAME, view.TITLE) for view in VIEWS]
+        names = [(str(number), view.NAME, view.TITLE) for number, view in enumerate(VIEWS, 1)]
+        if self.source.live and self.contexts is not None and len(self.contexts.contexts) > 1:
+            names.append(("0", ClustersView.NAME, ClustersView.TITLE))
         self.main.query_one(NavLine).show(names, self.view.NAME)
         self.show_filter()
 
@@ -374,12 +391,18 @@ class ConsoleApp(CommandActions, App[None]):
         while isinstance(self.screen, DetailScreen):
             self.pop_screen()
         switcher = self.main.query_one(ContentSwitcher)
+        if name == ClustersView.NAME and not self.source.live:
+            self.notify("This is a recording of one cluster.", severity="warning")
+            return
+        if switcher.current and switcher.current != name:
+            await self.view.left()
         if name not in self._views:
             view = self._views[name] = self._make_view(name)
             await switcher.add_content(view)
             if order := self._layout.orders.get(name):
                 view.grid.set_order(order)
         switcher.current = name
+        self.view.entered()
         self._want()
         self.view.grid.focus()
         self.show_nav()
@@ -388,6 +411,8 @@ class ConsoleApp(CommandActions, App[None]):
     def _make_view(self, name: str) -> View:
         if name == AlertsView.NAME:
             return AlertsView(self.alerts)
+        if name == ClustersView.NAME:
+            return ClustersView(self._open_other, self.alerts)
         if name == MessagesView.NAME:
             return MessagesView(lambda: self.source)
         return next(view for view in VIEWS if name == view.NAME)()
@@ -413,7 +438,7 @@ class ConsoleApp(CommandActions, App[None]):
             self.view.ask(line)
 
     def action_group(self, name: str) -> None:
-        self._open(GroupScreen(name, self.alerts.rules))
+        self._open(GroupScreen(name, self.alerts.rules, live=self.source.live))
 
     def action_node(self, address: str) -> None:
         self._open(NodeScreen(self.source, address))
@@ -487,7 +512,8 @@ class ConsoleApp(CommandActions, App[None]):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The palette has whatever `:` has."""
-        for view in VIEWS:
+        views: Sequence[type[View]] = (*VIEWS, ClustersView)
+        for view in views:
             title = f"Go to {view.TITLE}"
             yield SystemCommand(
                 title, f":{view.NAME}", lambda name=view.NAME: self.action_view(name)

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable
 
 from textual import events, on
 
-from trioha.config.tls_files import tls_of_environment
-from trioha.credentials import find_credentials
 from trioha.errors import TriohaError
-from trioha.wire.address import parse_namesrvs
 from trioha.wire.names import dlq_topic
 from trioha.words import what_there_is
 from trioha_console.arrange import SortOrder
 from trioha_console.commands import Command, completions, find_command
 from trioha_console.export import FORMATS, table_text, write_file
-from trioha_console.link import Links
 from trioha_console.operation_lines import parse_operation
 from trioha_console.replay_actions import ReplayActions
 from trioha_console.replay_source import ReplaySource
 from trioha_console.screens.help import HelpScreen
-from trioha_console.source import LiveSource
 from trioha_console.views.messages import MessagesView
 from trioha_console.widgets.grid import Grid
 from trioha_console.widgets.prompt import Prompt
@@ -297,9 +291,7 @@ class CommandActions(ReplayActions):
         if not rest:
             raise TriohaError(f"name one: {', '.join(contexts.contexts)}")
         context = contexts.of(rest)
-        account = find_credentials(os.environ, context.access_key, context.secret_key)
-        links = Links(credentials=account, tls=tls_of_environment(os.environ, context.tls))
-        app.follow(LiveSource(parse_namesrvs(context.namesrv), title=context.name, links=links))
+        app.follow(app.open_context(context), context.rules)
 
     def command_pause(self, _: str) -> None:
         self.action_pause()

@@ -33,6 +33,7 @@ COMMANDS: Sequence[Command] = (
     Command("groups", ("consumers",), "[FILTER]", "Consumer groups.", "view"),
     Command("messages", ("browse",), "[QUERY]", "Messages: `:messages orders since 10m`.", "view"),
     Command("alerts", (), "[FILTER]", "Alerts.", "view"),
+    Command("clusters", ("contexts",), "[FILTER]", "Clusters of all contexts.", "view"),
     Command("goto", ("node",), "BROKER[ ID]|ADDRESS", "Open a node.", "goto"),
     Command("group", (), "NAME", "Open a consumer group.", "group"),
     Command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from textual.widget import Widget
@@ -9,8 +10,10 @@ from textual.widget import Widget
 from trioha.contexts import Contexts
 from trioha.watch.alerts import Alerts
 from trioha.watch.collector import Raw
+from trioha.watch.rule import Rule
 from trioha_console.frame import Frame
 from trioha_console.operations import PlannedOperation
+from trioha_console.other_clusters import OpenContext
 from trioha_console.source import Source
 from trioha_console.widgets.grid import Grid
 
@@ -32,7 +35,10 @@ class Program(Protocol):
     @property
     def front_name(self) -> str: ...
     async def go_back(self) -> None: ...
-    def follow(self, source: Source) -> None: ...
+    @property
+    def open_context(self) -> OpenContext: ...
+    def follow(self, source: Source, rules: Mapping[str, Rule]) -> None: ...
+    def command_context(self, rest: str) -> None: ...
     def take_raw(self, raw: Raw) -> None: ...
     def refill(self) -> None: ...
     def show_frame(self) -> None: ...

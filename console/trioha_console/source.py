@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+from trioha.config.secret_files import (
+    SECRET_FILE_VARIABLE,
+    SECRET_VARIABLE,
+    operator_keyring,
+)
+from trioha.config.tls_files import tls_of_environment
+from trioha.contexts import Context
+from trioha.credentials import find_credentials
 from trioha.errors import TriohaError
 from trioha.remoting.channel import Instant
 from trioha.watch.collector import Collector, Interest, Raw
 from trioha.watch.questions import CLUSTER, STATUS, Question
+from trioha.wire.address import parse_namesrvs
 from trioha.wire.remoting_command import RemotingCommand
 from trioha_console.link import Links
 
 PERIOD_S = 1.0
+SELDOM_S = 5.0
+"""Between two looks at a cluster that is one of many on the screen."""
 _TABLES_AT_ONCE = 16
 """Answers about topics and groups on their way: a thousand that come at once hold up the keys."""
 _FIRST_S = 0.3
@@ -120,6 +132,26 @@ class LiveSource:
         if makes_due:
             # A broker that a name server names is asked at once.
             self._ask_what_is_due()
+
+
+def context_source(context: Context, *, period_s: float = PERIOD_S) -> LiveSource:
+    """The cluster of a context, with its secrets and certificates.
+
+    Errors: ConfigError when a secret is missing: nobody can be asked for it here.
+    """
+    account = find_credentials(os.environ, context.access_key, context.secret_key)
+    keyring = operator_keyring()
+    if context.secret_file and not {SECRET_VARIABLE, SECRET_FILE_VARIABLE} & os.environ.keys():
+        keyring = operator_keyring({SECRET_FILE_VARIABLE: context.secret_file})
+    tls = tls_of_environment(os.environ, context.tls)
+    links = Links(keyring=keyring, credentials=account, tls=tls)
+    namesrvs = parse_namesrvs(context.namesrv)
+    return LiveSource(namesrvs, title=context.name, period_s=period_s, links=links)
+
+
+def context_source_seldom(context: Context) -> LiveSource:
+    """The same at the rhythm for one cluster of many. Errors: ConfigError."""
+    return context_source(context, period_s=SELDOM_S)
 
 
 def _now() -> Instant:

@@ -7,11 +7,13 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
 from support.clusters.pair import Cluster
 from support.processes.rig import Processes
 from support.processes.status import run_trioha, wait_in_sync
 from support.suite.archives import unpack
 
+from trioha.cli import progress, run
 from trioha.journal.file import JournalFile
 from trioha.watch.recording import open_recording
 
@@ -112,3 +114,17 @@ def test_nothing_is_overwritten_and_what_is_missing_is_told(tmp_path: Path) -> N
         assert says in told.err
     manifest = json.loads(unpacked(out, tmp_path / "x")["manifest.json"])
     assert len(manifest["missing"]) >= 3
+
+
+def test_a_long_bundle_tells_how_far_it_is(
+    processes: Processes,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster(processes).start("ASYNC_MASTER", slave=True)
+    monkeypatch.setattr(progress, "_LINE_INTERVAL_S", 0.0)
+    assert run(["bundle", "--out", str(tmp_path / "b.tar.gz"), "-n", cluster.namesrv]) == 0
+    said = capsys.readouterr().err
+    assert "asking  100 %  3 of 3 nodes" in said
+    assert "packing  100 %  3 of 3 parts" in said

@@ -6,7 +6,8 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from trioha.cli.client_options import chosen_context, namesrv_option, timeout_op
 from trioha.cli.doctor import checks
 from trioha.cli.measures import Moment
 from trioha.cli.output import output_option, print_json
+from trioha.cli.progress import TerminalProgress
 from trioha.cli.record import recording_facts
 from trioha.cli.version import version_facts
 from trioha.client.evidence import Evidence, NodeEvidence, gather
@@ -115,22 +117,25 @@ def command(
         )
     context = chosen_context(ctx)
     rules = load_contexts(os.environ).rules if context is None else context.rules
-    evidence = None
+    evidence, progress = None, TerminalProgress()
     if not offline:
-        evidence = trio.run(_gather, namesrv, timeout_s, since_wall_ms)
+        evidence = trio.run(_gather, namesrv, timeout_s, since_wall_ms, progress)
     notes: list[str] = []
     wall_ms = int(time.time() * 1000)
     with BundleFile(out, wall_ms // 1000) as bundle:
         bundle.add_text("README.txt", _README)
+        steps: list[Callable[[], Iterable[str]]] = []
         if evidence is not None:
-            notes += _pack_cluster(bundle, evidence, rules)
-        for folder in journals:
-            notes += _pack_journal(bundle, folder, since_wall_ms)
-        for path in recordings:
-            notes += _pack_recording(bundle, path)
-        notes += _pack_screenshots(bundle, evidence, recordings, rules)
-        bundle.add_json("machine/version.json", version_facts())
-        bundle.add_json("machine/doctor.json", [attrs.asdict(check) for check in checks()])
+            steps.append(partial(_pack_cluster, bundle, evidence, rules))
+        steps += [partial(_pack_journal, bundle, one, since_wall_ms) for one in journals]
+        steps += [partial(_pack_recording, bundle, one) for one in recordings]
+        steps.append(partial(_pack_screenshots, bundle, evidence, recordings, rules))
+        steps.append(partial(_pack_machine, bundle))
+        progress.begin("packing", len(steps), "parts")
+        for step in steps:
+            notes += step()
+            progress.advance(1)
+        progress.end()
         manifest = {
             "format": 1,
             "made_by": f"trioha {__version__}",
@@ -150,8 +155,26 @@ def command(
         click.echo(f"trioha bundle: {len(bundle.files)} files, {size} in {out}")
 
 
-async def _gather(namesrv: str, timeout_s: float, since_wall_ms: int) -> Evidence:
-    return await gather(namesrv, timeout_s=timeout_s, since_wall_ms=since_wall_ms)
+async def _gather(
+    namesrv: str, timeout_s: float, since_wall_ms: int, progress: TerminalProgress
+) -> Evidence:
+    def on_node(_: str, total: int) -> None:
+        progress.resize(total)
+        progress.advance(1)
+
+    progress.begin("asking", 0, "nodes")
+    try:
+        return await gather(
+            namesrv, timeout_s=timeout_s, since_wall_ms=since_wall_ms, on_node=on_node
+        )
+    finally:
+        progress.end()
+
+
+def _pack_machine(bundle: BundleFile) -> Iterator[str]:
+    bundle.add_json("machine/version.json", version_facts())
+    bundle.add_json("machine/doctor.json", [attrs.asdict(check) for check in checks()])
+    yield from ()
 
 
 def _pack_cluster(

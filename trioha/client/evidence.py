@@ -51,8 +51,16 @@ class Evidence:
     nodes: tuple[NodeEvidence, ...]
 
 
-async def gather(namesrv: str, *, timeout_s: float, since_wall_ms: int) -> Evidence:
+async def gather(
+    namesrv: str,
+    *,
+    timeout_s: float,
+    since_wall_ms: int,
+    on_node: Callable[[str, int], None] = lambda name, total: None,
+) -> Evidence:
     """Ask every node of the cluster; who does not answer is told with the reason.
+
+    `on_node` is called with a node's name when it is through, and the count of all nodes.
 
     Errors: TriohaError when `namesrv` is not a list of addresses.
     """
@@ -83,6 +91,7 @@ async def gather(namesrv: str, *, timeout_s: float, since_wall_ms: int) -> Evide
             await ask(node)
             if node.is_foreign and node.name != "namesrv":
                 await _try(node, "runtime", lambda: ask_foreign(node))
+            on_node(node.name, len(nodes))
 
         for node in nodes:
             nursery.start_soon(ask_either, node, name=f"bundle.ask[{node.address}]")

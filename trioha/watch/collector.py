@@ -62,12 +62,12 @@ _TABLES_FACTOR = 10
 """Operators change topics and groups seldom: their tables are asked ten times less often."""
 _QUEUES_FACTOR = 5
 """Queue tables are asked five times less often: a hundred queues cost a broker a millisecond."""
-_ALERTS_FACTOR = 30
-"""No alert of a group needs more than one look in its `for`, which is a minute."""
+_ALERTS_MS = 30_000
+"""No alert of a group needs more than two looks in its `for`, which is a minute."""
 _TABLE_ROWS_PER_S = 2_500
 """Rows of groups' offsets in the mean: 12,500 every five seconds, 50,000 every twenty
 (`just bench-console`)."""
-_TOPICS_PER_S = 200
+_TOPICS_PER_S = 100
 """Questions about one topic at one broker in the mean, if many topics are watched."""
 
 
@@ -218,9 +218,10 @@ class Collector:
             yield Question(address, GROUPS, period_ms * _TABLES_FACTOR)
         # For alerts alone not at once: the first screen comes first.
         if interest.topics or (interest.alerts and self._answers.get(address)):
-            factor = _QUEUES_FACTOR if interest.topics else _ALERTS_FACTOR
+            table_ms = period_ms * _QUEUES_FACTOR
             rows_ms = sum(self._rows.values()) * 1000 // _TABLE_ROWS_PER_S
-            yield Question(address, PROGRESS, max(period_ms * factor, rows_ms))
+            alerts_ms = 0 if interest.topics else _ALERTS_MS
+            yield Question(address, PROGRESS, max(table_ms, rows_ms, alerts_ms))
         known = self._value(address, TOPICS) or {}
         for topic in interest.stats_of:
             if topic in known:

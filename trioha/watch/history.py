@@ -12,6 +12,7 @@ import attrs
 
 from trioha.watch.catch_up import catch_up_s
 from trioha.watch.condition import condition_of
+from trioha.watch.rebalances import RebalanceHistory
 from trioha.watch.snapshot import ClusterSnapshot
 
 POINTS_MAX = 900
@@ -113,6 +114,7 @@ class History:
         self._replicas: dict[str, ReplicaHistory] = {}
         self._topics: dict[str, SumSeries] = {}
         self._lags: dict[str, SumSeries] = {}
+        self._rebalances: dict[str, RebalanceHistory] = {}
         self._at_wall_ms: int | None = None
         # Tables that no new answer has changed are the same objects.
         self._queues_seen: object = None
@@ -125,6 +127,13 @@ class History:
     def lag(self, group: str) -> TimeSeries:
         """Series of the count of messages that a group has not consumed."""
         return _series(self._lags, group).sums
+
+    def rebalances(self, group: str) -> RebalanceHistory:
+        """Return what was seen of a group's members and queues; empty until it looks."""
+        found = self._rebalances.get(group)
+        if found is None:
+            found = self._rebalances[group] = RebalanceHistory(group)
+        return found
 
     def lag_growth(self, group: str) -> float | None:
         """Return the messages per second by which a group's lag grew in the last minute."""
@@ -152,6 +161,7 @@ class History:
         self._replicas.clear()
         self._topics.clear()
         self._lags.clear()
+        self._rebalances.clear()
         self._queues_seen = self._groups_seen = None
         self._at_wall_ms = None
 

@@ -38,7 +38,7 @@ from trioha.watch.replica_set import ReplicaSet
 
 T = TypeVar("T")
 
-_ROWS_PER_S = 5_000
+_ROWS_PER_S = 2_500
 """Rows of large tables that are made anew per second in the mean. The brokers of a large cluster
 answer one after the other: without a limit, each second of a round would make all 50,000 anew."""
 

@@ -24,6 +24,12 @@ class DetailScreen(Screen[None]):
 
     TABS: ClassVar[Sequence[tuple[str, str]]] = ()
     """(id, title) in order."""
+
+    @property
+    def tabs(self) -> Sequence[tuple[str, str]]:
+        """Those that can be had here."""
+        return self.TABS
+
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "Back"),
         Binding("tab", "tab(1)", "Next tab", show=False, priority=True),
@@ -44,7 +50,7 @@ class DetailScreen(Screen[None]):
         yield Static(id="detail-title")
         yield Static(id="detail-tabs")
         yield Static(id="detail-said", markup=False)
-        with ContentSwitcher(initial=self.TABS[0][0]):
+        with ContentSwitcher(initial=self.tabs[0][0]):
             yield from self.panes()
         yield Prompt()
         yield KeysLine()
@@ -54,11 +60,11 @@ class DetailScreen(Screen[None]):
         raise NotImplementedError
 
     def on_mount(self) -> None:
-        self.go_to_tab(self.TABS[0][0])
+        self.go_to_tab(self.tabs[0][0])
 
     @property
     def tab(self) -> str:
-        return self.query_one(ContentSwitcher).current or self.TABS[0][0]
+        return self.query_one(ContentSwitcher).current or self.tabs[0][0]
 
     @property
     def grid(self) -> Grid[Any] | None:
@@ -88,7 +94,7 @@ class DetailScreen(Screen[None]):
     def go_to_tab(self, name: str) -> None:
         self.query_one(ContentSwitcher).current = name
         parts = []
-        for tab, title in self.TABS:
+        for tab, title in self.tabs:
             style = "bold $primary reverse" if tab == name else "$foreground 70%"
             parts.append(
                 Content.from_markup(f"[@click=screen.go('{tab}')][{style}] {title} [/][/]")
@@ -104,7 +110,7 @@ class DetailScreen(Screen[None]):
         self.go_to_tab(name)
 
     def action_tab(self, step: int) -> None:
-        names = [name for name, _ in self.TABS]
+        names = [name for name, _ in self.tabs]
         self.go_to_tab(names[(names.index(self.tab) + step) % len(names)])
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

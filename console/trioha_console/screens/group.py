@@ -8,9 +8,11 @@ from typing import ClassVar
 import attrs
 from textual.widget import Widget
 
+from trioha.times import moment_in_words
 from trioha.watch.alerts import AlertLevel
 from trioha.watch.collector import Interest
 from trioha.watch.queues import Group, GroupMember, QueueLag
+from trioha.watch.rebalances import QueueNames, Rebalance
 from trioha.watch.rule import Rule
 from trioha.words import age_in_words, count_in_words
 from trioha_console import columns
@@ -91,24 +93,62 @@ MEMBERS: Shape[GroupMember] = Shape(
 )
 
 
+def _queues(names: QueueNames) -> str:
+    """``orders broker-a 0,1``: the queues of one topic at one broker together."""
+    together: dict[str, list[str]] = {}
+    for name in names:
+        place, _, number = name.rpartition(" ")
+        together.setdefault(place, []).append(number)
+    return "; ".join(f"{place} {','.join(numbers)}" for place, numbers in together.items())
+
+
+REBALANCES: Shape[Rebalance] = Shape(
+    name="rebalances",
+    identity=lambda one: (one.wall_ms, one.client_id),
+    search=lambda one: f"{one.client_id} {one.what} {_queues(one.before)} {_queues(one.after)}",
+    columns=(
+        columns.text("AT (UTC)", lambda one: moment_in_words(one.wall_ms)[11:19], 8),
+        columns.text("WHAT", lambda one: one.what, 6, role="accent"),
+        columns.text("CLIENT", lambda one: one.client_id, 22, width_max=60, role="strong"),
+        columns.text("HAD", lambda one: _queues(one.before) or "none", 18, width_max=60),
+        columns.text("HAS", lambda one: _queues(one.after) or "none", 18, width_max=60),
+    ),
+)
+
+
 class GroupScreen(DetailScreen):
     """A group."""
 
-    TABS: ClassVar[Sequence[tuple[str, str]]] = (("queues-of", "Queues"), ("members", "Members"))
+    TABS: ClassVar[Sequence[tuple[str, str]]] = (
+        ("queues-of", "Queues"),
+        ("members", "Members"),
+        ("rebalances", "Rebalances"),
+    )
 
-    def __init__(self, name: str, rules: Mapping[str, Rule]) -> None:
+    def __init__(self, name: str, rules: Mapping[str, Rule], *, live: bool) -> None:
         super().__init__()
         self.group_name = name
         self._rules = rules
+        self._live = live
+
+    @property
+    def tabs(self) -> Sequence[tuple[str, str]]:
+        """A recording has no members: nobody is asked for them but by this screen."""
+        return self.TABS if self._live else self.TABS[:1]
 
     @property
     def interest(self) -> Interest:
         return Interest(topics=True, members_of=frozenset({self.group_name}))
 
     def panes(self) -> Sequence[Widget]:
+        queues = Grid(QUEUES, empty="It has consumed nothing yet.", id="queues-of")
+        if not self._live:
+            return (queues,)
+        seen = "Nothing has changed since this group was first opened here."
         return (
-            Grid(QUEUES, empty="It has consumed nothing yet.", id="queues-of"),
+            queues,
             Grid(MEMBERS, empty="Nobody is connected.", id="members"),
+            Grid(REBALANCES, empty=seen, id="rebalances"),
         )
 
     def show(self, frame: Frame) -> None:
@@ -123,7 +163,12 @@ class GroupScreen(DetailScreen):
         self.query_one("#queues-of", Grid).show_rows(
             [MemberLine(one, most, retention_level(one, self._rules)) for one in group.queues]
         )
+        if not self._live:
+            return
         self.query_one("#members", Grid).show_rows(group.members or ())
+        seen = frame.history.rebalances(self.group_name)
+        seen.look(frame.snapshot)
+        self.query_one("#rebalances", Grid).show_rows(list(seen.changes))
 
 
 def _title(group: Group, eta_s: float | None) -> Cell:

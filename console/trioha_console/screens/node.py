@@ -83,11 +83,24 @@ class NodeScreen(DetailScreen):
         self.address = address
         self._events: list[Event] = []
 
+    @property
+    def tabs(self) -> Sequence[tuple[str, str]]:
+        """A recording has no journal, tasks and settings: nobody can be asked for them."""
+        return self.TABS if self._source.live else self.TABS[:1]
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action == "again" and not self._source.live:
+            return False
+        return super().check_action(action, parameters)
+
     def panes(self) -> Sequence[Widget]:
+        overview = Horizontal(
+            FactList(id="node-facts"), FactList(id="node-terms"), TrendChart(), id="overview"
+        )
+        if not self._source.live:
+            return (overview,)
         return (
-            Horizontal(
-                FactList(id="node-facts"), FactList(id="node-terms"), TrendChart(), id="overview"
-            ),
+            overview,
             Grid(JOURNAL, empty="No events yet.", id="journal"),
             Grid(TASKS, empty="Asking for the tasks…", id="tasks"),
             Grid(SETTINGS, empty="Asking for the settings…", id="settings"),

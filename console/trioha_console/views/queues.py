@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
+import attrs
 from textual.app import ComposeResult
 
 from trioha.watch.collector import Interest
@@ -18,11 +19,22 @@ from trioha_console.views.view import SystemNames, SystemView
 from trioha_console.widgets.grid import Grid
 
 
+@attrs.define(eq=False)
+class ScreenTime:
+    """Time of the moment that is shown. Twenty thousand rows share it and need not be remade."""
+
+    wall_ms: int = 0
+
+
 class QueueLine(NamedTuple):
     queue: Queue
     most: int
     """The fullest queue of the topic holds so many."""
-    wall_ms: int
+    time: ScreenTime
+
+    @property
+    def wall_ms(self) -> int:
+        return self.time.wall_ms
 
     @property
     def held(self) -> int:
@@ -39,7 +51,7 @@ class QueueLine(NamedTuple):
         return None if told_ms is None else max(0.0, (self.wall_ms - told_ms) / 1000)
 
 
-def lines_of(frame: Frame, *, system: bool) -> list[QueueLine]:
+def lines_of(frame: Frame, time: ScreenTime, *, system: bool) -> list[QueueLine]:
     queues = frame.snapshot.queues
     if not system:
         names = SystemNames(frame.snapshot)
@@ -50,7 +62,7 @@ def lines_of(frame: Frame, *, system: bool) -> list[QueueLine]:
         held = queue.max_offset - queue.min_offset
         if held > most.get(queue.topic, -1):
             most[queue.topic] = held
-    return [QueueLine(queue, most[queue.topic], frame.wall_ms) for queue in queues]
+    return [QueueLine(queue, most[queue.topic], time) for queue in queues]
 
 
 def _skew(line: QueueLine, width: int) -> Cell:
@@ -92,6 +104,10 @@ class QueuesView(SystemView):
         super().__init__()
         self.topic = ""
         """The topic that is looked at closely, so asked for more often; "" for none."""
+        self._time = ScreenTime()
+        self._lines: list[QueueLine] = []
+        self._made_of: tuple[object, bool] = (None, False)
+        """Queues that the rows were made of, and whether RocketMQ's own are among them."""
 
     @property
     def interest(self) -> Interest:
@@ -104,7 +120,12 @@ class QueuesView(SystemView):
 
     def show(self, frame: Frame) -> None:
         self.grid.empty = self.why_empty(frame, "queues", TOPIC_STATS)
-        self.grid.show_rows(lines_of(frame, system=self.system))
+        self._time.wall_ms = frame.wall_ms
+        queues, with_system = self._made_of
+        if frame.snapshot.queues is not queues or self.system is not with_system:
+            self._made_of = frame.snapshot.queues, self.system
+            self._lines = lines_of(frame, self._time, system=self.system)
+        self.grid.show_rows(self._lines)
 
     async def on_grid_chosen(self, event: Grid.Chosen) -> None:
         event.stop()

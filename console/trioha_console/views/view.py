@@ -70,6 +70,12 @@ class View(Changes, Vertical):
         """Draw this moment. Called while the view is in front, and when it comes there."""
         raise NotImplementedError
 
+    def entered(self) -> None:
+        """It comes to the front."""
+
+    async def left(self) -> None:
+        """Another one comes to the front."""
+
     @property
     def grid(self) -> Grid[Any]:
         """The table that `/`, sorting and export mean."""

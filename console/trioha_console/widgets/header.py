@@ -10,11 +10,11 @@ from textual.containers import Horizontal
 from textual.content import Content
 from textual.widgets import Static
 
-from trioha.watch.alerts import Alert, AlertLevel
-from trioha.watch.condition import Level, condition_of
+from trioha.watch.alerts import Alert
 from trioha.words import count_in_words
 from trioha_console.cells import Cell
 from trioha_console.frame import Frame
+from trioha_console.overall import overall_state
 from trioha_console.roles import content_of
 
 
@@ -42,7 +42,12 @@ class HeaderLine(Horizontal):
         armed: bool,
     ) -> None:
         # The state first: of a narrow line the end is cut off.
-        left = [*_state(frame, alerts), (title, "strong"), *_counts(frame)]
+        state = overall_state(None if frame is None else frame.snapshot, alerts)
+        left = [
+            *state,
+            (title, "strong"),
+            *_counts(frame),
+        ]
         self._set("#header-left", tuple(left))
         right: list[tuple[str, str]] = []
         if frame is not None and any(one.insecure for one in frame.snapshot.replicas):
@@ -61,36 +66,6 @@ class HeaderLine(Horizontal):
 
     def _set(self, selector: str, spans: Cell) -> None:
         self.query_one(selector, Static).update(content_of(spans))
-
-
-def _state(frame: Frame | None, alerts: Sequence[Alert]) -> list[tuple[str, str]]:
-    """How all of it is: nodes that are not well, name servers that do not answer, alerts."""
-    if frame is None:
-        return [("○ connecting  ", "unknown")]
-    snapshot = frame.snapshot
-    levels = [condition_of(replica).level for replica in snapshot.replicas]
-    bad, warn = levels.count(Level.BAD), levels.count(Level.WARN)
-    silent = sum(bool(one.answer.error) for one in snapshot.namesrvs)
-    parts: list[tuple[str, str]] = []
-    if silent == len(snapshot.namesrvs) and silent:
-        parts.append(("✖ no name server  ", "bad"))
-    elif silent:
-        parts.append((f"✖ {silent}/{len(snapshot.namesrvs)} name servers  ", "bad"))
-    if bad:
-        parts.append((f"✖ {count_in_words(bad, 'node')}  ", "bad"))
-    if warn:
-        parts.append((f"▲ {count_in_words(warn, 'node')}  ", "warn"))
-    new = [one for one in alerts if not one.acknowledged]
-    if new:
-        is_critical = any(one.level is AlertLevel.CRIT for one in new)
-        mark, role = ("✖", "bad") if is_critical else ("▲", "warn")
-        parts.append((f"{mark} {count_in_words(len(new), 'alert')}  ", role))
-    elif alerts:
-        parts.append((f"▲ {count_in_words(len(alerts), 'alert')} seen  ", "warn"))
-    if not parts:
-        unknown = not levels or Level.UNKNOWN in levels
-        parts = [("○ not all known  ", "unknown")] if unknown else [("● all well  ", "good")]
-    return parts
 
 
 def _counts(frame: Frame | None) -> list[tuple[str, str]]:
@@ -116,16 +91,19 @@ class NavLine(Static):
         super().__init__()
         self._shown: object = None
 
-    def show(self, names: Sequence[tuple[str, str]], current: str) -> None:
-        """`names` are (id, title) in order."""
+    def show(self, names: Sequence[tuple[str, str, str]], current: str) -> None:
+        """`names` are (key, id, title) in order. The last one goes where there is no room."""
+        names = list(names)
+        if sum(len(title) + 3 for _, _, title in names) > self.size.width and self.size.width:
+            del names[-1:]
         shown = tuple(names), current
         if shown == self._shown:
             return
         self._shown = shown
         parts: list[Content] = []
-        for number, (name, title) in enumerate(names, 1):
+        for key, name, title in names:
             style = "bold $primary reverse" if name == current else "$foreground 70%"
             parts.append(
-                Content.from_markup(f" [@click=app.view('{name}')][{style}]{number} {title}[/][/]")
+                Content.from_markup(f" [@click=app.view('{name}')][{style}]{key} {title}[/][/]")
             )
         self.update(Content("").join(parts))

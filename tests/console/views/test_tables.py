@@ -233,3 +233,23 @@ async def test_an_empty_table_says_whether_anything_is_still_to_come(
         await console.press("a")
         await console.tick()
         assert f"No {things}.\n" in console.text
+
+
+async def test_a_group_shows_what_was_seen_of_its_rebalances() -> None:
+    cluster = RawCluster()
+    master, _ = cluster.add_set("broker-a")
+    add_topics(cluster, master)
+    add_members(cluster, master)
+    async with open_console(cluster, LARGE) as console:
+        await console.press("5")
+        console.app.action_group("billing")
+        await console.tick()
+        await console.press("tab", "tab")
+        assert "Nothing has changed since this group was first opened here." in console.text
+        members = dict(cluster.answers[master]["members/billing"]["value"])
+        left = members["clients"][1]["client_id"]
+        cluster.say(master, "members/billing", members | {"clients": members["clients"][:1]})
+        await console.tick()
+        line = console.line("left")
+        assert left in line
+        assert "broker-a 1,3" in line

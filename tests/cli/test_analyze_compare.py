@@ -122,9 +122,9 @@ def test_a_window_is_compared_on_spark_as_it_is_locally(
 ) -> None:
     skip_unless(importable("pyspark"), "needs the extra spark")
     if not shares_out:  # as on a cluster whose workers do not see it
-        on_spark = analyze._on_spark
+        on_spark: Any = analyze._on_spark
         monkeypatch.setattr(
-            analyze, "_on_spark", lambda *arguments: on_spark(*arguments[:-1], shares_scratch=False)
+            analyze, "_on_spark", lambda *arguments: on_spark(*arguments[:-1], False)
         )
     with ToldStore(tmp_path / "a") as store:
         for i in range(8):

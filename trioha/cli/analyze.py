@@ -241,7 +241,7 @@ def _engines(
     master: str | None,
     settings: Sequence[str],
 ) -> Iterator[EngineOpener]:
-    """What opens engines, over this window of the inputs or another one."""
+    """Yield a function that opens an engine over any window of the inputs."""
     if chosen == "local":
         from trioha.analysis.local_engine import LocalEngine
 

@@ -135,7 +135,7 @@ def test_an_outage_is_looked_at_closely(tmp_path: Path) -> None:
     with ToldStore(root) as store:
         for second in range(10, 30):
             store.put("orders", at_ms=at(second), latency_ms=3)
-        # What was sent during the outage is stored at once when it is over.
+        # Messages of the outage's time are all stored when the outage is over.
         for second in range(45, 55):
             store.put("orders", at_ms=at(60), latency_ms=1000 * (60 - second))
         for second in range(61, 80):

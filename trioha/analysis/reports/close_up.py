@@ -33,7 +33,7 @@ _COLUMNS = (
 
 
 @attrs.frozen
-class Step:
+class CloseUpStep:
     """One step of time around an outage; None is what nothing tells."""
 
     broker: str
@@ -80,14 +80,14 @@ def _end_ms(outage: Outage, until_ms: int) -> int:
 
 def _steps(
     engine: Engine, lives: Lives, outage: Outage, first_ms: int, last_ms: int, width_ms: int
-) -> Iterator[Step]:
+) -> Iterator[CloseUpStep]:
     stored = _latencies(engine, outage, first_ms, last_ms, width_ms)
     lags = _last_by_step(_consumer_lags(engine, outage), first_ms, last_ms, width_ms)
     behind = _last_by_step(_slave_lags(engine, lives, outage), first_ms, last_ms, width_ms)
     for begin_ms in buckets(first_ms, last_ms, width_ms):
         bins = stored.get(begin_ms, Bins()) if stored is not None else None
         left, lacking = lags.get(begin_ms), behind.get(begin_ms)
-        yield Step(
+        yield CloseUpStep(
             outage.broker,
             begin_ms,
             None if bins is None else bins.total(),
@@ -155,7 +155,7 @@ def _last_by_step(
     return found
 
 
-def _charts(outage: Outage, steps: Sequence[Step], width_ms: int) -> Iterator[Chart]:
+def _charts(outage: Outage, steps: Sequence[CloseUpStep], width_ms: int) -> Iterator[Chart]:
     where = f"{outage.broker} around {say_time(outage.begin_ms)}"
     if any(step.messages for step in steps):
         lines = {

@@ -189,5 +189,6 @@ def test_long_outages_have_wider_steps(a: Diary) -> None:
     a.stop(100)
     a.start(4000, "ASYNC_MASTER")
     a.alive(5000, "ASYNC_MASTER")
+    a.stop(5010)
     begins = [row["begin_ms"] for row in rows_of(report_of(a), "close_up")]
     assert {later - begin for begin, later in itertools.pairwise(begins)} == {30_000}

@@ -52,9 +52,9 @@ def close_ups(
     engine: Engine, lives: Lives, outages: Sequence[Outage], until_ms: int
 ) -> tuple[list[Table], list[Chart]]:
     """A table of the steps around the outages that cost most, and charts of each."""
-    chosen = sorted(
-        outages, key=lambda one: (one.is_planned, one.begin_ms - _end_ms(one, until_ms))
-    )
+    # A stop that nobody followed up ends the records: there is nothing to look at behind it.
+    over = [one for one in outages if not one.is_planned or one.end_ms is not None]
+    chosen = sorted(over, key=lambda one: (one.is_planned, one.begin_ms - _end_ms(one, until_ms)))
     rows: list[dict[str, Any]] = []
     charts: list[Chart] = []
     for outage in sorted(chosen[:OUTAGES_MAX], key=lambda one: one.begin_ms):

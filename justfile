@@ -119,7 +119,7 @@ bench-secured *options="":
 bench-failover *options="":
     PYTHONPATH=tests python tests/bench/bench_failover.py {{ options }}
 
-# Big stores through `trioha analyze`, into docs/benchmarks.md; 20 minutes and 20 GB of disk.
+# Big stores through `trioha analyze`, both engines, into docs/benchmarks.md; `--against DIR` compares with another tree; 20 minutes and 20 GB of disk.
 bench-analysis *options="":
     PYTHONPATH=tests python tests/bench/bench_analysis.py {{ options }}
 

@@ -15,7 +15,8 @@ PICTURES = REPO / "docs" / "pictures"
 WIDTH = 1000
 SHOWN = (
     # name, reports, dark, height
-    ("analysis-page", ("throughput", "replication", "failovers"), False, 1000),
+    ("analysis-page", ("timeline", "throughput", "replication", "failovers"), False, 1000),
+    ("analysis-timeline", ("timeline", "failovers"), False, 1750),
     ("analysis-failovers", ("failovers",), True, 1060),
 )
 

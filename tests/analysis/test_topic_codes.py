@@ -24,7 +24,7 @@ def read(topics: list[str]) -> tuple[PlainRecords, bytes]:
     window, places = b"", []
     for topic in topics:
         places.append(len(window))
-        # Of a body that ends with bytes like those of a topic.
+        # The body ends with bytes like those of a topic.
         put = message(b"orders", topic=topic, properties=b"")
         window += encode_record(put, 0, len(window), 1)
     found = PlainReader(0).read(window, 0, 0, len(window))

@@ -440,7 +440,7 @@ def _section(rows: Sequence[Row]) -> str:
                 f" | {row.local_bytes // MIB} MiB | {row.worker_bytes // MIB} MiB"
                 f" | {row.jvm_bytes // MIB} MiB |"
             )
-    names = list(rows[-1].reports)
+    names = next((list(row.reports) for row in reversed(rows) if row.reports), [])
     lines += [
         "",
         "Seconds by report on the local engine, in the order they are made; the first pays for the"

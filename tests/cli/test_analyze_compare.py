@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.stores.journals import Diary
+from support.stores.journals import Diary, at
+from support.stores.told import ToldStore
+from support.suite.skips import importable, skip_unless
 
-from trioha.cli import run
+from trioha.cli import analyze, run
 from trioha.cli.failures import ExitCode
 
 Say = Callable[..., tuple[int, str, str]]
@@ -113,8 +115,30 @@ def test_results_that_cannot_be_read_are_told(say: Say, tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_a_window_is_not_compared_on_spark(say: Say, tmp_path: Path) -> None:
-    options = ("--engine", "spark", "--compare", "..2026-01-01")
-    code, _, errors = say("--journal", journal(tmp_path / "a"), "--out", tmp_path / "out", *options)
-    assert code == ExitCode.USAGE
-    assert "--compare with a window needs --engine local" in errors
+@pytest.mark.spark
+@pytest.mark.parametrize("shares_out", [True, False])
+def test_a_window_is_compared_on_spark_as_it_is_locally(
+    say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shares_out: bool
+) -> None:
+    skip_unless(importable("pyspark"), "needs the extra spark")
+    if not shares_out:  # as on a cluster whose workers do not see it
+        on_spark: Any = analyze._on_spark
+        monkeypatch.setattr(
+            analyze, "_on_spark", lambda *arguments: on_spark(*arguments[:-1], False)
+        )
+    with ToldStore(tmp_path / "a") as store:
+        for i in range(8):
+            store.put("orders", at_ms=at(50 + 20 * i), body=bytes(10 * i), unique_key=f"{i:032X}")
+    made = []
+    for engine in (["local"], ["spark", "--master", "local[1]"]):
+        out = tmp_path / engine[0]
+        code, _, errors = say(
+            *(store.root, "--out", out, "--engine", *engine, "--report", "throughput"),
+            *("--from", SPLIT, "--compare", f"..{SPLIT}"),
+        )
+        assert code == ExitCode.OK, errors
+        found = figures(out)
+        assert found
+        assert any(row["before_value"] for row in found.values())
+        made.append(found)
+    assert made[0] == made[1]

@@ -14,6 +14,9 @@ from support.processes.admin import put_topic, request
 from support.processes.rig import Node, Processes, free_ports, trioha_broker, trioha_namesrv
 from support.processes.status import wait_until
 
+from trioha.analysis.explain.case import open_case
+from trioha.analysis.explain.message import explain_message
+from trioha.analysis.inputs import open_inputs
 from trioha.store.inspect import iter_records
 from trioha.wire.codes import RequestCode
 from trioha.wire.properties import UNIQ_KEY, encode_properties
@@ -94,3 +97,38 @@ def test_waiting_messages_go_on_waiting_through_both_makes(processes: Processes)
     wait_until("the other deliveries", lambda: expected <= keys().keys(), COME_S)
     broker.stop()
     assert keys() == Counter(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["java", "trioha"])
+def test_timer_messages_of_either_make_are_explained(processes: Processes, kind: Make) -> None:
+    namesrv = trioha_namesrv(processes).start()
+    store = processes.root / "store"
+    if kind == "java":
+        broker = java_broker(
+            processes, namesrv.address, store=store, settings=JAVA, release="5.3"
+        ).start()
+    else:
+        broker = trioha_broker(processes, namesrv.address, store=store, settings=SETTINGS).start()
+    put_topic(broker.address, TOPIC, 1)
+    send(broker, "delivered", 2)
+    send(broker, "waits", 600)
+    cancel(broker, send(broker, "recalled", 600))
+    wait_until("the delivery", lambda: delivered_count(broker) == 1, COME_S)
+    broker.stop()
+    with open_case(open_inputs([str(store)])) as case:
+        answers = {
+            key: {
+                verdict.code: verdict.text
+                for verdict in explain_message(case, key, by_id=True).verdicts
+                if verdict.code != "stored late"  # `send_v2` states a birth of long ago
+            }
+            for key in ("delivered", "waits", "recalled")
+        }
+    assert {key: list(answer) for key, answer in answers.items()} == {
+        "delivered": ["stored", "delivered after delay", "no offset"],
+        "waits": ["stored", "delayed"],
+        "recalled": ["stored", "recalled"],
+    }
+    assert "as waits (delayed) for topic T" in answers["waits"]["stored"]
+    assert "a timer" in answers["delivered"]["delivered after delay"]

@@ -24,7 +24,7 @@ from trioha.analysis.results import ReportOptions, ReportSpec
 from trioha.analysis.run import Analysis, missing_need, specs_named, views_of
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.spark.java import is_submitted
-from trioha.cli.analyze_compare import Other, add_comparison, other_run
+from trioha.cli.analyze_compare import EngineOpener, Other, add_comparison, other_run
 from trioha.cli.analyze_explain import command as explain
 from trioha.cli.failures import ExitCode
 from trioha.cli.measures import Moment
@@ -186,19 +186,22 @@ def command(
     if names:
         _check_needs(specs, inputs, options)
     chosen = choose_engine(engine, wants_master=bool(master or settings) or is_submitted())
-    before = None if other is None else other_run(other, chosen)
+    before = None if other is None else other_run(other)
     directory = OutputDirectory(out, overwrite=overwrite)
     directory.open()
     manifest = Manifest(inputs, {"name": chosen, "version": ""}, options.now_ms)
     with _kept(directory, manifest, progress):
         views = views_of(specs)
-        with _engine(
-            chosen, inputs, directory, manifest, progress, master, settings, views
-        ) as made:
-            analysis = Analysis(made, manifest, directory, lambda record: _tell(record, progress))
-            analysis.run(specs, options)
-        if other is not None:
-            add_comparison(other, before, specs, options, manifest, directory, progress)
+        with _engines(
+            chosen, inputs, directory, manifest, progress, master, settings
+        ) as open_engine:
+            with open_engine(inputs, directory.scratch, views) as made:
+                analysis = Analysis(
+                    made, manifest, directory, lambda record: _tell(record, progress)
+                )
+                analysis.run(specs, options)
+            if other is not None:
+                add_comparison(other, before, specs, options, manifest, directory, open_engine)
         _conclude(manifest, started)
         directory.write_page(manifest)
         directory.finish(manifest)
@@ -229,7 +232,7 @@ def _check_needs(specs: Sequence[ReportSpec], inputs: Inputs, options: ReportOpt
 
 
 @contextlib.contextmanager
-def _engine(
+def _engines(
     chosen: EngineName,
     inputs: Inputs,
     directory: OutputDirectory,
@@ -237,16 +240,15 @@ def _engine(
     progress: TerminalProgress,
     master: str | None,
     settings: Sequence[str],
-    views: Collection[str],
-) -> Iterator[Engine]:
+) -> Iterator[EngineOpener]:
+    """Yield a function that opens an engine over any window of the inputs."""
     if chosen == "local":
         from trioha.analysis.local_engine import LocalEngine
 
         manifest.engine = {"name": "local", "version": version("duckdb")}
-        with LocalEngine(
-            inputs, scratch=directory.scratch, progress=progress, views=views
-        ) as local:
-            yield local
+        yield lambda of, scratch, views: LocalEngine(
+            of, scratch=scratch, progress=progress, views=views
+        )
         return
     from trioha.analysis.spark.session import open_session
 
@@ -267,16 +269,16 @@ def _engine(
             "java": info.java,
         }
         # Only here: it needs pyspark, whose absence `open_session` tells in a sentence.
-        with _on_spark(
-            session, inputs, directory, progress, views, info.shares_scratch
-        ) as on_spark:
-            yield on_spark
+        yield lambda of, scratch, views: _on_spark(
+            session, of, directory, scratch, progress, views, info.shares_scratch
+        )
 
 
 def _on_spark(
     session: Any,
     inputs: Inputs,
     directory: OutputDirectory,
+    scratch: Path,
     progress: TerminalProgress,
     views: Collection[str],
     shares_scratch: bool,
@@ -286,7 +288,6 @@ def _on_spark(
     from trioha.analysis.spark.engine import SparkEngine
     from trioha.analysis.spark.jobs import Jobs
 
-    scratch = directory.scratch
     if shares_scratch:
         decode = Jobs(session, inputs.note).run_tasks
         return LocalEngine(

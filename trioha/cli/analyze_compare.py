@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import attrs
 import click
 
 from trioha.analysis.comparison import NAME, TITLE, Run, comparison, read_run
-from trioha.analysis.engine import Window
+from trioha.analysis.engine import Engine, Window
 from trioha.analysis.inputs import Inputs
 from trioha.analysis.manifest import Manifest, ReportRecord
 from trioha.analysis.output import OutputDirectory
@@ -21,8 +22,9 @@ from trioha.analysis.results import ReportOptions, ReportSpec
 from trioha.analysis.run import missing_need, views_of
 from trioha.analysis.schema import AnalysisError
 from trioha.cli.measures import Moment
-from trioha.cli.progress import TerminalProgress
 
+EngineOpener = Callable[[Inputs, Path, Collection[str]], AbstractContextManager[Engine]]
+"""Opens an engine over inputs, with a directory for its files, for queries of these views."""
 _BETWEEN = ".."
 
 
@@ -55,19 +57,12 @@ class Other(click.ParamType[Path | Window]):
         return Window(from_ms, to_ms)
 
 
-def other_run(other: Path | Window, engine: str) -> Run | None:
+def other_run(other: Path | Window) -> Run | None:
     """Read the run of before; None for a window, whose reports are yet to be made.
 
-    Errors: UsageError for a window with Spark; ConfigError when the run cannot be read.
+    Errors: ConfigError when the run cannot be read.
     """
-    if isinstance(other, Path):
-        return read_run(other)
-    if engine != "local":
-        raise click.UsageError(
-            "--compare with a window needs --engine local; else analyze that window into a "
-            "directory of its own and name it"
-        )
-    return None
+    return read_run(other) if isinstance(other, Path) else None
 
 
 def add_comparison(
@@ -77,7 +72,7 @@ def add_comparison(
     options: ReportOptions,
     manifest: Manifest,
     directory: OutputDirectory,
-    progress: TerminalProgress,
+    open_engine: EngineOpener,
 ) -> None:
     """Compare the reports that were made with those of the other run, and write the result."""
     began = time.perf_counter()
@@ -88,7 +83,7 @@ def add_comparison(
         assert isinstance(other, Window)
         names = {report.name for report in made}
         wanted = [spec for spec in specs if spec.name in names]
-        before = _windowed(other, inputs, wanted, options, directory, progress)
+        before = _windowed(other, inputs, wanted, options, directory, open_engine)
     after = Run(f"this run ({_in_words(inputs.window)})", stores, made)
     report = comparison(before, after)
     directory.write_report(report)
@@ -104,16 +99,14 @@ def _windowed(
     specs: Sequence[ReportSpec],
     options: ReportOptions,
     directory: OutputDirectory,
-    progress: TerminalProgress,
+    open_engine: EngineOpener,
 ) -> Run:
     """The same reports of the same stores and journals, in another window."""
-    from trioha.analysis.local_engine import LocalEngine
-
     others = attrs.evolve(inputs, window=window)
     scratch = directory.scratch / NAME
     scratch.mkdir()
     reports = []
-    with LocalEngine(others, scratch=scratch, progress=progress, views=views_of(specs)) as engine:
+    with open_engine(others, scratch, views_of(specs)) as engine:
         for spec in specs:
             if missing_need(spec, others, options) is None:
                 try:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
 from support.stores.journals import Diary, at, engine_over
-from support.stores.told import rows_of
+from support.stores.told import ToldStore, rows_of
 
 from trioha.analysis.reports import timeline
 from trioha.analysis.results import Report, ReportOptions
@@ -127,3 +128,67 @@ def test_refusals_that_follow_each_other_are_one_row(a: Diary) -> None:
     rows = [row for row in rows_of(report_of(a), "timeline") if row["kind"] == "refusal"]
     told = [(row["begin_ms"], row["end_ms"], row["count"]) for row in rows]
     assert told == [(at(9.5), at(30), 5), (at(79.5), at(90), 4)]
+
+
+def test_an_outage_is_looked_at_closely(tmp_path: Path) -> None:
+    root = tmp_path / "a"
+    with ToldStore(root) as store:
+        for second in range(10, 30):
+            store.put("orders", at_ms=at(second), latency_ms=3)
+        # Messages of the outage's time are all stored when the outage is over.
+        for second in range(45, 55):
+            store.put("orders", at_ms=at(60), latency_ms=1000 * (60 - second))
+        for second in range(61, 80):
+            store.put("orders", at_ms=at(second), latency_ms=4)
+    diary = Diary(root, "broker-a:0")
+    diary.start(0, "ASYNC_MASTER")
+    lag = {"topic": "orders", "consumer_offset": 0, "broker_offset": 0}
+    lag |= {"queues": 1, "worst_queue": 0, "offsets": [], "offsets_left": 0}
+    diary.tell(20, "consumer_lag", group="g", lag=5, **lag)
+    diary.tell(22, "consumer_lag", group="h", lag=2, **lag)
+    diary.progress(21, "10.0.0.2:40001", 100, 350)
+    diary.stop(30)
+    diary.start(58, "ASYNC_MASTER")
+    diary.tell(64, "consumer_lag", group="g", lag=9, **lag)
+    diary.alive(80, "ASYNC_MASTER")
+    diary.close()
+    with engine_over(stores=(root,)) as engine:
+        report = timeline.run(engine, OPTIONS)
+    rows = {row["begin_ms"]: row for row in rows_of(report, "close_up")}
+    # The outage and half a minute around it, to the end of the records.
+    assert list(rows) == [at(second) for second in range(-1, 81)]
+    shown = [
+        (second, *list(rows[at(second)].values())[2:]) for second in (0, 15, 25, 45, 60, 61, 70)
+    ]
+    assert shown == [
+        (0, 0, None, None, None, None, None),
+        (15, 1, 3, 3, 3, None, None),
+        (25, 1, 3, 3, 3, 7, 250),
+        (45, 0, None, None, None, 7, 250),
+        (60, 10, 9_984, 14_976, 14_976, 7, 250),
+        (61, 1, 4, 4, 4, 7, 250),
+        (70, 1, 4, 4, 4, 11, 250),
+    ]
+    titles = [chart.title for chart in report.charts]
+    assert titles[1:] == [
+        "broker-a around 2025-11-20 12:00:29Z: time from birth to the store, in steps of 1.0 s",
+        "broker-a around 2025-11-20 12:00:29Z: messages not consumed, in steps of 1.0 s",
+    ]
+
+
+def test_a_close_up_of_journals_alone_has_no_latency(a: Diary, b: Diary) -> None:
+    b.start(0, "SLAVE", ha_listen="127.0.0.1:20005")
+    incident(a, b, 1)
+    a.start(61, "SYNC_MASTER", ha_listen="127.0.0.1:20001")
+    rows = rows_of(report_of(a, b), "close_up")
+    assert {row["messages"] for row in rows} == {None}
+
+
+def test_long_outages_have_wider_steps(a: Diary) -> None:
+    a.start(0, "ASYNC_MASTER")
+    a.stop(100)
+    a.start(4000, "ASYNC_MASTER")
+    a.alive(5000, "ASYNC_MASTER")
+    a.stop(5010)
+    begins = [row["begin_ms"] for row in rows_of(report_of(a), "close_up")]
+    assert {later - begin for begin, later in itertools.pairwise(begins)} == {30_000}

@@ -1,4 +1,4 @@
-"""What a group that pops has done with a message, from the revive log.
+"""Explains pops of a message by a group, from the revive log.
 
 A broker stores in topic ``rmq_sys_REVIVE_LOG_<cluster>`` which messages a group took (tag ``ck``),
 for how long the others do not see them, and which of them it acknowledged (``ack``, ``bAck``).

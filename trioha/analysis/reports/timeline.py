@@ -15,6 +15,7 @@ from trioha.analysis.engine import Engine
 from trioha.analysis.journal_rows import JournalRow
 from trioha.analysis.reports import REPORTS
 from trioha.analysis.reports.checked_outages import checked_outages
+from trioha.analysis.reports.close_up import close_ups
 from trioha.analysis.reports.links import ReplicationLinks, links_of
 from trioha.analysis.reports.lives import Life, journal_labels, journal_of, number
 from trioha.analysis.reports.outages import Outage, lost_ms, overlaps_of
@@ -77,11 +78,12 @@ def run(engine: Engine, options: ReportOptions) -> Report:
     entries.sort(key=lambda entry: entry.begin_ms)
     until_ms = lives.heard_ms or options.now_ms
     chart = _chart(entries)
+    tables, charts = close_ups(engine, lives, outages, until_ms)
     return Report(
         **SPEC.heading,
         findings=list(_findings(entries, outages, until_ms)),
-        charts=[chart] if chart else [],
-        tables=[_table(entries, until_ms)],
+        charts=[*([chart] if chart else []), *charts],
+        tables=[_table(entries, until_ms), *tables],
     )
 
 

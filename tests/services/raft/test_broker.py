@@ -246,14 +246,17 @@ async def test_a_leader_whose_fsync_fails_ends_and_another_takes_over(
         first = await group.leader()
         assert (await first.send()).code == SUCCESS
         broken.add(Path(first.config.store_path_root_dir))
+        is_safe = False
         with suppress(Unreachable):
-            assert (await first.send()).code != SUCCESS
+            # The two others may have it on disk before the leader's fsync has failed.
+            is_safe = (await first.send()).code == SUCCESS
         await first.ended.wait()
         assert "cannot fsync: Input/output error" in first.error
         second = await group.leader(*group.besides(first))
         answer = await second.send()
         assert answer.code == SUCCESS
-        assert answer.ext_int("queueOffset") in (1, 2)  # what nobody was promised may be there
+        # What nobody was promised may be there; what was promised is.
+        assert answer.ext_int("queueOffset") in ((2,) if is_safe else (1, 2))
 
 
 async def test_no_node_opens_the_store_of_the_other_mode(tmp_path: Path) -> None:

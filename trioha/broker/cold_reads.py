@@ -104,6 +104,8 @@ class ColdReads(Parking[ColdPull]):
         self.read_bytes_total = 0
         self.has_new = False
         """A pull came since `take` was last called."""
+        self.is_waited_for = False
+        """Pulls are parked or due. Most brokers never have any, so this is looked at first."""
         self._groups: OrderedDict[str, OrderedDict[ColdPull, None]] = OrderedDict()
         """Waiting pulls by group. The group whose turn it is comes first."""
         self._paces: dict[str, Pace] = {}
@@ -151,6 +153,12 @@ class ColdReads(Parking[ColdPull]):
             if pull.is_parked:
                 pull.is_read = True
                 self._make_due(pull)
+
+    def take_due(self) -> list[ColdPull]:
+        """Hand over what is to be run again now, in the order it became due."""
+        due = super().take_due()
+        self.is_waited_for = bool(len(self))
+        return due
 
     def _is_limited(self, now_ms: int, log_end: int) -> bool:
         if log_end != self._log_end:
@@ -204,7 +212,7 @@ class ColdReads(Parking[ColdPull]):
                 del self._paces[group]
 
     def _file(self, parked: ColdPull) -> None:
-        self.has_new = True
+        self.has_new = self.is_waited_for = True
         pulls = self._groups.get(parked.group)
         if pulls is None:
             pulls = self._groups[parked.group] = OrderedDict()

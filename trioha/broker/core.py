@@ -303,7 +303,7 @@ class BrokerCore:
 
     def after_batch(self, instant: Instant) -> None:
         """Answer the parked pulls and pops for which the last batch brought something."""
-        if self.hold.has_due or self.cold_reads.has_due:
+        if self.hold.has_due or (self.cold_reads.is_waited_for and self.cold_reads.has_due):
             self._pull.answer_due(instant)
         if self.pop_hold.has_due:
             self._pop.answer_due(instant)
@@ -311,20 +311,20 @@ class BrokerCore:
     @property
     def has_due(self) -> bool:
         """`after_batch` has something to answer."""
-        return self.hold.has_due or self.pop_hold.has_due or self.cold_reads.has_due
+        cold = self.cold_reads
+        return self.hold.has_due or self.pop_hold.has_due or (cold.is_waited_for and cold.has_due)
 
     @property
     def next_parked_deadline_ms(self) -> int | None:
         """When `expire_pulls` has something to do, or None."""
-        nearest: int | None = None
-        for deadline_ms in (
-            self.hold.next_deadline_ms,
-            self.pop_hold.next_deadline_ms,
-            self.cold_reads.next_deadline_ms,
-        ):
-            if deadline_ms is not None and (nearest is None or deadline_ms < nearest):
-                nearest = deadline_ms
-        return nearest
+        pull_ms, pop_ms = self.hold.next_deadline_ms, self.pop_hold.next_deadline_ms
+        if self.cold_reads.is_waited_for:
+            cold_ms = self.cold_reads.next_deadline_ms
+            if cold_ms is not None and (pull_ms is None or cold_ms < pull_ms):
+                pull_ms = cold_ms
+        if pull_ms is None or pop_ms is None:
+            return pop_ms if pull_ms is None else pull_ms
+        return min(pull_ms, pop_ms)
 
     def channel_closed(self, channel: Channel) -> None:
         """Forget the clients, parked pulls and parked pops of a connection that ended."""

@@ -129,7 +129,7 @@ async def serve_node(
             await node.replication.start(replication, listeners)
             async with trio.open_nursery() as connections:
                 connections.start_soon(node.pull_hold.run, name="pull_hold")
-                connections.start_soon(node.cold_reads.run, name="cold_reads")
+                node.cold_reads.begin(connections)
                 connections.start_soon(node.client_expiry.run, name="client_expiry")
                 connections.start_soon(node.introspection.run, name="journal_stream")
                 if listeners.admin is not None:

@@ -37,7 +37,7 @@ class Rig:
         pull = ColdPull(FakeChannel(), request, "g", "T", 0, found, 1 << 40, 0, 1)
         assert self.reads.hold(pull)
         self.wanted += 1
-        self.reading.check()
+        self.reading.has_new()
 
     def block(self, missing_bytes: int) -> DiskBlock:
         return DiskBlock(Path("/nowhere"), self.wanted, 10, missing_bytes)
@@ -56,7 +56,7 @@ async def test_pulls_are_read_when_they_come_and_no_faster_than_the_limit(
     rig = Rig()
     begin_s = trio.current_time()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(rig.reading.run)
+        rig.reading.begin(nursery)
         await trio.testing.wait_all_tasks_blocked()
         rig.ask(1)
         with trio.fail_after(1):
@@ -77,13 +77,13 @@ async def test_a_file_is_read_in_a_thread_while_the_loop_goes_on(tmp_path: Path)
     os.mkfifo(pipe)
     rig = Rig()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(rig.reading.run)
+        rig.reading.begin(nursery)
         rig.ask(1)
         found = GetResult(GetStatus.NOT_IN_MEMORY, 0, 0, 9, on_disk=[DiskBlock(pipe, 0, 1, 1)])
         request = RemotingCommand(RequestCode.PULL_MESSAGE)
         assert rig.reads.hold(ColdPull(FakeChannel(), request, "h", "T", 0, found, 1 << 40, 0, 1))
         rig.wanted += 1
-        rig.reading.check()
+        rig.reading.has_new()
         with trio.fail_after(10):
             fd = await trio.to_thread.run_sync(os.open, pipe, os.O_WRONLY)
             os.close(fd)

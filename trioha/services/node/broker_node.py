@@ -297,7 +297,8 @@ class BrokerNode:
             self.replication.changes_wait()
             self.group_transfer.check()
         self.pull_hold.check()
-        self.cold_reads.check()
+        if core.cold_reads.has_new:
+            self.cold_reads.has_new()
         self.client_expiry.check()
         self.persist.check()
 

@@ -1,12 +1,12 @@
 """The one task, and the one thread, that reads from disk what pulls wait for.
 
-While one batch is read more pulls come, and the next batch takes them all: a slow disk makes
-batches larger, not the loop slower. `broker.cold_reads` decides what is read and when.
+The task is there while pulls wait: most brokers are never asked for old messages. While one batch
+is read more pulls come, and the next batch takes them all: a slow disk makes batches larger, not
+the loop slower. `broker.cold_reads` decides what is read and when.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 
@@ -35,14 +35,22 @@ class ColdReading:
         self._on_read = on_read
         self._new = trio.Event()
         self._thread = trio.CapacityLimiter(1)
+        self._nursery: trio.Nursery | None = None
+        self._is_reading = False
 
-    def check(self) -> None:
-        """Take note of pulls that wait since the last call. HOT."""
-        if self._reads.has_new:
-            self._new.set()
+    def begin(self, nursery: trio.Nursery) -> None:
+        """Read in this nursery from now on, whenever pulls wait."""
+        self._nursery = nursery
 
-    async def run(self) -> None:
-        """Read for pulls as they come. Never ends by itself."""
+    def has_new(self) -> None:
+        """Read for the pulls that came since the last call."""
+        self._new.set()
+        if not self._is_reading and self._nursery is not None:
+            self._is_reading = True
+            self._nursery.start_soon(self._read, name="cold_reads")
+
+    async def _read(self) -> None:
+        """Read until no pull waits."""
         while True:
             self._new = trio.Event()
             now_ms = self._clock.now_ms()
@@ -54,5 +62,8 @@ class ColdReading:
                 self._on_read()
                 continue
             due_ms = self._reads.next_read_ms(now_ms)
-            with trio.move_on_at(math.inf if due_ms is None else wake_time_s(due_ms)):
+            if due_ms is None:
+                self._is_reading = False
+                return
+            with trio.move_on_at(wake_time_s(due_ms)):
                 await self._new.wait()

@@ -46,7 +46,10 @@ _is_long = re.compile(r"[+-]?[0-9]{1,19}").fullmatch
 
 def is_timer(properties: Mapping[str, str]) -> bool:
     """Return whether a client asks for a delay. TIMER_OUT_MS tells that it has been waited for."""
-    return Property.TIMER_OUT_MS not in properties and any(name in properties for name in WANTED)
+    seconds, milliseconds, time = WANTED
+    return (
+        seconds in properties or milliseconds in properties or time in properties
+    ) and Property.TIMER_OUT_MS not in properties
 
 
 def parse_long(text: str) -> int | None:

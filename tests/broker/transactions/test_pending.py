@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -80,7 +79,7 @@ class PendingMachine(RuleBasedStateMachine):
             return
         assert found.due_ms == min(one.due_ms for one in due)
         self.table.postpone(found, found.due_ms + later_ms)
-        self.open[found.origin] = attrs.evolve(found, due_ms=found.due_ms + later_ms)
+        self.open[found.origin] = found._replace(due_ms=found.due_ms + later_ms)
 
     @invariant()
     def agrees(self) -> None:

@@ -14,7 +14,6 @@ from support.handlers.transactions import (
     take_over,
 )
 
-from trioha.broker.transactions import service
 from trioha.broker.transactions.records import committed_message, next_copy, op_message
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.store.interface import PutResult, PutStatus
@@ -193,9 +192,9 @@ def test_copies_of_javas_broker_do_not_count_twice(is_committed: bool) -> None:
     assert [copy.queue_offset for copy in side.transactions.pending] == [1, 2][is_committed:]
 
 
-def test_too_many_open_transactions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "PENDING_MAX", 2)
+def test_too_many_open_transactions_are_refused() -> None:
     side = ProduceSide()
+    side.transactions.pending_max = 2
     for number in range(2):
         prepare(side, half(f"K{number}"))
     response = side.send(half("K3"))

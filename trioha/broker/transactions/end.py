@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import attrs
-
 from trioha.broker.put_message import PutPipeline, remark_of
 from trioha.broker.transactions.service import Transactions
 from trioha.config import BrokerRole
@@ -26,12 +24,12 @@ from trioha.wire.remoting_command import RemotingCommand
 _UNDECIDED: Final = 0
 
 
-@attrs.define(eq=False)
 class EndTransactionProcessor:
     """Commits and rolls back."""
 
-    _transactions: Transactions
-    _pipeline: PutPipeline
+    def __init__(self, transactions: Transactions, pipeline: PutPipeline) -> None:
+        self._transactions = transactions
+        self._pipeline = pipeline
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.END_TRANSACTION: self.end}

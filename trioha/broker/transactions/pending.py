@@ -12,12 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
-import attrs
 
-
-@attrs.frozen
-class HalfCopy:
+class HalfCopy(NamedTuple):
     """A record of the half queue: a half message, or a later copy of it."""
 
     origin: int
@@ -86,7 +84,7 @@ class PendingTransactions:
 
     def postpone(self, copy: HalfCopy, due_ms: int) -> None:
         """Look at a copy again at `due_ms`."""
-        later = attrs.evolve(copy, due_ms=due_ms)
+        later = copy._replace(due_ms=due_ms)
         self._copies[copy.origin] = later
         self._push(later)
 

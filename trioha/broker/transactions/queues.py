@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Final
 
-import attrs
-
 from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.store.interface import MessageStore
 from trioha.wire.codes import SysFlag
@@ -22,12 +20,12 @@ TAIL_ENTRIES: Final = 16
 """Messages at the end of a queue that are looked through for a commit without its op message."""
 
 
-@attrs.define(eq=False)
 class TransactionQueues:
     """The queues of transactions in one store."""
 
-    _store: MessageStore
-    _offsets: ConsumerOffsetTable
+    def __init__(self, store: MessageStore, offsets: ConsumerOffsetTable) -> None:
+        self._store = store
+        self._offsets = offsets
 
     def spans(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Return the offsets between which the half queue and the op queue have to be read.

@@ -28,8 +28,7 @@ they are not written, because a broker of 4.9 could not read them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import attrs
+from typing import Final, NamedTuple
 
 from trioha.broker.message_fields import index_keys, tags_code
 from trioha.broker.transactions.pending import HalfCopy
@@ -51,15 +50,15 @@ from trioha.wire.properties import (
 from trioha.wire.record import Record, body_crc, pack_record, record_size
 from trioha.wire.remoting_command import RemotingCommand
 
-OP_TAG = "d"
-COPIED = "COPIED"
-COPY_PROPERTIES_BYTES = 128
+OP_TAG: Final = "d"
+COPIED: Final = "COPIED"
+COPY_PROPERTIES_BYTES: Final = 128
 """Room for the properties that copies add to those of a half message."""
-_MS_MAX = 1 << 53
-_OP_PROPERTIES = encode_properties({TAGS: OP_TAG})
-_OP_COPIED_PROPERTIES = encode_properties({TAGS: OP_TAG, COPIED: "true"})
-_OP_TAGS_CODE = tags_code({TAGS: OP_TAG})
-_IMMUNITY_MARK = property_mark(Property.CHECK_IMMUNITY_TIME_IN_SECONDS)
+_MS_MAX: Final = 1 << 53
+_OP_PROPERTIES: Final = encode_properties({TAGS: OP_TAG})
+_OP_COPIED_PROPERTIES: Final = encode_properties({TAGS: OP_TAG, COPIED: "true"})
+_OP_TAGS_CODE: Final = tags_code({TAGS: OP_TAG})
+_IMMUNITY_MARK: Final = property_mark(Property.CHECK_IMMUNITY_TIME_IN_SECONDS)
 
 
 def divert_half(message: PutMessage, properties: dict[str, str]) -> None:
@@ -196,8 +195,7 @@ def op_message(queue_offset: int, is_copied: bool, store_host: bytes, wall_ms: i
     )
 
 
-@attrs.frozen
-class FinishedOffsets:
+class FinishedOffsets(NamedTuple):
     """Queue offsets of the half queue that one op message finishes."""
 
     offsets: tuple[int, ...]

@@ -70,6 +70,7 @@ class Transactions:
         self.config = config
         self.pending = PendingTransactions()
         self.progress = progress
+        self.pending_max = PENDING_MAX
         self.committed_count = self.rolled_back_count = 0
         self._queues = queues
         self._pipeline = pipeline
@@ -169,7 +170,7 @@ class Transactions:
 
         Errors: CommandError when this broker holds too many transactions or topics.
         """
-        if len(self.pending) >= PENDING_MAX:
+        if len(self.pending) >= self.pending_max:
             raise CommandError(
                 ResponseCode.SYSTEM_BUSY,
                 f"[REJECTREQUEST] {len(self.pending)} transactions are open on this broker; "

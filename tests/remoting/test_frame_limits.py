@@ -229,6 +229,15 @@ def test_large_answers_to_a_part_of_a_read_leave_before_the_rest_is_handled() ->
     assert turns.outbox.buffers
 
 
+def test_answers_that_have_waited_for_a_millisecond_leave_before_the_rest_is_handled() -> None:
+    turns = Turns(PEEK * 4, ms_each=1)
+    assert not turns.turn()
+    assert turns.sent_early == [(1, 1), (2, 1), (3, 1)]
+    turns = Turns(PEEK * 4)
+    assert not turns.turn()
+    assert turns.sent_early == []
+
+
 def test_a_rejected_request_gets_an_answer_in_its_place() -> None:
     turns = Turns(PEEK + frame(RequestCode.HEART_BEAT, LIST_BYTES + 1, 5) + PEEK)
     assert not turns.turn()

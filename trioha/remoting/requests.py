@@ -33,7 +33,9 @@ TURN_UNSENT_BYTES: Final = 1_048_576
 """Bytes of answers after which a connection's other requests wait until its peer has read."""
 EARLY_ANSWERS_BYTES: Final = 49_152
 """Answers that leave at once although more requests of the same read are there, those of pulls: the
-peer works on them while the rest is done. With one write for all, the two would take turns."""
+peer works on them while the rest is done. With one write for all, the two would take turns. The
+same holds for answers that have waited for a millisecond, behind filters or ends of transactions.
+"""
 
 
 class Requests:
@@ -99,7 +101,8 @@ class Requests:
             else:
                 self.go_on(channel, instant)
             return True
-        turn_ends_ms = instant.now_ms + TURN_MS
+        left_ms = instant.now_ms
+        turn_ends_ms = left_ms + TURN_MS
         is_behind = self._waits.is_behind(waited_ms, instant.now_ms)
         for _ in range(TURN_REQUESTS):
             try:
@@ -134,9 +137,15 @@ class Requests:
                     self._answer_early()
             if self.unfinished:
                 return True
-            # Sends of one turn cost a few milliseconds together: they need no look at the clock.
-            if not is_send and self._now_ms() >= turn_ends_ms:
+            if is_send:
+                # Sends of one turn cost a few milliseconds together: no look at the clock.
+                continue
+            now_ms = self._now_ms()
+            if now_ms >= turn_ends_ms:
                 return True
+            if now_ms > left_ms and outbox.size and machine.has_data:
+                left_ms = now_ms
+                self._answer_early()
         return True
 
 

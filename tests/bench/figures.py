@@ -59,6 +59,10 @@ def per_second(report: dict[str, Any]) -> float:
     return float(report["messages_per_s"])
 
 
+def looked_at_per_second(report: dict[str, Any]) -> float:
+    return float(report["looked_at_per_s"])
+
+
 def latency(part: str, percentile: str) -> Read:
     return lambda report: float(report[part][percentile])
 
@@ -94,6 +98,26 @@ ROWS = [
         {"messages/s": per_second},
     ),
     Row("consume a backlog, raw pulls", "consume --count 300000", {"messages/s": per_second}),
+    Row(
+        "an SQL92 filter takes 1 %",
+        "consume --count 300000 --filter-percent 1",
+        {"looked at/s": looked_at_per_second},
+    ),
+    Row(
+        "an SQL92 filter takes 50 %",
+        "consume --count 300000 --filter-percent 50",
+        {"messages/s": per_second},
+    ),
+    Row(
+        "transactions that commit at once, 64 senders",
+        "produce --transactions --concurrency 64 --seconds {seconds}",
+        SEND,
+    ),
+    Row(
+        "send, 64 senders, 1,000,000 timer messages pending",
+        "produce --timers 1000000 --concurrency 64 --seconds {seconds}",
+        SEND,
+    ),
     Row(
         "end to end at 1,000/s",
         "e2e --rate 1000 --seconds {seconds}",

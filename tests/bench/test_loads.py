@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 from support.fakes.client_messages import record
+from support.stores.records import split_batch
 
 from trioha.bench.drain import DrainLoad
 from trioha.bench.end_to_end import EndToEndLoad, EndToEndOptions
@@ -17,7 +19,9 @@ from trioha.bench.produce import ProduceLoad, ProduceOptions
 from trioha.client.message import MessageQueue
 from trioha.errors import CommandError, Unreachable
 from trioha.security.signature import Credentials
-from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.codes import RequestCode, ResponseCode, SerializeType, SysFlag
+from trioha.wire.message_id import offset_message_id, pack_host
+from trioha.wire.properties import decode_properties
 from trioha.wire.remoting_command import RemotingCommand, decode_frame, encode
 
 QUEUE = MessageQueue("T", "a", 0)
@@ -143,6 +147,92 @@ def test_a_refused_pull_ends_a_drain() -> None:
     refuse: Answer = lambda command: command.response(ResponseCode.NO_PERMISSION, "no")  # noqa: E731
     with peer(refuse) as address, pytest.raises(CommandError):
         DrainLoad([(QUEUE, address)]).run()
+
+
+def test_a_filtered_drain_counts_what_the_broker_looked_at() -> None:
+    def answer(command: RemotingCommand) -> RemotingCommand:
+        assert command.ext_fields["expressionType"] == "SQL92"
+        assert command.ext_fields["subscription"] == "n < 1"
+        begin = command.ext_int("queueOffset")
+        # Ten offsets a pull: the first ones bring a message, the others nothing.
+        records = [record(b"12345", queue_offset=begin)] if begin < 20 else []
+        code = ResponseCode.SUCCESS if records else ResponseCode.PULL_RETRY_IMMEDIATELY
+        return command.response(
+            code,
+            ext_fields={"nextBeginOffset": begin + 10, "minOffset": 0, "maxOffset": 50},
+            body=b"".join(records),
+        )
+
+    with peer(answer) as address:
+        report = DrainLoad([(QUEUE, address)], sql="n < 1").run()
+    assert report.messages == 2
+    assert report.looked_at_per_s == pytest.approx(report.messages_per_s * 25, rel=0.01)
+
+
+@pytest.mark.parametrize("account", [None, ACCOUNT])
+@pytest.mark.parametrize("form", list(SerializeType))
+def test_each_acknowledged_half_message_is_committed(
+    account: Credentials | None, form: SerializeType
+) -> None:
+    halves: list[tuple[str, str]] = []
+    commits: list[tuple[str, str]] = []
+
+    def answer(command: RemotingCommand) -> RemotingCommand | None:
+        assert account is None or account.key.has_signed(command)
+        if command.code == RequestCode.END_TRANSACTION:
+            assert command.is_oneway
+            assert command.ext_fields["commitOrRollback"] == "8"
+            assert command.ext_fields["producerGroup"] == "trioha_bench"
+            where = command.ext_str("tranStateTableOffset"), command.ext_str("commitLogOffset")
+            commits.append(where)
+            return None
+        properties = decode_properties(command.ext_str("i"))
+        assert (properties["TRAN_MSG"], properties["PGROUP"]) == ("true", "trioha_bench")
+        assert command.ext_int("f") & SysFlag.TRANSACTION_PREPARED
+        number = len(halves)
+        halves.append((str(number), str(number * 300)))
+        msg_id = offset_message_id(pack_host("127.0.0.1", 10911), number * 300)
+        return command.response(
+            ext_fields={"msgId": msg_id, "queueId": "0", "queueOffset": str(number)}
+        )
+
+    options = ProduceOptions(
+        concurrency=4,
+        count=50,
+        warm_up_s=0.0,
+        transactional=True,
+        serialize_type=form,
+        credentials=account,
+    )
+    with peer(answer) as address:
+        report = ProduceLoad([(QUEUE, address)], options).run()
+    assert (report.unanswered, report.refusals) == (0, {})
+    assert commits == halves
+    assert len(halves) >= report.messages >= 50
+
+
+def test_numbered_messages_have_each_number_as_often() -> None:
+    numbers: Counter[str] = Counter()
+
+    def answer(command: RemotingCommand) -> RemotingCommand:
+        for element in split_batch(command.body_bytes()):
+            numbers[decode_properties(bytes(element.properties))["n"]] += 1
+        return acknowledge(command)
+
+    options = ProduceOptions(concurrency=4, batch=25, count=100, warm_up_s=0.0, is_numbered=True)
+    with peer(answer) as address:
+        ProduceLoad([(QUEUE, address)], options).run()
+    assert len(numbers) == 100
+
+
+def test_timer_messages_are_due_later() -> None:
+    def answer(command: RemotingCommand) -> RemotingCommand:
+        assert decode_properties(command.ext_str("i"))["TIMER_DELAY_SEC"] == "60"
+        return acknowledge(command)
+
+    options = ProduceOptions(concurrency=1, count=3, warm_up_s=0.0, delay_s=60)
+    with peer(answer) as address:
+        assert ProduceLoad([(QUEUE, address)], options).run().messages == 3
 
 
 def test_a_drain_with_an_account_signs_every_pull() -> None:

@@ -147,6 +147,8 @@ def test_nobody_there_is_exit_code_4(capsys: pytest.CaptureFixture[str]) -> None
         ["consume", "-t", "T", "-g", "G", "--from", "yesterday"],
         ["bench", "produce", "-n", "127.0.0.1:1", "--self"],
         ["bench", "ha", "-n", "127.0.0.1:1"],
+        ["bench", "produce", "--transactions", "--batch", "2"],
+        ["bench", "consume", "--filter-percent", "1", "--push"],
         ["produce", "-n", "127.0.0.1:1", "-t", "T", "--transaction", "commit", "--batch", "2"],
         ["produce", "-n", "127.0.0.1:1", "-t", "T", "--transaction", "commit", "--delay", "1s"],
     ],

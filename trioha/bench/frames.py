@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from trioha.client.message import Message, MessageQueue
 from trioha.client.send_header import send_batch_command, send_command
@@ -51,16 +51,22 @@ class SendFrame:
         group: str,
         id_prefix: str,
         batch: int = 1,
+        properties: Sequence[Mapping[str, str]] = (),
+        sys_flag: int = 0,
         serialize_type: SerializeType = SerializeType.JSON,
         credentials: Credentials | None = None,
     ) -> None:
+        """`properties`: those of each message of a batch beside UNIQ_KEY; by default none."""
         # The same number everywhere, found again in the encoded frame.
         marks = [f"{id_prefix}{number:0{_SERIAL_DIGITS}X}" for number in range(batch)]
-        message = Message(queue.topic, body)
+        messages = [
+            Message(queue.topic, body, properties=own, sys_flag=sys_flag)
+            for own in properties or [{}] * batch
+        ]
         if batch == 1:
-            command = send_command(group, message, marks[0], queue, _BORN_PLACE)
+            command = send_command(group, messages[0], marks[0], queue, _BORN_PLACE)
         else:
-            command = send_batch_command(group, [message] * batch, marks, queue, _BORN_PLACE)
+            command = send_batch_command(group, messages, marks, queue, _BORN_PLACE)
         command.opaque = OPAQUE_BASE + slot
         command.serialize_type = serialize_type
         self._body_size = len(command.body_bytes())
@@ -168,6 +174,8 @@ class ResponseReader:
     def __init__(self) -> None:
         self.refusals: Counter[int] = Counter()
         """How often each code other than 0 came."""
+        self.follow_ups: list[bytes] = []
+        """Frames to send after the answers that were read."""
         self._rest = b""
 
     def slots(self, data: bytes) -> list[int]:

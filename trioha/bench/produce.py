@@ -17,11 +17,13 @@ import attrs
 from trioha.bench.frames import ResponseReader, SendFrame
 from trioha.bench.histogram import Histogram, LatencySummary
 from trioha.bench.loop import LoadConnection, LoadLoop
+from trioha.bench.transactions import CommittingReader, half_properties
 from trioha.client.message import MessageQueue
 from trioha.credentials import current_credentials
 from trioha.errors import Unreachable
 from trioha.security.signature import Credentials
-from trioha.wire.codes import SerializeType
+from trioha.wire.codes import SerializeType, SysFlag
+from trioha.wire.properties import Property
 
 _NS = 1_000_000_000
 _DRAIN_S = 5.0
@@ -47,6 +49,13 @@ class ProduceOptions:
     serialize_type: SerializeType = SerializeType.JSON
     id_prefix: str = "0" * 24
     """First 24 digits of every UNIQ_KEY."""
+    transactional: bool = False
+    """Each message is a half message, committed once it is acknowledged."""
+    is_numbered: bool = False
+    """The messages of a batch and of all slots take the values 0 to 99 of the property `n` in turn,
+    for filters."""
+    delay_s: int = 0
+    """Each message is a timer message, due so many seconds after it was sent."""
     credentials: Credentials | None = attrs.field(factory=current_credentials)
     """The account that signs every send; None: none is signed."""
 
@@ -70,17 +79,39 @@ Progress = Callable[[float, int, Histogram, int], None]
 """Told once a second: seconds since start, messages in it, their latencies, refusals so far."""
 
 
+def _properties(options: ProduceOptions, number: int) -> dict[str, str]:
+    """Return the properties of a message that is this one of all slots together."""
+    properties = half_properties(options.group) if options.transactional else {}
+    if options.is_numbered:
+        properties["n"] = str(number % 100)
+    if options.delay_s:
+        properties[Property.TIMER_DELAY_SEC] = str(options.delay_s)
+    return properties
+
+
+def _reader(options: ProduceOptions) -> ResponseReader:
+    if not options.transactional:
+        return ResponseReader()
+    return CommittingReader(options.group, options.serialize_type, options.credentials)
+
+
 class _Sender:
     """One connection and its slots."""
 
-    def __init__(self, load: ProduceLoad, connection: LoadConnection, slots: range) -> None:
+    def __init__(
+        self, load: ProduceLoad, connection: LoadConnection, slots: range, reader: ResponseReader
+    ) -> None:
         self.connection = connection
-        self.reader = ResponseReader()
+        self.reader = reader
         self.idle = deque(slots)
         self._load = load
 
     def receive(self, data: bytes, now_ns: int) -> None:
-        self._load.answered(self, self.reader.slots(data), now_ns)
+        slots = self.reader.slots(data)
+        if self.reader.follow_ups:
+            self.connection.send(b"".join(self.reader.follow_ups))
+            self.reader.follow_ups.clear()
+        self._load.answered(self, slots, now_ns)
 
 
 class ProduceLoad:
@@ -170,13 +201,18 @@ class ProduceLoad:
                         group=options.group,
                         id_prefix=options.id_prefix,
                         batch=options.batch,
+                        properties=[
+                            _properties(options, slot * options.batch + index)
+                            for index in range(options.batch)
+                        ],
+                        sys_flag=SysFlag.TRANSACTION_PREPARED if options.transactional else 0,
                         serialize_type=options.serialize_type,
                         credentials=options.credentials,
                     )
                 )
                 self._sent_ns.append(0)
             connection = self._loop.connect(address, lambda data, now_ns: None)
-            sender = _Sender(self, connection, slots)
+            sender = _Sender(self, connection, slots, _reader(options))
             connection.on_data = sender.receive
             senders.append(sender)
         return senders

@@ -45,6 +45,8 @@ class PullReader:
     _suspend_ms: int = attrs.field(kw_only=True)
     _credentials: Credentials | None = attrs.field(kw_only=True, default=None)
     """The account that signs every pull."""
+    _sql: str = attrs.field(kw_only=True, default="")
+    """An SQL92 filter; without one all messages are read."""
     _rest: bytes = attrs.field(default=b"", init=False)
 
     def request(self, index: int) -> bytes:
@@ -64,9 +66,9 @@ class PullReader:
                 "sysFlag": flags,
                 "commitOffset": 0,
                 "suspendTimeoutMillis": self._suspend_ms,
-                "subscription": "*",
+                "subscription": self._sql or "*",
                 "subVersion": 0,
-                "expressionType": "TAG",
+                "expressionType": "SQL92" if self._sql else "TAG",
             },
             opaque=index,
         )
@@ -75,9 +77,9 @@ class PullReader:
         return encode(command)
 
     def answers(self, data: bytes) -> list[tuple[int, int, Buffer]]:
-        """Per whole answer in `data`: cursor index, messages in it, their records.
+        """Per whole answer in `data`: cursor index, offsets that it passes over, its records.
 
-        The cursor has moved on by then.
+        Without a filter these are as many. The cursor has moved on by then.
         Errors: CommandError when a pull is refused, RemoteProtocolError.
         """
         if self._rest:
@@ -98,10 +100,10 @@ class PullReader:
             begin = cursor.offset
             cursor.offset = command.ext_int("nextBeginOffset")
             cursor.max_offset = command.ext_int("maxOffset", 0)
-            messages = cursor.offset - begin if command.code == ResponseCode.SUCCESS else 0
+            has_any = self._sql or command.code == ResponseCode.SUCCESS
             body = command.body
             assert isinstance(body, (bytes, memoryview)), "a decoded body is one buffer"
-            found.append((command.opaque, messages, body))
+            found.append((command.opaque, cursor.offset - begin if has_any else 0, body))
         self._rest = data[position:]
         return found
 

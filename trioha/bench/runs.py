@@ -28,15 +28,19 @@ from trioha.wire.codes import SerializeType
 Targets = list[tuple[MessageQueue, str]]
 
 _OWN_BACKLOG = 500_000
-_FILL_BATCH = 32
+_FILL_BATCH = 25
 _FILL_CONCURRENCY = 16
+"""Four times a hundred messages in a round: each number of a filter as often."""
+_TIMERS_DUE_S = 86_400
 _CATCH_UP_S = 600.0
 _SILENCE_S = 10.0
 # What a record holds beside the body: fixed part, topic, properties. Close enough to fill by.
 _RECORD_EXTRA = 200
 
 
-async def run_produce(setup: BenchSetup, *, header: str, **load: Any) -> BenchResult:
+async def run_produce(
+    setup: BenchSetup, *, header: str, timers: int = 0, **load: Any
+) -> BenchResult:
     """`trioha bench produce`; `load` goes into `ProduceOptions` as it is."""
     options = ProduceOptions(
         size=setup.size,
@@ -45,22 +49,34 @@ async def run_produce(setup: BenchSetup, *, header: str, **load: Any) -> BenchRe
         **load,
     )
     async with _open(setup) as target:
+        if timers:
+            await _fill(target, setup, timers, delay_s=_TIMERS_DUE_S)
         report = await _send(target, setup, options)
     facts = setup.facts()
     facts |= {name: load[name] for name in ("concurrency", "connections", "batch", "rate")}
+    facts |= {"timers pending": timers} if timers else {}
+    facts |= {"transactions": "committed at once"} if options.transactional else {}
     return BenchResult("produce", {**facts, "header": header}, report)
 
 
 async def run_consume(
-    setup: BenchSetup, *, count: int | None, pull_count: int, push: bool
+    setup: BenchSetup,
+    *,
+    count: int | None,
+    pull_count: int,
+    push: bool,
+    filter_percent: int | None = None,
 ) -> BenchResult:
     """`trioha bench consume`."""
     if count is None:
         count = _OWN_BACKLOG if setup.namesrv is None else 0
+    is_filtered = filter_percent is not None
+    if is_filtered and setup.namesrv is None:
+        setup = attrs.evolve(setup, settings=("enablePropertyFilter=true", *setup.settings))
     async with _open(setup) as target:
         targets = await target.prepare_topic(setup.topic, setup.queues)
         if count:
-            await _fill(target, setup, count)
+            await _fill(target, setup, count, is_numbered=is_filtered)
         offsets = await target.admin.offsets(setup.topic)
         targets = [(queue, address) for queue, address in targets if _has_backlog(offsets[queue])]
         if not targets:
@@ -68,8 +84,10 @@ async def run_consume(
         if push:
             report = await _drain_by_push(target, setup, offsets)
         else:
-            report = await _drain_by_pull(setup, targets, offsets, pull_count)
+            sql = f"n < {filter_percent}" if is_filtered else ""
+            report = await _drain_by_pull(setup, targets, offsets, pull_count, sql)
     facts = {**setup.facts(), "by": "push consumer" if push else f"pulls of {pull_count}"}
+    facts |= {"filter takes": f"{filter_percent} %"} if is_filtered else {}
     return BenchResult("consume", facts, report)
 
 
@@ -133,11 +151,20 @@ async def _send(target: BenchTarget, setup: BenchSetup, options: ProduceOptions)
     return await run_load(load.run, load.stop)
 
 
-async def _fill(target: BenchTarget, setup: BenchSetup, count: int) -> None:
-    """Put messages there, in batches."""
+async def _fill(
+    target: BenchTarget,
+    setup: BenchSetup,
+    count: int,
+    *,
+    is_numbered: bool = False,
+    delay_s: int = 0,
+) -> None:
+    """Put messages there, in batches; timer messages one by one, as RocketMQ asks for."""
     options = ProduceOptions(
         size=setup.size,
-        batch=_FILL_BATCH,
+        batch=1 if delay_s else _FILL_BATCH,
+        is_numbered=is_numbered,
+        delay_s=delay_s,
         concurrency=_FILL_CONCURRENCY,
         count=count,
         warm_up_s=0.0,
@@ -153,6 +180,7 @@ async def _drain_by_pull(
     targets: Targets,
     offsets: dict[MessageQueue, tuple[int, int]],
     pull_count: int,
+    sql: str,
 ) -> DrainReport:
     line = ProgressLine(setup.quiet)
 
@@ -166,6 +194,7 @@ async def _drain_by_pull(
         begin_offsets=begins,
         progress=progress,
         credentials=current_credentials(),
+        sql=sql,
     )
     return await run_load(load.run, load.stop)
 
@@ -199,6 +228,7 @@ async def _drain_by_push(
         messages=tally.messages,
         seconds=round(seconds, 3),
         messages_per_s=round(tally.messages / seconds, 1),
+        looked_at_per_s=round(tally.messages / seconds, 1),
         body_mb_per_s=round(tally.body_bytes / seconds / 1e6, 2),
         best_second=best,
         client_cpu_us_per_message=round((time.process_time() - cpu_s) / wanted * 1e6, 2),

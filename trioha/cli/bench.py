@@ -84,15 +84,23 @@ _seconds_options = all_of(
 @click.option(
     "--header", type=click.Choice(["json", "rocketmq"]), default="json", show_default=True
 )
+@click.option("--transactions", "transactional", is_flag=True, help="Commit each message at once.")
+@click.option(
+    "--timers", type=click.IntRange(0), default=0, help="Messages due in a day to put there first."
+)
 def produce(**flags: Any) -> None:
     """Send as fast as --concurrency senders can, or at --rate, and measure each send.
 
     \b
     trioha bench produce --concurrency 64 --role SYNC_MASTER --slaves 1
     trioha bench produce -n 127.0.0.1:9876 --rate 5000 --seconds 30 -o json
+    trioha bench produce --transactions
+    trioha bench produce --timers 1000000
     """
     from trioha.bench.runs import run_produce
 
+    if flags["transactional"] and flags["batch"] > 1:
+        raise click.UsageError("a batch is no transaction: leave --batch or --transactions out")
     _run(run_produce, flags)
 
 
@@ -102,17 +110,26 @@ def produce(**flags: Any) -> None:
 @click.option("--count", type=click.IntRange(0), help="Messages to put there first.")
 @click.option("--pull", "pull_count", type=click.IntRange(1, 1024), default=32, show_default=True)
 @click.option("--push", is_flag=True, help="Through trioha.client's PushConsumer and a handler.")
+@click.option(
+    "--filter-percent",
+    type=click.IntRange(1, 100),
+    metavar="P",
+    help="An SQL92 filter takes P % of the messages that --count put there.",
+)
 def consume(**flags: Any) -> None:
     """Read a backlog to its end.
 
     \b
     trioha bench consume --count 1000000
+    trioha bench consume --filter-percent 1
     trioha bench consume -n 127.0.0.1:9876 -t T --push
 
     --count is 500,000 for a cluster of our own, else 0: what the topic holds.
     """
     from trioha.bench.runs import run_consume
 
+    if flags["filter_percent"] is not None and flags["push"]:
+        raise click.UsageError("--push reads without a filter: leave it or --filter-percent out")
     _run(run_consume, flags)
 
 

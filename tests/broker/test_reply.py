@@ -57,8 +57,11 @@ def test_reply_is_pushed_to_the_requester_and_stored() -> None:
     assert deadline_ms == 10_000
     assert bytes(push.body_bytes()) == b"hello"
     properties = decode_properties(push.ext_str("properties"))
-    assert properties["CORRELATION_ID"] == "c1"
-    assert properties["PUSH_REPLY_TIME"] == str(WALL_MS)
+    assert properties == {
+        "REPLY_TO_CLIENT": "1.2.3.4@77",
+        "CORRELATION_ID": "c1",
+        "PUSH_REPLY_TIME": str(WALL_MS),
+    }
     del push.ext_fields["properties"]
     assert push.ext_fields == {
         "producerGroup": "pg",
@@ -77,7 +80,8 @@ def test_reply_is_pushed_to_the_requester_and_stored() -> None:
     }
     ((stored, _),) = bench.side.store.messages
     assert stored.topic == TOPIC
-    assert "PUSH_REPLY_TIME" not in decode_properties(stored.properties)
+    # RocketMQ adds CLUSTER to messages, and neither to replies.
+    assert decode_properties(stored.properties).keys() == {"REPLY_TO_CLIENT", "CORRELATION_ID"}
 
 
 def test_answer_comes_when_the_requester_has_taken_it() -> None:

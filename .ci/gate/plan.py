@@ -169,8 +169,28 @@ RELEASE: tuple[Step, ...] = (
         ),
     ),
     _real("members", "whole Raft members on virtual time", 1, "services", "testing"),
-    _real("switches", "switches under load, a fault at every step", 2, "failover_drills"),
-    _real("groups", "a hundred faults in real Raft groups, controls of the rig", 2, "raft_drills"),
+    _real(
+        *("switches", "switches under load, a fault at every step", 4, "failover_drills"),
+        sample=Sample(
+            *(1, 25, "shares of its drawn rounds"),
+            (
+                "tests/failover_drills/test_rounds_of_three.py"
+                "::test_members_die_between_the_steps_of_a_promotion_and_nothing_is_lost",
+                "tests/failover_drills/test_transactions.py"
+                "::test_transactions_and_timers_live_through_kills_and_planned_switches",
+            ),
+        ),
+    ),
+    _real(
+        *("groups", "a hundred faults in real Raft groups, controls of the rig", 2, "raft_drills"),
+        sample=Sample(
+            *(1, 25, "runs with transactions"),
+            (
+                "tests/raft_drills/test_transactions.py"
+                "::test_transactions_and_timers_live_through_kills_and_power_losses",
+            ),
+        ),
+    ),
     _real("reliability", "kill rounds, damage, failing disks, bad clients", 2, "reliability"),
     _real("analysis", "every report on both engines, Spark clusters", 2, "analysis"),
     _real(
@@ -192,7 +212,13 @@ RELEASE: tuple[Step, ...] = (
             ),
         ),
     ),
-    _real("interop", "Java brokers, Java and Go clients, RocketMQ's own tests", 3, "interop"),
+    _real(
+        *("interop", "Java brokers, Java and Go clients, RocketMQ's own tests", 3, "interop"),
+        sample=Sample(
+            *(4, 48, "classes of RocketMQ's tests"),
+            ("tests/interop/test_rocketmq_tests.py::test_what_passes_on_java_passes_here",),
+        ),
+    ),
     Script(
         *("100-switches", "100 switches of each kind", 2 * _HOUR_S),
         ("just", "drill", "--rounds", "100"),

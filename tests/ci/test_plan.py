@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from support.processes.rig import REPO
 
 TESTS = REPO / "tests"
 _REAL = re.compile(r"mark\.(slow|interop)\b")
+_LIMIT = re.compile(r"mark\.timeout\(\d")
 
 
 def files_with_real_tests() -> list[Path]:
@@ -58,6 +62,23 @@ def test_the_limits_of_the_gates_steps_add_up_to_less_than_its_own() -> None:
 def test_a_test_is_over_its_limit_before_its_step_is(tier: str) -> None:
     steps = [step for step in plan.TIERS[tier] if isinstance(step, plan.Tests)]
     assert all(step.test_limit_s < step.limit_s for step in steps)
+
+
+def test_a_file_with_a_limit_of_its_own_is_over_it_before_its_step_is_in_a_release() -> None:
+    files = [path for path in TESTS.rglob("test_*.py") if _LIMIT.search(path.read_text())]
+    assert files
+    for path in files:
+        module = ".".join(path.relative_to(TESTS).with_suffix("").parts)
+        program = f"import {module} as m; print(*(o.args[0] for o in m.pytestmark if o.args))"
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONPATH": str(TESTS), "TEST_TIER": "release"},
+        )
+        (step,) = plan.named(plan.RELEASE, steps_that_run(path, plan.RELEASE))
+        assert float(done.stdout) < step.limit_s, path
 
 
 def test_allowed_skips_and_samples_name_tests_that_exist() -> None:

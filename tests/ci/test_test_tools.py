@@ -174,6 +174,13 @@ def test_a_share_is_above_nothing_and_at_most_all() -> None:
             sizes.share_of({"TEST_SHARE": text})
 
 
+def test_some_of_all_cases_are_spread_over_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = range(48)
+    assert sizes.some_of(cases) == cases
+    monkeypatch.setattr(sizes, "SHARE", Fraction(4, 48))
+    assert list(sizes.some_of(cases)) == [0, 12, 24, 36]
+
+
 def test_the_gates_sizes_are_those_that_fit_its_time() -> None:
     program = (
         "from support.suite.sizes import *; print(RAFT_SEEDS, MEMBER_SEEDS, len(PLANNED_STEPS))"

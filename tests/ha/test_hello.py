@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
+from zlib import crc32
 
 import attrs
 import hypothesis.strategies as st
@@ -10,6 +11,7 @@ from hypothesis import given
 
 from trioha.errors import RemoteProtocolError
 from trioha.ha.epochs import EpochHistory, EpochRecord
+from trioha.ha.greeting import checksum
 from trioha.ha.hello import (
     CHALLENGE_BYTES,
     CHALLENGES_MAX,
@@ -17,6 +19,7 @@ from trioha.ha.hello import (
     SPANS_MAX,
     Hello,
     HelloAnswer,
+    Log,
     LogExtent,
     NeedsResync,
     Proofs,
@@ -236,3 +239,14 @@ def test_a_proof_of_one_side_is_none_of_the_other() -> None:
     assert not proofs.is_of_master(nonce, b"body", proofs.of_slave(nonce, b"body"))
     assert proofs.is_of_master(nonce, b"body", proofs.of_master(nonce, b"body"))
     assert not Proofs("other").is_of_master(nonce, b"body", proofs.of_master(nonce, b"body"))
+
+
+def test_a_log_that_ends_within_the_stretch_has_no_checksum_of_it() -> None:
+    """It is cut while it is read: half a stretch proves nothing."""
+
+    class Ending:
+        def read_log(self, offset: int, size: int) -> bytes:
+            return b"x" * min(4, max(0, 6 - offset))
+
+    assert checksum(cast("Log", Ending()), Span(0, 6)) == crc32(b"xxxxxx")
+    assert checksum(cast("Log", Ending()), Span(0, 7)) is None

@@ -237,6 +237,55 @@ def test_a_void_hand_over_behind_another_promise_is_a_doubt() -> None:
     assert node.effects_of() == ["ForgetClaims", "AskMembers"]
 
 
+def test_a_node_that_handed_over_follows_the_term_that_its_target_began() -> None:
+    node = in_state(State.HANDED_OVER)
+    node.told.clear()
+    node.target_said(used=True)
+    assert (node.state, node.follows) == (State.SLAVE, "node-1")
+
+
+def test_a_node_that_promised_a_newer_term_follows_the_targets_older_one_no_more() -> None:
+    node = in_state(State.HANDED_OVER)
+    node.promise(12, ticket(12))
+    node.target_said(used=True)
+    assert (node.state, node.handed_over, node.follows) == (State.FENCED, None, "")
+
+
+@pytest.mark.parametrize("state", [one for one in State if one is not State.HANDED_OVER])
+def test_only_a_hand_over_is_taken_back(state: State) -> None:
+    """A fenced node may lack what a member holds (invariant 3)."""
+    node = in_state(state)
+    node.told.clear()
+    disk = node.disk.payload
+    assert not node.take_back()
+    assert (node.state, node.told, node.disk.payload) == (state, [], disk)
+
+
+def test_a_node_is_not_promoted_to_a_term_older_than_its_promise() -> None:
+    """Invariant 2: the promise keeps older terms from beginning."""
+    node = in_state(State.SLAVE)
+    node.promise(12, ticket(12))
+    with pytest.raises(CommandError, match="epoch 9 is not newer than 12"):
+        node.promote(promotion(9), lambda reason: None)
+    assert (node.state, node.promotion) == (State.SLAVE, None)
+
+
+def test_a_term_that_a_newer_promise_overtook_does_not_begin() -> None:
+    """Invariant 2: the promise came while the log was brought to disk."""
+    node = in_state(State.UNCONFIRMED)
+    epoch = node.mastership.epoch
+    wished = node._candidacy.wish(9)
+    assert wished is not None
+    node.promise(12, ticket(12))
+    node.begin_anew(wished)
+    assert (node.state, node.mastership.epoch) == (State.UNCONFIRMED, epoch)
+    # The number that was overtaken is not asked for again.
+    assert node._candidacy.wish(9) is None
+    anew = node._candidacy.wish(13)
+    assert anew is not None
+    assert anew.nonce != wished.nonce
+
+
 @pytest.mark.parametrize("waited_ms", [VOID_MS_MAX, VOID_MS_MAX + 1])
 def test_a_hand_over_that_is_taken_back_late_is_a_doubt(waited_ms: int) -> None:
     """The word that it is void may be older than another switch: the process stood still."""

@@ -14,7 +14,7 @@ from support.clusters.rocketmq_results import read_recorded, worse_than_java
 from support.clusters.rocketmq_tests import CLASSES, Layout, TestCluster, run_classes, start_layout
 from support.histories.commitlog import wait_for_equal_logs
 from support.processes.rig import running_processes
-from support.suite.sizes import sized
+from support.suite.sizes import sized, some_of
 
 QUICK = (
     "client.producer.batch.BatchSendIT",
@@ -51,7 +51,7 @@ def cluster(
         assert "Traceback" not in log.read_text(errors="replace"), log
 
 
-@pytest.mark.parametrize("class_name", sized(gate=QUICK, release=CLASSES))
+@pytest.mark.parametrize("class_name", sized(gate=QUICK, release=some_of(CLASSES)))
 def test_what_passes_on_java_passes_here(cluster: TestCluster, class_name: str) -> None:
     found = run_classes(cluster, [class_name], test_s=TEST_S, all_s=CLASS_S)
     worse = worse_than_java(read_recorded()["java"], class_name, found)

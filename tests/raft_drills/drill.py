@@ -38,6 +38,7 @@ from support.processes.admin import create_topic
 from support.processes.faults import small_disk
 from support.processes.namespaces import open_net
 from support.processes.rig import Processes, running_processes
+from support.suite.drawn_seed import drawn_seed
 
 TOPIC = "drill"
 QUEUES = 4
@@ -229,12 +230,12 @@ def live(plan: Plan, root: Path, seed: int, rounds: int, say: Say = silent) -> d
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=100, help="in all (default: 100)")
-    parser.add_argument("--seed", type=int, help="of the first group (default: drawn)")
+    parser.add_argument("--seed", type=int, help="of the first group (default: the commit's)")
     parser.add_argument("--only", choices=[plan.kind for plan in PLANS], help="one kind of group")
     parser.add_argument("--minutes", type=float, help="no new group after so many")
     parser.add_argument("--output", type=Path, help="write the account there as JSON, too")
     options = parser.parse_args()
-    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
+    seed = drawn_seed("raft drill") if options.seed is None else options.seed
     began_s = time.monotonic()
     groups: list[dict[str, Any]] = []
     plans = [plan for plan in PLANS if options.only in (None, plan.kind)]

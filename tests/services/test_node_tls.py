@@ -114,7 +114,7 @@ async def test_the_http_port_speaks_https_and_asks_for_no_certificate(tmp_path: 
         kv_config_path=str(tmp_path / "kv.json"),
         **MUTUAL,
     )
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             serve = partial(serve_namesrv, config, trio.Event(), RecordedEvents())
             addresses = await nursery.start(serve)

@@ -56,7 +56,7 @@ async def test_whoever_reads_the_exit_code_first_the_one_who_waits_gets_it() -> 
         async def wait() -> None:
             codes.append(await process.wait())
 
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(wait)
                 nursery.start_soon(wait)

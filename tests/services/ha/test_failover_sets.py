@@ -30,6 +30,11 @@ from trioha.wire.remoting_command import RemotingCommand
 
 Clock = trio.testing.MockClock
 BOTH_MEMORIES = pytest.mark.parametrize("wiped", [False, True], ids=["remembered", "wiped"])
+RETURN_S = 20.0
+"""A set whose members are all back is whole within this time: members and name servers are asked.
+
+It is less than `registerNameServerPeriod`, which is 30 s by default.
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +73,7 @@ async def test_a_returning_master_begins_a_term_that_the_promoted_node_cannot_de
         await set_.wait_master(0)
         await set_.send_ok(0, 20)
         await set_[1].start()
+        await set_.wait(set_.is_level, within_s=RETURN_S)
         await trio.sleep(40)
         await set_.check_converged(0)
         assert "fenced" not in set_[0].events.names()
@@ -89,6 +95,7 @@ async def test_a_promoted_node_that_stands_still_is_no_second_master_when_it_goe
         assert set_[0].epoch > set_[1].epoch
         await set_.send_ok(0, 20)
         set_.heal()
+        await set_.wait(set_.is_level, within_s=RETURN_S)
         await trio.sleep(40)
         await set_.check_converged(0)
 
@@ -109,6 +116,7 @@ async def test_no_epoch_is_given_out_twice_by_the_documented_next_step(
         await trio.sleep(14)
         assert set_.masters == [2]
         await set_.namesrv.start()
+        await set_.wait(set_.is_level, within_s=RETURN_S)
         await trio.sleep(40)
         await set_.check_converged(2)
         assert "fenced" not in set_[2].events.names()

@@ -192,7 +192,7 @@ async def test_accounts_of_the_master_are_those_of_the_slave_that_takes_over(
         async with open_cluster(one.namesrv, ClusterConfig(credentials=OPERATOR)) as cluster:
             outcome = await run_failover(cluster, new_order(cluster, NAME))
             assert outcome.result is Result.DONE, outcome
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             while await send(slave.address):
                 await trio.lowlevel.checkpoint()
                 if not await send(slave.address, late):

@@ -57,7 +57,7 @@ class Rig:
         self.flush.grown_nowait(urgent=urgent)
 
     async def fsync_started(self) -> None:
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             await trio.to_thread.run_sync(self.disk.started.acquire)
 
 
@@ -72,7 +72,7 @@ async def test_one_fsync_covers_everything_queued_while_the_last_one_ran() -> No
         rig.disk.go.release()
         await rig.fsync_started()
         rig.disk.go.release()
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while rig.flushed != [100, 400]:
                 await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
@@ -94,7 +94,7 @@ async def test_queues_reach_the_disk_after_the_last_growth_too() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.flush.run)
         rig.grow(100, urgent=False)
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while rig.disk.queue_flushes == 0:
                 await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
@@ -107,7 +107,7 @@ async def test_a_failed_fsync_ends_the_node_and_acknowledges_nothing() -> None:
     rig.disk.broken = True
     rig.disk.go.release()
     rig.grow(100, urgent=True)
-    with trio.fail_after(10), pytest.raises(StoreError, match="fsync"):
+    with trio.fail_after(60), pytest.raises(StoreError, match="fsync"):
         await rig.flush.run()
     assert rig.flushed == []
     assert rig.events.names() == ["flush_failed"]

@@ -60,7 +60,7 @@ class Saves:
         self._saved.set()
 
     async def wait(self) -> None:
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             await self._saved.wait()
         self._saved = trio.Event()
 
@@ -127,7 +127,7 @@ async def test_changes_are_forgotten_up_to_the_table_that_was_saved_least(tmp_pa
     async with trio.open_nursery() as nursery:
         nursery.start_soon(persist.run)
         persist.check()
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while not changes.forgotten:
                 await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()

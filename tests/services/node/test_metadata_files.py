@@ -145,11 +145,11 @@ async def test_the_log_is_brought_to_disk_as_it_grows(tmp_path: Path) -> None:
         nursery.start_soon(broker.files.flush_wal)
         broker.commit(1)
         broker.files.grown_nowait(urgent=True)
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while broker.synced != [1]:
                 await trio.lowlevel.checkpoint()
         broker.commit(2)
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while broker.synced != [1, 2]:
                 await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import os
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
@@ -64,6 +64,11 @@ def campaign(gate: int, release: int) -> int:
     return sized(gate, max(1, round(release * SHARE)))
 
 
+def some_of(cases: Sequence[T]) -> Sequence[T]:
+    """Return the share of these that is asked for, spread over all of them."""
+    return cases[:: round(1 / SHARE)]
+
+
 RAFT_SEEDS = sized(gate=200, release=2000)
 """Simulated Raft groups."""
 PAIR_SEEDS = campaign(gate=200, release=100_000)
@@ -77,12 +82,12 @@ SWITCHES = sized(gate=3, release=10)
 TRANSACTION_RUNS = sized(gate=1, release=25)
 """Runs of two switches of each of the ten kinds, of whole nodes on virtual time: with open
 transactions, with waiting timer messages, and with popped messages."""
-TRANSACTION_DRILLS = sized(gate=1, release=25)
+TRANSACTION_DRILLS = campaign(gate=1, release=25)
 """Runs of two switches of real sets, and of two faults of real groups, with open transactions and
 waiting timer messages. With those above 24 rounds of each in the gate, 600 in a release."""
 SWITCHES_OF_THREE = sized(gate=1, release=3)
 """The same in a set of three."""
-ROUNDS_OF_THREE = sized(gate=24, release=300)
+ROUNDS_OF_THREE = campaign(gate=24, release=300)
 """Switches in sets of three whose members are struck inside promotions."""
 HOSTILE_ROUNDS = campaign(gate=20, release=4000)
 """Rounds of 5,000 frames of hostile peers, at every port of whole nodes."""

@@ -77,8 +77,15 @@ BODY_BYTES_MAX = FRAME_BYTES_MAX - 65_536
 
 _KEPT_FIELDS = frozenset(
     {
-        *("consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag"),
-        *("commitOffset", "suspendTimeoutMillis", "subVersion"),
+        "consumerGroup",
+        "topic",
+        "queueId",
+        "queueOffset",
+        "maxMsgNums",
+        "sysFlag",
+        "commitOffset",
+        "suspendTimeoutMillis",
+        "subVersion",
     }
 )
 """Fields with which a parked pull is run again."""
@@ -121,6 +128,12 @@ _CORRECTIONS = {
 
 
 Confirm = Callable[[Callable[[bool], None]], None]
+"""Finds out whether this broker is the master, and calls back with the answer."""
+
+
+def certain(then: Callable[[bool], None]) -> None:
+    """Confirm at once: no other broker can be master."""
+    then(True)
 
 
 class PullProcessor:
@@ -136,13 +149,16 @@ class PullProcessor:
         offsets: ConsumerOffsetTable,
         hold: PullHold,
         cold: ColdReads | None = None,
+        confirm: Confirm = certain,
     ) -> None:
+        """`confirm` calls back with True once it is certain that this broker is the master."""
         self.config = config
         self.role = config.broker_role
         self.hold = hold
         self.cold = ColdReads(config) if cold is None else cold
-        self.confirm: Confirm | None = None
-        """In a DLEDGER group: calls back with True once it is certain that this broker leads."""
+        self.must_confirm = False
+        """Another broker may be the master without this one's knowledge."""
+        self._confirm = confirm
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -267,11 +283,11 @@ class PullProcessor:
         code = _CODES[status]
         if status is GetStatus.NO_MESSAGE_IN_QUEUE and offset != 0:
             code = ResponseCode.PULL_OFFSET_MOVED
-        if self.confirm is not None:
+        if self.must_confirm:
             if status in _CORRECTIONS and next_offset != offset and not is_slave:
                 if may_correct is None:
                     _detach(request, sys_flag)
-                    self.confirm(lambda sure: self._pull_again(channel, request, instant, sure))
+                    self._confirm(lambda sure: self._pull_again(channel, request, instant, sure))
                     return None
                 is_slave = not may_correct
         elif config.offset_check_in_slave:

@@ -10,7 +10,6 @@ One thread calls everything, save for `flush` and `flush_queues`, which one othe
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 from trioha.errors import OffsetOutOfRange, StoreError
 from trioha.journal import EventSink
@@ -24,6 +23,7 @@ from trioha.store.interface import (
     DispatchListener,
     GetResult,
     MessageFilter,
+    MissingBytes,
     StoreStatistics,
 )
 from trioha.store.lookup import Lookup
@@ -51,7 +51,9 @@ _EVERYTHING = 1 << 62
 class FileMessageStore:
     """RocketMQ's files in a directory. Made by `open`."""
 
-    def __init__(self, config: StoreConfig, events: EventSink) -> None:
+    def __init__(
+        self, config: StoreConfig, events: EventSink, missing_bytes: MissingBytes | None
+    ) -> None:
         self.config = config
         self._events = events
         self._log = CommitLog(config)
@@ -59,7 +61,7 @@ class FileMessageStore:
         self._queues = ConsumeQueues(config, self._extent.void)
         self._index = IndexFiles(config)
         self._dispatcher = Dispatcher(config, self._log, self._queues, self._index)
-        self._lookup = Lookup(config, self._log, self._queues)
+        self._lookup = Lookup(config, self._log, self._queues, missing_bytes)
         self._table = self._queues.table
         self._lock: StoreLock | None = None
         self._checkpoint = Checkpoint()
@@ -83,18 +85,19 @@ class FileMessageStore:
         events: EventSink,
         *,
         wall_ms: int,
-        on_dispatch: DispatchListener | None = None,
+        missing_bytes: MissingBytes | None = None,
         progress: Progress | None = None,
         begin_at: int | None = None,
     ) -> FileMessageStore:
         """Lock the directory and recover what is in it; may take seconds.
 
-        With `begin_at` whatever is in it goes, and an empty log begins there.
+        With `missing_bytes` reads can be limited to what is in memory, which it tells. With
+        `begin_at` whatever is in it goes, and an empty log begins there.
 
         Errors: StoreLocked, CommitLogCorrupted, DiskFull, StoreError: each text names the file and
         the cure.
         """
-        store = cls(config, events)
+        store = cls(config, events, missing_bytes)
         store._lock = StoreLock(config.lock_path)
         try:
             check_mode(config)
@@ -105,7 +108,6 @@ class FileMessageStore:
         except BaseException:
             store._lock.release()
             raise
-        store.on_dispatch = on_dispatch
         return store
 
     def _recover(self, progress: Progress | None) -> None:
@@ -132,12 +134,12 @@ class FileMessageStore:
             raise disk_error(error, f"cannot prepare {config.root}") from error
         self._write_checkpoint(force=True)
 
-    @property
-    def on_dispatch(self) -> DispatchListener | None:
-        return self._dispatcher.listener
+    def tell_dispatches(self, listener: DispatchListener | None) -> None:
+        """Tell `listener` of every message that becomes readable from now on.
 
-    @on_dispatch.setter
-    def on_dispatch(self, listener: DispatchListener | None) -> None:
+        No argument of the constructor: a store is opened, and recovers, in a thread, before the
+        broker exists that reads it and is told of its messages.
+        """
         self._dispatcher.listener = listener
 
     # Replication.
@@ -294,10 +296,6 @@ class FileMessageStore:
         return self._lookup.get_message(
             topic, queue_id, offset, count_max, message_filter, in_memory_only
         )
-
-    def watch_memory(self, missing_bytes: Callable[[memoryview], int]) -> None:
-        """From now on `in_memory_only` holds: `missing_bytes` tells what of a view is on disk."""
-        self._lookup.missing_bytes = missing_bytes
 
     def look_message(self, phy_offset: int) -> memoryview | None:
         """The one record that starts here, or None."""

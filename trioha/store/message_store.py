@@ -19,13 +19,7 @@ from trioha.store.consume_queues import ConsumeQueues
 from trioha.store.dispatcher import Dispatcher
 from trioha.store.extent_file import ExtentFile
 from trioha.store.index_files import IndexFiles
-from trioha.store.interface import (
-    DispatchListener,
-    GetResult,
-    MessageFilter,
-    MissingBytes,
-    StoreStatistics,
-)
+from trioha.store.interface import DispatchListener, MissingBytes, StoreStatistics
 from trioha.store.lookup import Lookup
 from trioha.store.mapped_file import disk_error, fsync_directory
 from trioha.store.raft_queues import RaftQueues
@@ -72,9 +66,19 @@ class FileMessageStore:
         self._writer = Writer(
             config, self._log, self._queues, self._index, self._dispatcher, self._gate
         )
-        # Bound here, so that a put is not one more call deep.
+        # Bound here, so that a put or a pull is not one more call deep.
         self.put_message = self._writer.put_message
         self.put_batch = self._writer.put_batch
+        self.get_message = self._lookup.get_message
+        self.offset_by_time = self._lookup.offset_by_time
+        self.store_time = self._lookup.store_time
+        self.read_log = self._log.read
+        self.is_boundary = self._log.is_boundary
+        self.reserve_ahead = self._log.reserve_ahead
+        self.appended_record = self._log.record_at
+        self.queues = self._queues.keys
+        self.delete_topic = self._queues.delete_topic
+        self.delete_expired_soon = self._cleaner.expire_soon
         self.recovery: RecoveryReport | None = None
         """What opening found and did."""
 
@@ -152,13 +156,6 @@ class FileMessageStore:
     def max_phy_offset(self) -> int:
         return self._log.end
 
-    def read_log(self, phy_offset: int, size_max: int) -> memoryview:
-        """Bytes from `phy_offset`, never beyond its segment or the end; empty at the end.
-
-        Errors: OffsetOutOfRange.
-        """
-        return self._log.read(phy_offset, size_max)
-
     def append_log(self, phy_offset: int, data: Buffer) -> None:
         """Append raw bytes at the end (slaves); on an empty log any segment start will do.
 
@@ -191,13 +188,6 @@ class FileMessageStore:
     def refusal(self) -> str | None:
         """Why nothing may be put at the moment, in words; None if it may."""
         return self._gate.refusal
-
-    def reserve_ahead(self, size: int) -> None:
-        """Have room on disk for `size` more bytes of log.
-
-        Errors: DiskFull, StoreError.
-        """
-        self._log.reserve_ahead(size)
 
     def truncate_log(self, phy_offset: int, reason: str = "asked for") -> None:
         """Cut everything from `phy_offset` on: log, queues, index. Durable when it returns.
@@ -232,10 +222,6 @@ class FileMessageStore:
         self._log.files.sync_names()
         self._events.event("log_truncated", from_offset=last, to_offset=0, reason=reason)
         self._write_checkpoint(force=True)
-
-    def is_boundary(self, phy_offset: int) -> bool:
-        """Return whether a record or a blank begins at this offset, or the log ends there."""
-        return self._log.is_boundary(phy_offset)
 
     def restart_log(self, phy_offset: int, reason: str) -> None:
         """Give up everything and begin at `phy_offset`, a segment's start. Durable when it returns.
@@ -284,19 +270,6 @@ class FileMessageStore:
     def readable_offset(self, phy_offset: int) -> None:
         self._lookup.readable_offset = phy_offset
 
-    def get_message(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        count_max: int,
-        message_filter: MessageFilter | None,
-        in_memory_only: bool = False,
-    ) -> GetResult:
-        return self._lookup.get_message(
-            topic, queue_id, offset, count_max, message_filter, in_memory_only
-        )
-
     def look_message(self, phy_offset: int) -> memoryview | None:
         """The one record that starts here, or None."""
         record = self._log.record_at(phy_offset)
@@ -325,12 +298,6 @@ class FileMessageStore:
         queue = self._table.get((topic, queue_id))
         return 0 if queue is None else self._lookup.max_index(queue)
 
-    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        return self._lookup.offset_by_time(topic, queue_id, timestamp_ms)
-
-    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
-        return self._lookup.store_time(topic, queue_id, offset)
-
     def consume_queue_entry(
         self, topic: str, queue_id: int, offset: int
     ) -> tuple[int, int, int] | None:
@@ -356,10 +323,6 @@ class FileMessageStore:
         queue = self._table.get((topic, queue_id))
         return -1 if queue is None else queue.max_phy_offset
 
-    def appended_record(self, phy_offset: int) -> memoryview | None:
-        """As `look_message`."""
-        return self._log.record_at(phy_offset)
-
     def appended_max_offset(self, topic: str, queue_id: int) -> int:
         """As `max_offset_in_queue`."""
         queue = self._table.get((topic, queue_id))
@@ -370,16 +333,9 @@ class FileMessageStore:
         queue = self._table.get((topic, queue_id))
         return None if queue is None else queue.entry(offset)
 
-    def queues(self) -> list[tuple[str, int]]:
-        return self._queues.keys()
-
     def raft_queues(self) -> RaftQueues:
         """Consume queues as the metadata of a Raft group needs them."""
         return RaftQueues(self._log, self._queues)
-
-    def delete_topic(self, topic: str) -> None:
-        """Forget the topic's queues; its records stay in the log until their segments go."""
-        self._queues.delete_topic(topic)
 
     def is_in_memory_window(self, phy_offset: int) -> bool:
         return phy_offset >= self._log.end - self.config.memory_window_bytes
@@ -454,10 +410,6 @@ class FileMessageStore:
             gone += [str(path) for path in self._index.delete_before(log.min_offset)]
         self._gate.judge(self._disk, wall_ms)
         return gone
-
-    def delete_expired_soon(self) -> None:
-        """From the next look at the disk on, expired segments go at any hour until none is left."""
-        self._cleaner.expire_soon()
 
     def statistics(self) -> StoreStatistics:
         log = self._log

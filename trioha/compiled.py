@@ -23,6 +23,7 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.wire.properties",
     "trioha.wire.record",
     "trioha.wire.remoting_command",
+    "trioha.wire.unique_id",
     "trioha.remoting.channel",
     "trioha.remoting.connection",
     "trioha.remoting.fast_failure",

@@ -58,6 +58,7 @@ HOT_MODULES: tuple[str, ...] = (
     "trioha.broker.pop.hold",
     "trioha.broker.property_shape",
     "trioha.broker.pull",
+    "trioha.broker.pull_check",
     "trioha.broker.pull_hold",
     "trioha.broker.put_message",
     "trioha.broker.request_gate",

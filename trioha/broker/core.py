@@ -157,7 +157,7 @@ class BrokerCore:
         self.metadata_waits = MetadataWaits(self.metadata, self.pipeline, replicas, config, events)
         self.locks = QueueLocks()
         self.waits = WaitLimits(config)
-        """How long requests may wait until they are rejected."""
+        """Limits of the time that a request may wait until it is rejected."""
         self.hold = PullHold(traffic)
         self._parked = self.hold.by_queue
         self.cold_reads = ColdReads(config, events, traffic)

@@ -68,7 +68,7 @@ Fields = tuple[int, bytes, bytes]
 
 
 class BatchProgress(Progress):
-    """How far a batch of several slices has come."""
+    """Progress of a batch of several slices."""
 
     def __init__(self, data: bytes, queue_id: int, roles_taken: int) -> None:
         super().__init__(len(data))

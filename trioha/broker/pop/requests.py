@@ -239,7 +239,7 @@ class PopProcessor:
             return known[0]
         is_late = True
         request.detach(_KEPT_FIELDS)
-        # What waits must not keep its segment.
+        # A waiting answer must not keep a deleted segment of the log open.
         response.body = response.body_bytes()
         return None
 

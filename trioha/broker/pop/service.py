@@ -58,7 +58,7 @@ MODES_MAX: Final = 10_000
 
 
 class PopService:
-    """What the groups of one broker have popped."""
+    """Messages that the groups of one broker have popped and not acknowledged."""
 
     def __init__(
         self,

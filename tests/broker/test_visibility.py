@@ -39,7 +39,7 @@ def put(store: FileMessageStore, body: bytes = b"x", **where: object) -> int:
 def test_a_message_is_seen_and_told_once_it_is_committed(store: FileMessageStore) -> None:
     woken = Woken()
     visibility = Visibility(store, 0, woken)
-    store.on_dispatch = visibility.on_dispatch
+    store.tell_dispatches(visibility.on_dispatch)
     first, second = put(store, b"1"), put(store, b"2")
     assert store.get_message("T", 0, 0, 32, None).status is GetStatus.NO_MESSAGE_IN_QUEUE
     assert woken.calls == []
@@ -56,7 +56,7 @@ def test_a_message_is_seen_and_told_once_it_is_committed(store: FileMessageStore
 def test_what_is_dispatched_below_the_commit_is_told_at_once(store: FileMessageStore) -> None:
     woken = Woken()
     visibility = Visibility(store, 1 << 20, woken)
-    store.on_dispatch = visibility.on_dispatch
+    store.tell_dispatches(visibility.on_dispatch)
     put(store)
     assert woken.calls == [("T", 0, 1)]
 
@@ -69,7 +69,7 @@ def test_a_follower_tells_of_what_is_committed_though_more_has_come(
     woken = Woken()
     with crashing(open_store(small_config(tmp_path / "follower"))) as follower:
         visibility = Visibility(follower, first, woken)
-        follower.on_dispatch = visibility.on_dispatch
+        follower.tell_dispatches(visibility.on_dispatch)
         follower.append_log(0, bytes(store.read_log(0, end)))
         follower.dispatch(1 << 20)
         assert woken.calls == [("T", 0, 1)]
@@ -80,7 +80,7 @@ def test_a_follower_tells_of_what_is_committed_though_more_has_come(
 def test_a_cut_delays_nobody(store: FileMessageStore) -> None:
     woken = Woken()
     visibility = Visibility(store, 0, woken)
-    store.on_dispatch = visibility.on_dispatch
+    store.tell_dispatches(visibility.on_dispatch)
     first = put(store, b"1")
     put(store, b"gone" * 100)
     store.truncate_log(first)

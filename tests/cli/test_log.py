@@ -37,7 +37,7 @@ def store(tmp_path: Path) -> Path:
             disk_space_warning_level_ratio=99,
         )
     )
-    opened = FileMessageStore.open(config, NullSink(), wall_ms=1_700_000_000_000, on_dispatch=None)
+    opened = FileMessageStore.open(config, NullSink(), wall_ms=1_700_000_000_000)
     for number in range(COUNT):
         message = PutMessage(
             topic="even" if number % 2 == 0 else "odd",

@@ -268,10 +268,9 @@ def test_store_time_never_runs_backwards(config: StoreConfig) -> None:
 class PageCache:
     """Pages of a store that are in memory; all others have to be read first."""
 
-    def __init__(self, store: FileMessageStore) -> None:
-        self._store = store
+    def __init__(self, config: StoreConfig) -> None:
         self._warm: set[int] = set()
-        store.watch_memory(self.missing_bytes)
+        self.store = open_store(config, missing_bytes=self.missing_bytes)
 
     def missing_bytes(self, view: memoryview) -> int:
         return len(self._pages(view) - self._warm) * mmap.PAGESIZE
@@ -288,17 +287,17 @@ class PageCache:
         return set(range(begin // mmap.PAGESIZE, (begin + len(view) - 1) // mmap.PAGESIZE + 1))
 
     def _view(self, block: DiskBlock) -> memoryview:
-        files = [*self._store._log.files.files]
-        for queue in self._store._queues.table.values():
+        files = [*self.store._log.files.files]
+        for queue in self.store._queues.table.values():
             files += queue.files.files
         (file,) = (file for file in files if file.path == block.path)
-        view = file.random_view if file in self._store._log.files.files else file.view
+        view = file.random_view if file in self.store._log.files.files else file.view
         return view[block.begin : block.begin + block.size]
 
 
 def cold_store(config: StoreConfig, **changes: Any) -> tuple[FileMessageStore, PageCache]:
-    store = open_store(attrs.evolve(config, **{"recent_bytes": 0, **changes}))
-    return store, PageCache(store)
+    cache = PageCache(attrs.evolve(config, **{"recent_bytes": 0, **changes}))
+    return cache.store, cache
 
 
 FILTERS: dict[str, MessageFilter | None] = {

@@ -89,10 +89,10 @@ def test_a_record_never_gets_two_entries(config: StoreConfig) -> None:
     def fail(topic: str, queue_id: int, end: int, tags_codes: Sequence[int]) -> None:
         raise RuntimeError("a listener that breaks its promise")
 
-    store.on_dispatch = fail
+    store.tell_dispatches(fail)
     with pytest.raises(RuntimeError):
         store.put_message(message(b"one"), 1000)
-    store.on_dispatch = None
+    store.tell_dispatches(None)
     assert store.put_message(message(b"two"), 1000).queue_offset == 1
     assert bodies(store) == [b"one", b"two"]
     store.close()

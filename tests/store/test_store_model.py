@@ -65,8 +65,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize()
     def listen(self) -> None:
-        self.store.on_dispatch = lambda topic, queue_id, end, code: self.dispatched.append(
-            (topic, queue_id, end)
+        self.store.tell_dispatches(
+            lambda topic, queue_id, end, code: self.dispatched.append((topic, queue_id, end))
         )
 
     def make(

@@ -64,5 +64,5 @@ class AccessText:
             self._on_pending()
 
     def ops(self) -> list[AccessPut]:
-        """Return the text for one who has nothing."""
+        """Return the whole text, for a node that has none of it."""
         return [AccessPut(self.kind, self.newest)] if self.kind and self.newest else []

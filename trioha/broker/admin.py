@@ -89,7 +89,7 @@ class AdminProcessor:
 
     @property
     def runtime_settings(self) -> RuntimeSettings:
-        """What has been changed over the wire, to be kept in a file."""
+        """Settings changed over the wire, to be kept in a file."""
         return self._config_admin.runtime_settings
 
     def handlers(self) -> dict[int, Handler]:

@@ -36,7 +36,7 @@ from trioha.broker.pop.redelivery import Redelivery
 from trioha.broker.pop.requests import PopProcessor
 from trioha.broker.pop.resources import PopResources
 from trioha.broker.pop.service import PopService
-from trioha.broker.pull import PullProcessor
+from trioha.broker.pull import Confirm, PullProcessor, certain
 from trioha.broker.pull_hold import PullHold
 from trioha.broker.put_message import PutPipeline, ReplicaView
 from trioha.broker.query import QueryProcessor
@@ -118,13 +118,15 @@ class BrokerCore:
         traffic: TrafficBudget | None = None,
         access: AccessText | None = None,
         ask_route: AskRoute = no_route,
+        confirm_master: Confirm = certain,
     ) -> None:
         """`write_metadata` and `on_metadata_body` are `Metadata`'s `write` and `on_body`.
 
         `delete_queues` removes the queues of a topic that was deleted here: at once by default, but
         a group's log has to carry the deletion first. `on_topics_changed` is `TopicTable`'s.
         `traffic` is the node's budget, which parked pulls count in. `access` are its accounts, with
-        access control. `ask_route` asks a name server.
+        access control. `ask_route` asks a name server. `confirm_master` calls back with True once
+        it is certain that no other broker is master; `must_confirm` says when it is asked.
         """
         wall_ms = instant.wall_ms
         self.role = config.broker_role
@@ -155,7 +157,7 @@ class BrokerCore:
         self.metadata_waits = MetadataWaits(self.metadata, self.pipeline, replicas, config, events)
         self.locks = QueueLocks()
         self.waits = WaitLimits(config)
-        """How long requests may wait until they are rejected."""
+        """Limits of the time that a request may wait until it is rejected."""
         self.hold = PullHold(traffic)
         self._parked = self.hold.by_queue
         self.cold_reads = ColdReads(config, events, traffic)
@@ -176,6 +178,7 @@ class BrokerCore:
             self.offsets,
             self.hold,
             self.cold_reads,
+            confirm_master,
         )
         queues = TransactionQueues(store, self.offsets)
         progress = TransactionProgress(store, self.offsets, queues)
@@ -213,6 +216,7 @@ class BrokerCore:
             QueueReader(store, self.offsets, self.pops),
             self.pops,
             self.pop_hold,
+            confirm_master,
         )
         self._send = SendProcessor(
             config,
@@ -493,10 +497,10 @@ class BrokerCore:
         """Take no puts, and deliver nothing delayed, until `become`."""
         self.pipeline.role = BrokerRole.SLAVE
 
-    def confirm_pulls(self, confirm: Callable[[Callable[[bool], None]], None] | None) -> None:
-        """Correct offsets, and hand messages out by POP, only when `confirm` says that this broker
-        is the master."""
-        self._pull.confirm = self._pop.confirm = confirm
+    def must_confirm(self, required: bool) -> None:
+        """Correct offsets, and hand messages out by POP, only once `confirm_master` has called back
+        with True; or at once, if nothing is `required`."""
+        self._pull.must_confirm = self._pop.must_confirm = required
 
     def client_registrations(self, now_ms: int) -> Iterator[tuple[Channel, RemotingCommand]]:
         """Return what another master must hear of the clients that are connected here."""

@@ -159,7 +159,7 @@ class Metadata:
         return self.position, encode_ops([self.whole(), *self.access()])
 
     def access(self) -> list[AccessPut]:
-        """The accounts of this broker, for one who has none; empty without access control."""
+        """The accounts of this broker, for a node that has none; empty without access control."""
         return self._access.ops()
 
     def whole(self) -> Snapshot:

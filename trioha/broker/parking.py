@@ -30,7 +30,7 @@ _HEAP_SLACK = 64
 
 
 class Limits(NamedTuple):
-    """How much one table keeps."""
+    """Limits of one table."""
 
     parked_max: int = 65_536
     parked_per_channel_max: int = 8_192

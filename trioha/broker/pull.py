@@ -45,29 +45,26 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import Final
 
 from trioha.broker.clients import ConsumerManager
 from trioha.broker.cold_reads import LOOKS_MAX, ColdPull, ColdReads
-from trioha.broker.filter import header_filter, heartbeat_filter, retry_filter
 from trioha.broker.groups import GroupTable
 from trioha.broker.offsets import ConsumerOffsetTable
+from trioha.broker.pull_check import PullCheck
 from trioha.broker.pull_hold import ParkedPull, PullHold
 from trioha.broker.topics import TopicTable
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import CommandError, RemoteProtocolError
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.store.interface import GetResult, GetStatus, MessageFilter, MessageStore, RecordFilter
-from trioha.wire.bodies import SubscriptionGroupConfig
 from trioha.wire.codes import (
     FRAME_BYTES_MAX,
     LanguageCode,
-    Perm,
     PullSysFlag,
     RequestCode,
     ResponseCode,
 )
-from trioha.wire.heartbeat import MessageModel
-from trioha.wire.names import is_retry_topic
 from trioha.wire.remoting_command import RemotingCommand
 
 SUSPEND_MS_MAX = 120_000
@@ -77,29 +74,35 @@ BODY_BYTES_MAX = FRAME_BYTES_MAX - 65_536
 
 _KEPT_FIELDS = frozenset(
     {
-        *("consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag"),
-        *("commitOffset", "suspendTimeoutMillis", "subVersion"),
+        "consumerGroup",
+        "topic",
+        "queueId",
+        "queueOffset",
+        "maxMsgNums",
+        "sysFlag",
+        "commitOffset",
+        "suspendTimeoutMillis",
+        "subVersion",
     }
 )
 """Fields with which a parked pull is run again."""
 _KEPT_WITH_SUBSCRIPTION = _KEPT_FIELDS | {"subscription", "expressionType"}
 
 _RECORD_HEAD = struct.Struct(">i16xq")  # total size, then the queue offset at byte 20
-_FILTER_FACTOR = 12
+_FILTER_FACTOR: Final = 12
 """A filter takes up to so many times the memory of its expression: tags of one letter."""
-_READ = Perm.READ
-_COMMIT_OFFSET = PullSysFlag.COMMIT_OFFSET
-_SUSPEND = PullSysFlag.SUSPEND
-_SUBSCRIPTION = PullSysFlag.SUBSCRIPTION
-_DISK_PATIENCE_MS = 3000
+_COMMIT_OFFSET: Final = PullSysFlag.COMMIT_OFFSET
+_SUSPEND: Final = PullSysFlag.SUSPEND
+_SUBSCRIPTION: Final = PullSysFlag.SUBSCRIPTION
+_DISK_PATIENCE_MS: Final = 3000
 """For the disk, of a pull that brings no patience of its own: coldHoldTimeoutMills of RocketMQ."""
-_PACED_FROM = 512
-_PACED_TO = 1024
-_NEVER = 1 << 62
+_PACED_FROM: Final = 512
+_PACED_TO: Final = 1024
+_NEVER: Final = 1 << 62
 _CPP = LanguageCode.CPP
-_FOUND = GetStatus.FOUND
-_NOT_IN_MEMORY = GetStatus.NOT_IN_MEMORY
-_SLAVE = BrokerRole.SLAVE
+_FOUND: Final = GetStatus.FOUND
+_NOT_IN_MEMORY: Final = GetStatus.NOT_IN_MEMORY
+_SLAVE: Final = BrokerRole.SLAVE
 
 _CODES = {
     GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -121,6 +124,12 @@ _CORRECTIONS = {
 
 
 Confirm = Callable[[Callable[[bool], None]], None]
+"""Finds out whether this broker is the master, and calls back with the answer."""
+
+
+def certain(then: Callable[[bool], None]) -> None:
+    """Confirm at once: no other broker can be master."""
+    then(True)
 
 
 class PullProcessor:
@@ -136,18 +145,27 @@ class PullProcessor:
         offsets: ConsumerOffsetTable,
         hold: PullHold,
         cold: ColdReads | None = None,
+        confirm: Confirm = certain,
     ) -> None:
-        self.config = config
+        """`confirm` calls back with True once it is certain that this broker is the master."""
         self.role = config.broker_role
         self.hold = hold
         self.cold = ColdReads(config) if cold is None else cold
-        self.confirm: Confirm | None = None
-        """In a DLEDGER group: calls back with True once it is certain that this broker leads."""
+        self.must_confirm = False
+        """Another broker may be the master without this one's knowledge."""
+        self._confirm = confirm
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
         self._offsets = offsets
+        self._check = PullCheck(config, topics, groups, consumers)
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The present configuration: an administrator may change brokerPermission, for instance."""
+        return self._check.config
+
+    @config.setter
+    def config(self, config: BrokerConfig) -> None:
+        self._check.config = config
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -210,10 +228,10 @@ class PullProcessor:
         queue_id = ext_int("queueId")
         offset = ext_int("queueOffset")
         sys_flag = ext_int("sysFlag")
-        settings = self._check(group, topic, queue_id, instant.wall_ms)
-        message_filter = self._filter(request, group, topic, settings, sys_flag)
+        settings = self._check.settings_of(group, topic, queue_id, instant.wall_ms)
+        message_filter = self._check.filter_of(request, group, topic, settings, sys_flag)
 
-        config = self.config
+        config = self._check.config
         is_slave = self.role is _SLAVE
         if is_first and sys_flag & _COMMIT_OFFSET:
             committed = ext_int("commitOffset")
@@ -267,11 +285,11 @@ class PullProcessor:
         code = _CODES[status]
         if status is GetStatus.NO_MESSAGE_IN_QUEUE and offset != 0:
             code = ResponseCode.PULL_OFFSET_MOVED
-        if self.confirm is not None:
+        if self.must_confirm:
             if status in _CORRECTIONS and next_offset != offset and not is_slave:
                 if may_correct is None:
                     _detach(request, sys_flag)
-                    self.confirm(lambda sure: self._pull_again(channel, request, instant, sure))
+                    self._confirm(lambda sure: self._pull_again(channel, request, instant, sure))
                     return None
                 is_slave = not may_correct
         elif config.offset_check_in_slave:
@@ -347,105 +365,6 @@ class PullProcessor:
             ColdPull(channel, request, group, topic, queue_id, result, deadline_ms, size, looks)
         )
 
-    def _check(
-        self, group: str, topic: str, queue_id: int, wall_ms: int
-    ) -> SubscriptionGroupConfig:
-        if not self.config.broker_permission & _READ:
-            raise CommandError(
-                ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden"
-            )
-        settings = self._groups.find(group, wall_ms)
-        if settings is None:
-            raise CommandError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{group:.255}] does not exist",
-            )
-        if not settings.consume_enable:
-            raise CommandError(
-                ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
-            )
-        topic_config = self._topics.get(topic)
-        if topic_config is None:
-            raise CommandError(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic:.127}] not exist, apply first please!"
-            )
-        if not topic_config.perm & _READ:
-            raise CommandError(
-                ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden"
-            )
-        if not 0 <= queue_id < topic_config.read_queue_nums:
-            raise CommandError(
-                ResponseCode.SYSTEM_ERROR,
-                f"queueId[{queue_id}] is illegal, topic:[{topic}] "
-                f"topicConfig.readQueueNums:[{topic_config.read_queue_nums}] consumer:[{group}]",
-            )
-        return settings
-
-    def _filter(
-        self,
-        request: RemotingCommand,
-        group: str,
-        topic: str,
-        settings: SubscriptionGroupConfig,
-        sys_flag: int,
-    ) -> MessageFilter | None:
-        found = self._subscribed(request, group, topic, settings, sys_flag)
-        config = self.config
-        if (
-            found is None
-            and config.filter_support_retry
-            and config.enable_property_filter
-            and is_retry_topic(topic)
-        ):
-            members = self._consumers.find(group)
-            return None if members is None else retry_filter(members.subscriptions)
-        return found
-
-    def _subscribed(
-        self,
-        request: RemotingCommand,
-        group: str,
-        topic: str,
-        settings: SubscriptionGroupConfig,
-        sys_flag: int,
-    ) -> MessageFilter | None:
-        has_sql92 = self.config.enable_property_filter
-        if sys_flag & _SUBSCRIPTION:
-            return header_filter(
-                request.ext_str("subscription", ""),
-                request.ext_str("expressionType", ""),
-                has_sql92=has_sql92,
-            )
-        members = self._consumers.find(group)
-        if members is None:
-            raise CommandError(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist: {group}"
-            )
-        if (
-            not settings.consume_broadcast_enable
-            and members.message_model is MessageModel.BROADCASTING
-        ):
-            raise CommandError(
-                ResponseCode.NO_PERMISSION,
-                f"the consumer group[{group}] can not consume by broadcast way",
-            )
-        subscription = members.subscriptions.get(topic)
-        if subscription is None:
-            raise CommandError(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST,
-                f"the consumer's subscription not exist: {group} to {topic}",
-            )
-        if subscription.sub_version < request.ext_int("subVersion", 0):
-            raise CommandError(
-                ResponseCode.SUBSCRIPTION_NOT_LATEST,
-                f"the consumer's subscription not latest: {group} to {topic}",
-            )
-        if subscription.class_filter_mode:
-            return None
-        return heartbeat_filter(
-            subscription.sub_string, subscription.expression_type, has_sql92=has_sql92
-        )
-
     def _park(
         self,
         channel: Channel,
@@ -458,8 +377,9 @@ class PullProcessor:
     ) -> bool:
         if request.is_oneway:
             return False
-        patience_ms = self.config.short_polling_time_mills
-        if self.config.long_polling_enable:
+        config = self._check.config
+        patience_ms = config.short_polling_time_mills
+        if config.long_polling_enable:
             patience_ms = min(max(request.ext_int("suspendTimeoutMillis", 0), 0), SUSPEND_MS_MAX)
         size = _detach(request, request.ext_int("sysFlag"))
         return self.hold.hold(

@@ -24,9 +24,16 @@ from typing import Final
 from trioha.broker.delay import DelayLevels
 from trioha.broker.groups import GroupTable
 from trioha.broker.message_fields import index_keys, is_true, tags_code
-from trioha.broker.property_shape import KEYS_START, UNIQ_KEY_START, PropertyShapes
+from trioha.broker.property_shape import PropertyShapes
 from trioha.broker.put_message import PutPipeline, remark_of
-from trioha.broker.send_batch import BatchProgress, BatchSender, delay_level, illegal, message_ids
+from trioha.broker.send_batch import (
+    BatchProgress,
+    BatchSender,
+    delay_level,
+    illegal,
+    message_id,
+    message_ids,
+)
 from trioha.broker.send_check import SendCheck
 from trioha.broker.send_header import SendHeader, field, read_send_header
 from trioha.broker.timers.records import ADDED_BYTES, divert_timer, handle_of
@@ -58,6 +65,7 @@ from trioha.wire.properties import (
 )
 from trioha.wire.remoting_command import Buffer, RemotingCommand
 from trioha.wire.timers import WANTED, is_timer
+from trioha.wire.unique_id import id_place
 
 DLQ_QUEUE_NUMS = 1
 # Looking a member up in its enum costs more than the comparison it is for.
@@ -65,7 +73,6 @@ _BORNHOST_V6: Final = int(SysFlag.BORNHOST_V6)
 _HOST_V6_BITS: Final = int(SysFlag.BORNHOST_V6 | SysFlag.STOREHOST_V6)
 _MULTI_TAGS: Final = int(SysFlag.MULTI_TAGS)
 _TRANSACTION_MASK: Final = int(SysFlag.TRANSACTION_MASK)
-_UNIQ_KEY_SIZE: Final = len(UNIQ_KEY_START)
 _SMALL_PROPERTIES: Final = PROPERTIES_BYTES_MAX // 2
 """Below it a string stays legal whatever is added to it here."""
 
@@ -202,18 +209,14 @@ class SendProcessor:
         body = self._body_of(request)
         sys_flag = self._sys_flag(channel, header, topic)
         raw = header.properties
-        at = raw.find(UNIQ_KEY_START)
-        if at >= 0 and raw.find(KEYS_START) < 0 and not sys_flag & _TRANSACTION_MASK:
-            begin = at + _UNIQ_KEY_SIZE
-            end = raw.find(b"\x02", begin)
-            before, after = raw[:begin], b"" if end < 0 else raw[end:]
-            key = raw[begin:] if end < 0 else raw[begin:end]
+        begin, end = id_place(raw)
+        if begin < end and not sys_flag & _TRANSACTION_MASK:
+            before, key, after = raw[:begin], raw[begin:end], raw[end:]
             shape = self._shapes.known.get(before + after)
             if shape is None:
                 shape = self._shapes.learn(before, after)
             if (
                 shape.is_plain
-                and key
                 and len(raw) < _SMALL_PROPERTIES
                 and not header.topic.startswith(RETRY_PREFIX)
             ):
@@ -308,11 +311,12 @@ class SendProcessor:
         `earlier_ids` are those of a batch's messages that earlier turns have stored.
         """
         offsets = result.phy_offsets
-        if len(offsets) <= 1:
-            offsets = (result.phy_offset,)
-        message_id = earlier_ids + message_ids(self._host_id, offsets)
+        if len(offsets) > 1:
+            ids = earlier_ids + message_ids(self._host_id, offsets)
+        else:
+            ids = earlier_ids + message_id(self._host_id, result.phy_offset)
         template = self._answer_fields
-        values = [message_id, str(queue_id).encode(), str(result.queue_offset).encode()]
+        values = [ids, str(queue_id).encode(), str(result.queue_offset).encode()]
         if recall_handle:
             template = self._timer_answer_fields
             values.append(recall_handle.encode())

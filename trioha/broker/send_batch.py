@@ -24,8 +24,6 @@ from typing import Final
 
 from trioha.broker.message_fields import index_keys, is_true, tags_code
 from trioha.broker.property_shape import (
-    KEYS_START,
-    UNIQ_KEY_START,
     PropertyShape,
     PropertyShapes,
 )
@@ -50,6 +48,7 @@ from trioha.wire.properties import (
 )
 from trioha.wire.remoting_command import Buffer, RemotingCommand
 from trioha.wire.timers import is_timer
+from trioha.wire.unique_id import IdShape, id_place
 
 SLICE_MESSAGES = 8_192
 """Messages stored in one turn: 50 ms without compiled modules."""
@@ -61,7 +60,6 @@ _SMALL_BYTES = SLICE_MESSAGES * ELEMENT_SIZE_MIN
 """A batch of so many bytes is one slice, whatever it holds."""
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
 _TRANSACTION_MASK: Final = int(SysFlag.TRANSACTION_MASK)
-_UNIQ_KEY_SIZE: Final = len(UNIQ_KEY_START)
 _SMALL_PROPERTIES: Final = PROPERTIES_BYTES_MAX // 2
 """Below it a string stays legal whatever is added to it here."""
 
@@ -70,7 +68,7 @@ Fields = tuple[int, bytes, bytes]
 
 
 class BatchProgress(Progress):
-    """How far a batch of several slices has come."""
+    """Progress of a batch of several slices."""
 
     def __init__(self, data: bytes, queue_id: int, roles_taken: int) -> None:
         super().__init__(len(data))
@@ -197,32 +195,26 @@ class BatchSender:
         ending = b"\x02" + suffix
         is_plain = len(shared) == 1 and len(suffix) < _SMALL_PROPERTIES
         known = self._shapes.known
-        begin = end = tags = 0
-        last_size = -1
-        before = after = end_of_own = b""
+        tags = 0
+        end_of_own = b""
+        like_last: IdShape | None = None
         for flag, text, own in elements:
-            if len(own) == last_size and own.startswith(before) and own.endswith(after):
-                # The same as the one before but for its id: see `trioha.broker.property_shape`.
-                key = own[begin:end]
-                if 2 not in key:  # the byte; for bytes, `in` first makes and drops a TypeError
-                    entries.append((flag, text, own + end_of_own, tags, (key,)))
-                    continue
-            at = own.find(UNIQ_KEY_START) if is_plain else -1
-            if at >= 0 and own.find(KEYS_START) < 0 and len(own) < _SMALL_PROPERTIES:
-                begin = at + _UNIQ_KEY_SIZE
-                end = own.find(b"\x02", begin)
-                if end < 0:
-                    end = len(own)
-                before, after, key = own[:begin], own[end:], own[begin:end]
-                last_size = -1
+            unique_id = None if like_last is None else like_last.id_of(own)
+            if unique_id is not None:
+                entries.append((flag, text, own + end_of_own, tags, (unique_id,)))
+                continue
+            like_last = None
+            begin, end = id_place(own) if is_plain else (-1, -1)
+            if begin < end and len(own) < _SMALL_PROPERTIES:
+                before, after = own[:begin], own[end:]
                 shape = known.get(before + after)
                 if shape is None:
                     shape = self._shape_of(before, after)
-                if shape.is_plain and key:
+                if shape.is_plain:
                     end_of_own = suffix if after.endswith(b"\x02") else ending
                     tags = shape.tags_code
-                    entries.append((flag, text, own + end_of_own, tags, (key,)))
-                    last_size = len(own)
+                    entries.append((flag, text, own + end_of_own, tags, (own[begin:end],)))
+                    like_last = IdShape(own, begin, end)
                     continue
             entries.append(_entry(flag, text, own, shared, suffix))
         if not entries:
@@ -238,7 +230,12 @@ class BatchSender:
 
 def message_ids(host_id: bytes, offsets: Sequence[int]) -> bytes:
     """The offset ids of messages on this host, with commas between."""
-    return b",".join([host_id + hexlify(offset.to_bytes(8, "big")).upper() for offset in offsets])
+    return b",".join([message_id(host_id, offset) for offset in offsets])
+
+
+def message_id(host_id: bytes, offset: int) -> bytes:
+    """Return the offset id of a message on this host."""
+    return host_id + hexlify(offset.to_bytes(8, "big")).upper()
 
 
 def _entry(flag: int, body: bytes, own: bytes, shared: dict[str, str], suffix: bytes) -> BatchEntry:

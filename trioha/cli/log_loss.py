@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 import click
 
-from trioha.cli.confirmation import check_confirmable
-from trioha.cli.failures import ExitCode
-from trioha.cli.output import print_json, size_in_words
-from trioha.cli.stopped_store import plain_values, store_config, store_options
+from trioha.cli.output import size_in_words
+from trioha.cli.stopped_store import StoppedStore, store_options
 from trioha.services.ha.open_mastership import is_of_a_set
 from trioha.services.loop.clock import Clock
 from trioha.store.accept_loss import Loss, accept_loss, find_loss
@@ -20,15 +17,7 @@ from trioha.store.store_config import StoreConfig
 @click.command("accept-loss")
 @store_options
 @click.pass_context
-def accept_loss_command(
-    ctx: click.Context,
-    store: Path,
-    file: Path | None,
-    settings: Sequence[str],
-    dry_run: bool,
-    yes: bool,
-    output: str,
-) -> None:
+def accept_loss_command(ctx: click.Context, /, **flags: Any) -> None:
     """Give up what is missing from the STORE of a stopped broker.
 
     \b
@@ -47,26 +36,19 @@ def accept_loss_command(
     Exit codes: 0 done (or --dry-run), 1 not confirmed by you, or nothing is missing, or the store
     is in use, 2 usage.
     """
-    check_confirmable(yes, dry_run, output)
-    config = StoreConfig.of(store_config(store, file, settings))
+    store = StoppedStore(**flags)
+    config = StoreConfig.of(store.config)
     in_set = is_of_a_set(config.root)
     found = find_loss(config, in_set=in_set)
     if found is None:
-        raise click.ClickException(f"{store}: nothing is missing; the broker can start as it is")
-    if output == "table":
-        click.echo("\n".join(_lines(found, in_set)))
-    if dry_run:
-        if output == "json":
-            print_json({**plain_values(found), "result": "dry-run"})
-        ctx.exit(ExitCode.OK)
-    if not yes and not click.confirm("Go on?"):
-        ctx.exit(ExitCode.FAILED)
+        raise click.ClickException(
+            f"{store.path}: nothing is missing; the broker can start as it is"
+        )
+    store.show(_lines(found, in_set))
+    store.confirm(ctx, found)
     done = accept_loss(config, Clock().wall_ms(), in_set=in_set) or found
-    if output == "json":
-        print_json({**plain_values(done), "result": "done"})
-    else:
-        kept = f"; what was left of the log is in {done.set_aside}" if done.set_aside else ""
-        click.echo(f"Done{kept}. The broker can start.")
+    kept = f"; what was left of the log is in {done.set_aside}" if done.set_aside else ""
+    store.report(done, [f"Done{kept}. The broker can start."])
 
 
 def _lines(loss: Loss, in_set: bool) -> list[str]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 import trio
 
 from trioha.broker.raft.repair import Findings, examine, give_up_vote
-from trioha.cli.confirmation import check_confirmable
 from trioha.cli.failures import ExitCode
-from trioha.cli.output import print_json, size_in_words
+from trioha.cli.output import size_in_words
 from trioha.cli.progress import TerminalProgress
-from trioha.cli.stopped_store import plain_values, store_config, store_options
+from trioha.cli.stopped_store import StoppedStore, store_options
 from trioha.config import BrokerConfig
 from trioha.services.loop.clock import Clock
 from trioha.services.raft.convert import Conversion, convert_to_group, convert_to_plain
@@ -25,16 +24,7 @@ from trioha.store.store_config import StoreConfig
 @store_options
 @click.option("--back", is_flag=True, help="A member's store becomes a master's.")
 @click.pass_context
-def convert_command(
-    ctx: click.Context,
-    store: Path,
-    back: bool,
-    file: Path | None,
-    settings: Sequence[str],
-    dry_run: bool,
-    yes: bool,
-    output: str,
-) -> None:
+def convert_command(ctx: click.Context, /, back: bool, **flags: Any) -> None:
     """Make the STORE of a stopped master the first of a DLEDGER group, or with --back the reverse.
 
     \b
@@ -52,23 +42,14 @@ def convert_command(
     Exit codes: 0 done (or it could be), 1 not confirmed by you, or refused and nothing has
     changed, 2 usage.
     """
-    check_confirmable(yes, dry_run, output)
-    config = store_config(store, file, settings)
+    store = StoppedStore(**flags)
+    config = store.config
     convert = convert_to_plain if back else convert_to_group
     found: Conversion = trio.run(partial(convert, config, dry_run=True))
-    if output == "table":
-        click.echo("\n".join(_conversion_lines(found, back)))
-    if dry_run:
-        if output == "json":
-            print_json({**plain_values(found), "result": "dry-run"})
-        return
-    if not yes and not click.confirm("Go on?"):
-        ctx.exit(ExitCode.FAILED)
+    store.show(_conversion_lines(found, back))
+    store.confirm(ctx, found)
     done: Conversion = trio.run(partial(convert, config, dry_run=False))
-    if output == "json":
-        print_json({**plain_values(done), "result": "done"})
-    else:
-        click.echo("\n".join(_next_steps(done, config, back)))
+    store.report(done, _next_steps(done, config, back))
 
 
 @click.command("repair")
@@ -78,17 +59,7 @@ def convert_command(
 )
 @click.option("--force", is_flag=True, help="Also if nothing is found to be damaged.")
 @click.pass_context
-def repair_command(
-    ctx: click.Context,
-    store: Path,
-    new_id: bool,
-    force: bool,
-    file: Path | None,
-    settings: Sequence[str],
-    dry_run: bool,
-    yes: bool,
-    output: str,
-) -> None:
+def repair_command(ctx: click.Context, /, new_id: bool, force: bool, **flags: Any) -> None:
     """Set the damaged log of a stopped member aside, and give up its vote.
 
     \b
@@ -105,31 +76,22 @@ def repair_command(
     Exit codes: 0 done (or it could be), 1 not confirmed by you, or nothing is damaged, or STORE is
     no member's, 2 usage.
     """
-    check_confirmable(yes, dry_run, output)
-    of_store = StoreConfig.of(store_config(store, file, settings))
+    store = StoppedStore(**flags)
+    of_store = StoreConfig.of(store.config)
     progress = TerminalProgress()
     progress.begin("reading", 0, "bytes")
     try:
         found = examine(of_store)
     finally:
         progress.end()
-    if output == "table":
-        click.echo("\n".join(_finding_lines(found, new_id)))
+    store.show(_finding_lines(found, new_id))
     refusal = _refusal(found, new_id, force)
-    if refusal or dry_run:
-        if output == "json":
-            result = "refused" if refusal else "dry-run"
-            print_json({**plain_values(found), "result": result, "message": refusal})
-        elif refusal:
-            click.echo(f"! {refusal}")
-        ctx.exit(ExitCode.FAILED if refusal else ExitCode.OK)
-    if not yes and not click.confirm("Go on?"):
+    if refusal:
+        store.report(found, [f"! {refusal}"], result="refused", message=refusal)
         ctx.exit(ExitCode.FAILED)
+    store.confirm(ctx, found, message="")
     aside = give_up_vote(of_store, Clock().wall_ms(), forget=new_id)
-    if output == "json":
-        print_json({**plain_values(found), "result": "done", "set_aside": str(aside)})
-    else:
-        click.echo("\n".join(_after_repair(found, aside, new_id)))
+    store.report(found, _after_repair(found, aside, new_id), set_aside=str(aside))
 
 
 def _conversion_lines(found: Conversion, back: bool) -> list[str]:

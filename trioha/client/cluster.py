@@ -12,8 +12,9 @@ import logging
 import os
 import random
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 
 import attrs
 import trio
@@ -31,7 +32,8 @@ from trioha.services.loop.tls import tls_connect
 from trioha.services.loop.transport import Transport, connect
 from trioha.services.remoting.client import RemotingClient, open_remoting_client, parse_address
 from trioha.wire.address import parse_namesrvs
-from trioha.wire.codes import ResponseCode
+from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from trioha.wire.keyring import Keyring
 from trioha.wire.remoting_command import RemotingCommand
 from trioha.wire.route import NOT_A_NAME_SERVER
@@ -71,6 +73,18 @@ class ClusterConfig:
     """Numbers that tell the clients of this process apart."""
 
 
+@attrs.frozen
+class Groups:
+    """Memberships of a client, as its heartbeats tell them to brokers."""
+
+    producers: tuple[ProducerData, ...] = ()
+    consumers: tuple[ConsumerData, ...] = ()
+
+
+NO_GROUPS = Groups()
+NO_HANDLERS: Mapping[int, Handler] = MappingProxyType({})
+
+
 def _connector(tls: ClientTls | None) -> Connector:
     return connect if tls is None else tls_connect(client_context(tls).fresh)
 
@@ -79,22 +93,32 @@ class Cluster:
     """Requests to any node of a cluster, by address."""
 
     def __init__(
-        self, namesrv: tuple[str, ...], host: str, nursery: trio.Nursery, config: ClusterConfig
+        self,
+        namesrv: tuple[str, ...],
+        host: str,
+        nursery: trio.Nursery,
+        config: ClusterConfig,
+        groups: Groups,
+        handlers: Mapping[int, Handler],
     ) -> None:
+        """`handlers` answer what brokers ask this client, by request code."""
         self.config = config
         self.clock = config.clock
         self.host = host
         self.client_id = f"{host}@{config.process_id}#{next(config.serials)}"
-        self.handlers: dict[int, Handler] = {}
-        """What brokers may ask or tell us, by request code."""
-        self.greeting: Callable[[], RemotingCommand | None] = lambda: None
-        """What a broker is told first on a new connection: our heartbeat."""
         self.namesrvs = namesrv
         """Addresses of the name servers, in the order given."""
         self._namesrv_index = config.rng.randrange(len(namesrv))
         self._nursery = nursery
+        self._groups = groups
+        self._handlers = handlers
         self._clients: dict[str, RemotingClient] = {}
         self._opening: dict[str, trio.Event] = {}
+
+    def heartbeat(self) -> RemotingCommand:
+        """Return the request that registers this client with a broker."""
+        data = HeartbeatData(self.client_id, self._groups.producers, self._groups.consumers)
+        return RemotingCommand(RequestCode.HEART_BEAT, body=data.encode())
 
     async def request(self, address: str, command: RemotingCommand) -> RemotingCommand:
         """Ask a node and await its answer, `request_timeout_s` at most.
@@ -174,16 +198,15 @@ class Cluster:
             host,
             port,
             self.clock,
-            handlers=self.handlers,
+            handlers=self._handlers,
             on_closed=closed.set,
             transport=transport,
             sign=credentials.sign if credentials is not None else unsigned,
             keyring=self.config.keyring,
         ) as client:
             self._clients[address] = client
-            greeting = None if address in self.namesrvs else self.greeting()
-            if greeting is not None:
-                client.oneway_nowait(greeting)
+            if self._groups != NO_GROUPS and address not in self.namesrvs:
+                client.oneway_nowait(self.heartbeat())
             task_status.started(client)
             try:
                 await closed.wait()
@@ -194,9 +217,16 @@ class Cluster:
 
 
 @asynccontextmanager
-async def open_cluster(namesrv: str, config: ClusterConfig | None = None) -> AsyncIterator[Cluster]:
+async def open_cluster(
+    namesrv: str,
+    config: ClusterConfig | None = None,
+    *,
+    groups: Groups = NO_GROUPS,
+    handlers: Mapping[int, Handler] = NO_HANDLERS,
+) -> AsyncIterator[Cluster]:
     """A cluster known by its name servers (``host:port;host:port``).
 
+    With `groups` the first request on a connection to a broker is the client's heartbeat.
     Errors: TriohaError when `namesrv` is not a list of addresses.
     """
     addresses = parse_namesrvs(namesrv)
@@ -206,7 +236,7 @@ async def open_cluster(namesrv: str, config: ClusterConfig | None = None) -> Asy
         left = trio.Event()
         connections = await nursery.start(_hold_connections, left, name="client.connections")
         try:
-            yield Cluster(addresses, host, connections, config)
+            yield Cluster(addresses, host, connections, config, groups, handlers)
         finally:
             left.set()
 

@@ -10,7 +10,6 @@ import trio
 from trioha.client.cluster import Cluster, log, success
 from trioha.errors import CommandError, Unreachable
 from trioha.wire.codes import RequestCode
-from trioha.wire.heartbeat import HeartbeatData
 from trioha.wire.remoting_command import RemotingCommand
 
 _LAST_WORDS_S = 1.0
@@ -21,15 +20,11 @@ class Heartbeats:
     """One client's heartbeats to the nodes that `addresses` names."""
 
     _cluster: Cluster
-    _data: Callable[[], HeartbeatData]
     _addresses: Callable[[], set[str]]
-
-    def command(self) -> RemotingCommand:
-        return RemotingCommand(RequestCode.HEART_BEAT, body=self._data().encode())
 
     async def send(self) -> None:
         """One round, to all nodes at once: a dead one delays nobody."""
-        await self._tell_all(self.command)
+        await self._tell_all(self._cluster.heartbeat)
 
     async def send_forever(self) -> None:
         while True:

@@ -10,13 +10,13 @@ silent for `send_timeout_s` is not tried again: the message is most likely store
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
 import trio
 
-from trioha.client.cluster import Cluster, ClusterConfig, open_cluster
+from trioha.client.cluster import NO_HANDLERS, Cluster, ClusterConfig, Groups, open_cluster
 from trioha.client.errors import NoRoute, SendOutcomeUnknown, SendRefused
 from trioha.client.heartbeat import Heartbeats
 from trioha.client.message import Message, MessageQueue, SendResult, SendStatus
@@ -29,9 +29,10 @@ from trioha.client.send_header import (
     send_command,
 )
 from trioha.errors import TriohaError, Unreachable
+from trioha.remoting.channel import Handler
 from trioha.services.loop.background import open_background_nursery
 from trioha.wire.codes import ResponseCode
-from trioha.wire.heartbeat import HeartbeatData, ProducerData
+from trioha.wire.heartbeat import ProducerData
 from trioha.wire.message_id import UniqueIdGenerator
 from trioha.wire.names import OUTCOME_UNKNOWN
 from trioha.wire.properties import Property
@@ -292,20 +293,20 @@ async def open_producer(
 
 @asynccontextmanager
 async def open_membership(
-    namesrv: str, group: str, cluster_config: ClusterConfig | None
+    namesrv: str,
+    group: str,
+    cluster_config: ClusterConfig | None,
+    *,
+    handlers: Mapping[int, Handler] = NO_HANDLERS,
 ) -> AsyncIterator[ProducerMembership]:
     """Keep the routes fresh, and this client registered with the brokers of its topics."""
+    groups = Groups(producers=(ProducerData(group),))
     async with (
-        open_cluster(namesrv, cluster_config) as cluster,
+        open_cluster(namesrv, cluster_config, groups=groups, handlers=handlers) as cluster,
         open_background_nursery() as nursery,
     ):
         routes = RouteTable(cluster)
-
-        def data() -> HeartbeatData:
-            return HeartbeatData(cluster.client_id, [ProducerData(group)], [])
-
-        heartbeat = Heartbeats(cluster, data, routes.masters)
-        cluster.greeting = heartbeat.command
+        heartbeat = Heartbeats(cluster, routes.masters)
         nursery.start_soon(routes.refresh_forever, name="client.routes")
         nursery.start_soon(heartbeat.send_forever, name="client.heartbeat")
         try:

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from trioha.client.cluster import Cluster, ClusterConfig, log, open_cluster
+from trioha.client.cluster import Cluster, ClusterConfig, Groups, log, open_cluster
 from trioha.client.delivery import Delivery, Handler
 from trioha.client.heartbeat import Heartbeats
 from trioha.client.membership import Membership
@@ -25,9 +25,10 @@ from trioha.client.route_table import RouteTable
 from trioha.client.subscription import ALL, Subscription, subscriptions_of
 from trioha.errors import RemoteProtocolError, TriohaError
 from trioha.remoting.channel import Channel, Instant
+from trioha.remoting.channel import Handler as ChannelHandler
 from trioha.services.loop.background import open_background_nursery
 from trioha.wire.codes import RequestCode
-from trioha.wire.heartbeat import ConsumeFromWhere, ConsumerData, HeartbeatData
+from trioha.wire.heartbeat import ConsumeFromWhere, ConsumerData
 from trioha.wire.names import retry_topic
 from trioha.wire.remoting_command import RemotingCommand
 
@@ -59,15 +60,12 @@ class PushConsumer:
         self._membership = Membership(cluster, self._routes, group, broadcasting=broadcasting)
         self._delivery = Delivery(self._requests, config, nursery, redeliver=not broadcasting)
         self._locks = HeldLocks(cluster, self._routes, group)
-        self._heartbeat = Heartbeats(cluster, self._heartbeat_data, self._routes.addresses)
+        self._heartbeat = Heartbeats(cluster, self._routes.addresses)
         self._greeted: set[str] = set()
         self._tasks: dict[MessageQueue, QueueTask] = {}
         self._inboxes: dict[MessageQueue, OrderlyInbox] = {}
         self._wanted = trio.Event()
         self._last: ReceivedMessage | None = None
-        cluster.greeting = self._heartbeat.command
-        cluster.handlers[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._on_members_changed
-        cluster.handlers[RequestCode.RESET_CONSUMER_CLIENT_OFFSET] = self._on_reset_offsets
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -212,14 +210,16 @@ class PushConsumer:
     def _look_again(self) -> None:
         self._wanted.set()
 
-    def _on_members_changed(
+    def on_members_changed(
         self, channel: Channel, command: RemotingCommand, instant: Instant
     ) -> None:
+        """Rebalance: a broker tells that members of the group have come or gone."""
         self._look_again()
 
-    def _on_reset_offsets(
+    def on_reset_offsets(
         self, channel: Channel, command: RemotingCommand, instant: Instant
     ) -> None:
+        """Consume from other offsets, as an operator has asked the broker."""
         try:
             offsets = decode_reset_offsets(command.body_bytes())
         except RemoteProtocolError as error:
@@ -229,15 +229,6 @@ class PushConsumer:
             task = self._tasks.get(queue)
             if task is not None:
                 task.reset(offset)
-
-    def _heartbeat_data(self) -> HeartbeatData:
-        consumer = ConsumerData(
-            self.group,
-            message_model=self._config.model,
-            consume_from_where=ConsumeFromWhere(self._config.consume_from.value),
-            subscriptions=[subscription.data() for subscription in self._subscriptions.values()],
-        )
-        return HeartbeatData(self.client_id, (), [consumer])
 
 
 @asynccontextmanager
@@ -260,12 +251,25 @@ async def open_push_consumer(
     config = config or PushConsumerConfig()
     if config.orderly and handler is None:
         raise TriohaError("orderly consumption needs a handler")
-    async with open_cluster(namesrv, cluster_config) as cluster:
-        wall_ms = cluster.clock.wall_ms()
-        topics = subscriptions_of(subscriptions, wall_ms)
-        if config.model is MessageModel.CLUSTERING:
-            topic = retry_topic(group)
-            topics[topic] = Subscription(topic, ALL, wall_ms)
+    cluster_config = cluster_config or ClusterConfig()
+    wall_ms = cluster_config.clock.wall_ms()
+    topics = subscriptions_of(subscriptions, wall_ms)
+    if config.model is MessageModel.CLUSTERING:
+        topic = retry_topic(group)
+        topics[topic] = Subscription(topic, ALL, wall_ms)
+    membership = ConsumerData(
+        group,
+        message_model=config.model,
+        consume_from_where=ConsumeFromWhere(config.consume_from.value),
+        subscriptions=[subscription.data() for subscription in topics.values()],
+    )
+    # Brokers ask on connections, and connections are opened for the consumer's requests alone.
+    handlers: dict[int, ChannelHandler] = {
+        RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: lambda *told: consumer.on_members_changed(*told),
+        RequestCode.RESET_CONSUMER_CLIENT_OFFSET: lambda *told: consumer.on_reset_offsets(*told),
+    }
+    groups = Groups(consumers=(membership,))
+    async with open_cluster(namesrv, cluster_config, groups=groups, handlers=handlers) as cluster:
         try:
             async with open_background_nursery() as nursery:
                 consumer = PushConsumer(cluster, nursery, group, topics, handler, config)

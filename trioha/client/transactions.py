@@ -32,7 +32,7 @@ from trioha.client.producer import (
 )
 from trioha.client.send_header import DEFAULT_TOPIC_QUEUE_NUMS
 from trioha.errors import RemoteProtocolError, TriohaError, Unreachable
-from trioha.remoting.channel import Channel, Instant
+from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.wire.codes import RequestCode, ResponseCode, SysFlag
 from trioha.wire.message_id import decode_message_id
 from trioha.wire.names import OUTCOME_UNKNOWN
@@ -91,7 +91,6 @@ class TransactionalProducer(Producer):
         self._check = check
         self._nursery = member.nursery
         self._checking: set[str] = set()
-        member.cluster.handlers[RequestCode.CHECK_TRANSACTION_STATE] = self._on_check
 
     async def send_in_transaction(
         self,
@@ -179,8 +178,8 @@ class TransactionalProducer(Producer):
             },
         )
 
-    def _on_check(self, channel: Channel, request: RemotingCommand, instant: Instant) -> None:
-        """A broker asks what became of a transaction. It awaits no answer to this request."""
+    def on_check(self, channel: Channel, request: RemotingCommand, instant: Instant) -> None:
+        """Tell the broker, in a request of its own, what became of a transaction it asks about."""
         try:
             (message,) = received_messages(request.body_bytes())
             half = _Half(
@@ -232,7 +231,10 @@ async def open_transactional_producer(
     them: brokers ask only registered producers about open transactions.
     Errors: NoRoute and Unreachable for `topics`.
     """
-    async with open_membership(namesrv, group, cluster_config) as member:
+    handlers: dict[int, Handler] = {
+        RequestCode.CHECK_TRANSACTION_STATE: lambda *asked: producer.on_check(*asked)
+    }
+    async with open_membership(namesrv, group, cluster_config, handlers=handlers) as member:
         producer = TransactionalProducer(member, group, config or ProducerConfig(), check)
         for topic in topics:
             await member.routes.get_for_send(topic, DEFAULT_TOPIC_QUEUE_NUMS)

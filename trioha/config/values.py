@@ -49,9 +49,15 @@ RANGES: Mapping[str, tuple[int, int]] = {
 
 PATH_KEYS = frozenset(
     {
-        *("storePathRootDir", "storePathCommitLog", "kvConfigPath", "journalPath", "aclFile"),
+        "storePathRootDir",
+        "storePathCommitLog",
+        "kvConfigPath",
+        "journalPath",
+        "aclFile",
         "authConfigPath",
-        *("clusterSecretFile", "haSecretFile", "dLegerSecretFile"),
+        "clusterSecretFile",
+        "haSecretFile",
+        "dLegerSecretFile",
         *TLS_PATH_KEYS,
     }
 )

@@ -43,6 +43,7 @@ from trioha.wire.record import (
     dispatch_fields,
 )
 from trioha.wire.timers import timer_code
+from trioha.wire.unique_id import PROPERTY_END, id_place
 
 # Looking a member up in its enum costs more than the comparison it is for.
 _TRANSACTION_MASK: Final = int(SysFlag.TRANSACTION_MASK)
@@ -50,9 +51,6 @@ _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
 _SPECIAL_BITS: Final = _TRANSACTION_MASK | int(SysFlag.BORNHOST_V6 | SysFlag.STOREHOST_V6)
 _MAGIC_I32: Final = MAGIC - (1 << 32)
-_KEYS_START: Final = b"KEYS\x01"
-_UNIQ_KEY: Final = b"UNIQ_KEY\x01"
-_PROPERTY_END: Final = 2
 _TAGS_START: Final = b"TAGS\x01"
 _TAGS_INNER: Final = b"\x02TAGS\x01"
 _HEAD_SIZE: Final = 88
@@ -169,7 +167,7 @@ class Dispatcher:
         # The shape of the last properties: what stands around a message's unique id.
         shape_size = -1
         before = after = b""
-        key_begin = key_end = 0
+        id_begin = id_end = 0
         position = 0
         while position <= budget and position + FIXED_SIZE <= stop:
             size: int = read_i32_be(piece, position)
@@ -207,14 +205,12 @@ class Dispatcher:
                 break
             properties = piece[properties_at:following]
             timestamp = read_i64_be(piece, position + 56)
-            if (
+            if (  # `IdShape.id_of`, written out: see decision 9
                 properties_size == shape_size
                 and properties.startswith(before)
                 and properties.endswith(after)
-                # The byte; for bytes, `in` first makes and drops a TypeError.
-                and _PROPERTY_END not in (key := properties[key_begin:key_end])
+                and PROPERTY_END not in (key := properties[id_begin:id_end])
             ):
-                # The same as the one before but for its id: see `trioha.broker.property_shape`.
                 if follows_index:
                     keyed.append((phy_offset, timestamp, run.queue.topic, key))
             else:
@@ -224,11 +220,10 @@ class Dispatcher:
                 if follows_index:
                     for key in keys:
                         keyed.append((phy_offset, timestamp, run.queue.topic, key))
-                if len(keys) == 1 and keys[0] and properties.find(_KEYS_START) < 0:
-                    key_begin = properties.rfind(_UNIQ_KEY) + len(_UNIQ_KEY)
-                    key_end = key_begin + len(keys[0])
-                    if properties[key_begin:key_end] == keys[0]:
-                        before, after = properties[:key_begin], properties[key_end:]
+                if len(keys) == 1:
+                    id_begin, id_end = id_place(properties)
+                    if id_begin < id_end and properties[id_begin:id_end] == keys[0]:
+                        before, after = properties[:id_begin], properties[id_end:]
                         shape_size = properties_size
             write_i64_be(run.entries, phy_offset)
             write_i32_be(run.entries, size)

@@ -23,6 +23,7 @@ __all__ = [
     "GetStatus",
     "MessageFilter",
     "MessageStore",
+    "MissingBytes",
     "PutBatch",
     "PutMessage",
     "PutResult",
@@ -113,6 +114,9 @@ class RecordFilter:
 
 
 MessageFilter = TagFilter | RecordFilter
+
+MissingBytes = Callable[[memoryview], int]
+"""Returns the bytes of a mapping's view that are not in memory, in whole pages."""
 
 DispatchListener = Callable[[str, int, int, Sequence[int]], None]
 """topic, queue_id, max_offset behind the last of them, tags codes: called when messages of a queue

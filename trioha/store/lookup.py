@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
 from trioha.store.commitlog import CommitLog
 from trioha.store.consume_queue import ENTRY, PADDING_SIZE, ConsumeQueue
 from trioha.store.consume_queues import ConsumeQueues
-from trioha.store.interface import DiskBlock, GetResult, GetStatus, MessageFilter, RecordFilter
+from trioha.store.interface import (
+    DiskBlock,
+    GetResult,
+    GetStatus,
+    MessageFilter,
+    MissingBytes,
+    RecordFilter,
+)
 from trioha.store.store_config import QUEUE_ENTRY_BYTES, StoreConfig
 from trioha.wire.record import peek, properties_of
 
@@ -40,13 +46,19 @@ def _entries(count: int) -> struct.Struct:
 
 
 class Lookup:
-    def __init__(self, config: StoreConfig, log: CommitLog, queues: ConsumeQueues) -> None:
+    def __init__(
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        missing_bytes: MissingBytes | None,
+    ) -> None:
+        """Without `missing_bytes`, everything counts as in memory."""
         self.get_total = 0
         self.get_bytes = 0
         self.readable_offset = UNBOUNDED
         """Records that end beyond are there, but not for readers: nobody has promised them yet."""
-        self.missing_bytes: Callable[[memoryview], int] | None = None
-        """Bytes of a view that are on disk only; None: not known, and nobody asks."""
+        self._missing_bytes = missing_bytes
         self._config = config
         self._log = log
         self._table = queues.table
@@ -86,8 +98,8 @@ class Lookup:
             following = (offset // per_file + 1) * per_file
             return GetResult(GetStatus.OFFSET_FOUND_NULL, following, low, high)
         is_old = False
-        if in_memory_only and self.missing_bytes is not None:
-            missing = self.missing_bytes(entries)
+        if in_memory_only and self._missing_bytes is not None:
+            missing = self._missing_bytes(entries)
             if missing:
                 block = queue.block(offset, len(entries), missing)
                 return GetResult(
@@ -110,7 +122,7 @@ class Lookup:
         self, runs: list[tuple[int, int]], offset: int, low: int, high: int
     ) -> GetResult:
         """Ask for whole blocks of the log: what the disk is asked for, and consumers go on to."""
-        assert self.missing_bytes is not None
+        assert self._missing_bytes is not None
         blocks: list[DiskBlock] = []
         missing = block_end = 0
         for begin, end in runs:
@@ -121,7 +133,7 @@ class Lookup:
             first = max(begin, block_end) - base
             for place in range(first - first % _BLOCK_BYTES, end - base, _BLOCK_BYTES):
                 view = segment.random_view[place : place + _BLOCK_BYTES]
-                size = self.missing_bytes(view)
+                size = self._missing_bytes(view)
                 blocks.append(DiskBlock(segment.path, place, len(view), size))
                 missing += size
                 block_end = base + min(place + _BLOCK_BYTES, limit)
@@ -129,12 +141,12 @@ class Lookup:
 
     def _is_on_disk(self, begin: int, end: int) -> bool:
         """A part of the log's bytes from `begin` to `end` has to be read from disk."""
-        assert self.missing_bytes is not None
+        assert self._missing_bytes is not None
         segment = self._log.files.find(begin)
         if segment is None:
             return False
         base = segment.from_offset
-        return self.missing_bytes(segment.random_view[begin - base : end - base]) > 0
+        return self._missing_bytes(segment.random_view[begin - base : end - base]) > 0
 
     def _entries_in_memory(self, entries: memoryview) -> tuple[memoryview, list[tuple[int, int]]]:
         """Return the first entries whose records are in memory, or what is to be read for them."""

@@ -10,7 +10,6 @@ One thread calls everything, save for `flush` and `flush_queues`, which one othe
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 from trioha.errors import OffsetOutOfRange, StoreError
 from trioha.journal import EventSink
@@ -20,12 +19,7 @@ from trioha.store.consume_queues import ConsumeQueues
 from trioha.store.dispatcher import Dispatcher
 from trioha.store.extent_file import ExtentFile
 from trioha.store.index_files import IndexFiles
-from trioha.store.interface import (
-    DispatchListener,
-    GetResult,
-    MessageFilter,
-    StoreStatistics,
-)
+from trioha.store.interface import DispatchListener, MissingBytes, StoreStatistics
 from trioha.store.lookup import Lookup
 from trioha.store.mapped_file import disk_error, fsync_directory
 from trioha.store.raft_queues import RaftQueues
@@ -51,7 +45,9 @@ _EVERYTHING = 1 << 62
 class FileMessageStore:
     """RocketMQ's files in a directory. Made by `open`."""
 
-    def __init__(self, config: StoreConfig, events: EventSink) -> None:
+    def __init__(
+        self, config: StoreConfig, events: EventSink, missing_bytes: MissingBytes | None
+    ) -> None:
         self.config = config
         self._events = events
         self._log = CommitLog(config)
@@ -59,7 +55,7 @@ class FileMessageStore:
         self._queues = ConsumeQueues(config, self._extent.void)
         self._index = IndexFiles(config)
         self._dispatcher = Dispatcher(config, self._log, self._queues, self._index)
-        self._lookup = Lookup(config, self._log, self._queues)
+        self._lookup = Lookup(config, self._log, self._queues, missing_bytes)
         self._table = self._queues.table
         self._lock: StoreLock | None = None
         self._checkpoint = Checkpoint()
@@ -70,9 +66,19 @@ class FileMessageStore:
         self._writer = Writer(
             config, self._log, self._queues, self._index, self._dispatcher, self._gate
         )
-        # Bound here, so that a put is not one more call deep.
+        # Bound here, so that a put or a pull is not one more call deep.
         self.put_message = self._writer.put_message
         self.put_batch = self._writer.put_batch
+        self.get_message = self._lookup.get_message
+        self.offset_by_time = self._lookup.offset_by_time
+        self.store_time = self._lookup.store_time
+        self.read_log = self._log.read
+        self.is_boundary = self._log.is_boundary
+        self.reserve_ahead = self._log.reserve_ahead
+        self.appended_record = self._log.record_at
+        self.queues = self._queues.keys
+        self.delete_topic = self._queues.delete_topic
+        self.delete_expired_soon = self._cleaner.expire_soon
         self.recovery: RecoveryReport | None = None
         """What opening found and did."""
 
@@ -83,18 +89,19 @@ class FileMessageStore:
         events: EventSink,
         *,
         wall_ms: int,
-        on_dispatch: DispatchListener | None = None,
+        missing_bytes: MissingBytes | None = None,
         progress: Progress | None = None,
         begin_at: int | None = None,
     ) -> FileMessageStore:
         """Lock the directory and recover what is in it; may take seconds.
 
-        With `begin_at` whatever is in it goes, and an empty log begins there.
+        With `missing_bytes` reads can be limited to what is in memory, which it tells. With
+        `begin_at` whatever is in it goes, and an empty log begins there.
 
         Errors: StoreLocked, CommitLogCorrupted, DiskFull, StoreError: each text names the file and
         the cure.
         """
-        store = cls(config, events)
+        store = cls(config, events, missing_bytes)
         store._lock = StoreLock(config.lock_path)
         try:
             check_mode(config)
@@ -105,7 +112,6 @@ class FileMessageStore:
         except BaseException:
             store._lock.release()
             raise
-        store.on_dispatch = on_dispatch
         return store
 
     def _recover(self, progress: Progress | None) -> None:
@@ -132,12 +138,12 @@ class FileMessageStore:
             raise disk_error(error, f"cannot prepare {config.root}") from error
         self._write_checkpoint(force=True)
 
-    @property
-    def on_dispatch(self) -> DispatchListener | None:
-        return self._dispatcher.listener
+    def tell_dispatches(self, listener: DispatchListener | None) -> None:
+        """Tell `listener` of every message that becomes readable from now on.
 
-    @on_dispatch.setter
-    def on_dispatch(self, listener: DispatchListener | None) -> None:
+        No argument of the constructor: a store is opened, and recovers, in a thread, before the
+        broker exists that reads it and is told of its messages.
+        """
         self._dispatcher.listener = listener
 
     # Replication.
@@ -149,13 +155,6 @@ class FileMessageStore:
     @property
     def max_phy_offset(self) -> int:
         return self._log.end
-
-    def read_log(self, phy_offset: int, size_max: int) -> memoryview:
-        """Bytes from `phy_offset`, never beyond its segment or the end; empty at the end.
-
-        Errors: OffsetOutOfRange.
-        """
-        return self._log.read(phy_offset, size_max)
 
     def append_log(self, phy_offset: int, data: Buffer) -> None:
         """Append raw bytes at the end (slaves); on an empty log any segment start will do.
@@ -190,13 +189,6 @@ class FileMessageStore:
         """Why nothing may be put at the moment, in words; None if it may."""
         return self._gate.refusal
 
-    def reserve_ahead(self, size: int) -> None:
-        """Have room on disk for `size` more bytes of log.
-
-        Errors: DiskFull, StoreError.
-        """
-        self._log.reserve_ahead(size)
-
     def truncate_log(self, phy_offset: int, reason: str = "asked for") -> None:
         """Cut everything from `phy_offset` on: log, queues, index. Durable when it returns.
 
@@ -230,10 +222,6 @@ class FileMessageStore:
         self._log.files.sync_names()
         self._events.event("log_truncated", from_offset=last, to_offset=0, reason=reason)
         self._write_checkpoint(force=True)
-
-    def is_boundary(self, phy_offset: int) -> bool:
-        """Return whether a record or a blank begins at this offset, or the log ends there."""
-        return self._log.is_boundary(phy_offset)
 
     def restart_log(self, phy_offset: int, reason: str) -> None:
         """Give up everything and begin at `phy_offset`, a segment's start. Durable when it returns.
@@ -282,23 +270,6 @@ class FileMessageStore:
     def readable_offset(self, phy_offset: int) -> None:
         self._lookup.readable_offset = phy_offset
 
-    def get_message(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        count_max: int,
-        message_filter: MessageFilter | None,
-        in_memory_only: bool = False,
-    ) -> GetResult:
-        return self._lookup.get_message(
-            topic, queue_id, offset, count_max, message_filter, in_memory_only
-        )
-
-    def watch_memory(self, missing_bytes: Callable[[memoryview], int]) -> None:
-        """From now on `in_memory_only` holds: `missing_bytes` tells what of a view is on disk."""
-        self._lookup.missing_bytes = missing_bytes
-
     def look_message(self, phy_offset: int) -> memoryview | None:
         """The one record that starts here, or None."""
         record = self._log.record_at(phy_offset)
@@ -327,12 +298,6 @@ class FileMessageStore:
         queue = self._table.get((topic, queue_id))
         return 0 if queue is None else self._lookup.max_index(queue)
 
-    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        return self._lookup.offset_by_time(topic, queue_id, timestamp_ms)
-
-    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
-        return self._lookup.store_time(topic, queue_id, offset)
-
     def consume_queue_entry(
         self, topic: str, queue_id: int, offset: int
     ) -> tuple[int, int, int] | None:
@@ -358,10 +323,6 @@ class FileMessageStore:
         queue = self._table.get((topic, queue_id))
         return -1 if queue is None else queue.max_phy_offset
 
-    def appended_record(self, phy_offset: int) -> memoryview | None:
-        """As `look_message`."""
-        return self._log.record_at(phy_offset)
-
     def appended_max_offset(self, topic: str, queue_id: int) -> int:
         """As `max_offset_in_queue`."""
         queue = self._table.get((topic, queue_id))
@@ -372,16 +333,9 @@ class FileMessageStore:
         queue = self._table.get((topic, queue_id))
         return None if queue is None else queue.entry(offset)
 
-    def queues(self) -> list[tuple[str, int]]:
-        return self._queues.keys()
-
     def raft_queues(self) -> RaftQueues:
         """Consume queues as the metadata of a Raft group needs them."""
         return RaftQueues(self._log, self._queues)
-
-    def delete_topic(self, topic: str) -> None:
-        """Forget the topic's queues; its records stay in the log until their segments go."""
-        self._queues.delete_topic(topic)
 
     def is_in_memory_window(self, phy_offset: int) -> bool:
         return phy_offset >= self._log.end - self.config.memory_window_bytes
@@ -456,10 +410,6 @@ class FileMessageStore:
             gone += [str(path) for path in self._index.delete_before(log.min_offset)]
         self._gate.judge(self._disk, wall_ms)
         return gone
-
-    def delete_expired_soon(self) -> None:
-        """From the next look at the disk on, expired segments go at any hour until none is left."""
-        self._cleaner.expire_soon()
 
     def statistics(self) -> StoreStatistics:
         log = self._log

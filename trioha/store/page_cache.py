@@ -31,11 +31,12 @@ class _Residency:
     """mincore(2), and the memory that it answers into."""
 
     def __init__(self) -> None:
-        self._mincore = ctypes.CDLL(None, use_errno=True).mincore
+        # It is over in less time than it takes to give Python's lock up and get it back.
+        self._mincore = ctypes.PyDLL(None).mincore
         self._mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
         self._mincore.restype = ctypes.c_int
-        self._vector = (ctypes.c_ubyte * (_WINDOW_BYTES // _PAGE_BYTES + 1))()
-        self._vector_at = ctypes.addressof(self._vector)
+        self._vector = bytearray(_WINDOW_BYTES // _PAGE_BYTES + 1)
+        self._vector_at = ctypes.addressof(ctypes.c_char.from_buffer(self._vector))
 
     def missing_bytes(self, view: memoryview) -> int:
         start = ctypes.addressof(ctypes.c_char.from_buffer(view))
@@ -47,7 +48,7 @@ class _Residency:
             if self._mincore(begin, length, self._vector_at):
                 return 0  # a sandbox forbids it
             pages = -(-length // _PAGE_BYTES)
-            missing += ctypes.string_at(self._vector_at, pages).count(0)
+            missing += self._vector.count(0, 0, pages)
             begin += length
         return missing * _PAGE_BYTES
 

@@ -18,7 +18,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from trioha.testing.cluster import ClusterBroker, HandFailed, TriohaCluster
+from trioha.testing.cluster import TriohaCluster
+from trioha.testing.cluster_broker import ClusterBroker, HandFailed
 from trioha.testing.load import Load
 from trioha.testing.machines import LAYOUTS, Layout, MachineSpec
 from trioha.testing.memory_cluster import open_memory_cluster

@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
-from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
@@ -42,8 +41,8 @@ from trioha.errors import CommandError, RemoteProtocolError, TriohaError, Unreac
 from trioha.failover.outcome import Result
 from trioha.journal import EventLevel
 from trioha.services.admin.task_tree import tree_lines
+from trioha.testing.cluster_broker import ClusterBroker, HandFailed
 from trioha.testing.load import Load, serve_load
-from trioha.testing.machines import MachineSpec
 from trioha.testing.reading import handed_back, lags, read_topic
 from trioha.testing.stores import stores_differ
 from trioha.testing.story import MessageLost, loss_report, status_lines
@@ -54,86 +53,6 @@ T = TypeVar("T")
 
 PATIENCE_S = 60.0
 _FAILURES = (Unreachable, CommandError, RemoteProtocolError, TriohaError)
-
-
-class HandFailed(TriohaError, AssertionError):
-    """The cluster did not do what the test asked of it."""
-
-
-class ClusterBroker(ABC):
-    """One broker of a cluster, as a test handles it."""
-
-    machine: MachineSpec
-    root: Path
-    """Directory of its store."""
-
-    @property
-    def label(self) -> str:
-        """Name in events, stories and cuts: broker-a-0, or broker-a-n0 in a DLEDGER group."""
-        return self.machine.label
-
-    @property
-    @abstractmethod
-    def address(self) -> str:
-        """Address for clients."""
-
-    @property
-    @abstractmethod
-    def is_up(self) -> bool:
-        """Whether its process runs."""
-
-    @abstractmethod
-    async def start(self) -> None:
-        """Start it again after `kill`, `stop`, `wipe` or `power_loss`; return once it serves."""
-
-    @abstractmethod
-    async def stop(self) -> None:
-        """Stop it in order, as SIGTERM does."""
-
-    @abstractmethod
-    async def kill(self) -> None:
-        """End it without a word, as SIGKILL does. What it wrote stays."""
-
-    @abstractmethod
-    async def pause(self) -> None:
-        """Let it stand still, as SIGSTOP does: its connections stay open and nothing moves.
-
-        In this process its timers go on: only what it sends and receives is held back.
-        """
-
-    @abstractmethod
-    async def resume(self) -> None:
-        """End a pause."""
-
-    @abstractmethod
-    async def wipe(self) -> None:
-        """Kill it and empty its disk."""
-
-    async def restart(self) -> None:
-        """Stop it in order and start it again."""
-        await self.stop()
-        await self.start()
-
-    async def power_loss(self) -> None:
-        """Kill it; the bytes of its logs that were not flushed are gone."""
-        raise self._needs_memory("power_loss")
-
-    def disk_full(self, full: bool = True) -> None:
-        """Leave its disk without space, or give space back."""
-        raise self._needs_memory("disk_full")
-
-    def fail_fsync(self, failing: bool = True) -> None:
-        """Let every fsync of it fail; a broker whose fsync fails ends itself."""
-        raise self._needs_memory("fail_fsync")
-
-    def _needs_memory(self, hand: str) -> HandFailed:
-        return HandFailed(
-            f"{hand} of {self.label} needs a cluster in this process: open it without"
-            " processes=True"
-        )
-
-    def __repr__(self) -> str:
-        return f"<broker {self.label} {'up' if self.is_up else 'down'}>"
 
 
 @attrs.frozen

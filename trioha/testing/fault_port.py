@@ -16,7 +16,8 @@ import trio
 
 from trioha.errors import TriohaError
 from trioha.services.loop.transport import Transport, open_listener
-from trioha.testing.cluster import ClusterBroker, TriohaCluster
+from trioha.testing.cluster import TriohaCluster
+from trioha.testing.cluster_broker import ClusterBroker
 
 BODY_BYTES_MAX = 65_536
 PATIENCE_S = 15.0

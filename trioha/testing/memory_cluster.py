@@ -20,7 +20,8 @@ from trioha.services.admin.task_tree import task_tree
 from trioha.services.loop.background import open_background_nursery
 from trioha.services.loop.clock import Clock
 from trioha.services.loop.host import simulate_host
-from trioha.testing.cluster import ClusterBroker, TriohaCluster
+from trioha.testing.cluster import TriohaCluster
+from trioha.testing.cluster_broker import ClusterBroker
 from trioha.testing.disk_faults import DiskFaults
 from trioha.testing.machines import Layout, MachineSpec, config_of, machines_of, settings_of
 from trioha.testing.memory_node import (

@@ -22,7 +22,8 @@ from trioha.errors import TriohaError
 from trioha.layouts import START_PATIENCE_S, free_ports, namesrv_arguments
 from trioha.services.loop.background import open_background_nursery
 from trioha.supervisor import Node, Supervisor, open_supervisor
-from trioha.testing.cluster import ClusterBroker, HandFailed, TriohaCluster
+from trioha.testing.cluster import TriohaCluster
+from trioha.testing.cluster_broker import ClusterBroker, HandFailed
 from trioha.testing.fork_server import fork_server
 from trioha.testing.machines import Layout, MachineSpec, java_text, machines_of, settings_of
 from trioha.testing.timeline import TimelineEvent

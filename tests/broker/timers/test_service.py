@@ -260,9 +260,9 @@ def test_messages_that_readers_may_not_see_are_not_delivered() -> None:
 
 def test_entries_without_notice_are_found() -> None:
     side = ProduceSide()
-    listener, side.store.on_dispatch = side.store.on_dispatch, None
+    side.store.tell_dispatches(None)
     timer(side, "a", TIMER_DELAY_MS=1000)
-    side.store.on_dispatch = listener
+    side.store.tell_dispatches(side.dispatched)
     timer(side, "b", TIMER_DELAY_MS=1000)
     run_until(side, 1000)
     assert keys(side) == ["a", "b"]

@@ -78,7 +78,7 @@ class Node:
             write_metadata=lambda position, body: self.files.keep(position, body),
             on_metadata_body=self.tell_slaves,
         )
-        self.store.on_dispatch = self.core.on_dispatch
+        self.store.tell_dispatches(self.core.on_dispatch)
         self.files = MetadataFiles(config, self.core, events, lambda _: None, {})
         self.files.load()
         self.core.schedule.refresh()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trioha.services.node.sd_notify import notify_ready, notify_status, notify_stopping
+from trioha.services.node.sd_notify import notify_ready, notify_stopping
 
 
 @pytest.mark.parametrize("abstract", [False, True])
@@ -21,11 +21,9 @@ def test_states_reach_the_socket(
         systemd.settimeout(5)
         monkeypatch.setenv("NOTIFY_SOCKET", name)
         notify_ready("up")
-        notify_status("in sync")
         notify_stopping()
-        assert [systemd.recv(100) for _ in range(3)] == [
+        assert [systemd.recv(100) for _ in range(2)] == [
             b"READY=1\nSTATUS=up",
-            b"STATUS=in sync",
             b"STOPPING=1\nSTATUS=stopping",
         ]
 

@@ -111,7 +111,6 @@ async def told(root: Path) -> AsyncIterator[Told]:
         node.events,
         node.traffic,
     )
-    node.core.confirm_pulls(replication.reads.confirm)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(replication.group_role.run)
         nursery.start_soon(replication.parked_alarm.run)

@@ -105,7 +105,7 @@ class ConsumeSide:
         }
         self.channel = FakeChannel()
         self.topics.put(TopicConfig("T", 4, 4), WALL_MS)
-        self.store.on_dispatch = self.hold.on_dispatch
+        self.store.tell_dispatches(self.hold.on_dispatch)
 
     def handle(
         self, request: RemotingCommand, channel: FakeChannel | None = None, now_ms: int = 0

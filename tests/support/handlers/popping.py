@@ -69,7 +69,7 @@ class PopSide:
             lambda _: {},
             ask_route=ask_route,
         )
-        self.store.on_dispatch = self.core.on_dispatch
+        self.store.tell_dispatches(self.core.on_dispatch)
         self.core.topics.put(
             TopicConfig(TOPIC, read_queue_nums=queues, write_queue_nums=queues), at().wall_ms
         )

@@ -67,7 +67,7 @@ class Member:
             delete_queues=lambda topic: self.raft.delete_queues(topic),
         )
         self.visibility = Visibility(self.store, 0, self.core.on_dispatch)
-        self.store.on_dispatch = self.visibility.on_dispatch
+        self.store.tell_dispatches(self.visibility.on_dispatch)
         self.raft = self.make_tables()
 
     def make_tables(self) -> RaftMetadata:

@@ -158,9 +158,9 @@ class ProduceSide:
             Random(7),
         )
         self.channel = FakeChannel()
-        self.store.on_dispatch = self._dispatched
+        self.store.tell_dispatches(self.dispatched)
 
-    def _dispatched(
+    def dispatched(
         self, topic: str, queue_id: int, max_offset: int, tags_codes: Sequence[int]
     ) -> None:
         if topic == SCHEDULE_TOPIC:

@@ -111,7 +111,7 @@ def main(directory: Path) -> None:
     core = BrokerCore(
         config, store, _NoReplicas(), RecordedEvents(), Random(1), Instant(0, 1000), lambda _: {}
     )
-    store.on_dispatch = core.on_dispatch
+    store.tell_dispatches(core.on_dispatch)
     table = RequestTable(core.handlers, RecordedEvents())
     rng = Random(2)
     channel = FakeChannel()

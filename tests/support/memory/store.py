@@ -66,8 +66,8 @@ def record_bytes(
 class MemoryStore:
     """See the module. `entries[(topic, queue_id)]` lists (phy_offset, size, tags_code)."""
 
-    def __init__(self, on_dispatch: DispatchListener | None = None, *, base: int = 0) -> None:
-        self.on_dispatch = on_dispatch
+    def __init__(self, *, base: int = 0) -> None:
+        self._listener: DispatchListener | None = None
         self.dispatching = True
         self.writable = True
         self.unwritable_reason = "disk full"
@@ -87,6 +87,9 @@ class MemoryStore:
         self.deletions_asked = 0
 
     # Writing.
+
+    def tell_dispatches(self, listener: DispatchListener | None) -> None:
+        self._listener = listener
 
     def put_message(self, message: PutMessage, wall_ms: int) -> PutResult:
         return self._put([message], wall_ms)
@@ -155,10 +158,8 @@ class MemoryStore:
             bytes_max -= result.size
             entries = self.entries.setdefault((message.topic, message.queue_id), [])
             entries.append((result.phy_offset, result.size, message.tags_code))
-            if self.on_dispatch is not None:
-                self.on_dispatch(
-                    message.topic, message.queue_id, len(entries), (message.tags_code,)
-                )
+            if self._listener is not None:
+                self._listener(message.topic, message.queue_id, len(entries), (message.tags_code,))
         return bool(self._undispatched)
 
     # Replication.

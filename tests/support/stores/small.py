@@ -13,7 +13,7 @@ from trioha.journal import NullSink
 from trioha.store.consume_queues import is_storable
 from trioha.store.dispatcher import QUEUE_INDEX_MAX
 from trioha.store.inspect import iter_records
-from trioha.store.interface import DispatchListener, PutBatch, PutMessage
+from trioha.store.interface import DispatchListener, MissingBytes, PutBatch, PutMessage
 from trioha.store.message_store import FileMessageStore, StoreConfig
 from trioha.wire.codes import SysFlag
 from trioha.wire.java_hash import string_hash
@@ -42,9 +42,15 @@ def small_config(root: Path, **changes: Any) -> StoreConfig:
 
 
 def open_store(
-    config: StoreConfig, *, wall_ms: int = 1000, on_dispatch: DispatchListener | None = None
+    config: StoreConfig,
+    *,
+    wall_ms: int = 1000,
+    on_dispatch: DispatchListener | None = None,
+    missing_bytes: MissingBytes | None = None,
 ) -> FileMessageStore:
-    return FileMessageStore.open(config, NullSink(), wall_ms=wall_ms, on_dispatch=on_dispatch)
+    store = FileMessageStore.open(config, NullSink(), wall_ms=wall_ms, missing_bytes=missing_bytes)
+    store.tell_dispatches(on_dispatch)
+    return store
 
 
 def crash(store: FileMessageStore) -> None:

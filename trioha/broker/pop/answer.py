@@ -15,7 +15,7 @@ NEVER: Final = 1 << 62
 
 @attrs.define(eq=False)
 class PopAnswer:
-    """What one pop has found so far."""
+    """Messages that one pop has found so far."""
 
     buffers: list[memoryview] = attrs.field(factory=list)
     count: int = 0

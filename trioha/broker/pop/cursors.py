@@ -1,4 +1,4 @@
-"""Where each group's next pop of each queue begins.
+"""Offsets at which each group's next pop of each queue begins.
 
 Theory of operation. A pop moves the *cursor* of its group in the queue at once, and appends a
 checkpoint for what it took. The offset of the group follows when the checkpoint is on disk and held
@@ -74,11 +74,11 @@ class PopCursors:
         return cursor if cursor is not None and cursor.committed == committed else None
 
     def is_moved(self, key: QueueKey) -> bool:
-        """Return whether somebody else has set the offset of a queue that has a cursor."""
+        """Return whether a request has set the offset of a queue that has a cursor."""
         return key in self._cursors and self.get(key) is None
 
     def moved_keys(self) -> list[QueueKey]:
-        """Return the queues of which somebody else has set the offset."""
+        """Return the queues of which a request has set the offset."""
         return [key for key in self._cursors if self.get(key) is None]
 
     def begin(self, key: QueueKey, offset: int) -> Cursor:

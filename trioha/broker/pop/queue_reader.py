@@ -31,7 +31,7 @@ _PASSED_OVER: Final = frozenset(
 
 @attrs.frozen
 class FoundMessages:
-    """What one queue has for a pop."""
+    """Messages of one queue for a pop."""
 
     key: QueueKey
     offsets: tuple[int, ...] = ()

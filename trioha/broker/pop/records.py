@@ -53,7 +53,7 @@ class Acked:
 
 @attrs.frozen
 class RequestMode:
-    """How the members of a group receive a topic."""
+    """The way in which the members of a group receive a topic: by pull or by pop."""
 
     topic: str
     group: str
@@ -195,7 +195,7 @@ def _checkpoint(fields: Json) -> PopCheckpoint:
     key = _key(fields)
     differences = _integers(fields, "d")
     if not differences:
-        # As clients of the first versions of POP had them: offsets in a row.
+        # Clients of the first versions of POP list offsets in a row.
         differences = list(range(integer(fields, "n")))
     offsets = tuple(key.start_offset + difference for difference in differences)
     if len(offsets) > MESSAGES_MAX or any(offset < 0 for offset in offsets):

@@ -29,7 +29,7 @@ from trioha.broker.pop.order import OrderBatch
 from trioha.broker.pop.queue_reader import QueueReader
 from trioha.broker.pop.resources import PopResources, check_invisible, invalid
 from trioha.broker.pop.service import PopService
-from trioha.broker.pull import SUSPEND_MS_MAX, Confirm
+from trioha.broker.pull import SUSPEND_MS_MAX, Confirm, certain
 from trioha.broker.put_message import PutPipeline
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import CommandError, RemoteProtocolError
@@ -48,8 +48,18 @@ _FILTER_FACTOR: Final = 12
 """A filter takes up to so many times the memory of its expression: tags of one letter."""
 _KEPT_FIELDS: Final = frozenset(
     {
-        *("consumerGroup", "topic", "queueId", "maxMsgNums", "invisibleTime", "pollTime"),
-        *("bornTime", "initMode", "expType", "exp", "order", "attemptId"),
+        "consumerGroup",
+        "topic",
+        "queueId",
+        "maxMsgNums",
+        "invisibleTime",
+        "pollTime",
+        "bornTime",
+        "initMode",
+        "expType",
+        "exp",
+        "order",
+        "attemptId",
     }
 )
 
@@ -80,12 +90,14 @@ class PopProcessor:
         reader: QueueReader,
         service: PopService,
         hold: PopHold,
+        confirm: Confirm = certain,
     ) -> None:
+        """`confirm` calls back with True once it is certain that no other broker is master."""
         self.config = config
         self.hold = hold
-        self.confirm: Confirm | None = None
-        """Calls back with True once it is certain that no other broker is master; None where a
-        master cannot find out."""
+        self.must_confirm = False
+        """Another broker may be the master without this one's knowledge."""
+        self._confirm = confirm
         self._resources = resources
         self._pipeline = pipeline
         self._reader = reader
@@ -206,7 +218,7 @@ class PopProcessor:
 
         A master that was replaced without its knowledge keeps them to itself.
         """
-        if self.confirm is None:
+        if not self.must_confirm:
             return response
         if not self.hold.reserve(size):
             return self._nothing(request, PopAnswer(), ResponseCode.POLLING_FULL)
@@ -222,12 +234,12 @@ class PopProcessor:
             else:
                 known.append(final)
 
-        self.confirm(answer)
+        self._confirm(answer)
         if known:
             return known[0]
         is_late = True
         request.detach(_KEPT_FIELDS)
-        # What waits must not keep its segment.
+        # A waiting answer must not keep a deleted segment of the log open.
         response.body = response.body_bytes()
         return None
 

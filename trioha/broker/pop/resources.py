@@ -64,7 +64,7 @@ class PopResources:
             )
         if not group.consume_enable:
             raise no_permission(f"subscription group no permission, {group_name}")
-        # What is delivered again needs this topic.
+        # Messages that are delivered again go to this topic.
         check_topic(pop_retry_topics(name, group_name)[0])
         return topic, group_name, queue_id
 

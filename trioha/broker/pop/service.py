@@ -39,6 +39,7 @@ from trioha.broker.pop.records import (
 )
 from trioha.broker.pop.redelivery import Redelivery
 from trioha.broker.put_message import PutOutcome, PutPipeline
+from trioha.broker.retry_pause import RETRY_MS, RetryPause
 from trioha.broker.topics import TopicTable
 from trioha.config import BrokerRole
 from trioha.errors import CommandError
@@ -51,15 +52,13 @@ from trioha.wire.record import Record, RecordError, decode_record
 SPAN_MAX: Final = 32_768
 """Records between the oldest one that is needed and the end of the revive log. A broker that takes
 over reads that many first: 0.5 s."""
-RETRY_MS: Final = 10_000
-"""Pause after the store has rejected a redelivery, as for delayed messages."""
 PROGRESS_MS: Final = 5_000
 """Consumers commit as often."""
 MODES_MAX: Final = 10_000
 
 
 class PopService:
-    """What the groups of one broker have popped."""
+    """Messages that the groups of one broker have popped and not acknowledged."""
 
     def __init__(
         self,
@@ -88,7 +87,7 @@ class PopService:
         self._noted: tuple[int, int] | None = None
         """Progress in the revive log, and the end of the log that it rests on."""
         self._progress_due_ms: int | None = None
-        self._paused_until_ms = 0
+        self._pause = RetryPause()
         self._foreign: list[PopCheckpoint] = []
         """Live checkpoints that a Java broker has written into other queues: to be copied."""
 
@@ -383,10 +382,7 @@ class PopService:
         ]
         if self._foreign or self._is_too_long:
             found.append(wall_ms)
-        nearest = min(found, default=None)
-        if nearest is not None and wall_ms < self._paused_until_ms <= wall_ms + RETRY_MS:
-            return max(nearest, self._paused_until_ms)
-        return nearest
+        return self._pause.after(min(found, default=None), wall_ms)
 
     def run_due(self, instant: Instant, budget: int) -> None:
         """Deliver again what is due, `budget` checkpoints at most; keep the log short."""
@@ -405,7 +401,7 @@ class PopService:
                     self.in_flight.postpone(checkpoint, instant.wall_ms + RETRY_MS)
                     raise
         except CommandError:
-            self._paused_until_ms = instant.wall_ms + RETRY_MS
+            self._pause.begin(instant.wall_ms)
         self._advance(instant.wall_ms)
 
     def _revive(self, checkpoint: PopCheckpoint, instant: Instant) -> None:

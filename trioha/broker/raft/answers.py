@@ -76,7 +76,7 @@ _SETTING = (
 )
 _TAKE = (Code.POP_MESSAGE, Code.PEEK_MESSAGE, Code.NOTIFICATION, Code.POLLING_INFO)
 _COMMITTED = (
-    # Messages, and never a correction of the client's offset: see `PullProcessor.confirm`.
+    # Messages, and never a correction of the client's offset: see `PullProcessor`.
     Code.PULL_MESSAGE,
     Code.LITE_PULL_MESSAGE,
     Code.QUERY_MESSAGE,

@@ -9,8 +9,8 @@ from trioha.broker.raft.log import RaftLog
 from trioha.dledger.message_codec import LOG_BYTES_MAX
 from trioha.errors import ConfigError
 from trioha.journal import EventSink
+from trioha.store.interface import MissingBytes
 from trioha.store.message_store import FileMessageStore
-from trioha.store.recovery import Progress
 from trioha.store.store_config import StoreConfig
 from trioha.store.store_mode import BASE_STEM, VOTE_STEM
 from trioha.store.two_slot_file import TwoSlotFile
@@ -47,7 +47,11 @@ def base_file(config: StoreConfig) -> TwoSlotFile:
 
 
 def open_raft_log(
-    config: StoreConfig, events: EventSink, *, wall_ms: int, progress: Progress | None = None
+    config: StoreConfig,
+    events: EventSink,
+    *,
+    wall_ms: int,
+    missing_bytes: MissingBytes | None = None,
 ) -> RaftLog:
     """Open the store of a member; may take seconds. The caller closes `RaftLog.store`.
 
@@ -59,6 +63,6 @@ def open_raft_log(
     # Finish an emptying that a crash interrupted: the rest of that log is not the group's.
     begin_at = base.from_offset if base.is_emptying else None
     store = FileMessageStore.open(
-        config, events, wall_ms=wall_ms, progress=progress, begin_at=begin_at
+        config, events, wall_ms=wall_ms, missing_bytes=missing_bytes, begin_at=begin_at
     )
     return RaftLog(store, file)

@@ -1,4 +1,4 @@
-"""What a master tells of its pending timer messages.
+"""Lists a master's pending timer messages.
 
 Request 30051, for `trioha timers list`: JSON; `pending` counts all of them, `timers` shows those
 that are due next, at most `count`. Records are read for those alone.

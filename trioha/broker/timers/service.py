@@ -22,6 +22,7 @@ from typing import Final
 
 from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.put_message import PutPipeline
+from trioha.broker.retry_pause import RetryPause
 from trioha.broker.timers.progress import TimerPlace, TimerProgress
 from trioha.broker.timers.records import delivered_message, rolled_message
 from trioha.broker.timers.window import (
@@ -55,8 +56,6 @@ PIECE: Final = 32_768
 """Entries that are read at a time, some 3 ms."""
 SPAN_MIN: Final = 262_144
 SPAN_FACTOR: Final = 4
-RETRY_MS: Final = 10_000
-"""Pause after the store has rejected a record, as for delay levels."""
 LOOK_MS: Final = 60_000
 """Time until the beginning of the queue is looked at again, unless it is known when to roll it."""
 _ALL: Final = 1 << 119
@@ -98,7 +97,7 @@ class Timers:
         self._cancelled: dict[str, tuple[int, int]] = {}  # key -> slot, queue offset
         self._active = False
         self._roll_ms: int | None = None
-        self._paused_until_ms = 0
+        self._pause = RetryPause()
 
     @property
     def is_loaded(self) -> bool:
@@ -203,10 +202,7 @@ class Timers:
             found.append(wall_ms)
         elif self._store.appended_max_offset(TIMER_TOPIC, 0) > self.end:
             found.append(wall_ms + _UNSEEN_MS)  # shown to readers some time, perhaps without a word
-        nearest = min(found, default=None)
-        if nearest is not None and wall_ms < self._paused_until_ms <= wall_ms + RETRY_MS:
-            return max(nearest, self._paused_until_ms)
-        return nearest
+        return self._pause.after(min(found, default=None), wall_ms)
 
     def run_due(self, instant: Instant, budget: int) -> None:
         """Deliver what is due, `budget` messages at most, and do what else there is to do."""
@@ -315,7 +311,7 @@ class Timers:
             if offset >= self.begin:
                 budget -= 1
                 if not self._finish(key, offset, instant):
-                    self._paused_until_ms = instant.wall_ms + RETRY_MS
+                    self._pause.begin(instant.wall_ms)
                     return 0
                 self.pending_count -= 1
             window.pop()
@@ -391,7 +387,7 @@ class Timers:
                     return
                 budget -= 1
                 if not self._roll(instant):
-                    self._paused_until_ms = instant.wall_ms + RETRY_MS
+                    self._pause.begin(instant.wall_ms)
                     return
             self.begin = following
             size = min(PIECE, 8 * size)

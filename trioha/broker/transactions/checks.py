@@ -17,6 +17,7 @@ from typing import Final
 
 from trioha.broker.clients import ProducerManager
 from trioha.broker.put_message import PutOutcome, PutPipeline
+from trioha.broker.retry_pause import RetryPause
 from trioha.broker.topics import TopicTable
 from trioha.broker.transactions.pending import CheckAction, HalfCopy, action_of
 from trioha.broker.transactions.queues import TransactionQueues
@@ -42,8 +43,6 @@ SPAN_MAX: Final = 32_768
 over reads the op messages of that many first: 0.3 s."""
 GRACE_MS: Final = 30_000
 """Producers send heartbeats this often: after a switch they need as long to be known here."""
-RETRY_MS: Final = 10_000
-"""Pause after the store has rejected a record, as for delayed messages."""
 WAIT_MS: Final = 1_000
 """Pause until a half message that readers may not see yet is looked at again."""
 
@@ -75,7 +74,7 @@ class TransactionChecks:
         self._turn = 0
         self._from_ms: int | None = None
         """No check before this time; None: it is set when the first deadline is asked for."""
-        self._paused_until_ms = 0
+        self._pause = RetryPause()
 
     def begin(self) -> None:
         """Start anew, for a broker that has become master."""
@@ -93,10 +92,7 @@ class TransactionChecks:
             found.append(self._table.progress.due_ms)
         if self._table.owes or self._is_too_long:
             found.append(wall_ms)
-        nearest = min(found, default=None)
-        if nearest is not None and wall_ms < self._paused_until_ms <= wall_ms + RETRY_MS:
-            return max(nearest, self._paused_until_ms)
-        return nearest
+        return self._pause.after(min(found, default=None), wall_ms)
 
     def run_due(self, instant: Instant, budget: int) -> None:
         """Check, discard and copy what is due, `budget` half messages at most; commit progress."""
@@ -118,7 +114,7 @@ class TransactionChecks:
             if not is_stored:
                 self._table.pending.postpone(copy, wall_ms)
         if not is_stored:
-            self._paused_until_ms = wall_ms + RETRY_MS
+            self._pause.begin(wall_ms)
         self._table.progress.advance(self._table.pending.progress, wall_ms)
 
     @property

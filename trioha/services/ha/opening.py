@@ -13,7 +13,7 @@ from trioha.services.ha.open_mastership import config_of_role, open_mastership
 from trioha.services.ha.replication import SetReplication
 from trioha.services.ha.role_journal import tell_role
 from trioha.services.loop.clock import Clock
-from trioha.services.loop.host import run_blocking
+from trioha.services.loop.host import page_cache, run_blocking
 from trioha.services.loop.transport import Connect, connect
 from trioha.services.node.broker_node import BrokerNode, NodeParts
 from trioha.services.node.listeners import BrokerAddresses
@@ -37,8 +37,14 @@ async def open_master_slave_node(
     Errors: StoreError with file and cure.
     """
     wall_ms = clock.wall_ms()
+    memory = page_cache()
     store = await run_blocking(
-        lambda: FileMessageStore.open(StoreConfig.of(config), events, wall_ms=wall_ms)
+        lambda: FileMessageStore.open(
+            StoreConfig.of(config),
+            events,
+            wall_ms=wall_ms,
+            missing_bytes=memory,
+        )
     )
     try:
         assert store.recovery is not None, "an open store has been recovered"

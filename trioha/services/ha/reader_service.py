@@ -60,7 +60,7 @@ class ReaderService:
         limit = self._limit.offset(node.replicas.push2slave_max_offset)
         self._visibility.set_limit(UNBOUNDED if limit is None else limit)
         # A node that may have been replaced sends no reader back to what it knows itself.
-        node.core.confirm_pulls(None if limit is None else self._confirm_pull)
+        node.core.must_confirm(limit is not None)
         if node.core.schedule_changed:
             node.core.schedule_changed = False
             node.schedule_message.check()
@@ -87,13 +87,14 @@ class ReaderService:
             self._node.failover_alarm.check()
         return response
 
+    def confirm_master(self, then: Callable[[bool], None]) -> None:
+        """Call `then` with True once a slave has confirmed this master; or with False."""
+        self._reads.confirm(then)
+        self._node.failover_alarm.check()
+
     def send_on(self) -> None:
         """Have every question handled again: another master is known."""
         self._reads.give_back(self._ask_again)
-
-    def _confirm_pull(self, then: Callable[[bool], None]) -> None:
-        self._reads.confirm(then)
-        self._node.failover_alarm.check()
 
     def _ask_again(self, channel: Channel, request: RemotingCommand) -> None:
         response = self._node.gate.handle_admitted(channel, request, self._node.clock.instant())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -273,6 +273,9 @@ class SetReplication:
 
     def on_dispatched(self) -> None:
         """Nothing to do: what this node stores is shown as `reader_service` allows."""
+
+    def confirm_master(self, then: Callable[[bool], None]) -> None:
+        self.reader_service.confirm_master(then)
 
     def check_disk(self, wall_ms: int) -> None:
         self.store.check_disk(wall_ms)

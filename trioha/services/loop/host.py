@@ -13,6 +13,9 @@ from typing import TypeVar
 import outcome
 import trio
 
+from trioha.store.interface import MissingBytes
+from trioha.store.page_cache import missing_bytes
+
 T = TypeVar("T")
 
 _SYSTEM = SystemRandom()
@@ -40,6 +43,11 @@ def random_source() -> Random:
 def random_bytes(size: int) -> bytes:
     """Return so many bytes of `random_source`."""
     return random_source().randbytes(size)
+
+
+def page_cache() -> MissingBytes | None:
+    """Return the function that asks for this machine's page cache; None in a simulation."""
+    return None if is_simulated() else missing_bytes
 
 
 async def run_blocking(

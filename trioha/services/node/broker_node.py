@@ -37,7 +37,7 @@ from trioha.services.admin.introspection import Introspection, NodeProcess
 from trioha.services.admin.journal_samples import JournalSamples
 from trioha.services.loop.alarm import Alarm
 from trioha.services.loop.clock import Clock
-from trioha.services.loop.host import is_simulated, random_bytes, random_source, run_blocking
+from trioha.services.loop.host import random_bytes, random_source, run_blocking
 from trioha.services.loop.transport import Connect, connect
 from trioha.services.node.access_control import broker_access
 from trioha.services.node.cold_reading import ColdReading
@@ -57,7 +57,6 @@ from trioha.services.remoting.link import Outboxes
 from trioha.services.remoting.server import RemotingServer, server_limits
 from trioha.store.lookup import UNBOUNDED
 from trioha.store.message_store import FileMessageStore
-from trioha.store.page_cache import missing_bytes
 from trioha.wire.bodies import TopicConfig
 from trioha.wire.names import METADATA_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from trioha.wire.properties import REAL_TOPIC, decode_properties
@@ -136,6 +135,7 @@ class BrokerNode:
             traffic=self.traffic,
             access=self.access.text if self._shares_accounts else None,
             ask_route=self.routes.ask,
+            confirm_master=lambda then: self.replication.confirm_master(then),
         )
         core = self.core
         self.keyring = cluster_keyring(config)
@@ -144,7 +144,7 @@ class BrokerNode:
         self._proofs = NodeProofs(self.keyring, self.refusals, random_bytes)
         self.introspection = Introspection(parts.process, lambda: core.config, clock)
         self.visibility = Visibility(store, parts.readable_offset, core.on_dispatch)
-        store.on_dispatch = self.visibility.on_dispatch
+        store.tell_dispatches(self.visibility.on_dispatch)
         # A change is on its way to disk and slaves before an answer confirms it.
         self.outboxes = Outboxes(core.metadata.flush)
         self.samples = JournalSamples(core, store, clock, events)
@@ -166,8 +166,6 @@ class BrokerNode:
         self.cold_reads = ColdReading(
             core.cold_reads, clock, lambda: store.max_phy_offset, self._were_read
         )
-        if not is_simulated():  # what a machine has in memory is no part of a simulation
-            store.watch_memory(missing_bytes)
         self.client_expiry = Alarm(
             clock, core.next_client_deadline_ms, self.in_batch(core.expire_clients)
         )

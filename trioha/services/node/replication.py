@@ -7,7 +7,7 @@ nodes, in what decides the node's role, and in the status that they report.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -74,6 +74,9 @@ class Replication(Protocol):
 
     def check_disk(self, wall_ms: int) -> None:
         """Measure the disk, delete expired segments, stop or resume writes."""
+
+    def confirm_master(self, then: Callable[[bool], None]) -> None:
+        """Call `then` with True once it is certain that no other node is master; or with False."""
 
     # News of connections and name servers.
 

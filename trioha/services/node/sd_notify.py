@@ -11,10 +11,6 @@ def notify_ready(status: str) -> None:
     _notify(f"READY=1\nSTATUS={status}")
 
 
-def notify_status(status: str) -> None:
-    _notify(f"STATUS={status}")
-
-
 def notify_stopping() -> None:
     _notify("STOPPING=1\nSTATUS=stopping")
 

@@ -15,7 +15,7 @@ from trioha.journal import EventSink
 from trioha.services.admin.event_counts import EventCounts
 from trioha.services.admin.introspection import NodeProcess
 from trioha.services.loop.clock import Clock
-from trioha.services.loop.host import run_blocking
+from trioha.services.loop.host import page_cache, run_blocking
 from trioha.services.loop.transport import Connect, connect
 from trioha.services.node.broker_node import BrokerNode, NodeParts
 from trioha.services.node.listeners import BrokerAddresses
@@ -45,7 +45,10 @@ async def open_raft_broker(
     config = config_of_member(config)
     setup = setup_of(config, addresses)
     store_config = StoreConfig.of(config)
-    ledger = await run_blocking(lambda: open_raft_log(store_config, events, wall_ms=wall_ms))
+    memory = page_cache()
+    ledger = await run_blocking(
+        lambda: open_raft_log(store_config, events, wall_ms=wall_ms, missing_bytes=memory)
+    )
     try:
         votes, replicas = open_vote_file(store_config, setup.door), RaftReplicas()
         parts = NodeParts(

@@ -16,7 +16,7 @@ decides what a role means for clients.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +119,7 @@ class GroupReplication:
         # The other members' messages are proven by the greeting of their connection.
         self.gate = node.open_gate({**handlers, **node.guarded(operators)}, confirm=self._confirm)
         self.group_role = GroupRole(self)
-        self.core.confirm_pulls(self.reads.confirm)
+        self.core.must_confirm(True)
         self.parked_alarm = Alarm(
             clock, lambda: self.group_role.next_deadline_ms, self.group_role.on_time
         )
@@ -190,6 +190,9 @@ class GroupReplication:
     def on_settled(self) -> None:
         """Look at the role: the member has finished a pass. HOT."""
         self.group_role.look()
+
+    def confirm_master(self, then: Callable[[bool], None]) -> None:
+        self.reads.confirm(then)
 
     # Other calls of `BrokerNode`; several need nothing in a group.
 

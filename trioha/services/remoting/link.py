@@ -53,7 +53,7 @@ class LinkLimits:
     frames: FrameLimits | None = None
     """Limits of large frames, and the node's budget; None at the end that opened the connection."""
     waits: WaitLimits | None = None
-    """How long requests may wait; None: forever."""
+    """Limits of the time that a request may wait; None: no limit."""
 
 
 def _nothing() -> None:

@@ -12,7 +12,7 @@ from trioha.analysis.explain.offset_history import (
     offset_history,
     resets_of,
 )
-from trioha.analysis.explain.popping import explain_popping
+from trioha.analysis.explain.popping import LATE_MS, explain_popping, stores_with_rocksdb
 from trioha.analysis.explain.progress import (
     Consumption,
     Offsets,
@@ -24,14 +24,11 @@ from trioha.analysis.explain.records import (
     StoredRecord,
     groups_of,
     is_dead_letter_of,
-    is_retry_of,
 )
 from trioha.analysis.explain.surroundings import blame_outages
 from trioha.analysis.reports.words import count_of, say_ms, say_time
+from trioha.wire.names import retry_topic
 
-LATE_MS = 10_000
-"""Consumption is called late when the group had not passed a message this long after its storing:
-journals sample every ten seconds."""
 GROUPS_MAX = 10
 _OFFSETS = (
     "A committed offset says that a group has passed a message. A reset, a filter and a consumer "
@@ -77,8 +74,8 @@ def explain_delivery(
         answer.admit(f"{len(groups)} groups read the topic; --group explains any one of them.")
     for group in sorted(groups, key=lambda group: (group not in sent_back_by, group))[:GROUPS_MAX]:
         if group in sent_back_by:
-            _explain_redelivery(answer, records, offsets, group, about)
-            answer.admit(_OFFSETS)
+            last_ms = _explain_redelivery(case, answer, records, offsets, group, about)
+            end_ms = max(end_ms, last_ms)
         else:
             for record in seen:
                 last_ms = _explain_offset(case, answer, record, offsets, group, about)
@@ -87,21 +84,28 @@ def explain_delivery(
 
 
 def _explain_redelivery(
+    case: Case,
     answer: Explanation,
     records: Sequence[StoredRecord],
     offsets: Offsets,
     group: str,
     about: str,
-) -> None:
-    """Explain a message that a group sent back at least once."""
-    retries = [record for record in records if is_retry_of(record, group)]
+) -> int:
+    """Explain a message that came to a group again; return the last moment known of its pops."""
+    retries = [record for record in records if record.retry_group == group]
     delivered = [record for record in retries if record.kind == "retry"]
+    first = next((record for record in records if record.is_seen and record.stores), None)
+    last_ms = 0
+    if first is not None:
+        last_ms = explain_popping(case, answer, first, group, about) or 0
     dead = [record for record in records if is_dead_letter_of(record, group)]
     if delivered:
         times = ", ".join(say_time(record.store_ms) for record in delivered)
+        pops = delivered[0].topic != retry_topic(group)
+        why = "did not acknowledge it in time" if pops else "sent it back"
         answer.conclude(
             "retried",
-            f"{about}Group {group} sent it back: it came again {count_of(len(delivered), 'time')} "
+            f"{about}Group {group} {why}: it came again {count_of(len(delivered), 'time')} "
             f"through {delivered[0].topic} ({times}).",
         )
     if dead:
@@ -112,15 +116,22 @@ def _explain_redelivery(
             f"{say_time(dead[0].store_ms)}, after {count_of(failed, 'redelivery')} that failed "
             f"({dead[0].place}). The group does not receive it again by itself.",
         )
-        return
+        return last_ms
     last = retries[-1]
+    if last.kind == "retry" and last.stores:
+        popped_ms = explain_popping(case, answer, last, group, about, "its redelivery")
+        if popped_ms is not None:
+            return popped_ms
+        if last.topic != retry_topic(group) and stores_with_rocksdb(case, last):
+            return last_ms
+    answer.admit(_OFFSETS)
     if last.kind == "waits for retry":
         answer.conclude(
             "in retry",
             f"{about}Group {group} has sent it back {say_time(last.store_ms)}; it waits in "
             f"{last.place} for its next delivery.",
         )
-        return
+        return last_ms
     committed = offsets.get((last.topic, group), {}).get(last.queue_id)
     if committed is not None and committed.offset > last.queue_offset:
         answer.conclude(
@@ -133,6 +144,7 @@ def _explain_redelivery(
             "in retry",
             f"{about}Group {group} has not passed its last redelivery yet ({last.place}).",
         )
+    return last_ms
 
 
 def _explain_offset(
@@ -144,6 +156,9 @@ def _explain_offset(
     about: str,
 ) -> int:
     """Explain a message that a group never sent back; return the last moment known."""
+    popped_ms = explain_popping(case, answer, record, group, about)
+    if popped_ms is not None:
+        return max(record.store_ms, popped_ms)
     queues = offsets.get((record.topic, group), {})
     committed = queues.get(record.queue_id)
     if committed is None:
@@ -208,7 +223,6 @@ def _explain_offset(
                 f"between its storing and its consumption by {group}",
             )
     _explain_set_back(answer, record, group, found, resets, about)
-    explain_popping(case, answer, record, group, about)
     return max(record.store_ms, last_ms)
 
 

@@ -200,5 +200,6 @@ def test_what_the_killed_leader_lacks_is_explained(
     verdicts = {
         (pair["a"], pair["b"]): pair["verdict"] for pair in together.rows("divergence", "pairs")
     }
-    assert verdicts[tuple(java_stores.followers)] == "equal"
+    first, second = java_stores.followers
+    assert verdicts[first, second] == "equal"
     assert sorted(verdicts.values()) == ["a is behind", "a is behind", "equal"]

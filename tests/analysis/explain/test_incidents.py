@@ -855,6 +855,18 @@ def test_pops_that_wait_in_the_timer_wheel(tmp_path: Path, is_due: bool) -> None
     assert "acknowledged it 2025-11-20 12:00:09Z" in text
 
 
+@pytest.mark.parametrize("group", ["g", None])
+def test_a_group_that_popped_and_has_committed_no_offset_yet(
+    tmp_path: Path, group: str | None
+) -> None:
+    """Java's broker was killed before it wrote the offsets."""
+    with ToldStore(tmp_path / "a") as store:
+        sent = store.put("orders", at_ms=at(5), unique_key=UNIQUE)
+        put_pop(store, 7, sent)
+    assert codes(ask(store.root, group=group)) == ["stored", "popped"]
+    assert codes(ask(store.root, group="another")) == ["stored", "no offset"]
+
+
 def test_a_changed_invisible_time_is_no_second_pop(tmp_path: Path) -> None:
     with ToldStore(tmp_path / "a") as store:
         sent = store.put("orders", at_ms=at(5), unique_key=UNIQUE)

@@ -110,6 +110,15 @@ def _tell_pop(answer: Explanation, pop: Pop, store: str, group: str) -> None:
         answer.witness(pop.acknowledged_ms, store, f"group {group} acknowledged it")
 
 
+def groups_that_popped(case: Case, answer: Explanation, record: StoredRecord) -> set[str]:
+    """Return the groups that the revive log says took the message."""
+    return {
+        str(fields.get("c"))
+        for _, tag, fields in _revive_log(case, answer, record, record.topic)
+        if tag == "ck" and _is_of(fields, record) and record.queue_offset in _taken(fields)
+    }
+
+
 def stores_with_rocksdb(case: Case, record: StoredRecord) -> list[str]:
     """Stores of a record whose broker keeps pops where they are not read."""
     return [
@@ -122,9 +131,7 @@ def stores_with_rocksdb(case: Case, record: StoredRecord) -> list[str]:
 def _pops_of(case: Case, answer: Explanation, record: StoredRecord, group: str) -> list[Pop]:
     found: dict[tuple[Any, Any], Pop] = {}
     for wall_ms, tag, fields in _revive_log(case, answer, record, group):
-        if (fields.get("t"), fields.get("q")) != (record.topic, record.queue_id):
-            continue
-        if fields.get("c") != group:
+        if not _is_of(fields, record) or fields.get("c") != group:
             continue
         key = fields.get("so"), fields.get("pt")
         if tag == "ck" and key not in found and record.queue_offset in _taken(fields):
@@ -161,9 +168,9 @@ def _joined(checkpoints: list[Pop]) -> list[Pop]:
 
 
 def _revive_log(
-    case: Case, answer: Explanation, record: StoredRecord, group: str
+    case: Case, answer: Explanation, record: StoredRecord, name: str
 ) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
-    """Records of the revive log that name the group, since the message was stored."""
+    """Records of the revive log that name this group or topic, since the message was stored."""
     topics = {
         row["topic"]
         for row in case.engine.query(
@@ -179,7 +186,7 @@ def _revive_log(
         f"WHERE store = {literal(record.stores[0])} AND topic IN {literals(sorted(topics))} "
         f"AND {has_prefix(goes_to, REVIVE_TOPIC_PREFIX)} "
         f"AND tags IN ('ck', 'ack', 'bAck') AND store_ms >= {record.store_ms} "
-        f"AND instr({text_of(case.engine, 'body')}, {literal(group)}) > 0 "
+        f"AND instr({text_of(case.engine, 'body')}, {literal(name)}) > 0 "
         f"ORDER BY phy_offset LIMIT {_ROWS_MAX}",
         topics=topics,
     )
@@ -192,6 +199,10 @@ def _revive_log(
             continue
         if isinstance(fields, dict):
             yield row["store_ms"], row["tags"], fields
+
+
+def _is_of(fields: Mapping[str, Any], record: StoredRecord) -> bool:
+    return (fields.get("t"), fields.get("q")) == (record.topic, record.queue_id)
 
 
 def _taken(fields: Mapping[str, Any]) -> set[int]:

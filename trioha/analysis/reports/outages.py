@@ -145,7 +145,7 @@ def overlaps_of(lives: Lives, broker: str) -> list[Overlap]:
 
 
 def severity_of(outages: Sequence[Outage]) -> Severity:
-    """How bad outages are: planned ones are worth a look, any other is an error."""
+    """Severity of outages: a warning if all of them were planned, else an error."""
     return "warning" if all(outage.is_planned for outage in outages) else "error"
 
 

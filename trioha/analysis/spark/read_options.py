@@ -35,8 +35,8 @@ from trioha.analysis.store_files import SPLIT_BYTES
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SPLIT_BYTES_MIN = 4096
 _SPLIT_BYTES_MAX = 4 * SPLIT_BYTES
-"""A task of 64 MiB costs Spark about a quarter of what reading it does; its memory does not grow
-with its bytes."""
+"""A task costs Spark a quarter to a half of what reading 64 MiB does (docs/benchmarks.md). It reads
+a few MiB at a time, however many it has."""
 _TASKS = 8
 """Tasks for which a log is split, before they become larger than `SPLIT_BYTES`."""
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}

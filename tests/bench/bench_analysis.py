@@ -92,6 +92,9 @@ class Peaks:
     jvm_bytes: int = 0
     with_root: bool = False
     """The process that was started counts as a worker: it does a worker's part."""
+    unaccounted: dict[int, float] = attrs.Factory(dict)
+    """Processor seconds of each Python worker of Spark's, as last seen. Their parent ignores
+    SIGCHLD, so the kernel adds them to nobody's."""
 
 
 def main() -> None:
@@ -163,6 +166,7 @@ def _rows(
             if count > 1 or size <= one_core_max:
                 for engine in ("local", "spark"):
                     seen = locally if engine == "local" else peaks
+                    seen.unaccounted.clear()
                     full[engine], times = _full(directory, store, engine, count, seen, ROOT)
                     reports = reports or times
                     if other.tree is not None and size <= other.bytes_max:
@@ -316,6 +320,7 @@ def _full(
     seconds = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    cpu_s += sum(peaks.unaccounted.values())
     manifest = json.loads((out / "manifest.json").read_text())
     assert not manifest["partial"], manifest["reason"]
     shutil.rmtree(out)
@@ -355,6 +360,10 @@ def _sample(root: int, peaks: Peaks, over: threading.Event) -> None:
         for pid in (*([root] if peaks.with_root else ()), *_descendants(root)):
             try:
                 name = Path(f"/proc/{pid}/comm").read_text().strip()
+                fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+                if b"pyspark.daemon" in Path(f"/proc/{fields[1]}/cmdline").read_bytes():
+                    ticks = int(fields[11]) + int(fields[12])
+                    peaks.unaccounted[pid] = ticks / os.sysconf("SC_CLK_TCK")
                 resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
             except (OSError, IndexError):
                 continue

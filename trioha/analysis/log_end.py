@@ -9,8 +9,8 @@ from trioha.analysis.log_walk import LogWalk, Sound
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.store_files import Segment, StoreFiles
 
-_LEAP_BYTES = 4 << 20
-"""What lies further back than this is leapt over by search and not walked record by record."""
+_LEAPS_BYTES = (4 << 20, 64 << 10)
+"""Leaps, by search, over what need not be walked record by record."""
 
 
 @attrs.define(eq=False)
@@ -60,8 +60,9 @@ def held_bytes(store: StoreFiles) -> int:
 
 
 def _end(walk: LogWalk, position: int, data_end: int) -> int:
-    while (leap := walk.find(position + _LEAP_BYTES, position + 2 * _LEAP_BYTES)) >= 0:
-        position = leap
+    for leap_bytes in _LEAPS_BYTES:
+        while (leap := walk.find(position + leap_bytes, position + 2 * leap_bytes)) >= 0:
+            position = leap
     while position < walk.limit:
         found = walk.sound(position)
         if isinstance(found, Sound):

@@ -111,6 +111,8 @@ class Report:
     charts: list[Chart] = attrs.field(factory=list)
     findings: list[Finding] = attrs.field(factory=list)
     exit_code: int = 0
+    told_by: str = ""
+    """Report with the same errors and warnings: the head of a page with both leaves these out."""
 
 
 @attrs.frozen(kw_only=True)

@@ -799,7 +799,8 @@ def test_a_message_that_a_group_popped(tmp_path: Path, form: str) -> None:
             store.put(REVIVE, 0, at_ms=at(9), body=body, tags=form)
     commit(store.root, g=sent.queue_offset + bool(form))
     answer = ask(store.root, group="g")
-    assert codes(answer) == ["stored", "consumed" if form else "not consumed", "popped"]
+    # The offset of a group that pops says what was handed out.
+    assert codes(answer) == ["stored", "popped"]
     text = said(answer, "popped")
     assert "popped it 1 time, the last time 2025-11-20 12:00:07Z" in text
     if form:
@@ -817,5 +818,123 @@ def test_a_popped_message_that_came_again(tmp_path: Path, retry: str) -> None:
     table = {"orders@g": {"0": 1}, f"{retry}@g": {"0": 1}}
     write_config(store.root, "consumerOffset.json", {"offsetTable": table})
     answer = ask(store.root)
-    assert codes(answer) == ["stored", "retried", "consumed"]
-    assert f"Group g sent it back: it came again 1 time through {retry}" in said(answer, "retried")
+    assert codes(answer) == ["stored", "popped", "retried", "consumed"]
+    text = said(answer, "retried")
+    assert f"Group g did not acknowledge it in time: it came again 1 time through {retry}" in text
+
+
+def put_java_pop(
+    store: ToldStore, at_s: float, tag: str, due_s: float, fields: dict[str, Any]
+) -> None:
+    """A checkpoint or an acknowledgement as Java's 5.3 broker stores it: with a timer, which brings
+    it into the revive log when it is due."""
+    timer: dict[str, Any] = {"TIMER_OUT_MS": str(at(due_s)), "REAL_TOPIC": REVIVE}
+    store.put(TIMER, 0, at_ms=at(at_s), body=fastjson.dumps(fields), tags=tag, **timer)
+
+
+def come_due(store: ToldStore, at_s: float, tag: str, fields: dict[str, Any]) -> None:
+    store.put(REVIVE, 0, at_ms=at(at_s), body=fastjson.dumps(fields), tags=tag, REAL_TOPIC=REVIVE)
+
+
+@pytest.mark.parametrize("is_due", [False, True])
+def test_pops_that_wait_in_the_timer_wheel(tmp_path: Path, is_due: bool) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        sent = store.put("orders", at_ms=at(5), unique_key=UNIQUE)
+        key = {"c": "g", "pt": at(7), "q": 0, "so": sent.queue_offset, "t": "orders"}
+        checkpoint, acknowledged = key | {"it": 60_000, "n": 1}, key | {"ao": sent.queue_offset}
+        put_java_pop(store, 7, "ck", 66, checkpoint)
+        put_java_pop(store, 9, "ack", 67, acknowledged)
+        if is_due:
+            come_due(store, 66, "ck", checkpoint)
+            come_due(store, 67, "ack", acknowledged)
+    commit(store.root, g=sent.queue_offset + 1)
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "popped"]
+    text = said(answer, "popped")
+    assert "popped it 1 time, the last time 2025-11-20 12:00:07Z" in text
+    assert "acknowledged it 2025-11-20 12:00:09Z" in text
+
+
+@pytest.mark.parametrize("group", ["g", None])
+def test_a_group_that_popped_and_has_committed_no_offset_yet(
+    tmp_path: Path, group: str | None
+) -> None:
+    """Java's broker was killed before it wrote the offsets."""
+    with ToldStore(tmp_path / "a") as store:
+        sent = store.put("orders", at_ms=at(5), unique_key=UNIQUE)
+        put_pop(store, 7, sent)
+    assert codes(ask(store.root, group=group)) == ["stored", "popped"]
+    assert codes(ask(store.root, group="another")) == ["stored", "no offset"]
+
+
+def test_a_changed_invisible_time_is_no_second_pop(tmp_path: Path) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        sent = store.put("orders", at_ms=at(5), unique_key=UNIQUE)
+        first = put_pop(store, 7, sent)
+        again = {"c": "g", "pt": at(9), "q": 0, "so": sent.queue_offset, "t": "orders"}
+        changed = again | {"d": [0], "it": 600_000, "n": 1}
+        store.put(REVIVE, 0, at_ms=at(9), body=fastjson.dumps(changed), tags="ck")
+        ended = fastjson.dumps(first | {"ao": sent.queue_offset})
+        store.put(REVIVE, 0, at_ms=at(9.001), body=ended, tags="ack")
+    commit(store.root, g=sent.queue_offset + 1)
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "popped"]
+    text = said(answer, "popped")
+    assert "popped it 1 time, the last time 2025-11-20 12:00:07Z" in text
+    assert "changed its invisible time 1 time, the last time 2025-11-20 12:00:09Z" in text
+    assert "by 2025-11-20 12:10:09Z, and had not acknowledged it when the log ends" in text
+
+
+@pytest.mark.parametrize("retry", ["%RETRY%g_orders", "%RETRY%g+orders"])
+def test_a_popped_message_that_a_java_broker_delivered_again(tmp_path: Path, retry: str) -> None:
+    """It keeps the time of the first pop, and does not say which topic the message is from."""
+    with ToldStore(tmp_path / "a") as store:
+        sent = store.put("orders", at_ms=at(5), unique_key=UNIQUE)
+        put_pop(store, 7, sent)
+        properties: dict[str, Any] = {"1ST_POP_TIME": str(at(7))}
+        store.put(retry, at_ms=at(68), unique_key=UNIQUE, reconsume_times=1, **properties)
+        key = {"c": "g", "pt": at(70), "q": 0, "so": 0, "t": retry}
+        checkpoint = fastjson.dumps(key | {"it": 60_000, "n": 1})
+        store.put(REVIVE, 0, at_ms=at(70), body=checkpoint, tags="ck")
+        store.put(REVIVE, 0, at_ms=at(71), body=fastjson.dumps(key | {"ao": 0}), tags="ack")
+    commit(store.root, g=1)
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "popped", "retried", "popped"]
+    first, last = (verdict.text for verdict in answer.verdicts if verdict.code == "popped")
+    assert "to acknowledge it by 2025-11-20 12:01:07Z, and did not acknowledge it" in first
+    text = said(answer, "retried")
+    assert f"Group g did not acknowledge it in time: it came again 1 time through {retry}" in text
+    assert "Group g popped its redelivery 1 time" in last
+    assert "acknowledged it 2025-11-20 12:01:11Z" in last
+
+
+@pytest.mark.parametrize("is_redelivered", [False, True])
+def test_pops_that_a_broker_keeps_in_rocksdb_are_not_known(
+    tmp_path: Path, is_redelivered: bool
+) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        store.put("orders", at_ms=at(5), unique_key=UNIQUE)
+        if is_redelivered:
+            retry: dict[str, Any] = {"1ST_POP_TIME": str(at(7))}
+            store.put("%RETRY%g_orders", at_ms=at(68), unique_key=UNIQUE, **retry)
+    (store.root / "kvStore").mkdir()
+    commit(store.root, g=1)
+    answer = ask(store.root)
+    assert codes(answer) == ["stored", "retried" if is_redelivered else "consumed"]
+    assert any("keeps pops in RocksDB (kvStore)" in text for text in answer.unknown)
+
+
+def test_a_transaction_that_the_broker_committed_twice(tmp_path: Path) -> None:
+    with ToldStore(tmp_path / "a") as store:
+        put_half(store, checks=1)
+        for second in (70, 75):
+            store.put(
+                *("orders", 0),
+                at_ms=at(second),
+                unique_key=UNIQUE,
+                sys_flag=SysFlag.TRANSACTION_COMMIT,
+            )
+    answer = ask(store.root)
+    assert "stored twice" not in codes(answer)
+    text = said(answer, "committed twice")
+    assert "Its transaction was committed 2 times" in text

@@ -106,12 +106,17 @@ def test_messages_stored_again_do_not_count_as_slow(tmp_path: Path) -> None:
         {"topic": "T", "sys_flag": 8, "TRAN_MSG": "true"},  # a transaction, committed
         {"topic": "RMQ_SYS_TRANS_HALF_TOPIC", "TRANSACTION_CHECK_TIMES": "1"},
         {"topic": "RMQ_SYS_TRANS_OP_HALF_TOPIC"},
+        {"topic": "T", "TIMER_OUT_MS": "1", "TIMER_DEQUEUE_MS": "1"},  # a timer message, delivered
+        {"topic": "rmq_sys_wheel_timer", "TIMER_OUT_MS": "1", "TIMER_ROLL_TIMES": "1"},
+        {"topic": "rmq_sys_wheel_timer", "REAL_TOPIC": "rmq_sys_REVIVE_LOG_c"},
+        {"topic": "rmq_sys_REVIVE_LOG_c", "TIMER_DEQUEUE_MS": "1"},
     ]
     first: list[dict[str, Any]] = [
         {"topic": "T"},
         {"topic": "T", "DELAY": "0"},
         {"topic": "SCHEDULE_TOPIC_XXXX", "queue_id": 2, "DELAY": "3"},
         {"topic": "RMQ_SYS_TRANS_HALF_TOPIC", "TRAN_MSG": "true"},
+        {"topic": "rmq_sys_wheel_timer", "TIMER_OUT_MS": "1", "REAL_TOPIC": "T"},
     ]
     with ToldStore(tmp_path / "s") as store:
         for i in range(20):

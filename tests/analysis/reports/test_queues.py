@@ -191,7 +191,9 @@ def test_delay_levels_know_what_waits_and_since_when(tmp_path: Path) -> None:
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 
 
-def test_transactions_are_done_or_wait(tmp_path: Path) -> None:
+@pytest.mark.parametrize("release", [4, 5])
+def test_transactions_are_done_or_wait(tmp_path: Path, release: int) -> None:
+    """RocketMQ 5 ends several transactions with one op record."""
     with ToldStore(tmp_path / "s") as store:
         keys = [f"{number:032X}" for number in range(12)]
         halves = [
@@ -203,7 +205,10 @@ def test_transactions_are_done_or_wait(tmp_path: Path) -> None:
                 born = MONDAY_MS + 30 - half.born_ms
                 key = half.unique_key
                 store.put("t", at_ms=MONDAY_MS + 30, latency_ms=born, sys_flag=8, unique_key=key)
-            store.put(OP, at_ms=MONDAY_MS + 30, tags="d", body=str(half.queue_offset).encode())
+            if release == 4:
+                store.put(OP, at_ms=MONDAY_MS + 30, tags="d", body=b"%d" % half.queue_offset)
+        if release == 5:
+            store.put(OP, at_ms=MONDAY_MS + 30, tags="d", body=b"2,3,8,7,6,5,4,")
     offsets = {f"{HALF}@CID_RMQ_SYS_TRANS": {"0": 1}}
     write_config(store.root, "consumerOffset.json", {"offsetTable": offsets})
     report = make_report("queues", store.root, now_ms=NOW_MS)
@@ -274,3 +279,21 @@ def test_a_dead_letter_without_its_origin_is_told_in_words(
     report = make_report("queues", store.root, now_ms=MONDAY_MS + 2000)
     (text,) = [text for text in texts_of(report, "warning") if "gave up" in text]
     assert f"group g gave up on 1 message, mostly {said}; " in text
+
+
+@pytest.mark.parametrize("retry", ["%RETRY%g_orders", "%RETRY%g+orders"])
+@pytest.mark.parametrize("is_consumed", [False, True])
+def test_redeliveries_to_a_group_that_pops_are_that_group_s(
+    tmp_path: Path, retry: str, is_consumed: bool
+) -> None:
+    """Its retry topic names the topic as well; Java's broker does not say which topic."""
+    with ToldStore(tmp_path / "store") as store:
+        store.put(retry, at_ms=MONDAY_MS + 1000, reconsume_times=1)
+        store.put("%RETRY%other_orders", at_ms=MONDAY_MS + 1000, reconsume_times=1)
+    table = {"orders@g": {"0": 1}, "orders@other_orders": {"0": 1}}
+    if is_consumed:
+        table |= {f"{retry}@g": {"0": 1}, "%RETRY%other_orders@other_orders": {"0": 1}}
+    write_config(store.root, "consumerOffset.json", {"offsetTable": table})
+    report = make_report("queues", store.root, now_ms=MONDAY_MS + 2000)
+    groups = {row["consumer_group"] for row in rows_of(report, "redelivery")}
+    assert groups == {"g", "other_orders"}

@@ -6,10 +6,12 @@ import itertools
 from pathlib import Path
 
 import pytest
+from support.fakes.sample_reports import meta
 from support.stores.journals import Diary, at, engine_over
 from support.stores.told import ToldStore, rows_of
 
-from trioha.analysis.reports import timeline
+from trioha.analysis.page import render_page
+from trioha.analysis.reports import failovers, timeline
 from trioha.analysis.results import Report, ReportOptions
 
 OPTIONS = ReportOptions(now_ms=at(10_000))
@@ -86,6 +88,44 @@ def test_a_cause_that_comes_again_is_told_once_and_findings_are_few(a: Diary, b:
     # The master may have died right after its last sample, which counted refusals.
     assert first.endswith("; meanwhile sends refused 35 times.")
     assert report.findings[1].text == "Apart from outages: 5 links ended, 5 stalls."
+
+
+def test_an_unplanned_outage_is_an_error_and_a_planned_one_a_warning(a: Diary) -> None:
+    a.start(0, "SYNC_MASTER")
+    a.alive(10, "SYNC_MASTER")
+    a.start(40, "SYNC_MASTER")
+    a.stop(60)
+    a.start(100, "SYNC_MASTER")
+    report = report_of(a)
+    assert [finding.severity for finding in report.findings[:2]] == ["warning", "error"]
+    assert "shut down" in report.findings[0].text or "stopped" in report.findings[0].text
+    assert "it was killed, or its machine died" in report.findings[1].text
+    page = render_page([report], meta())
+    assert "Nothing to worry about" not in page
+    assert "had no writable master" in page.partition("</header>")[0]
+
+
+def test_two_masters_are_an_error(a: Diary, b: Diary) -> None:
+    a.start(0, "SYNC_MASTER")
+    b.start(30, "SYNC_MASTER", "broker-a:0")
+    b.alive(60, "SYNC_MASTER")
+    a.alive(60, "SYNC_MASTER")
+    report = report_of(a, b)
+    assert report.exit_code == 1
+    assert report.findings[0].severity == "error"
+    assert report.findings[0].text.startswith("broker-a had two masters")
+
+
+def test_the_head_of_a_page_tells_an_outage_once(a: Diary) -> None:
+    a.start(0, "SYNC_MASTER")
+    a.alive(10, "SYNC_MASTER")
+    a.start(40, "SYNC_MASTER")
+    with engine_over(a) as engine:
+        reports = [each.run(engine, OPTIONS) for each in (timeline, failovers)]
+    head, _, rest = render_page(reports, meta()).partition("</header>")
+    assert head.count("had no writable master") == 1
+    assert "1 error," in head
+    assert rest.count("had no writable master") == 2
 
 
 def test_a_silence_ends_with_its_node(a: Diary) -> None:

@@ -43,3 +43,24 @@ def test_options_of_streams_are_none_of_reads() -> None:
     with pytest.raises(AnalysisError, match="a read of rocketmq_commitlog has no option starting"):
         source.reader(StructType([]))
     source.streamReader(StructType([]))
+
+
+@pytest.mark.parametrize(
+    ("given", "log_mib", "task_mib"),
+    [
+        ({}, 10, 10),
+        ({}, 256, 64),
+        ({}, 1024, 128),
+        ({}, 8192, 256),
+        ({"splitBytes": "32m"}, 8192, 32),
+        ({"minPartitions": "64"}, 1024, 16),
+        ({"splitBytes": "1m", "minPartitions": "2"}, 1024, 1),
+    ],
+)
+def test_tasks_grow_with_the_log_unless_told(
+    given: dict[str, str], log_mib: int, task_mib: int
+) -> None:
+    from trioha.analysis.spark.read_options import read_options
+
+    options = read_options({"path": "/data", **given})
+    assert options.task_bytes(log_mib << 20) == min(task_mib, log_mib) << 20

@@ -27,6 +27,7 @@ VerdictCode = Literal[
     "recalled",
     "half message",
     "committed",
+    "committed twice",
     "rolled back",
     "given up",
     "retried",

@@ -11,10 +11,12 @@ from trioha.analysis.explain.explanation import Explanation
 from trioha.analysis.explain.offset_history import OffsetsAt, offset_history, resets_of
 from trioha.analysis.explain.progress import Committed, committed_offsets, samples_of
 from trioha.analysis.explain.surroundings import tell_events
+from trioha.analysis.reports.first_stores import has_prefix
+from trioha.analysis.reports.retry_groups import group_of_retry
 from trioha.analysis.reports.words import MINUTE_MS, count_of, say_ms, say_time
 from trioha.analysis.schema import AnalysisError
 from trioha.analysis.store_files import StoreFiles
-from trioha.wire.names import dlq_topic, retry_topic
+from trioha.wire.names import RETRY_PREFIX, dlq_topic
 from trioha.words import what_there_is
 
 AROUND_MS = 5 * MINUTE_MS
@@ -252,12 +254,24 @@ def _explain_failures(
     case: Case, answer: Explanation, replicas: Sequence[StoreFiles], group: str, at_ms: int
 ) -> bool:
     """Count what the group had sent back until then; return whether there is any at all."""
+    offsets = committed_offsets(case, replicas)
+    found = case.engine.query(
+        "SELECT DISTINCT topic FROM commitlog_stats "
+        f"WHERE {has_prefix('topic', RETRY_PREFIX)} OR topic = {literal(dlq_topic(group))}"
+    )
+    topics = [
+        row["topic"]
+        for row in found
+        if row["topic"] == dlq_topic(group) or group_of_retry(row["topic"], offsets) == group
+    ]
+    if not topics:
+        return False
     rows = case.engine.query(
         "SELECT topic, COUNT(DISTINCT phy_offset) AS found, "
         f"COUNT(DISTINCT CASE WHEN store_ms <= {at_ms} THEN phy_offset END) AS earlier, "
         f"MAX(CASE WHEN store_ms <= {at_ms} THEN store_ms END) AS last_ms FROM commitlog "
         f"WHERE store IN {literals([store.label for store in replicas])} "
-        f"AND topic IN {literals([retry_topic(group), dlq_topic(group)])} GROUP BY topic"
+        f"AND topic IN {literals(topics)} GROUP BY topic"
     )
     for row in rows:
         if row["earlier"]:

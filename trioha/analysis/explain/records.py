@@ -8,8 +8,9 @@ from typing import Any
 import attrs
 
 from trioha.analysis.explain.case import Case
+from trioha.analysis.explain.progress import committed_offsets
+from trioha.analysis.reports.retry_groups import group_of_retry
 from trioha.wire.names import (
-    RETRY_PREFIX,
     TIMER_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
     dlq_topic,
@@ -19,6 +20,8 @@ from trioha.wire.names import (
 from trioha.wire.properties import Property
 
 _SEEN_KINDS = frozenset({"stored", "committed", "delivered after delay"})
+_FIRST_POP_TIME = "1ST_POP_TIME"
+"""Property of a message that is delivered again because a pop was not acknowledged."""
 _HIDDEN_TOPICS = frozenset({TIMER_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC})
 
 
@@ -31,6 +34,8 @@ class StoredRecord:
     """Labels of stores whose logs hold it."""
     cuts: list[str] = attrs.field(factory=list)
     """Labels of cuts that hold it."""
+    retry_group: str = ""
+    """Group that the record redelivers to, or waits for; empty for another record."""
 
     @property
     def kind(self) -> str:
@@ -80,6 +85,11 @@ class StoredRecord:
         return self.topic == TIMER_TOPIC and Property.TIMER_DEL_UNIQKEY in self.row["properties"]
 
     @property
+    def retry_topic(self) -> str:
+        """The topic that a redelivery is in, or waits for; the record's own topic for another."""
+        return str(self.row["goes_to"] if self.kind == "waits for retry" else self.topic)
+
+    @property
     def target(self) -> str:
         """The topic that the record is for."""
         return str(self.row["goes_to"] or self.row["properties"].get("REAL_TOPIC") or self.topic)
@@ -98,12 +108,16 @@ def records_of(case: Case, hops: Sequence[Mapping[str, Any]]) -> list[StoredReco
         record = found.setdefault(tuple(hop[name] for name in names), StoredRecord(hop))
         labels = record.cuts if hop["store"] in case.cuts else record.stores
         labels.append(hop["store"])
-    return sorted(found.values(), key=lambda record: (record.store_ms, record.phy_offset))
-
-
-def is_retry_of(record: StoredRecord, group: str) -> bool:
-    """Whether the record is, or waits to become, a redelivery to a group."""
-    return _group_of_retry(record) == group
+    records = sorted(found.values(), key=lambda record: (record.store_ms, record.phy_offset))
+    offsets = committed_offsets(case, case.stores)
+    own_topic = next((record.topic for record in records if record.is_seen), "")
+    for record in records:
+        topic = record.retry_topic
+        if is_retry_topic(topic):
+            popped = own_topic if _FIRST_POP_TIME in record.row["properties"] else ""
+            origin = record.row["origin"] or popped
+            record.retry_group = group_of_retry(topic, offsets, origin)
+    return records
 
 
 def is_dead_letter_of(record: StoredRecord, group: str) -> bool:
@@ -114,25 +128,8 @@ def groups_of(records: Sequence[StoredRecord]) -> set[str]:
     """Groups that the message was sent back by."""
     found = set()
     for record in records:
-        topic = record.row["goes_to"] if record.kind == "waits for retry" else record.topic
-        if is_retry_topic(topic):
-            found.add(_group_of_retry(record))
-        elif is_dlq_topic(topic):
-            found.add(topic.removeprefix(dlq_topic("")))
+        if record.retry_group:
+            found.add(record.retry_group)
+        elif is_dlq_topic(record.retry_topic):
+            found.add(record.retry_topic.removeprefix(dlq_topic("")))
     return found
-
-
-def _group_of_retry(record: StoredRecord) -> str:
-    """The group whose retry topic the record is in, or waits for; empty for another record.
-
-    A group that pops has a retry topic for each topic, which is named behind the group: with a
-    plus, or by older brokers with an underscore, which a group's name may hold as well.
-    """
-    topic = str(record.row["goes_to"] if record.kind == "waits for retry" else record.topic)
-    if not is_retry_topic(topic):
-        return ""
-    group, plus, _ = topic.removeprefix(RETRY_PREFIX).partition("+")
-    origin = record.row["origin"]
-    if plus or not origin:
-        return group
-    return group.removesuffix(f"_{origin}") or group

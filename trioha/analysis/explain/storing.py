@@ -78,6 +78,14 @@ def _explain_repeats(answer: Explanation, records: Sequence[StoredRecord], about
         return
     times = ", ".join(say_time(record.store_ms) for record in repeats)
     apart_ms = repeats[-1].store_ms - repeats[0].store_ms
+    if all(record.kind == "committed" for record in repeats):
+        answer.conclude(
+            "committed twice",
+            f"{about}Its transaction was committed {len(repeats)} times: the message is in topic "
+            f"{repeats[0].topic} as often ({times}; {say_ms(apart_ms)} apart), and a consumer "
+            "receives each of them.",
+        )
+        return
     answer.conclude(
         "stored twice",
         f"{about}The same unique id was stored {len(repeats)} times in topic {repeats[0].topic} "

@@ -86,7 +86,7 @@ def _header(reports: Sequence[Report], meta: PageMeta) -> str:
     items = [
         item
         for severity in ("error", "warning")
-        for report in reports
+        for report in _apart(reports)
         for item in _headlines(report, severity)
     ]
     return element(
@@ -98,6 +98,12 @@ def _header(reports: Sequence[Report], meta: PageMeta) -> str:
         element("ul", *items, class_="findings") if items else "",
         _facts(meta),
     )
+
+
+def _apart(reports: Sequence[Report]) -> list[Report]:
+    """Reports without those whose findings another one of them tells."""
+    names = {report.name for report in reports}
+    return [report for report in reports if report.told_by not in names]
 
 
 def _headlines(report: Report, severity: Severity) -> list[str]:
@@ -119,10 +125,10 @@ def _subtitle(meta: PageMeta) -> str:
 
 def _verdict(reports: Sequence[Report]) -> str:
     counts = {
-        severity: sum(f.severity == severity for report in reports for f in report.findings)
+        severity: sum(f.severity == severity for each in _apart(reports) for f in each.findings)
         for severity in _ORDER
     }
-    failed = [report.title for report in reports if report.exit_code]
+    failed = [report.title for report in _apart(reports) if report.exit_code]
     said = [_counted(count, _SINGULARS[severity]) for severity, count in counts.items() if count]
     found = ", ".join(said) or "no findings"
     if failed:

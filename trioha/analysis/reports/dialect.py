@@ -5,14 +5,14 @@ from __future__ import annotations
 from trioha.analysis.engine import Engine
 
 
-def each_word(engine: Engine, column: str) -> str:
-    """FROM ... suffix: one row per blank-separated word of a column, in ``word.value``.
+def each_word(engine: Engine, column: str, separator: str = " ") -> str:
+    """FROM ... suffix: one row per separated word of a column, in ``word.value``.
 
-    KEYS holds many keys in one text. Two blanks in a row make an empty word: leave it out.
+    KEYS holds many keys in one text. Two separators in a row make an empty word: leave it out.
     """
     if engine.name == "spark":
-        return f" LATERAL VIEW explode(split({column}, ' ')) word AS value"
-    return f", LATERAL (SELECT unnest(string_split({column}, ' ')) AS value) AS word"
+        return f" LATERAL VIEW explode(split({column}, '{separator}')) word AS value"
+    return f", LATERAL (SELECT unnest(string_split({column}, '{separator}')) AS value) AS word"
 
 
 def text_of(engine: Engine, column: str) -> str:

@@ -20,12 +20,13 @@ from trioha.analysis.reports.outages import (
     lost_ms,
     observed_ms,
     overlaps_of,
+    severity_of,
 )
 from trioha.analysis.reports.refusals import refusals_of
 from trioha.analysis.reports.tables import table
 from trioha.analysis.reports.terms import histories_of, terms_table
 from trioha.analysis.reports.words import count_of, say_ms, say_share, say_span, say_time
-from trioha.analysis.results import Chart, Finding, Report, ReportOptions, Series, Severity, Table
+from trioha.analysis.results import Chart, Finding, Report, ReportOptions, Series, Table
 
 SPEC = REPORTS["failovers"]
 NEEDS = frozenset({"journal"})
@@ -66,13 +67,7 @@ def _findings(
     labels: Mapping[str, str],
 ) -> Iterator[Finding]:
     for each in overlaps:
-        until = "to the end of the records"
-        if each.end_ms is not None:
-            until = f"for {say_ms(each.end_ms - each.begin_ms)}"
-        yield Finding.error(
-            f"{each.broker} had two masters, {each.first} and {each.second}, from "
-            f"{say_time(each.begin_ms)} {until}."
-        )
+        yield Finding.error(each.sentence)
     for broker, all_of_it in outages.items():
         yield from _outage_findings(all_of_it, labels)
         span = observed_ms(lives, broker)
@@ -110,7 +105,7 @@ def _group_finding(outages: Sequence[Outage], labels: Mapping[str, str]) -> Find
     first, longest = outages[0], max(outages, key=lambda outage: outage.lasted_ms)
     total_ms = sum(outage.lasted_ms for outage in outages)
     return Finding(
-        "warning" if first.is_planned else "error",
+        severity_of(outages),
         f"{first.broker} had no writable master {len(outages)} times, {say_ms(total_ms)} in all, "
         f"first from {say_time(first.begin_ms)}; the longest lasted {say_ms(longest.lasted_ms)} "
         f"from {say_time(longest.begin_ms)} ({first.before} in {labels[first.before_journal]}: "
@@ -119,7 +114,7 @@ def _group_finding(outages: Sequence[Outage], labels: Mapping[str, str]) -> Find
 
 
 def _outage_finding(outage: Outage, labels: Mapping[str, str]) -> Finding:
-    severity: Severity = "warning" if outage.is_planned else "error"
+    severity = severity_of([outage])
     # A slave that was made the master has its master's name: only the store tells them apart.
     before = f"{outage.before} in {labels[outage.before_journal]}: {outage.cause}"
     if outage.end_ms is None:

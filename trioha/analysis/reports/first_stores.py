@@ -4,7 +4,7 @@ A broker stores many messages again and keeps their birth: retries and dead lett
 messages on delivery, committed transactions, half messages after each check. Their age says how
 long they waited, not how long they travelled, so they are taken out of `latency_stats`: by topic
 where that tells, else one by one, which needs a scan of properties and is only done in stores that
-hold delayed messages or transactions.
+hold delayed messages or transactions. What a broker notes of pops is no producer's message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from trioha.wire.codes import SysFlag
 from trioha.wire.names import (
     DLQ_PREFIX,
     RETRY_PREFIX,
+    REVIVE_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
@@ -37,6 +39,7 @@ def topics_of_first_stores() -> str:
     """SQL: whether a topic's records may be first stores."""
     return (
         f"NOT {has_prefix('topic', RETRY_PREFIX)} AND NOT {has_prefix('topic', DLQ_PREFIX)} "
+        f"AND NOT {has_prefix('topic', REVIVE_TOPIC_PREFIX)} "
         f"AND topic NOT IN {literals(_BROKERS_OWN)}"
     )
 
@@ -46,10 +49,16 @@ def stored_again(engine: Engine) -> str:
     delay = engine.item("properties", Property.DELAY)
     checks = engine.item("properties", Property.TRANSACTION_CHECK_TIMES)
     schedule, half = literal(SCHEDULE_TOPIC), literal(TRANS_HALF_TOPIC)
+    timer, goes_to = literal(TIMER_TOPIC), engine.item("properties", Property.REAL_TOPIC)
+    is_due = f"{engine.item('properties', Property.TIMER_DEQUEUE_MS)} IS NOT NULL"
+    is_rolled = f"{engine.item('properties', Property.TIMER_ROLL_TIMES)} IS NOT NULL"
+    is_pop = has_prefix(goes_to, REVIVE_TOPIC_PREFIX)
     committed = f"(sys_flag & {SysFlag.TRANSACTION_MASK}) = {SysFlag.TRANSACTION_COMMIT}"
     return (
         f"((topic = {schedule} AND reconsume_times > 0) "
         f"OR (topic <> {schedule} AND COALESCE({delay}, '0') <> '0') "
+        f"OR (topic <> {timer} AND {is_due}) "
+        f"OR (topic = {timer} AND (reconsume_times > 0 OR {is_rolled} OR {is_pop})) "
         f"OR (topic = {half} AND {checks} IS NOT NULL) OR {committed})"
     )
 
@@ -58,7 +67,7 @@ def needs_properties(engine: Engine) -> bool:
     """Whether the stores hold delayed messages or transactions."""
     rows = engine.query(
         "SELECT COUNT(*) AS found FROM commitlog_stats "
-        f"WHERE topic IN {literals((SCHEDULE_TOPIC, TRANS_HALF_TOPIC))}",
+        f"WHERE topic IN {literals((SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC))}",
     )
     return bool(rows[0]["found"])
 

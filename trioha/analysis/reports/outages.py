@@ -18,7 +18,8 @@ from collections.abc import Sequence
 import attrs
 
 from trioha.analysis.reports.lives import Life, Lives, Stint
-from trioha.analysis.reports.words import say_clock
+from trioha.analysis.reports.words import say_clock, say_ms, say_time
+from trioha.analysis.results import Severity
 
 _OVERLAP_MS = 1_000
 """Two masters at a time for less than this are two clocks."""
@@ -84,6 +85,16 @@ class Overlap:
     first: str
     second: str
 
+    @property
+    def sentence(self) -> str:
+        until = "to the end of the records"
+        if self.end_ms is not None:
+            until = f"for {say_ms(self.end_ms - self.begin_ms)}"
+        return (
+            f"{self.broker} had two masters, {self.first} and {self.second}, from "
+            f"{say_time(self.begin_ms)} {until}."
+        )
+
 
 @attrs.frozen
 class _Span:
@@ -131,6 +142,11 @@ def overlaps_of(lives: Lives, broker: str) -> list[Overlap]:
             if end is None or end - begin >= _OVERLAP_MS:
                 found.append(Overlap(broker, begin, end, first.life.node, second.life.node))
     return found
+
+
+def severity_of(outages: Sequence[Outage]) -> Severity:
+    """Severity of outages: a warning if all of them were planned, else an error."""
+    return "warning" if all(outage.is_planned for outage in outages) else "error"
 
 
 def observed_ms(lives: Lives, broker: str) -> tuple[int, int] | None:

@@ -8,11 +8,13 @@ store.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from typing import Any
 
 from trioha.analysis.engine import Engine, literal, literals, or_noted
 from trioha.analysis.reports.consumer_lag import QueueEnds, newest_ms
 from trioha.analysis.reports.first_stores import has_prefix
+from trioha.analysis.reports.retry_groups import group_of_retry
 from trioha.analysis.reports.tables import table
 from trioha.analysis.reports.words import count_of, say_ms
 from trioha.analysis.results import Chart, Finding, Series, Table
@@ -42,20 +44,20 @@ def redelivery(
     origins = _origins(engine, topics)
     attempts = _attempts(engine, topics)
     by_topic: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    offsets = {each.label: or_noted(engine, each.consumer_offsets) or {} for each in engine.stores}
+    for row in (*groups, *origins, *attempts):
+        row |= _kind_of(row["topic"], offsets[row["store"]])
     for row in origins:
         by_topic[row["store"], row["topic"]].append(row)
-        row |= _kind_of(row["topic"])
     for row in groups:
         of_group = by_topic[row["store"], row["topic"]]
         times = [each for each in attempts if each["topic"] == row["topic"]]
-        row |= _kind_of(row["topic"]) | {
+        row |= {
             "different": sum(each["different"] for each in of_group),
             "age_ms": now_ms - row["oldest_ms"],
             "reconsume_max": max((each["reconsume_times"] for each in times), default=0),
             "top_origin": of_group[0]["origin"] if of_group else None,
         }
-    for row in attempts:
-        row |= _kind_of(row["topic"])
     findings = [
         Finding.warning(
             f"{row['store']}: group {row['consumer_group']} gave up on "
@@ -94,9 +96,10 @@ def _say_origin(topic: str | None) -> str:
     return f"of topic {topic}" if topic else "of unknown origin"
 
 
-def _kind_of(topic: str) -> dict[str, str]:
-    prefix, kind = (DLQ_PREFIX, "dead letter") if is_dlq_topic(topic) else (RETRY_PREFIX, "retry")
-    return {"kind": kind, "consumer_group": topic[len(prefix) :]}
+def _kind_of(topic: str, offsets: Collection[tuple[str, str]]) -> dict[str, str]:
+    if is_dlq_topic(topic):
+        return {"kind": "dead letter", "consumer_group": topic.removeprefix(DLQ_PREFIX)}
+    return {"kind": "retry", "consumer_group": group_of_retry(topic, offsets)}
 
 
 def _origins(engine: Engine, topics: list[str]) -> list[dict[str, Any]]:

@@ -18,7 +18,13 @@ from trioha.analysis.reports.checked_outages import checked_outages
 from trioha.analysis.reports.close_up import close_ups
 from trioha.analysis.reports.links import ReplicationLinks, links_of
 from trioha.analysis.reports.lives import Life, journal_labels, journal_of, number
-from trioha.analysis.reports.outages import Outage, lost_ms, overlaps_of
+from trioha.analysis.reports.outages import (
+    Outage,
+    Overlap,
+    lost_ms,
+    overlaps_of,
+    severity_of,
+)
 from trioha.analysis.reports.refusals import SAMPLE_MS, RefusedCount, refusals_of
 from trioha.analysis.reports.tables import table
 from trioha.analysis.reports.words import count_of, say_ms, say_span, say_time
@@ -67,8 +73,9 @@ def run(engine: Engine, options: ReportOptions) -> Report:
     lives = links.lives
     labels = journal_labels(dict.fromkeys(life.journal for life in lives.lives))
     outages = [each for found in checked_outages(engine, lives).values() for each in found]
+    overlaps = [each for broker in lives.brokers for each in overlaps_of(lives, broker)]
     entries = [
-        *_outage_entries(links, outages),
+        *_outage_entries(outages, overlaps),
         *_role_entries(links, labels),
         *_link_entries(links),
         *_stall_entries(links, labels),
@@ -81,13 +88,20 @@ def run(engine: Engine, options: ReportOptions) -> Report:
     tables, charts = close_ups(engine, lives, outages, until_ms)
     return Report(
         **SPEC.heading,
-        findings=list(_findings(entries, outages, until_ms)),
+        findings=[
+            *(Finding.error(overlap.sentence) for overlap in overlaps),
+            *_findings(entries, outages, until_ms),
+        ],
         charts=[*([chart] if chart else []), *charts],
         tables=[_table(entries, until_ms), *tables],
+        exit_code=1 if overlaps else 0,
+        told_by="failovers",
     )
 
 
-def _outage_entries(links: ReplicationLinks, outages: Sequence[Outage]) -> Iterator[TimelineEntry]:
+def _outage_entries(
+    outages: Sequence[Outage], overlaps: Sequence[Overlap]
+) -> Iterator[TimelineEntry]:
     for outage in outages:
         bounds = ""
         if outage.earliest_ms != outage.latest_ms:
@@ -104,17 +118,16 @@ def _outage_entries(links: ReplicationLinks, outages: Sequence[Outage]) -> Itera
             drawn_as=_NO_MASTER,
             detail=f"{outage.before}: {outage.cause}{bounds}",
         )
-    for broker in links.lives.brokers:
-        for overlap in overlaps_of(links.lives, broker):
-            yield TimelineEntry(
-                begin_ms=overlap.begin_ms,
-                end_ms=overlap.end_ms,
-                kind=OUTAGE,
-                lane=broker,
-                what="two masters",
-                drawn_as="",
-                detail=f"{overlap.first} and {overlap.second}",
-            )
+    for overlap in overlaps:
+        yield TimelineEntry(
+            begin_ms=overlap.begin_ms,
+            end_ms=overlap.end_ms,
+            kind=OUTAGE,
+            lane=overlap.broker,
+            what="two masters",
+            drawn_as="",
+            detail=f"{overlap.first} and {overlap.second}",
+        )
 
 
 def _role_entries(links: ReplicationLinks, labels: Mapping[str, str]) -> Iterator[TimelineEntry]:
@@ -384,13 +397,14 @@ def _findings(
     """At most five: the causes by the time that they cost, and what was beside them."""
     causes = _causes(outages, until_ms)
     for cause in causes[:CAUSES_MAX]:
-        yield Finding.info(_say_cause(cause, entries, until_ms))
+        yield Finding(severity_of(cause.outages), _say_cause(cause, entries, until_ms))
     rest = causes[CAUSES_MAX:]
     if rest:
-        yield Finding.info(
-            f"{count_of(len(rest), 'further cause')} made "
-            f"{count_of(sum(len(cause.outages) for cause in rest), 'outage')}, "
-            f"{say_ms(sum(cause.lost_ms for cause in rest))} in all."
+        others = [outage for cause in rest for outage in cause.outages]
+        yield Finding(
+            severity_of(others),
+            f"{count_of(len(rest), 'further cause')} made {count_of(len(others), 'outage')}, "
+            f"{say_ms(sum(cause.lost_ms for cause in rest))} in all.",
         )
     apart = [
         entry

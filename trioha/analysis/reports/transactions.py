@@ -13,15 +13,21 @@ from __future__ import annotations
 from typing import Any
 
 from trioha.analysis.engine import Engine, literal, literals, or_noted
-from trioha.analysis.reports.dialect import text_of
+from trioha.analysis.reports.dialect import each_word, text_of
 from trioha.analysis.reports.tables import table
 from trioha.analysis.reports.words import count_of, say_ms
 from trioha.analysis.results import Finding, Table
 from trioha.wire.codes import SysFlag
-from trioha.wire.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from trioha.wire.names import (
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_GROUP,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
 from trioha.wire.properties import Property
 
-CHECK_GROUP = "CID_RMQ_SYS_TRANS"
+OP_OF_COPY = "COPIED"
+"""Property of an op record that ends one copy of a half message, not the transaction."""
 
 
 def transactions(engine: Engine, now_ms: int) -> tuple[list[Table], list[Finding]]:
@@ -66,9 +72,13 @@ def _counted(engine: Engine) -> list[dict[str, Any]]:
         f"CASE WHEN queue_offset >= {_checked_up_to(engine)} THEN 1 ELSE 0 END AS is_ahead "
         f"FROM commitlog_full WHERE topic = {literal(TRANS_HALF_TOPIC)}"
     )
+    # RocketMQ 5 writes several offsets into one op record: ``1,2,3,``. An op record of a copy ends
+    # no transaction.
     ops = (
-        f"SELECT DISTINCT store, queue_id, {text_of(engine, 'body')} AS place "
-        f"FROM commitlog_full WHERE topic = {literal(TRANS_OP_HALF_TOPIC)}"
+        "SELECT DISTINCT store, queue_id, word.value AS place "
+        f"FROM commitlog_full{each_word(engine, text_of(engine, 'body'), ',')} "
+        f"WHERE topic = {literal(TRANS_OP_HALF_TOPIC)} "
+        f"AND {engine.item('properties', OP_OF_COPY)} IS NULL"
     )
     halves = (
         "SELECT copies.store, copies.name, copies.born_ms, SUM(copies.is_check) AS checks, "
@@ -115,6 +125,6 @@ def _checked_up_to(engine: Engine) -> str:
         offsets = or_noted(engine, store.consumer_offsets) or {}
         passed += [
             f"WHEN store = {literal(store.label)} AND queue_id = {queue_id} THEN {offset}"
-            for queue_id, offset in offsets.get((TRANS_HALF_TOPIC, CHECK_GROUP), {}).items()
+            for queue_id, offset in offsets.get((TRANS_HALF_TOPIC, TRANS_GROUP), {}).items()
         ]
     return f"CASE {' '.join(passed)} ELSE 0 END" if passed else "0"

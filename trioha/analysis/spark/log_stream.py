@@ -31,7 +31,7 @@ from trioha.analysis.log_end import LogEnd
 from trioha.analysis.scan import Detail, plan_splits, scan_split
 from trioha.analysis.schema import COMMITLOG_FULL, AnalysisError, TableSchema
 from trioha.analysis.spark.read_options import read_options, size_option
-from trioha.analysis.store_files import StoreFiles, open_store
+from trioha.analysis.store_files import SPLIT_BYTES, StoreFiles, open_store
 
 Offsets = dict[str, int]
 NOTHING_YET = -1
@@ -102,7 +102,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 phy_offset_from=self._checked(store, begin),
                 phy_offset_to=stop,
             )
-            splits = plan_splits(store, filters, self._options.split_bytes)
+            splits = plan_splits(store, filters, self._options.split_bytes or SPLIT_BYTES)
             partitions += [InputPartition((split, filters)) for split in splits]
         return partitions
 

@@ -34,6 +34,11 @@ from trioha.analysis.store_files import SPLIT_BYTES
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SPLIT_BYTES_MIN = 4096
+_SPLIT_BYTES_MAX = 4 * SPLIT_BYTES
+"""A task costs Spark a quarter to a half of what reading 64 MiB does (docs/benchmarks.md). It reads
+a few MiB at a time, however many it has."""
+_TASKS = 8
+"""Tasks for which a log is split, before they become larger than `SPLIT_BYTES`."""
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -44,10 +49,16 @@ class ReadOptions:
     paths: tuple[str, ...]
     columns: tuple[str, ...] = ()
     filters: ScanFilter
-    split_bytes: int = SPLIT_BYTES
+    split_bytes: int | None = None
+    """Bytes of a task; None leaves them to the size of what is read."""
     partitions_min: int = 1
     pushes_filters: bool = False
     """Take filters of the query over: safe only when the DataFrame is scanned once."""
+
+    def task_bytes(self, total: int) -> int:
+        """Bytes of each task, so that there are as many tasks as were asked for."""
+        wanted = self.split_bytes or min(max(SPLIT_BYTES, total // _TASKS), _SPLIT_BYTES_MAX)
+        return max(1, min(wanted, -(-total // self.partitions_min)))
 
 
 PATHS = ("path", "paths")
@@ -83,7 +94,11 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
             store_ms_from=_time(options, "from"),
             store_ms_to=_time(options, "to"),
         ),
-        split_bytes=max(_SPLIT_BYTES_MIN, size_option(options, "splitBytes", SPLIT_BYTES)),
+        split_bytes=(
+            max(_SPLIT_BYTES_MIN, size_option(options, "splitBytes", SPLIT_BYTES))
+            if options.get("splitBytes") is not None
+            else None
+        ),
         partitions_min=size_option(options, "minPartitions", 1),
         pushes_filters=options.get("pushFilters", "").strip().lower() == "true",
     )

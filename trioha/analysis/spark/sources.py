@@ -112,12 +112,8 @@ class _Reader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         pieces = self.plan()
-        return [InputPartition(group) for group in _grouped(pieces, self.partition_bytes(pieces))]
-
-    def partition_bytes(self, pieces: Sequence[tuple[Any, int]]) -> int:
-        """Bytes of a partition, so that there are as many as were asked for."""
-        total = sum(size for _, size in pieces)
-        return min(self.options.split_bytes, -(-total // self.options.partitions_min))
+        bytes_max = self.options.task_bytes(sum(size for _, size in pieces))
+        return [InputPartition(group) for group in _grouped(pieces, bytes_max)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         for piece in partition.value or ():  # None when there are no partitions
@@ -303,11 +299,10 @@ SOURCES: tuple[type[_Source], ...] = (
 def _log_pieces(options: ReadOptions) -> list[tuple[LogSplit, int]]:
     stores = [open_store(path) for path in options.paths]
     total = sum(store.data_bytes for store in stores)
-    split_bytes = max(1, min(options.split_bytes, -(-total // options.partitions_min)))
     return [
         (split, split.end - split.begin)
         for store in stores
-        for split in plan_splits(store, options.filters, split_bytes)
+        for split in plan_splits(store, options.filters, options.task_bytes(total))
     ]
 
 

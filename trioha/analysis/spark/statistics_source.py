@@ -92,11 +92,10 @@ class _Reader(DataSourceReader):
         options = self._options
         stores = [open_store(path) for path in options.paths]
         total = sum(store.data_bytes for store in stores)
-        split_bytes = max(1, min(options.split_bytes, -(-total // options.partitions_min)))
         return [
             InputPartition(split)
             for store in stores
-            for split in plan_splits(store, options.filters, split_bytes)
+            for split in plan_splits(store, options.filters, options.task_bytes(total))
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -373,12 +373,35 @@ def test_a_filter_looks_at_no_record_that_is_on_disk(config: StoreConfig) -> Non
 
 
 def test_what_was_appended_last_counts_as_in_memory(config: StoreConfig) -> None:
-    store, cache = cold_store(config, recent_bytes=1 << 20)
+    store, _ = cold_store(config, recent_bytes=1 << 20)
     fill(store, 10)
+    assert store.get_message("T", 0, 0, 32, None, True).status is GetStatus.FOUND
+    store.close()
+    # Another process wrote the queue: the page cache may have dropped it since.
+    store, cache = cold_store(config, recent_bytes=1 << 20)
     entries = store.get_message("T", 0, 0, 32, None, True)
     assert entries.status is GetStatus.NOT_IN_MEMORY
     cache.bring(entries.on_disk)
     assert store.get_message("T", 0, 0, 32, None, True).status is GetStatus.FOUND
+    fill(store, 5)
+    assert store.get_message("T", 0, 10, 32, None, True).status is GetStatus.FOUND
+    store.close()
+
+
+def test_entries_are_asked_about_once_the_log_has_grown(config: StoreConfig) -> None:
+    store, cache = cold_store(config, recent_bytes=20_000, segment_bytes=1 << 20)
+    fill(store, 3)
+    assert store.get_message("T", 0, 0, 32, None, True).status is GetStatus.FOUND
+    asked = []
+    for number in range(40):
+        # Another queue's messages: this one does not grow.
+        store.put_message(message(b"x" * 900, queue_id=1), 2000 + number)
+        asked.append(store.get_message("T", 0, 0, 32, None, True).status)
+    first = asked.index(GetStatus.NOT_IN_MEMORY)
+    assert 20_000 // 1_200 <= first <= 30_000 // 900
+    assert set(asked[first:]) == {GetStatus.NOT_IN_MEMORY}
+    fill(store, 1)
+    assert store.get_message("T", 0, 3, 32, None, True).status is GetStatus.FOUND
     store.close()
 
 

@@ -43,6 +43,8 @@ class ConsumeQueue:
         "files",
         "flushed_index",
         "is_schedule",
+        "mark_index",
+        "mark_log_end",
         "max_phy_offset",
         "min_index",
         "next_index",
@@ -51,6 +53,7 @@ class ConsumeQueue:
         "topic",
         "topic_field",
         "topic_size",
+        "young_index",
     )
 
     def __init__(self, config: StoreConfig, topic: str, queue_id: int) -> None:
@@ -78,6 +81,11 @@ class ConsumeQueue:
         self.max_phy_offset = -1
         """End of the last record that has an entry; an older record is a repetition."""
         self.flushed_index = 0
+        self.young_index = 0
+        """Entries from here on were written lately: their pages are in memory (`Lookup`)."""
+        self.mark_index = 0
+        self.mark_log_end = 0
+        """Where the queue and the log ended when `young_index` was last looked at."""
         self._lock = threading.Lock()  # flush against truncate and reset
         self._buffer = NO_BUFFER
         self._position = 0

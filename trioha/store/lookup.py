@@ -99,7 +99,10 @@ class Lookup:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, following, low, high)
         is_old = False
         if in_memory_only and self._missing_bytes is not None:
-            missing = self._missing_bytes(entries)
+            if offset >= self._young_index(queue):
+                missing = 0
+            else:
+                missing = self._missing_bytes(entries)
             if missing:
                 block = queue.block(offset, len(entries), missing)
                 return GetResult(
@@ -117,6 +120,22 @@ class Lookup:
             if on_disk:
                 return self._not_in_memory(on_disk, offset, low, high)
         return self._collect(queue, entries, offset, high, count_max, message_filter, is_old)
+
+    def begin(self) -> None:
+        """Note that what the queues hold now may be on disk only: this process did not write it."""
+        for queue in self._table.values():
+            queue.young_index = queue.mark_index = queue.next_index
+            queue.mark_log_end = self._log.end
+
+    def _young_index(self, queue: ConsumeQueue) -> int:
+        """Return from where on a queue's entries were written not long before the log's end."""
+        recent = self._config.recent_bytes
+        grown = self._log.end - queue.mark_log_end
+        if grown >= recent >> 1:
+            queue.young_index = queue.mark_index if grown < recent else queue.next_index
+            queue.mark_index = queue.next_index
+            queue.mark_log_end = self._log.end
+        return queue.young_index
 
     def _not_in_memory(
         self, runs: list[tuple[int, int]], offset: int, low: int, high: int
@@ -312,15 +331,13 @@ class Lookup:
                 if run_view is not None:
                     buffers.append(run_view[run_begin - run_base : run_end - run_base])
                     runs.append((run_begin, run_end))
-                segment = files.find(phy_offset)
-                if segment is None:
-                    run_view = None
-                    continue
-                run_view, run_base, run_limit = (
-                    segment.random_view if is_old else segment.view,
-                    segment.from_offset,
-                    segment.end_offset,
-                )
+                if run_view is None or not run_base <= phy_offset < run_limit:
+                    segment = files.find(phy_offset)
+                    if segment is None:
+                        run_view = None
+                        continue
+                    run_view = segment.random_view if is_old else segment.view
+                    run_base, run_limit = segment.from_offset, segment.end_offset
                 run_begin, run_end = phy_offset, phy_offset + size
             count += 1
             total += size

@@ -108,6 +108,7 @@ class FileMessageStore:
             if begin_at is not None:
                 begin_files_at(config, begin_at)
             store._recover(progress)
+            store._lookup.begin()
             store.check_disk(wall_ms)
         except BaseException:
             store._lock.release()

@@ -76,7 +76,7 @@ class StoreConfig:
     memory_window_bytes: int = 1 << 30
     """How far behind the end of the log a record counts as cached: the 40 % rule."""
     recent_bytes: int = 64 << 20
-    """End of the log that is in the page cache for sure: it was written last."""
+    """End of the log that counts as in the page cache: it was written last."""
     memory_transfer_bytes_max: int = 262144
     memory_transfer_count_max: int = 32
     disk_transfer_bytes_max: int = 65536
@@ -114,6 +114,7 @@ class StoreConfig:
             hash_slot_count=config.max_hash_slot_num,
             index_entry_count=config.max_index_num,
             memory_window_bytes=int(physical_ram_bytes() * ratio),
+            recent_bytes=min(256 << 20, physical_ram_bytes() // 16),
             memory_transfer_bytes_max=config.max_transfer_bytes_on_message_in_memory,
             memory_transfer_count_max=config.max_transfer_count_on_message_in_memory,
             disk_transfer_bytes_max=config.max_transfer_bytes_on_message_in_disk,

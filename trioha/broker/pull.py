@@ -143,6 +143,8 @@ class PullProcessor:
         self.cold = ColdReads(config) if cold is None else cold
         self.confirm: Confirm | None = None
         """In a DLEDGER group: calls back with True once it is certain that this broker leads."""
+        self.pulled_bytes: dict[str, int] = {}
+        """Bytes that groups were given since the start, by ``topic@group``."""
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -252,6 +254,8 @@ class PullProcessor:
         if status is _FOUND:
             if result.size > BODY_BYTES_MAX:
                 next_offset = cut_to_frame(result)
+            key = f"{topic}@{group}"
+            self.pulled_bytes[key] = self.pulled_bytes.get(key, 0) + result.size
             return request.response(
                 0,
                 "FOUND",

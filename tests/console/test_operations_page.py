@@ -146,7 +146,7 @@ async def after(operator: Operator, command: str, names: dict[str, str]) -> None
         await asyncio.to_thread(
             run_trioha, "produce", "-n", operator.namesrv, "-t", "orders", *body
         )
-        read = ("-t", "orders", "-g", "billing", "--count", "12", "--from", "earliest")
+        read = ("-t", "orders", "-g", "billing", "--count", "12", "--from", "first")
         await asyncio.to_thread(run_trioha, "consume", "-n", operator.namesrv, *read)
         await operator.until("progress of billing", lambda: True)
     if command.startswith("trioha message send"):

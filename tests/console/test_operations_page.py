@@ -81,8 +81,8 @@ class Operator:
         screen = self.app.screen
         assert isinstance(screen, OperationScreen)
         await self.until(f"the plan of {line}", lambda: screen.stage is OperationStage.PLAN)
-        assert "would do" in self.keys.text, self.keys.text
-        assert "would lose" in self.keys.text, self.keys.text
+        assert "plan  " in self.keys.text, self.keys.text
+        assert "data loss" in self.keys.text, self.keys.text
         if not only_plan:
             await self.keys.press("c")
             if screen.query_one(TypedConfirmation).is_open:

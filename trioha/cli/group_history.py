@@ -13,6 +13,7 @@ from trioha.cli.measures import Moment
 from trioha.cli.names import group_argument
 from trioha.cli.output import table
 from trioha.jobs.group_past import GroupHistory, group_history, read_group_past
+from trioha.jobs.groups import describe_group
 from trioha.journal.file import Event, journal_files, read_journal, read_journal_file
 from trioha.watch.group_past import GroupPast, past_of_journals, past_of_recording
 from trioha.watch.recording import open_recording
@@ -80,6 +81,7 @@ def history_command(
     if journals:
         past = _past_of_folders(journals, group)
     elif recording is None:
+        run_job(lambda scope: describe_group(scope, group), namesrv, timeout_s)
         since_ms = begin_ms
         past, notes = run_job(
             lambda scope: read_group_past(scope, group, since_ms), namesrv, timeout_s

@@ -7,7 +7,6 @@ import attrs
 from trioha.errors import CommandError
 from trioha.failover.asking import Flow
 from trioha.jobs.cluster_map import read_map
-from trioha.jobs.groups import describe_group
 from trioha.jobs.telling import JobScope, read_one
 from trioha.journal.file import Event
 from trioha.times import moment_in_words
@@ -88,9 +87,8 @@ def read_group_past(
 ) -> Flow[tuple[GroupPast, list[str]]]:
     """Ask the masters' journals; return what they tell, and the brokers that keep none.
 
-    Errors: Unreachable; NotThere if the cluster has no such group.
+    Errors: Unreachable.
     """
-    yield from describe_group(scope, group)
     known = yield from read_map(scope)
     journals: dict[str, list[Event]] = {}
     notes: list[str] = []

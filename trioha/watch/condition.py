@@ -93,7 +93,7 @@ def _of_silent(replica: Replica) -> Condition | None:
         return Condition(Level.UNKNOWN, "removed", "the group goes on without it")
     if not replica.registered:
         return Condition(Level.BAD, "absent", f"no longer registered; {why}")
-    return Condition(Level.BAD, "silent", why)
+    return Condition(Level.BAD, "unreachable", why)
 
 
 def _of_member(replica: Replica) -> Condition:

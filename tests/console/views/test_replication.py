@@ -49,7 +49,7 @@ async def test_a_node_that_does_not_answer_is_shown_as_such_while_the_rest_stays
         await console.tick()
         cluster.silent[slave] = "did not answer within 3 s"
         await console.tick(2)
-        assert "silent" in console.line(f"1 {slave}")
+        assert "unreachable" in console.line(f"1 {slave}")
         assert "writable" in console.line(f"0 {master}")
         cluster.silent.clear()
         await console.tick()

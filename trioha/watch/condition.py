@@ -136,7 +136,7 @@ def _of_slave(replica: Replica) -> Condition:
         limit = age_in_words(replica.housekeeping_s)
         why = f"no heartbeat for {age_in_words(age_s)}; the link closes at {limit}"
         level = Level.BAD if age_s > QUIET_INTERVALS * interval_s else Level.WARN
-        return Condition(level, "quiet", why)
+        return Condition(level, "no heartbeat", why)
     if link is not None and link.doubt:
         return Condition(Level.WARN, "doubtful", link.doubt)
     if link is not None and link.in_sync is False:

@@ -223,7 +223,7 @@ SHAPE: Shape[ReplicationLine] = Shape(
         GridColumn(
             title="STATE",
             cell=_state,
-            width=11,
+            width=12,
             width_max=15,
             key=lambda line: (int(line.condition.level), line.condition.word),
         ),

@@ -62,8 +62,8 @@ async def test_the_age_of_the_last_heartbeat_climbs_and_the_word_changes_with_it
     async with open_console(cluster) as console:
         for age_s, word, number in (
             (1.0, "in sync", "1.0/20s"),
-            (11.0, "quiet", "11.0/20s"),
-            (19.9, "quiet", "19.9/20s"),
+            (11.0, "no heartbeat", "11.0/20s"),
+            (19.9, "no heartbeat", "19.9/20s"),
         ):
             cluster.link(master)["last_ack_age_s"] = age_s
             await console.tick()

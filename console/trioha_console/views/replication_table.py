@@ -261,7 +261,7 @@ SHAPE: Shape[ReplicationLine] = Shape(
             title="HEARTBEAT",
             cell=_heard,
             key=lambda line: None if line.replica is None else line.replica.heard_age_s,
-            width=16,
+            width=14,
             width_max=28,
         ),
         _number("RECON", _reconnects, 5, 5, of_slaves=True),

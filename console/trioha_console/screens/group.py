@@ -148,7 +148,7 @@ class GroupScreen(DetailScreen):
 
     @dataclass(eq=False)
     class PastTold(Message):
-        """What journals or the recording tell of the group's past, or why they do not."""
+        """The group's past from journals or the recording, or the reason why it is not known."""
 
         past: GroupPast
         begin_ms: int

@@ -1,4 +1,4 @@
-"""Questions of rocketmq-exporter and rocketmq-dashboard, asked by Java's admin client of both makes.
+"""Questions of rocketmq-exporter and rocketmq-dashboard, asked of both makes by Java's client.
 
 Neither is on Maven Central or npm, so their questions are asked in their place: each method of
 DefaultMQAdminExt that rocketmq-exporter (22 October 2024) or rocketmq-dashboard 1.0.0 and 2.0.0

@@ -256,8 +256,10 @@ class ConsoleApp(CommandActions, App[None]):
         source = self.source
         try:
             async for raw in source.snapshots():
-                snapshot = ClusterSnapshot.of(raw, self._tables)
-                # Fifty thousand rows take half a second, which the keys shall not wait for.
+                # Fifty thousand rows take half a second, which the keys shall not wait for. Of a
+                # recording the tables are also read by jumps, in this thread.
+                read = partial(ClusterSnapshot.of, raw, self._tables)
+                snapshot = await asyncio.to_thread(read) if source.live else read()
                 await asyncio.to_thread(snapshot.prepare, self._interest)
                 self.post_message(self.FrameArrived(snapshot, source))
         finally:
@@ -438,7 +440,7 @@ class ConsoleApp(CommandActions, App[None]):
             self.view.ask(line)
 
     def action_group(self, name: str) -> None:
-        self._open(GroupScreen(name, self.alerts.rules, live=self.source.live))
+        self._open(GroupScreen(name, self.alerts.rules, self.source))
 
     def action_node(self, address: str) -> None:
         self._open(NodeScreen(self.source, address))

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from support.handlers.consuming import ConsumeSide, request
+from support.handlers.consuming import ConsumeSide, pull, request
+from support.handlers.popping import PopSide
 from support.handlers.sending import WALL_MS, at
 
-from trioha.broker.traffic_stats import GROUP_GETS, TOPIC_PUTS
+from trioha.broker.traffic_stats import (
+    BROKER_GETS,
+    BROKER_PUTS,
+    GROUP_BYTES,
+    GROUP_GETS,
+    SENT_BACK,
+    TOPIC_BYTES,
+    TOPIC_PUTS,
+)
 from trioha.wire import fastjson
 from trioha.wire.bodies import TopicConfig
 from trioha.wire.codes import RequestCode
@@ -99,3 +108,59 @@ def test_a_topic_that_is_gone_is_forgotten() -> None:
 @pytest.mark.parametrize("stats", ["TOPIC_PUT_SIZE", "", "GROUP_GET_NUMS"])
 def test_what_is_not_counted_is_answered_as_java_does(stats: str) -> None:
     assert Watched().answer(stats, "T").remark == f"The stats <{stats}> <T> not exist"
+
+
+class Whole(PopSide):
+    """A broker's core that is sampled every ten seconds."""
+
+    def let_pass(self, elapsed_ms: int = 10_000) -> None:
+        self.now_ms += elapsed_ms
+        self.core.sample(self.instant)
+
+    def sum(self, stats: str, key: str) -> object:
+        """The figure of the last minute, or the refusal."""
+        fields: dict[str, object] = {"statsName": stats, "statsKey": key}
+        answer = self.ask(RequestCode.VIEW_BROKER_STATS_DATA, fields)
+        assert answer is not None
+        if answer.code:
+            return answer.remark
+        body = object_of(fastjson.loads(answer.body_bytes()), "body")
+        return object_of(body["statsMinute"], "minute")["sum"]
+
+
+def test_bytes_and_messages_sent_back_are_counted_as_exporters_ask_for_them() -> None:
+    side = Whole(queues=1)
+    for number in range(3):
+        side.put(f"body {number}")
+    size = side.core.pipeline.put_bytes["T"]
+    assert side.ask(RequestCode.PULL_MESSAGE, dict(pull().ext_fields)) is not None
+    back: dict[str, object] = {"offset": 0, "group": "g", "delayLevel": 0}
+    assert side.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back) is not None
+    side.let_pass()
+    cluster = side.config.broker_cluster_name
+    assert side.sum(TOPIC_BYTES, "T") == size > 3 * len("body 0")
+    assert side.sum(GROUP_BYTES, "T@g") == size
+    assert side.sum(SENT_BACK, "T@g") == 1
+    assert side.sum(BROKER_PUTS, cluster) == 4
+    assert side.sum(BROKER_GETS, cluster) == 3
+    side.let_pass(2 * MINUTE_MS)
+    for stats, key in ((TOPIC_BYTES, "T"), (GROUP_BYTES, "T@g"), (BROKER_PUTS, cluster)):
+        assert side.sum(stats, key) == 0
+
+
+def test_what_was_counted_for_a_deleted_topic_or_group_is_dropped() -> None:
+    side = Whole(queues=1)
+    side.put("body")
+    for group in ("g", "h"):
+        fields = {**pull().ext_fields, "consumerGroup": group}
+        assert side.ask(RequestCode.PULL_MESSAGE, dict(fields)) is not None
+    side.let_pass()
+    assert side.core.groups.delete("h", WALL_MS)
+    side.let_pass()
+    assert side.sum(GROUP_BYTES, "T@h") == "The stats <GROUP_GET_SIZE> <T@h> not exist"
+    assert side.sum(GROUP_BYTES, "T@g") != 0
+    side.core.topics.delete("T", WALL_MS)
+    side.let_pass()
+    for stats, key in ((TOPIC_BYTES, "T"), (GROUP_BYTES, "T@g")):
+        assert side.sum(stats, key) == f"The stats <{stats}> <{key}> not exist"
+    assert not side.core.pipeline.put_bytes

@@ -103,7 +103,7 @@ def stuck(**changes: Any) -> dict[str, Any]:
             [broker(connections=[{**LINK, "in_sync": False, "gap_s": None}])],
             "10.0.0.2:40222 is 100 B behind",
         ),
-        ([broker(connections=[{**LINK, "last_ack_age_s": 16}])], "has been quiet for 16.0 s"),
+        ([broker(connections=[{**LINK, "last_ack_age_s": 16}])], "sent no heartbeat for 16.0 s"),
         (
             [broker(connections=[{**LINK, "in_sync": False, "gap_s": 42.0}])],
             "10.0.0.2:40222 is 100 B, 42.0 s, behind",

@@ -117,5 +117,5 @@ async def test_a_wizard_explains_all_its_tables() -> None:
         await console.press("F")
         assert isinstance(console.app.screen, FailoverScreen)
         await console.press("question_mark")
-        assert "STANDING " in console.text
+        assert "LOG ENDS " in console.text
         assert "how the step ended" in console.text

@@ -38,11 +38,11 @@ def deposed() -> tuple[RawCluster, str, str]:
 async def test_a_dead_master_is_no_master_beside_its_successor() -> None:
     cluster, old, new = deposed()
     async with open_console(cluster) as console:
-        assert "MASTER" in console.line(f"{new}     writable")
-        assert "MASTER" not in console.line(f"{old}     absent")
+        assert "MASTER" in console.line(f"{new}    writable")
+        assert "MASTER" not in console.line(f"{old}    absent")
         rows = [one.replica.address for one in console.app.view.grid.rows if one.replica]
         assert rows[0] == new
-        assert "1/2 in sync  0: no longer registered" in console.line("DefaultClu")
+        assert "1/2 in sync   0: no longer registered" in console.line("DefaultC")
         await console.press("2")
         assert "MASTER" not in console.line("absent")
 

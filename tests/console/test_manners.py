@@ -226,7 +226,7 @@ async def test_without_colour_everything_is_still_said(monkeypatch: pytest.Monke
         await console.tick()
         assert console.app.no_color
         assert "✖ 1 10.0.1.2:10911" in console.text
-        assert "silent" in console.text
+        assert "unreachable" in console.text
 
 
 @pytest.mark.parametrize("size", [(40, 10), (59, 24), (80, 12), (20, 4)])

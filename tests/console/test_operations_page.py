@@ -81,8 +81,8 @@ class Operator:
         screen = self.app.screen
         assert isinstance(screen, OperationScreen)
         await self.until(f"the plan of {line}", lambda: screen.stage is OperationStage.PLAN)
-        assert "would do" in self.keys.text, self.keys.text
-        assert "would lose" in self.keys.text, self.keys.text
+        assert "plan  " in self.keys.text, self.keys.text
+        assert "data loss" in self.keys.text, self.keys.text
         if not only_plan:
             await self.keys.press("c")
             if screen.query_one(TypedConfirmation).is_open:
@@ -146,7 +146,7 @@ async def after(operator: Operator, command: str, names: dict[str, str]) -> None
         await asyncio.to_thread(
             run_trioha, "produce", "-n", operator.namesrv, "-t", "orders", *body
         )
-        read = ("-t", "orders", "-g", "billing", "--count", "12", "--from", "earliest")
+        read = ("-t", "orders", "-g", "billing", "--count", "12", "--from", "first")
         await asyncio.to_thread(run_trioha, "consume", "-n", operator.namesrv, *read)
         await operator.until("progress of billing", lambda: True)
     if command.startswith("trioha message send"):

@@ -89,13 +89,13 @@ async def test_a_jump_to_the_next_mark_shows_what_was_known_then() -> None:
         assert "in sync" in console.text
         await console.press("right_square_bracket")
         assert console.second == FIRST_MARK
-        assert "silent" in console.text
+        assert "unreachable" in console.text
         assert "does not answer" in console.text
         await console.press("left_square_bracket")
         assert console.second == FIRST_MARK  # it was the first
         await console.press("comma")
         assert console.second == SILENT_FROM
-        assert "silent" not in console.text
+        assert "unreachable" not in console.text
 
 
 async def test_alerts_and_history_are_those_that_led_to_the_moment() -> None:
@@ -106,7 +106,7 @@ async def test_alerts_and_history_are_those_that_led_to_the_moment() -> None:
         history = console.app.frame.history  # type: ignore[union-attr]
         (slave,) = [one for one in console.app.frame.snapshot.replicas if not one.is_master]  # type: ignore[union-attr]
         state = history.of(slave.address)
-        assert (state.state, state.since_is_known) == ("silent", True)
+        assert (state.state, state.since_is_known) == ("unreachable", True)
         assert not console.app.notices  # what is past rings no bell
 
 
@@ -187,3 +187,31 @@ def test_the_ways_to_say_where_to(text: str, ms: int) -> None:
 def test_what_is_no_time_is_said(text: str) -> None:
     with pytest.raises(TriohaError, match="is no time"):
         parse_jump(text, 1_760_000_000_000)
+
+
+async def test_a_recording_shows_a_groups_lag_and_rebalances_of_all_its_time() -> None:
+    cluster = RawCluster()
+    master, _ = cluster.add_set("broker-a")
+    encoder = Encoder()
+    parts = [encoder.begin(cluster.wall_ms, {})]
+    for second, members in enumerate([("a",), ("a",), ("a", "b"), ("b",)]):
+        rows = [[0, 100, 25 * second, 1]]
+        cluster.say(master, "progress", {"billing": {"orders": rows}})
+        cluster.say(master, "members/billing", {"clients": [{"client_id": x} for x in members]})
+        for one in members:
+            cluster.say(master, f"client/billing/{one}", {"queues": [["orders", "broker-a", 0]]})
+        parts.append(encoder.frame(cluster.raw()))
+        cluster.tick()
+    async with replaying(b"".join(parts), LARGE) as console:
+        console.app.action_group("billing")
+        await console.press("tab")
+        for reading in [one for one in console.app.workers if one.group == "past"]:
+            await reading.wait()
+        await console.press()
+        assert [line.split()[1:3] for line in console.text.splitlines() if "broker-a" in line] == [
+            ["left", "a"],
+            ["came", "b"],
+        ]
+        await console.press("tab")
+        assert "messages not consumed, " in console.text
+        assert "100┤" in console.text

@@ -197,3 +197,52 @@ def test_offsets_are_set_and_cloned_as_by_mqadmin(
         *("-t", topic, "-o", "true"),
     )
     assert offsets(meeting, "copy-trioha", topic) == offsets(meeting, "copy-mqadmin", topic)
+
+
+def test_messages_settings_and_entries_are_left_as_by_mqadmin(
+    meeting: Meeting, admin: MqAdmin, cli: Cli
+) -> None:
+    namesrv = meeting.namesrvs["trioha"].address
+    everywhere = ";".join(node.address for node in meeting.namesrvs.values())
+    broker, name = meeting.masters["trioha"].address, NAMES["trioha"]
+
+    for topic in ("sent-by-trioha", "sent-by-mqadmin"):
+        meeting.create_topic(topic, ["trioha"], queues=1)
+    cli.json("message", "send", "sent-by-trioha", "hello", "--tag", "paid", "--key", "k-1")
+    admin.run(
+        *("sendMessage", "-n", namesrv, "-t", "sent-by-mqadmin", "-p", "hello"),
+        *("-c", "paid", "-k", "k-1"),
+    )
+    found = [
+        [
+            (one["body"], one["tags"], one["keys"])
+            for one in cli.json("message", "browse", topic)["messages"]
+        ]
+        for topic in ("sent-by-trioha", "sent-by-mqadmin")
+    ]
+    assert found[0] == found[1]
+    assert len(found[0]) == 1
+
+    key = "shortPollingTimeMills"
+    held = []
+    cli.json("broker", "config", "set", name, key, "700")
+    held.append(cli.json("broker", "config", "get", name, key))
+    admin.run("updateBrokerConfig", "-n", namesrv, "-b", broker, "-k", key, "-v", "1000")
+    admin.run("updateBrokerConfig", "-n", namesrv, "-b", broker, "-k", key, "-v", "700")
+    held.append(cli.json("broker", "config", "get", name, key))
+    admin.run("updateBrokerConfig", "-n", namesrv, "-b", broker, "-k", key, "-v", "1000")
+    assert held[0] == held[1]
+
+    cli.json("namesrv", "kv", "put", "by-trioha", "region", "eu-1")
+    admin.run(
+        *("updateKvConfig", "-n", everywhere, "-s", "by-mqadmin", "-k", "region", "-v", "eu-1")
+    )
+    kept = [cli.json("namesrv", "kv", "list", one) for one in ("by-trioha", "by-mqadmin")]
+    assert [one["entries"] for one in kept] == [{"region": "eu-1"}] * 2
+    cli.json("namesrv", "kv", "delete", "by-trioha", "region", "--yes")
+    admin.run("deleteKvConfig", "-n", everywhere, "-s", "by-mqadmin", "-k", "region")
+    for name in ("by-trioha", "by-mqadmin"):
+        for node in meeting.namesrvs.values():
+            fields: dict[str, Any] = {"namespace": name, "key": "region"}
+            asked = RemotingCommand(RequestCode.GET_KV_CONFIG, fields)
+            assert "value" not in request(node.address, asked).ext_fields

@@ -90,7 +90,7 @@ def test_a_change_of_state_is_dated_only_if_it_was_seen() -> None:
     cluster.silent[slave] = "gone"
     cluster.tick()
     history.add(ClusterSnapshot.of(cluster.raw()))
-    assert (history.of(slave).state, history.of(slave).since_ms) == ("silent", cluster.wall_ms)
+    assert (history.of(slave).state, history.of(slave).since_ms) == ("unreachable", cluster.wall_ms)
     assert history.of(slave).since_is_known
     assert not history.of(master).since_is_known
 

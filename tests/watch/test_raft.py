@@ -165,7 +165,12 @@ def test_nobody_leads_and_why() -> None:
     for member in ("n1", "n2"):
         group.raft(member).update(role="PRE_CANDIDATE", leader_id="")
     group.kill("n0")
-    assert words(group) == {"": "no leader", "n0": "silent", "n1": "electing", "n2": "electing"}
+    assert words(group) == {
+        "": "no leader",
+        "n0": "unreachable",
+        "n1": "electing",
+        "n2": "electing",
+    }
     assert wrong(group)["no_master"] is AlertLevel.CRIT
     group.kill("n2")
     text = condition_of_set(set_of(group)).why

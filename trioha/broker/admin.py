@@ -59,12 +59,15 @@ class AdminProcessor:
         delete_queues: Callable[[str], None],
         status: Callable[[Instant], Mapping[str, object]],
         apply_config: Callable[[BrokerConfig], None],
+        counted: Mapping[str, dict[str, int]],
         instant: Instant,
         events: EventSink | None = None,
     ) -> None:
         log_directory = StoreConfig.of(config).commitlog_path
         self.runtime_info = RuntimeInfo(store, delay, log_directory, instant)
-        self.traffic = TrafficStats(store, topics, offsets)
+        self.traffic = TrafficStats(
+            config.broker_cluster_name, store, topics, groups, offsets, counted
+        )
         self.traffic.sample(instant)
         self._offsets = offsets
         self._delay = delay
@@ -120,7 +123,10 @@ class AdminProcessor:
     def view_stats(
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
-        """Answer how much went through a topic or a group. Errors: CommandError, as Java's."""
+        """Answer how much went through the broker, a topic or a group.
+
+        Errors: CommandError, as Java's.
+        """
         stats, key = request.ext_str("statsName"), request.ext_str("statsKey")
         figures = self.traffic.figures(stats, key, instant)
         if figures is None:

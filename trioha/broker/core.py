@@ -48,6 +48,7 @@ from trioha.broker.timers.listing import PendingTimersProcessor
 from trioha.broker.timers.recall import RecallProcessor
 from trioha.broker.timers.service import Timers
 from trioha.broker.topics import TopicTable
+from trioha.broker.traffic_stats import GROUP_BYTES, SENT_BACK, TOPIC_BYTES
 from trioha.broker.transactions.checks import TransactionChecks
 from trioha.broker.transactions.end import EndTransactionProcessor
 from trioha.broker.transactions.listing import OpenTransactionsProcessor
@@ -245,6 +246,11 @@ class BrokerCore:
             delete_queues=delete_queues or store.delete_topic,
             status=status,
             apply_config=self._apply_config,
+            counted={
+                TOPIC_BYTES: self.pipeline.put_bytes,
+                GROUP_BYTES: self._pull.pulled_bytes,
+                SENT_BACK: self._send_back.sent_back,
+            },
             instant=instant,
             events=events,
         )

@@ -154,6 +154,8 @@ class PullProcessor:
         self.must_confirm = False
         """Another broker may be the master without this one's knowledge."""
         self._confirm = confirm
+        self.pulled_bytes: dict[str, int] = {}
+        """Bytes that groups were given since the start, by ``topic@group``."""
         self._store = store
         self._offsets = offsets
         self._check = PullCheck(config, topics, groups, consumers)
@@ -270,6 +272,8 @@ class PullProcessor:
         if status is _FOUND:
             if result.size > BODY_BYTES_MAX:
                 next_offset = cut_to_frame(result)
+            key = f"{topic}@{group}"
+            self.pulled_bytes[key] = self.pulled_bytes.get(key, 0) + result.size
             return request.response(
                 0,
                 "FOUND",

@@ -151,6 +151,8 @@ class PutPipeline:
         self.slave_remark = FOLLOWER_REMARK if self._by_quorum else SLAVE_REMARK
         """Reason for a producer that sent to the wrong member."""
         # Counted since the start.
+        self.put_bytes: dict[str, int] = {}
+        """Bytes of log, by topic."""
         self.slave_waits = WaitHistogram()
         self.refused_count = 0
         self.slave_timeout_count = 0
@@ -191,6 +193,8 @@ class PutPipeline:
         if self.role is _SLAVE or (must_wait and self.waiter_count >= self._waiters_max):
             return self._refusal()
         result = self._store.put_message(message, instant.wall_ms)
+        put_bytes = self.put_bytes
+        put_bytes[message.topic] = put_bytes.get(message.topic, 0) + result.size
         if must_wait or result.status is not _PUT_OK:
             return self._outcome_of(result, must_wait, 1)
         return PutOutcome(_SUCCESS, result)
@@ -201,6 +205,7 @@ class PutPipeline:
         if self.role is _SLAVE or (must_wait and self.waiter_count >= self._waiters_max):
             return self._refusal()
         result = self._store.put_batch(batch, instant.wall_ms)
+        self.put_bytes[batch.topic] = self.put_bytes.get(batch.topic, 0) + result.size
         return self._outcome_of(result, must_wait, len(batch.entries))
 
     def _outcome_of(self, result: PutResult, must_wait: bool, count: int) -> PutOutcome:

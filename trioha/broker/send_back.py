@@ -52,6 +52,8 @@ class SendBackProcessor:
     _pipeline: PutPipeline
     _levels: DelayLevels
     _rng: Random
+    sent_back: dict[str, int] = attrs.Factory(dict)
+    """Messages that consumers sent back since the start, by ``topic@group``."""
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
@@ -103,6 +105,8 @@ class SendBackProcessor:
         outcome = self._pipeline.put(message, wait=False, instant=instant)
         if not outcome.is_stored:
             raise system_error(outcome.remark or outcome.code.name)
+        key = f"{properties[RETRY_TOPIC]}@{group.group_name}"
+        self.sent_back[key] = self.sent_back.get(key, 0) + 1
         response = request.response()
         if outcome.must_wait:
             # In a group: after a success the consumer relies on the copy and forgets the message.

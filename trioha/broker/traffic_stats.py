@@ -1,24 +1,28 @@
-"""Messages per topic, and per group of a topic, in the last minute, hour and day (request 315).
+"""Traffic of the broker, its topics and groups in the last minute, hour and day (request 315).
 
-Theory of operation. The ends of a topic's queues together count what was put into it, and a group's
-progress counts what it has consumed. So nothing is counted on the way of a message: every ten
-seconds the totals are compared with those of before. A total that stands still needs no new sample.
+Theory of operation. The ends of a topic's queues together count the messages put into it, and a
+group's progress counts those that it has consumed. Bytes, and messages that consumers sent back,
+are counted on their way, in tables that are given here. Every ten seconds the totals are compared
+with those of before. A total that stands still needs no new sample.
 
-RocketMQ counts messages at each put and pull (BrokerStatsManager.java). A group's figure is of
-what was pulled there, and of what was consumed here.
+RocketMQ counts at each put and pull (BrokerStatsManager.java). A group's messages are those pulled
+there, and those consumed here. As there, bytes are known from the first traffic on.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from trioha.broker.groups import GroupTable
 from trioha.broker.offsets import ConsumerOffsetTable
 from trioha.broker.topics import TopicTable
 from trioha.remoting.channel import Instant
 from trioha.store.interface import MessageStore
 
-TOPIC_PUTS, GROUP_GETS = "TOPIC_PUT_NUMS", "GROUP_GET_NUMS"
+TOPIC_PUTS, TOPIC_BYTES = "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"
+GROUP_GETS, GROUP_BYTES, SENT_BACK = "GROUP_GET_NUMS", "GROUP_GET_SIZE", "SNDBCK_PUT_NUMS"
+BROKER_PUTS, BROKER_GETS = "BROKER_PUT_NUMS", "BROKER_GET_NUMS"
 SAMPLE_PERIOD_MS = 10_000
 _MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
 _WINDOWS = {
@@ -63,11 +67,21 @@ class TrafficStats:
     """The totals over time. `sample` is called every ten seconds or so."""
 
     def __init__(
-        self, store: MessageStore, topics: TopicTable, offsets: ConsumerOffsetTable
+        self,
+        cluster: str,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: ConsumerOffsetTable,
+        counted: Mapping[str, dict[str, int]],
     ) -> None:
+        """`counted`: totals by topic or ``topic@group``, under the names of their figures."""
+        self._cluster = cluster
         self._store = store
         self._topics = topics
+        self._groups = groups
         self._offsets = offsets
+        self._counted = counted
         self._series: dict[tuple[str, str], _Series] = {}
         self._sampled_ms: int | None = None
 
@@ -77,13 +91,14 @@ class TrafficStats:
         if before_ms is not None and now_ms - before_ms < SAMPLE_PERIOD_MS:
             return
         self._sampled_ms = now_ms
+        self._forget_deleted()
         totals = dict(self._totals())
         for gone in self._series.keys() - totals.keys():
             del self._series[gone]
         for key, total in totals.items():
             series = self._series.get(key)
-            if series is None and before_ms is not None and key[0] == TOPIC_PUTS:
-                # A new topic began empty. A new group may begin anywhere.
+            if series is None and before_ms is not None and key[0] != GROUP_GETS:
+                # A new topic began empty. The progress of a new group may begin anywhere.
                 series = self._series[key] = _Series(before_ms, 0)
             if series is None or total < series.total:  # created again, or set back
                 series = self._series[key] = _Series(now_ms, total)
@@ -92,15 +107,12 @@ class TrafficStats:
     def figures(self, stats: str, key: str, instant: Instant) -> Mapping[str, object] | None:
         """Return the figures as Java's BrokerStatsData; None where there are none.
 
-        `stats` is TOPIC_PUT_NUMS with a topic as `key`, or GROUP_GET_NUMS with ``topic@group``.
+        `key` is the cluster for a broker's figures, a topic, or ``topic@group``.
         """
         series = self._series.get((stats, key))
         if series is None:
             return None
-        if stats == TOPIC_PUTS:
-            total = self._put_total(key)
-        else:
-            total = sum(self._offsets.table.get(key, {}).values())
+        total = self._total(stats, key)
         figures: dict[str, object] = {}
         for name, (length_ms, _) in _WINDOWS.items():
             count = series.risen(name, instant.now_ms, total)
@@ -108,12 +120,34 @@ class TrafficStats:
         return figures
 
     def _totals(self) -> Iterator[tuple[tuple[str, str], int]]:
-        for topic in self._topics.topics:
-            yield (TOPIC_PUTS, topic), self._put_total(topic)
-        for key, queues in self._offsets.table.items():
-            yield (GROUP_GETS, key), sum(queues.values())
+        keys: dict[str, Iterable[str]] = {
+            BROKER_PUTS: (self._cluster,),
+            BROKER_GETS: (self._cluster,),
+            TOPIC_PUTS: self._topics.topics,
+            GROUP_GETS: self._offsets.table,
+            **self._counted,
+        }
+        for stats, names in keys.items():
+            for key in names:
+                yield (stats, key), self._total(stats, key)
 
-    def _put_total(self, topic: str) -> int:
-        config = self._topics.topics.get(topic)
-        queues = 0 if config is None else config.write_queue_nums
-        return sum(self._store.max_offset_in_queue(topic, queue) for queue in range(queues))
+    def _total(self, stats: str, key: str) -> int:
+        if stats == TOPIC_PUTS:
+            config = self._topics.topics.get(key)
+            queues = 0 if config is None else config.write_queue_nums
+            return sum(self._store.max_offset_in_queue(key, queue) for queue in range(queues))
+        if stats == GROUP_GETS:
+            return sum(self._offsets.table.get(key, {}).values())
+        if stats in self._counted:
+            return self._counted[stats].get(key, 0)
+        statistics = self._store.statistics()
+        return statistics.put_total if stats == BROKER_PUTS else statistics.get_total
+
+    def _forget_deleted(self) -> None:
+        """Drop what was counted for topics and groups that are gone."""
+        topics, groups = self._topics.topics, self._groups.groups
+        for totals in self._counted.values():
+            for key in list(totals):
+                topic, _, group = key.partition("@")
+                if topic not in topics or (group and group not in groups):
+                    del totals[key]

@@ -1,4 +1,4 @@
-"""`trioha group list|describe|create|alter|delete|reset-offsets|skip|clone-offsets`."""
+"""`trioha group list|describe|history|create|alter|delete|reset-offsets|skip|clone-offsets`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from trioha.cli.documents import (
     run_job,
     show,
 )
+from trioha.cli.group_history import history_command
 from trioha.cli.group_offsets import reset_offsets_command, skip_command
 from trioha.cli.names import GROUP, TOPIC, group_argument, only_broker_option
 from trioha.cli.output import age_in_words, table
@@ -189,6 +190,7 @@ def clone_offsets(ctx: click.Context, source: str, group: str, topic: str, **fla
     )
 
 
+command.add_command(history_command)
 command.add_command(reset_offsets_command)
 command.add_command(skip_command)
 

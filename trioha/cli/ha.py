@@ -63,8 +63,9 @@ def status(ctx: click.Context, namesrv: str, timeout_s: float, output: str) -> N
     end.
 
     Of trioha nodes the second table tells in which epoch each stands and whom it takes for master;
-    a set that was failed over also has its history of masters, newest last. CUTS are folders of
-    what a deposed master had to give up. See `trioha failover`, `ha recover`, `ha resync`.
+    a set that was failed over also has its history of masters, newest last. TRUNCATED LOGS are
+    folders of what a deposed master had to give up. See `trioha failover`, `ha recover` and
+    `ha resync`.
 
     A DLEDGER group is shown member by member, each with its role, its term and what it lacks of its
     leader's log; `trioha raft status` has more of it.

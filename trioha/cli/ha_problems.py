@@ -13,7 +13,7 @@ Status = dict[str, Any]
 NOT_TRIOHA = "not a trioha node (role and offsets from runtime info)"
 _CERTIFICATE_WARNING_S = 14 * 86_400
 _QUIET_INTERVALS = 3
-"""Heartbeats missed before a link is called quiet; it is closed at its housekeeping limit."""
+"""Heartbeats missed before a link is told of; it is closed at its housekeeping limit."""
 
 
 def problems_of(brokers: Sequence[Status]) -> Iterator[str]:
@@ -54,7 +54,7 @@ def _problems_of_master(broker: Status, who: str) -> Iterator[str]:
         age, interval = link.get("last_ack_age_s"), link.get("heartbeat_interval_s")
         if age is not None and interval and age > _QUIET_INTERVALS * interval:
             yield (
-                f"{who}: slave {link.get('peer')} has been quiet for {age_in_words(age)};"
+                f"{who}: slave {link.get('peer')} sent no heartbeat for {age_in_words(age)};"
                 f" the link closes at {age_in_words(link.get('housekeeping_s'))}"
             )
         elif link.get("in_sync") is False:

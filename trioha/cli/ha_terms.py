@@ -26,11 +26,11 @@ def terms_in_words(brokers: Sequence[Status]) -> list[str]:
                 {
                     "BROKER": broker["name"],
                     "NODE": broker.get("home_id"),
-                    "STANDING": broker["standing"],
+                    "ROLE": broker["standing"],
                     "EPOCH": broker.get("epoch"),
-                    "OF ITS LOG": broker.get("log_epoch"),
-                    "BELIEVES IN": believed_master(broker),
-                    "CUTS": len(broker.get("cuts") or []) or None,
+                    "LOG EPOCH": broker.get("log_epoch"),
+                    "KNOWN MASTER": believed_master(broker),
+                    "TRUNCATED LOGS": len(broker.get("cuts") or []) or None,
                 }
                 for broker in ours
             ]

@@ -13,6 +13,7 @@ import trio
 from trioha import __version__
 from trioha.cli.client_options import chosen_context, namesrv_option, timeout_option
 from trioha.cli.measures import Duration, Size
+from trioha.cli.names import GROUP
 from trioha.cli.output import output_option, print_json, table
 from trioha.client.recorder import Recorded, RecordOptions, record
 from trioha.contexts import load_contexts
@@ -53,6 +54,13 @@ _LEVELS = ("good", "warn", "bad")
     help="Go on in a new file when this one is so large; the full one becomes FILE.1.",
 )
 @click.option("--queues", is_flag=True, help="Both ends of every queue, too.")
+@click.option(
+    "--members",
+    "groups",
+    type=GROUP,
+    multiple=True,
+    help="The members of this group, too, with each one's queues; may be given again.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace the file if it is there.")
 @timeout_option
 @output_option
@@ -74,6 +82,7 @@ def command(
     \b
     trioha record --out incident.trioha -n 127.0.0.1:9876
     trioha record --out night.trioha --context prod --interval 5s --for 12h
+    trioha record --out billing.trioha --members billing
     trioha record --out /var/lib/trioha/box.trioha --max-size 256MiB --overwrite
     trioha record --info incident.trioha -o json
     """
@@ -89,13 +98,13 @@ def command(
     assert out is not None
     _check_intervals(flags)
     context = chosen_context(ctx)
-    namesrv, queues = flags.pop("namesrv"), flags.pop("queues")
+    namesrv, queues, groups = flags.pop("namesrv"), flags.pop("queues"), flags.pop("groups")
     done = trio.run(
         _record,
         RecordOptions(
             path=out,
             namesrv=namesrv,
-            interest=Interest(topics=True, stats_of_all=queues),
+            interest=Interest(topics=True, stats_of_all=queues, members_of=frozenset(groups)),
             rules=load_contexts(os.environ).rules if context is None else context.rules,
             facts={
                 "namesrvs": namesrv,

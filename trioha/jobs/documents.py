@@ -17,6 +17,7 @@ from trioha.jobs.clients import ClientList, DirectConsumption
 from trioha.jobs.dead_letters import DeadLetterList, PurgePlan
 from trioha.jobs.drain import DrainPlan
 from trioha.jobs.group_changes import GroupChange
+from trioha.jobs.group_past import GroupHistory
 from trioha.jobs.groups import GroupDetail, GroupList
 from trioha.jobs.members import RunningInfo
 from trioha.jobs.messages import MessageList, ShownMessage
@@ -39,6 +40,7 @@ DOCUMENTS: Mapping[str, type] = {
     "topic stats": TopicStats,
     "group list": GroupList,
     "group describe": GroupDetail,
+    "group history": GroupHistory,
     "group create": GroupChange,
     "group alter": GroupChange,
     "group delete": GroupChange,

@@ -93,7 +93,7 @@ def _of_silent(replica: Replica) -> Condition | None:
         return Condition(Level.UNKNOWN, "removed", "the group goes on without it")
     if not replica.registered:
         return Condition(Level.BAD, "absent", f"no longer registered; {why}")
-    return Condition(Level.BAD, "silent", why)
+    return Condition(Level.BAD, "unreachable", why)
 
 
 def _of_member(replica: Replica) -> Condition:
@@ -136,7 +136,7 @@ def _of_slave(replica: Replica) -> Condition:
         limit = age_in_words(replica.housekeeping_s)
         why = f"no heartbeat for {age_in_words(age_s)}; the link closes at {limit}"
         level = Level.BAD if age_s > QUIET_INTERVALS * interval_s else Level.WARN
-        return Condition(level, "quiet", why)
+        return Condition(level, "no heartbeat", why)
     if link is not None and link.doubt:
         return Condition(Level.WARN, "doubtful", link.doubt)
     if link is not None and link.in_sync is False:

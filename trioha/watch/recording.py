@@ -160,6 +160,10 @@ class Recording:
     def size(self) -> int:
         return len(self._data)
 
+    def again(self) -> Recording:
+        """Return a second reader of the same file, for another thread."""
+        return Recording(self._data, self._name)
+
     def number_at(self, wall_ms: int) -> int:
         """Return the number of the last frame that is not later than `wall_ms`, else the first."""
         return max(0, bisect_right(self._times, wall_ms) - 1)

@@ -46,7 +46,7 @@ def _choice(row: SetMember, _: int) -> Cell:
 
 def _standing(row: SetMember, _: int) -> Cell:
     if not row.facts.answers:
-        return (("silent", "bad"),)
+        return (("unreachable", "bad"),)
     standing = row.facts.standing
     return NOTHING if standing is None else cell(standing.value)
 
@@ -75,7 +75,7 @@ MEMBERS: Shape[SetMember] = Shape(
         GridColumn(title="CHOICE", cell=_choice, width=6),
         columns.count("ID", lambda row: row.facts.home_id, 2),
         columns.text("ADDRESS", lambda row: row.facts.address, 15, width_max=22, role="strong"),
-        GridColumn(title="STANDING", cell=_standing, width=8),
+        GridColumn(title="ROLE", cell=_standing, width=11),
         columns.count("EPOCH", lambda row: row.facts.log_epoch, 5),
         columns.count("LOG ENDS", lambda row: row.facts.max_phy_offset, 10),
         GridColumn(title="IN SYNC", cell=_in_sync, width=7),
@@ -118,7 +118,7 @@ def plan_words(plan: Plan, facts: SetFacts, force: bool, armed: bool) -> Content
     if plan.target is not None:
         who = f"{plan.target.name} becomes master of epoch {plan.epoch}"
         steps_down = f", {plan.master.name} steps down" if plan.master is not None else ""
-        lines.append((("would do   ", "dim"), (f"{who}{steps_down}", "strong")))
+        lines.append((("plan       ", "dim"), (f"{who}{steps_down}", "strong")))
         chosen = next((one for one in plan.candidates if one.replica is plan.target), None)
         if chosen is not None:
             lines.append((("because    ", "dim"), (chosen.reason, "")))
@@ -126,7 +126,7 @@ def plan_words(plan: Plan, facts: SetFacts, force: bool, armed: bool) -> Content
         role = "good" if plan.loss.is_none else "bad"
         mark = "●" if plan.loss.is_none else "✖"
         size = f" ({size_in_words(plan.loss.bytes)})" if plan.loss.bytes else ""
-        lines.append((("would lose ", "dim"), (f"{mark} {plan.loss}{size}", role)))
+        lines.append((("data loss  ", "dim"), (f"{mark} {plan.loss}{size}", role)))
     for namesrv in facts.namesrvs:
         words = namesrv.error or f"routes to {namesrv.master or 'no master'}"
         role = "bad" if namesrv.error else ""

@@ -1,16 +1,26 @@
-"""One consumer group: each of its queues with its owner, and who is connected."""
+"""One consumer group: its queues with their owners, its members, rebalances and lag over hours."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import attrs
+from textual import on, work
+from textual.binding import Binding, BindingType
+from textual.message import Message
 from textual.widget import Widget
 
+from trioha.errors import TriohaError
+from trioha.jobs.group_past import read_group_past
+from trioha.jobs.telling import JobScope
 from trioha.times import moment_in_words
 from trioha.watch.alerts import AlertLevel
 from trioha.watch.collector import Interest
+from trioha.watch.group_past import GroupPast, lags_at, past_of_recording
 from trioha.watch.queues import Group, GroupMember, QueueLag
 from trioha.watch.rebalances import QueueNames, Rebalance
 from trioha.watch.rule import Rule
@@ -18,12 +28,19 @@ from trioha.words import age_in_words, count_in_words
 from trioha_console import columns
 from trioha_console.arrange import Shape
 from trioha_console.cells import NOTHING, Cell, GridColumn, cell
+from trioha_console.failing_over import drive
 from trioha_console.frame import Frame
 from trioha_console.marks import bar
+from trioha_console.replay_source import ReplaySource
 from trioha_console.retention import kept_cell, retention_level
 from trioha_console.roles import content_of
 from trioha_console.screens.detail import DetailScreen
+from trioha_console.source import Source
+from trioha_console.widgets.chart import TrendChart
 from trioha_console.widgets.grid import Grid
+
+_HOURS = 6
+"""Hours of lag that journals are asked for."""
 
 
 @attrs.frozen
@@ -123,33 +140,99 @@ class GroupScreen(DetailScreen):
         ("queues-of", "Queues"),
         ("members", "Members"),
         ("rebalances", "Rebalances"),
+        ("lag", "Lag"),
     )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("r", "again", "Ask again"),
+    ]
 
-    def __init__(self, name: str, rules: Mapping[str, Rule], *, live: bool) -> None:
+    @dataclass(eq=False)
+    class PastTold(Message):
+        """The group's past from journals or the recording, or the reason why it is not known."""
+
+        past: GroupPast
+        begin_ms: int
+        end_ms: int
+        trouble: str
+
+    def __init__(self, name: str, rules: Mapping[str, Rule], source: Source) -> None:
         super().__init__()
         self.group_name = name
         self._rules = rules
-        self._live = live
+        self._source = source
 
     @property
     def tabs(self) -> Sequence[tuple[str, str]]:
-        """A recording has no members: nobody is asked for them but by this screen."""
-        return self.TABS if self._live else self.TABS[:1]
+        """A recording shows no members: its rebalances tell them."""
+        return [one for one in self.TABS if self._source.live or one[0] != "members"]
 
     @property
     def interest(self) -> Interest:
         return Interest(topics=True, members_of=frozenset({self.group_name}))
 
     def panes(self) -> Sequence[Widget]:
-        queues = Grid(QUEUES, empty="It has consumed nothing yet.", id="queues-of")
-        if not self._live:
-            return (queues,)
         seen = "Nothing has changed since this group was first opened here."
-        return (
-            queues,
+        if not self._source.live:
+            seen = "No rebalance is in this recording; `trioha record --members` keeps them."
+        panes = (
+            Grid(QUEUES, empty="It has consumed nothing yet.", id="queues-of"),
             Grid(MEMBERS, empty="Nobody is connected.", id="members"),
             Grid(REBALANCES, empty=seen, id="rebalances"),
+            TrendChart(id="lag"),
         )
+        names = [name for name, _ in self.tabs]
+        return [one for one in panes if one.id in names]
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        if not self._source.live:
+            self._read_past()
+
+    def tab_opened(self, name: str) -> None:
+        self.say("")
+        if name == "lag" and self._source.live:
+            self._read_past()
+
+    def action_again(self) -> None:
+        self.tab_opened(self.tab)
+
+    @work(exclusive=True, group="past", description="reads a group's past")
+    async def _read_past(self) -> None:
+        """Ask the masters' journals, or walk through the recording."""
+        if isinstance(self._source, ReplaySource):
+            recording = self._source.replay.recording.again()
+            past = await asyncio.to_thread(past_of_recording, recording, self.group_name)
+            self.post_message(
+                self.PastTold(past, recording.start_wall_ms, recording.end_wall_ms, "")
+            )
+            return
+        end_ms = time.time_ns() // 1_000_000
+        begin_ms = end_ms - _HOURS * 3_600_000
+        scope = JobScope(tuple(self._source.namesrvs))
+        try:
+            flow = read_group_past(scope, self.group_name, begin_ms)
+            past, notes = await drive(flow, self._source)
+        except TriohaError as error:
+            past, notes = GroupPast(()), [str(error)]
+        self.post_message(self.PastTold(past, begin_ms, end_ms, "; ".join(notes)))
+
+    @on(PastTold)
+    def _told(self, event: PastTold) -> None:
+        event.stop()
+        chart = self.query_one("#lag", TrendChart)
+        # In front it has its size; behind another tab the width of the screen will do.
+        points = lags_at(event.past.lags, event.begin_ms, event.end_ms, max(chart.points, 100))
+        begin, end = (moment_in_words(one)[:16] for one in (event.begin_ms, event.end_ms))
+        chart.show(
+            f"messages not consumed, {begin} to {end} UTC",
+            [None if one is None else float(one.lag) for one in points],
+            lambda value: f"{value or 0:,.0f}",
+        )
+        if not self._source.live:
+            changes = list(reversed(event.past.rebalances))
+            self.query_one("#rebalances", Grid).show_rows(changes)
+        elif self.tab == "lag":
+            self.say(event.trouble)
 
     def show(self, frame: Frame) -> None:
         group = frame.snapshot.groups.get(self.group_name)
@@ -163,7 +246,7 @@ class GroupScreen(DetailScreen):
         self.query_one("#queues-of", Grid).show_rows(
             [MemberLine(one, most, retention_level(one, self._rules)) for one in group.queues]
         )
-        if not self._live:
+        if not self._source.live:
             return
         self.query_one("#members", Grid).show_rows(group.members or ())
         seen = frame.history.rebalances(self.group_name)

@@ -134,7 +134,7 @@ def node_facts(replica: Replica) -> list[tuple[str, Cell]]:
     told = replica.answer
     age = "never" if told.age_s is None else f"{age_in_words(told.age_s)} ago"
     facts: list[tuple[str, Cell]] = [
-        ("told", cell(age, "warn" if told.is_stale else "")),
+        ("last answer", cell(age, "warn" if told.is_stale else "")),
         *([("error", cell(told.error, "bad"))] if told.error else []),
         ("version", cell(replica.version)),
         ("up for", cell(age_in_words(replica.uptime_s))),

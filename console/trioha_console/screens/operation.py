@@ -212,12 +212,12 @@ class OperationScreen(Screen[str | None]):
 
 def _plan_words(plan: Planned, armed: bool) -> Content:
     lines: list[Cell] = [
-        ((("would do   " if not index else " " * 11), "dim"), (one, ""))
+        ((("plan       " if not index else " " * 11), "dim"), (one, ""))
         for index, one in enumerate(plan.lines)
     ]
     lost = plan.loses or ["nothing"]
     lines += [
-        (("would lose " if not index else " " * 11, "dim"), (one, "bad" if plan.loses else "good"))
+        (("data loss  " if not index else " " * 11, "dim"), (one, "bad" if plan.loses else "good"))
         for index, one in enumerate(lost)
     ]
     lines += [((f"✖ {one}", "bad"),) for one in plan.refusals]

@@ -29,7 +29,7 @@ def master_facts(replica: Replica) -> Panel:
     if master.raft is not None:
         row = master.raft.follower(replica.member_id or "")
         return follower_facts(master, row, _freshness(master.answer))
-    facts = [("told", _freshness(master.answer))]
+    facts = [("last answer", _freshness(master.answer))]
     if link is None:
         facts += [("", cell("It has no link to this slave.", "bad"))]
         facts += [
@@ -41,10 +41,10 @@ def master_facts(replica: Replica) -> Panel:
     return title, [
         *facts,
         ("peer", cell(link.peer)),
-        ("acked", cell(link.slave_ack_offset)),
+        ("acknowledged", cell(link.slave_ack_offset)),
         ("gap", _gap(link.gap_bytes, link.gap_s)),
         ("in sync", _yes(link.in_sync)),
-        ("heard", _heard(link)),
+        ("heartbeat", _heard(link)),
         ("sends", cell(f"{size_in_words(link.rate_bytes_per_s)}/s")),
         ("up for", _up_for(link)),
         *_error(link),
@@ -58,18 +58,18 @@ def slave_facts(replica: Replica) -> Panel:
     condition = condition_of(replica)
     title: Cell = (("slave's end  ", "title"), (replica.address, ""), ("  ", ""))
     title += condition_cell(condition)
-    facts: list[tuple[str, Cell]] = [("told", _freshness(replica.answer))]
+    facts: list[tuple[str, Cell]] = [("last answer", _freshness(replica.answer))]
     if condition.why:
         facts.append(("", cell(condition.why, LEVEL_ROLES[condition.level])))
     if replica.raft is not None:
         return ((("its own end  ", "title"), *title[1:]), [*facts, *own_facts(replica.raft)])
-    facts.append(("ends", _end(replica)))
+    facts.append(("log ends", _end(replica)))
     if own is not None:
         facts += [
             ("follows", cell(own.master)),
             ("state", cell(own.state, "good" if own.state == "TRANSFER" else "bad")),
             ("gap", _gap(own.gap_bytes, None)),
-            ("heard", _heard(own)),
+            ("heartbeat", _heard(own)),
             *_error(own),
         ]
     elif replica.is_trioha is False:
@@ -95,10 +95,10 @@ def set_facts(
     if shown is not None:
         facts += [
             ("master", cell(shown.address, "accent")),
-            ("told", _freshness(shown.answer)),
+            ("last answer", _freshness(shown.answer)),
             ("role", cell(shown.role)),
             ("epoch", cell(shown.epoch)),
-            ("ends", _end(shown)),
+            ("log ends", _end(shown)),
             ("waiting", cell(shown.puts_waiting)),
             ("clients", cell(shown.client_connections)),
             ("disk", cell(None if shown.disk_ratio is None else f"{shown.disk_ratio:.0%} full")),
@@ -137,7 +137,7 @@ def _freshness(answer: LastAnswer) -> Cell:
         return cell(answer.error or "no answer yet", "bad" if answer.error else "dim")
     if answer.error:
         return cell(f"{age_in_words(answer.age_s)} ago, since then: {answer.error}", "bad")
-    took = f" in {answer.took_ms} ms" if answer.took_ms is not None else ""
+    took = f" (round trip {answer.took_ms} ms)" if answer.took_ms is not None else ""
     return cell(f"{age_in_words(answer.age_s)} ago{took}", "warn" if answer.is_stale else "dim")
 
 

@@ -32,7 +32,7 @@ def group_facts(one: ReplicaSet, told: Cell) -> Panel:
     return title, [
         *facts,
         ("leader", cell(f"{leader.member_id} at {leading.address}", "accent")),
-        ("told", told),
+        ("last answer", told),
         ("term", _term(leader)),
         ("committed", _committed(leader)),
         ("voters", _names(leader, leader.voters)),
@@ -48,7 +48,7 @@ def follower_facts(leading: Replica, row: RaftFollower | None, told: Cell) -> Pa
     """The upper end: a follower as its leader sees it."""
     leader = leading.raft
     title: Cell = (("leader's end  ", "title"), (leading.address, ""))
-    facts: list[tuple[str, Cell]] = [("told", told)]
+    facts: list[tuple[str, Cell]] = [("last answer", told)]
     if leader is None or row is None:
         return title, [*facts, ("", cell("It does not count this node as a member.", "bad"))]
     heard = heartbeat_cell(
@@ -62,7 +62,7 @@ def follower_facts(leading: Replica, row: RaftFollower | None, told: Cell) -> Pa
         ("held", cell(row.held_offset)),
         ("gap", _gap(row)),
         ("in flight", cell(size_in_words(row.inflight_bytes))),
-        ("heard", heard),
+        ("heartbeat", heard),
     ]
 
 

@@ -114,7 +114,7 @@ def _eta(line: ReplicationLine, _: int) -> Cell:
         return ()
     eta_s = line.history.eta_s
     if eta_s == 0:
-        return cell("level", "dim")
+        return cell("caught up", "dim")
     return NOTHING if eta_s is None else cell(age_in_words(eta_s))
 
 
@@ -223,12 +223,12 @@ SHAPE: Shape[ReplicationLine] = Shape(
         GridColumn(
             title="STATE",
             cell=_state,
-            width=11,
+            width=12,
             width_max=15,
             key=lambda line: (int(line.condition.level), line.condition.word),
         ),
         GridColumn(title="ROLE", cell=_role, width=8, width_max=13),
-        _number("EP", attrgetter("epoch"), 3, 1),
+        _number("EPOCH", attrgetter("epoch"), 5, 1),
         _number("BEGINS", attrgetter("min_phy_offset"), 12, 8),
         _number("ENDS", attrgetter("max_phy_offset"), 12, 5),
         _number("FLUSHED", attrgetter("flushed_offset"), 12, 7),
@@ -253,15 +253,15 @@ SHAPE: Shape[ReplicationLine] = Shape(
             title="ETA",
             cell=_eta,
             key=lambda line: None if line.history is None else line.history.eta_s,
-            width=7,
+            width=9,
             right=True,
             importance=2,
         ),
         GridColumn(
-            title="HEARD",
+            title="HEARTBEAT",
             cell=_heard,
             key=lambda line: None if line.replica is None else line.replica.heard_age_s,
-            width=16,
+            width=14,
             width_max=28,
         ),
         _number("RECON", _reconnects, 5, 5, of_slaves=True),

@@ -150,4 +150,4 @@ async def test_escape_goes_back_and_the_screen_below_is_drawn_anew() -> None:
         cluster.silent[slave] = "gone"
         await console.tick()
         await console.press("escape")
-        assert "silent" in console.line(f"1 {slave}")
+        assert "unreachable" in console.line(f"1 {slave}")

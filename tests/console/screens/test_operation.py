@@ -107,7 +107,7 @@ async def test_where_something_is_lost_the_name_is_typed() -> None:
         console.app.open_operation(change.operation(), "delete-topic orders")
         await console.pilot.pause()
         await reached(console, OperationStage.PLAN)
-        assert "would lose 12 messages" in console.text
+        assert "data loss  12 messages" in console.text
         await console.press("c", *"ordres", "enter")
         assert "ordres is not orders; nothing has been done" in console.text
         assert change.runs == 0

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
+import msgpack
 import pytest
 from support.fakes.raw_answers import NAMESRV, RawCluster
 from support.fakes.raw_topics import GROUP, TOPIC, add_losing_groups, add_members, add_topics
 from support.screens.screens import LARGE, SMALL, check_snapshot, open_console
 from trioha_console.screens.group import GroupScreen
+from trioha_console.widgets.grid import Grid
+
+from trioha.wire.codes import RequestCode
+from trioha.wire.remoting_command import RemotingCommand
+from trioha.wire.route import BrokerData, ClusterInfo
 
 SIZES = pytest.mark.parametrize("size", [SMALL, LARGE])
 
@@ -253,3 +261,64 @@ async def test_a_group_shows_what_was_seen_of_its_rebalances() -> None:
         line = console.line("left")
         assert left in line
         assert "broker-a 1,3" in line
+
+
+async def test_a_group_shows_its_lag_over_hours_from_the_journals() -> None:
+    cluster = RawCluster()
+    master, _ = cluster.add_set("broker-a")
+    add_topics(cluster, master)
+
+    async def answer(address: str, command: RemotingCommand) -> RemotingCommand:
+        if command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+            brokers = {"broker-a": BrokerData("c", "broker-a", {0: master})}
+            return command.response(body=ClusterInfo(brokers, {"c": ("broker-a",)}).encode())
+        assert command.code == RequestCode.TRIOHA_JOURNAL_STREAM
+        assert address == master
+        told = {"topic": "orders", "group": "billing", "lag": 4711, "consumer_offset": 1}
+        at_ms = int(time.time() * 1000) - 3_600_000
+        events = [] if command.ext_fields.get("last") else [[0, at_ms, "consumer_lag", told]]
+        return command.response(body=msgpack.packb({"events": events, "next": 1, "end": 1}))
+
+    async with open_console(cluster, LARGE) as console:
+        await console.press("5")
+        console.app.action_group("billing")
+        await console.tick()
+        await console.press("tab", "tab", "tab")
+        await console.tick()
+        assert "nobody answers in this test" in console.text
+        console.source.answer = answer
+        await console.press("r")
+        await console.tick()
+        assert "messages not consumed, " in console.text
+        assert "4,711┤" in console.text
+        assert "nobody answers in this test" not in console.text
+
+
+async def test_a_key_in_five_thousand_groups_works_out_the_rows_that_it_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A key is answered at once: what it costs does not grow with the table."""
+    cluster = RawCluster()
+    master, _ = cluster.add_set("broker-a")
+    groups = {f"group-{number:04}": {"orders": [[0, 9, 4, 1]]} for number in range(5000)}
+    cluster.say(master, "topics", {"orders": {"perm": 6}})
+    cluster.say(master, "groups", {name: {} for name in groups})
+    cluster.say(master, "progress", groups)
+    made: list[object] = []
+    make = Grid._made_of
+
+    def counted(grid: Grid[object], row: object) -> object:
+        made.append(row)
+        return make(grid, row)
+
+    monkeypatch.setattr(Grid, "_made_of", counted)
+    async with open_console(cluster, LARGE) as console:
+        await console.press("5")
+        await console.tick()
+        assert len(console.app.view.grid.rows) == 5000
+        visible = LARGE[1]
+        assert len(made) <= 4 * visible
+        for key, most in (("down", 3), ("pagedown", visible), ("s", visible), ("end", visible)):
+            made.clear()
+            await console.press(key)
+            assert len(made) <= most, key

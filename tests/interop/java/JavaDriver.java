@@ -34,6 +34,7 @@ import org.apache.rocketmq.remoting.RPCHook;
  *   JavaDriver consume NAMESRV GROUP OPTIONS-JSON   (push consumer; lite pull with "lite")
  *   JavaDriver read    NAMESRV GROUP OPTIONS-JSON   (see Reader)
  *   JavaDriver admin                                (see Admin)
+ *   JavaDriver call    NAMESRV                      (see Calls)
  * </pre>
  */
 public final class JavaDriver {
@@ -55,6 +56,9 @@ public final class JavaDriver {
                     break;
                 case "admin":
                     Admin.run();
+                    break;
+                case "call":
+                    Calls.run(arguments[1]);
                     break;
                 default:
                     throw new IllegalArgumentException("no role " + arguments[0]);

@@ -90,6 +90,7 @@ class ConsumeSide:
             delete_queues=self.store.delete_topic,
             status=lambda instant: {"now_ms": instant.now_ms, "role": self.config.broker_role.name},
             apply_config=self.applied.append,
+            counted={},
             instant=at(),
             events=self.events,
         )

@@ -83,7 +83,7 @@ class MemoryStore:
         self._next_index: dict[tuple[str, int], int] = {}
         self._undispatched: list[tuple[PutMessage, PutResult]] = []
         self._flushed = base
-        self._gets = 0
+        self._gets = 0  # messages given out
         self.deletions_asked = 0
 
     # Writing.
@@ -191,7 +191,6 @@ class MemoryStore:
         message_filter: MessageFilter | None,
         in_memory_only: bool = False,
     ) -> GetResult:
-        self._gets += 1
         minimum = self.min_offset_in_queue(topic, queue_id)
         maximum = self.max_offset_in_queue(topic, queue_id)
         if maximum == 0:
@@ -217,6 +216,7 @@ class MemoryStore:
             result.buffers.append(memoryview(self.records[phy_offset]))
             result.message_count += 1
             result.size += size
+        self._gets += result.message_count
         return result
 
     def look_message(self, phy_offset: int) -> memoryview | None:

@@ -1,4 +1,4 @@
-"""Two more faces of the Java driver: a reader that looks messages up, and mqadmin's words."""
+"""Three more faces of the Java driver: a reader, mqadmin, and the admin client's methods."""
 
 from __future__ import annotations
 
@@ -97,6 +97,43 @@ class MqAdmin(_Asked):
         """A group's progress; "" before its first commit, which mqadmin tells by an exception."""
         printed = self.run("consumerProgress", "-n", namesrv, "-g", group)
         return "" if _NOTHING_COMMITTED in printed else printed
+
+
+@attrs.define(eq=False)
+class JavaCalls(_Asked):
+    """Java's admin client (DefaultMQAdminExt) at one name server."""
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Return the method's result, read from its JSON. Errors: CallFailed."""
+        answer = self.ask("call", method=method, arguments=list(arguments))
+        if "error" in answer:
+            raise CallFailed(f"{answer['error']} {answer['code']}")
+        return _with_json_keys(json.loads(answer["result"]))
+
+
+class CallFailed(Exception):
+    """Java's admin client raised this error, with this response code."""
+
+
+def _with_json_keys(value: Any) -> Any:
+    """Turn keys that are JSON objects into `broker:queue` where they are queues."""
+    if isinstance(value, list):
+        return [_with_json_keys(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {}
+    for key, one in value.items():
+        if key.startswith("{"):
+            queue = json.loads(key)
+            key = f"{queue['topic']}@{queue['brokerName']}:{queue['queueId']}"
+        found[key] = _with_json_keys(one)
+    return found
+
+
+def java_calls(clients: Clients, namesrv: str) -> JavaCalls:
+    calls = clients.start(JavaCalls, "java", "call", [namesrv])
+    calls.wait_until_ready()
+    return calls
 
 
 def java_reader(clients: Clients, namesrv: str, group: str) -> JavaReader:

@@ -118,7 +118,7 @@ def live_through(drill: Drill) -> None:
     drill.scene("well")
 
     lagging.process.signal(signal.SIGSTOP)
-    terminal.wait_for(rf"{lagging.address} .*(quiet|silent)")
+    terminal.wait_for(rf"{lagging.address} .*(no heartbeat|unreachable)")
     _go_to(terminal, lagging.address)
     ages = [age for _ in range(3) if (age := _next_age(drill, lagging.address)) is not None]
     assert ages == sorted(ages), f"the age of the last heartbeat falls: {ages}"
@@ -166,7 +166,7 @@ def read_again(drill: Drill) -> None:
     drill.open_console("--replay", str(drill.recording))
     terminal.wait_for(r"2/2 in sync")
     terminal.wait_for(r"marks; \] goes to the next")
-    _next_mark_until(terminal, rf"{lagging.address} +(quiet|silent)")
+    _next_mark_until(terminal, rf"{lagging.address} +(no heartbeat|unreachable)")
     _next_mark_until(terminal, r"1/2 in sync")
     drill.scene("replay")
     _next_mark_until(terminal, r"no master")

@@ -389,7 +389,7 @@ def test_what_was_appended_last_counts_as_in_memory(config: StoreConfig) -> None
 
 
 def test_entries_are_asked_about_once_the_log_has_grown(config: StoreConfig) -> None:
-    store, cache = cold_store(config, recent_bytes=20_000, segment_bytes=1 << 20)
+    store, _cache = cold_store(config, recent_bytes=20_000, segment_bytes=1 << 20)
     fill(store, 3)
     assert store.get_message("T", 0, 0, 32, None, True).status is GetStatus.FOUND
     asked = []

@@ -99,10 +99,7 @@ class Lookup:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, following, low, high)
         is_old = False
         if in_memory_only and self._missing_bytes is not None:
-            if offset >= self._young_index(queue):
-                missing = 0
-            else:
-                missing = self._missing_bytes(entries)
+            missing = 0 if offset >= self._young_index(queue) else self._missing_bytes(entries)
             if missing:
                 block = queue.block(offset, len(entries), missing)
                 return GetResult(

@@ -153,11 +153,10 @@ async def after(operator: Operator, command: str, names: dict[str, str]) -> None
         found = await operator.told("message", "get", "-t", "orders", "--key", "order-4712")
         names["MSG_ID"] = found["messages"][0]["msg_id"]
     if command.startswith("trioha message trace"):
-        topics = ("%DLQ%billing", "%RETRY%billing")
-        for topic in topics:
-            await operator.carry_out(f"create-topic {topic} 1")
+        # The topic of its retries is there since the group consumed.
+        await operator.carry_out("create-topic %DLQ%billing 1")
         await asyncio.to_thread(
-            run_trioha, "produce", "-n", operator.namesrv, "-t", topics[0], "--count", "3"
+            run_trioha, "produce", "-n", operator.namesrv, "-t", "%DLQ%billing", "--count", "3"
         )
 
 

@@ -41,7 +41,7 @@ from trioha.errors import CommandError
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.mode import Mode, Modes
-from trioha.remoting.requests import answer_to_error, not_supported
+from trioha.remoting.requests import answer_late, answer_to_error, not_supported
 from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.security.requirements import Port, check_declared
 from trioha.wire.codes import ONEWAY_FLAG, SENDS, RequestCode, ResponseCode
@@ -176,8 +176,7 @@ class RequestGate:
 
         def answer(channel: Channel, request: RemotingCommand) -> None:
             response = self.handle_admitted(channel, request, instant)
-            if response is not None and not request.is_oneway:
-                channel.send_nowait(response)
+            answer_late(channel, request, response)
 
         self._parked.take(answer)
 
@@ -269,10 +268,8 @@ def reject(channel: Channel, request: RemotingCommand, reason: str) -> None:
     if request.code in NO_ERROR_FOR:
         channel.close_nowait(f"{reason}: an error would send the consumer back to the beginning")
         return
-    if not request.is_oneway:
-        channel.send_nowait(
-            request.response(ResponseCode.SERVICE_NOT_AVAILABLE, f"{reason}; try again")
-        )
+    response = request.response(ResponseCode.SERVICE_NOT_AVAILABLE, f"{reason}; try again")
+    answer_late(channel, request, response)
 
 
 def _oneway_copy(request: RemotingCommand) -> RemotingCommand:

@@ -168,7 +168,7 @@ def test_what_is_refused_says_why_and_whom_to_ask() -> None:
 def test_what_makes_no_sense_reaches_nobody(fields: dict[str, object]) -> None:
     desk = Desk()
     with pytest.raises((CommandError, RemoteProtocolError)):
-        desk.ask(**fields)
+        desk.ask(0, **fields)
     assert not desk.member.asked
 
 

@@ -14,10 +14,10 @@ import attrs
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.stores.analysed import MemorySource
 from support.stores.logs import LogImage, LogMessage, make_log
 
 from trioha.analysis import scan
-from trioha.analysis.log_source import MemorySource
 from trioha.analysis.scan import Detail, RowBatch, ScanFilter, plan_splits, scan_source, scan_split
 from trioha.analysis.schema import COMMITLOG, COMMITLOG_FULL, AnalysisError
 from trioha.analysis.store_files import CorruptRow, LogSplit, Segment, open_store

@@ -10,12 +10,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.stores.analysed import MemorySource, bin_of
 from support.stores.logs import LogMessage, make_log
 
 from trioha.analysis.arrow_batches import schema_of, to_arrow
 from trioha.analysis.database import Database
-from trioha.analysis.log_source import MemorySource
-from trioha.analysis.reports.bins import bin_of
 from trioha.analysis.row_batch import RowBatch
 from trioha.analysis.scan import scan_source
 from trioha.analysis.schema import COMMITLOG, COMMITLOG_FULL
@@ -102,19 +101,6 @@ def test_records_are_counted_as_python_counts_them(
     assert found == latencies
     sizes = sum(row["bytes"] for row in counted(database, batches, "size_stats"))
     assert sizes == sum(sum(batch.column("size")) for batch in batches)
-
-
-@given(some=some_messages)
-@settings(max_examples=8, deadline=None)
-def test_pieces_merge_to_the_whole(database: Database, some: list[LogMessage]) -> None:
-    for name, table in STATS.items():
-        order = f"ORDER BY {', '.join(table.keys)}"
-        whole = counted(database, batches_of(some) * 2, name)
-        pieces = [pa.Table.from_pylist(counted(database, batches_of(some), name))] * 2
-        database.hold("pieces", pa.concat_tables(pieces))
-        database.hold("whole", pa.Table.from_pylist(whole))
-        merged = database.query(f"{table.merge_sql('pieces')} {order}")
-        assert merged == database.query(f"SELECT * FROM whole {order}")
 
 
 def test_times_of_a_damaged_record_overflow_nothing(database: Database) -> None:

@@ -40,7 +40,7 @@ class Side:
         self.processor = AuthAdminProcessor(
             self,
             lambda request: request.ext_fields[ACCESS_KEY] == "admin",
-            lambda channel, response: channel.send_nowait(response),
+            lambda channel, request: channel.send_nowait,
             lambda: is_copied,
         )
 

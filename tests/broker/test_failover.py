@@ -14,7 +14,7 @@ from trioha.broker.failover import WAITERS_MAX
 from trioha.errors import CommandError, RemoteProtocolError
 from trioha.ha.mastership import Standing
 from trioha.remoting.channel import Instant
-from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
 TICKET = "0123456789abcdef"
@@ -139,6 +139,15 @@ def test_an_answer_waits_until_the_log_is_there_or_for_so_long(slave: Asked) -> 
     assert _fields(slave.channel.sent.pop())["max_phy_offset"] == 1500
 
 
+def test_a_oneway_request_that_has_waited_gets_no_answer(slave: Asked) -> None:
+    fields = {"ticket_id": TICKET, "broker_name": BROKER, "operator": "anna@ops", "ttl_ms": 30_000}
+    body = msgpack.packb({**fields, "log_offset": 1500, "wait_ms": 3000})
+    request = RemotingCommand(RequestCode.FAILOVER_TICKET, body=body, flag=ONEWAY_FLAG)
+    assert slave.node.processor.ticket(slave.channel, request, Instant(0, 0)) is None
+    slave.pass_ms(3000)
+    assert slave.channel.sent == []
+
+
 def test_so_many_may_wait_and_no_more(slave: Asked) -> None:
     for _ in range(WAITERS_MAX):
         assert slave.take_ticket(log_offset=1500, wait_ms=3000) is None
@@ -193,7 +202,12 @@ def test_a_request_with_a_wrong_field_changes_nothing(master: Asked) -> None:
         master.ask(RequestCode.PAUSE_WRITES)
     assert master.node.set.masters == [0], "it takes writes"
     master.ask(RequestCode.PAUSE_WRITES, pause_ms=5000)
-    master.ask(RequestCode.HAND_OVER, epoch=2, **TARGET)
+    for wrong in ({"epoch": 0}, {"epoch": 2, "address": 7}, {"epoch": 2, "log_offset": "all"}):
+        with pytest.raises(RemoteProtocolError):
+            master.ask(RequestCode.HAND_OVER, **{**TARGET, "log_offset": 1000, **wrong})
+        assert master.node.held_by_target is None, "no waiting send was answered"
+    master.ask(RequestCode.HAND_OVER, epoch=2, log_offset=1000, **TARGET)
+    assert master.node.held_by_target == (1000, 0)
     with pytest.raises(RemoteProtocolError, match="resume"):
         master.ask(RequestCode.RELEASE, resume="yes")
     assert master.node.processor.desk.ticket is not None

@@ -10,11 +10,12 @@ from support.memory.store import MemoryStore
 
 from trioha.broker import metadata_waits
 from trioha.broker.core import BrokerCore
-from trioha.broker.metadata_waits import NO_SLAVE, NOT_ON_DISK, NOT_ON_SLAVE, TOO_MANY
+from trioha.broker.metadata_waits import NO_SLAVE, NOT_ON_DISK, NOT_ON_SLAVE, TOO_MANY, LateAnswer
 from trioha.config import BrokerConfig, BrokerRole, FlushDiskType
 from trioha.testing.recorded_events import RecordedEvents
 from trioha.wire.bodies import TopicConfig
 from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode
+from trioha.wire.names import OUTCOME_UNKNOWN
 from trioha.wire.remoting_command import RemotingCommand
 
 SYNC = {"broker_role": BrokerRole.SYNC_MASTER, "slave_timeout": 3000}
@@ -227,3 +228,64 @@ def test_there_is_a_limit_to_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     bench.commit()
     bench.commit()
     assert bench.remarks() == [TOO_MANY]
+
+
+def answer_later(bench: Bench, flag: int = 0, *, shared: bool = True) -> LateAnswer:
+    """Queue a change that a thread makes; the result answers it."""
+    request = RemotingCommand(RequestCode.AUTH_DELETE_USER, flag=flag)
+    return bench.waits.later(bench.channel, request, shared=shared)
+
+
+DONE = RemotingCommand(RequestCode.AUTH_DELETE_USER).response()
+
+
+def test_a_change_by_a_thread_waits_as_every_other_change() -> None:
+    bench = Bench(**SYNC)
+    answer = answer_later(bench)
+    bench.core.topics.put(TopicConfig("U", 4, 4), 1000)
+    assert answer(DONE, at()) is None
+    bench.ack()
+    assert bench.remarks() == [None]
+
+
+@pytest.mark.parametrize("ends", ["pause", "resume", "step down", "step down and come back"])
+@pytest.mark.parametrize("settings", [{}, SYNC, SYNC_FLUSH])
+def test_a_change_that_a_switch_overtakes_has_an_unknown_outcome(
+    ends: str, settings: dict[str, Any]
+) -> None:
+    """The target's text may be without it, and takes its place once this node follows."""
+    bench = Bench(**settings)
+    role = bench.config.broker_role
+    answer = answer_later(bench)
+    bench.core.pause()
+    if ends == "resume":
+        bench.core.become(role, 0)
+    elif ends != "pause":
+        bench.core.become(BrokerRole.SLAVE, 1)
+        if ends != "step down":
+            bench.core.become(role, 0)
+    response = answer(RemotingCommand(RequestCode.AUTH_DELETE_USER).response(), at())
+    assert response is not None
+    assert response.code == ResponseCode.SYSTEM_ERROR
+    assert (response.remark or "").startswith(OUTCOME_UNKNOWN)
+    assert bench.waits.waiter_count == 0
+
+
+def test_what_no_other_broker_shares_is_done_whatever_the_role() -> None:
+    bench = Bench(**SYNC)
+    answer = answer_later(bench, shared=False)
+    bench.core.pause()
+    assert answer(DONE, at()) is DONE
+    assert DONE.code == ResponseCode.SUCCESS
+
+
+def test_a_refusal_stays_one_and_a_oneway_change_has_no_answer() -> None:
+    bench = Bench(**SYNC)
+    refusal = DONE.response(ResponseCode.NO_PERMISSION, "no")
+    answer, silent = answer_later(bench), answer_later(bench, ONEWAY_FLAG)
+    bench.core.pause()
+    assert answer(refusal, at()) is refusal
+    assert refusal.code == ResponseCode.NO_PERMISSION
+    assert silent(DONE, at()) is None
+    assert silent(refusal, at()) is None
+    assert bench.channel.sent == []

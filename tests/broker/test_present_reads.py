@@ -10,7 +10,7 @@ from support.memory.store import MemoryStore
 
 from trioha.broker.core import BrokerCore
 from trioha.broker.present_reads import PresentReads
-from trioha.broker.request_gate import PRESENT
+from trioha.broker.set_modes import PRESENT
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.remoting.channel import Channel
 from trioha.testing.recorded_events import RecordedEvents

@@ -6,21 +6,14 @@ import attrs
 import pytest
 from support.handlers.sending import FakeChannel, at
 
-from trioha.broker.request_gate import (
-    CHANGES,
-    COPIED,
-    DEMOTED,
-    NO_ERROR_FOR,
-    PAUSED,
-    SERVING,
-    RequestGate,
-)
+from trioha.broker.request_gate import NO_ERROR_FOR, RequestGate
+from trioha.broker.set_modes import COPIED, DEMOTED, PAUSED, SERVING
 from trioha.errors import CommandError, StoreError
 from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.mode import Mode
 from trioha.security.requirements import REQUIREMENTS, Port
 from trioha.testing.recorded_events import RecordedEvents
-from trioha.wire.codes import ONEWAY_FLAG, SENDS, RequestCode, ResponseCode
+from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -250,15 +243,7 @@ def test_what_a_handler_raises_is_an_answer_unless_it_ends_the_node() -> None:
     assert "KeyError" in str(told["traceback"])
 
 
-def test_everything_that_stores_a_message_or_changes_a_topic_is_parked() -> None:
-    """CLEAN_UNUSED_TOPIC was not: what it deleted during a switch was lost at the new master."""
-    assert set(CHANGES) >= SENDS
-    assert len(set(CHANGES)) == len(CHANGES)
-    assert RequestCode.CLEAN_UNUSED_TOPIC in CHANGES
-
-
 def test_codes_that_are_copied_are_served_and_never_parked() -> None:
-    assert not set(COPIED) & set(CHANGES)
     bench = Bench()
     bench.gate.park(PAUSED)
     for code in COPIED:

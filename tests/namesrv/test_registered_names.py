@@ -29,7 +29,7 @@ def refused(request: RemotingCommand) -> str:
         processor.handlers()[request.code](FakeChannel(), request, Instant(0, 0))
     assert refusal.value.code == ResponseCode.SYSTEM_ERROR
     assert not processor.routes.topics()
-    assert not processor.routes.address_count
+    assert not processor.routes._live
     return refusal.value.remark
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 from support.handlers.sending import FakeChannel, at
 
-from trioha.broker.request_gate import PAUSED, SERVING, RequestGate
+from trioha.broker.request_gate import RequestGate
+from trioha.broker.set_modes import PAUSED, SERVING
 from trioha.remoting.channel import Channel, Instant
 from trioha.security.acl_file import parse_acl_file, rules_of
 from trioha.security.guard import Guard

@@ -3,19 +3,22 @@ from __future__ import annotations
 import errno
 import os
 import struct
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import attrs
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from support.stores.small import dispatch_all, message, open_store
+from support.stores.small import dispatch_all, message, open_store, small_config
 
 from trioha.store.index_file import IndexFile
 from trioha.store.index_files import keys_of
 from trioha.store.message_store import FileMessageStore
 from trioha.store.store_config import StoreConfig
 from trioha.wire.java_hash import index_key_hash
+from trioha.wire.properties import decode_properties
 from trioha.wire.record import decode_record
 
 NAME = "20260102030405006"
@@ -138,14 +141,57 @@ def test_a_chain_that_bites_its_tail_ends(file: IndexFile) -> None:
 
 def test_keys_are_the_unique_key_and_each_word() -> None:
     assert keys_of(b"KEYS\x01a  b\x02UNIQ_KEY\x01u") == [b"u", b"a", b"b"]
-    assert keys_of(b"TAGS\x01x") == ()
-    assert keys_of(b"") == ()
-    assert keys_of(b"UNIQ_KEY\x01u\x02WAIT\x01true") == (b"u",)
-    assert keys_of(b"A\x01x\x02UNIQ_KEY\x01u") == (b"u",)
+    assert keys_of(b"TAGS\x01x") == []
+    assert keys_of(b"") == []
+    assert keys_of(b"UNIQ_KEY\x01u\x02WAIT\x01true") == [b"u"]
+    assert keys_of(b"A\x01x\x02UNIQ_KEY\x01u") == [b"u"]
     assert keys_of(b"MY_UNIQ_KEY\x01u") == []
     assert keys_of(b"A\x01UNIQ_KEY\x01u") == []
     assert keys_of(b"UNIQ_KEY\x01\x02A\x01x") == []
     assert keys_of(b"UNIQ_KEY\x01u\x02UNIQ_KEY\x01") == [b"u"]
+
+
+PIECES = st.sampled_from(
+    [
+        "UNIQ_KEY\x01",
+        "MY_UNIQ_KEY\x01",
+        "KEYS\x01",
+        "A\x01",
+        "\x01",
+        "\x02",
+        "aaaa",
+        "bbbb",
+        "\u00e9",
+    ]
+)
+STRINGS = st.lists(PIECES, max_size=8).map("".join)
+
+
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(texts=st.lists(STRINGS, min_size=2, max_size=4))
+@example(
+    ["MY_UNIQ_KEY\x01aaaa\x02UNIQ_KEY\x01aaaa", "MY_UNIQ_KEY\x01bbbb\x02UNIQ_KEY\x01aaaa"],
+)
+def test_a_slave_notes_the_keys_that_decoding_finds(tmp_path: Path, texts: list[str]) -> None:
+    """The key of a message that is like the last one was taken from another property."""
+    with TemporaryDirectory(dir=tmp_path) as root:
+        master = open_store(small_config(Path(root, "master"), segment_bytes=1 << 16))
+        slave = open_store(small_config(Path(root, "slave"), segment_bytes=1 << 16))
+        found: dict[str, set[int]] = {}
+        # The first message of a queue is dispatched by itself, those behind it in a run.
+        for text in ["A\x01x", *texts]:
+            put = master.put_message(message(properties=text.encode()), 5000)
+            values = decode_properties(text)
+            words = {values.get("UNIQ_KEY", ""), *values.get("KEYS", "").split(" ")}
+            for word in {*text.replace("\x02", "\x01").split("\x01"), *words} - {""}:
+                found.setdefault(word, set()).update({put.phy_offset} if word in words else ())
+        slave.append_log(0, bytes(master.read_log(0, master.max_phy_offset)))
+        dispatch_all(slave)
+        assert {word: set(offsets(slave, word)) for word in found} == found
+        master.close()
+        slave.close()
 
 
 # Through the store.

@@ -1,4 +1,4 @@
-"""Bytes of one segment, read a piece at a time: from a file, or from memory.
+"""Bytes of one segment, read a piece at a time.
 
 Files are read and never mapped: a broker may truncate or delete one under us, which a mapping
 answers with SIGBUS and a read with fewer bytes.
@@ -83,17 +83,3 @@ def find_in_pieces(source: LogSource, needle: bytes, begin: int, end: int) -> in
             break
         begin += len(piece) - overlap
     return -1
-
-
-class MemorySource:
-    """A segment that somebody else has read, whole."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.size = len(data)
-
-    def read(self, position: int, size: int) -> bytes:
-        return self._data[position : position + size]
-
-    def find(self, needle: bytes, begin: int, end: int) -> int:
-        return self._data.find(needle, begin, end)

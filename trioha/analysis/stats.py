@@ -71,14 +71,6 @@ class StatsTable:
         rows = f"(SELECT *, store_ms - born_ms AS latency FROM {times})"
         return f"SELECT {', '.join((*keys, *measures))} FROM {rows} AS r GROUP BY {places}"
 
-    def merge_sql(self, source: str) -> str:
-        """SELECT that merges rows of equal keys."""
-        keys = ", ".join(self.keys)
-        measures = ", ".join(
-            f"{merge}({name}) AS {name}" for name, (merge, _) in self.measures.items()
-        )
-        return f"SELECT {keys}, {measures} FROM {source} GROUP BY {keys}"
-
 
 COMMITLOG_STATS = StatsTable(
     "commitlog_stats",

@@ -32,8 +32,9 @@ Edit = Callable[[str, str], str]
 OnChanged = Callable[[str], None]
 """Called with the reason of a failure, or with an empty text once the change is on disk."""
 
-Answer = Callable[[Channel, RemotingCommand], None]
-"""Sends a response once all changes before it are as safe as the broker's mode promises."""
+AnswerLater = Callable[[Channel, RemotingCommand], Callable[[RemotingCommand], None]]
+"""Called when the change that a request asks for is queued. Returns what sends the response, once
+the change is as safe as the broker's mode promises."""
 
 
 class AclStore(Protocol):
@@ -54,10 +55,10 @@ class AclStore(Protocol):
 class AclAdminProcessor:
     """Shows and changes accounts and the global white list."""
 
-    def __init__(self, config: BrokerConfig, store: AclStore, answer: Answer) -> None:
+    def __init__(self, config: BrokerConfig, store: AclStore, answer_later: AnswerLater) -> None:
         self._config = config
         self._store = store
-        self._answer = answer
+        self._answer_later = answer_later
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -169,13 +170,12 @@ class AclAdminProcessor:
     def _change(
         self, channel: Channel, request: RemotingCommand, failed: int, name: str, edit: Edit
     ) -> None:
-        def answer(reason: str) -> None:
-            if reason:
-                channel.send_nowait(request.response(failed, reason))
-            else:
-                self._answer(channel, request.response())
+        answer = self._answer_later(channel, request)
 
-        if not self._store.change_nowait(name, edit, answer):
+        def on_changed(reason: str) -> None:
+            answer(request.response(failed, reason) if reason else request.response())
+
+        if not self._store.change_nowait(name, edit, on_changed):
             raise CommandError(ResponseCode.SYSTEM_BUSY, "too many changes of accounts wait")
 
     def _file_of(self, access_key: str) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from trioha.broker.admin_acl import Answer, Edit, OnChanged
+from trioha.broker.admin_acl import AnswerLater, Edit, OnChanged
 from trioha.config import HIDDEN
 from trioha.errors import CommandError, ConfigError
 from trioha.remoting.channel import Channel, Handler, Instant
@@ -68,7 +68,7 @@ class AuthAdminProcessor:
         self,
         store: AuthStore,
         is_super: IsSuper,
-        answer: Answer,
+        answer_later: AnswerLater,
         is_copied: Callable[[], bool],
     ) -> None:
         """`is_copied` tells whether a change may have come here from another broker already.
@@ -78,7 +78,7 @@ class AuthAdminProcessor:
         """
         self._store = store
         self._is_super = is_super
-        self._answer = answer
+        self._answer_later = answer_later
         self._is_copied = is_copied
 
     def handlers(self) -> dict[int, Handler]:
@@ -258,16 +258,18 @@ class AuthAdminProcessor:
                 refusals.append(error)
                 raise ConfigError(error.remark) from None  # nothing is written
 
-        def answer(reason: str) -> None:
+        answer = self._answer_later(channel, request)
+
+        def on_changed(reason: str) -> None:
             if refusals:
-                channel.send_nowait(request.response(refusals[0].code, refusals[0].remark))
+                answer(request.response(refusals[0].code, refusals[0].remark))
             elif reason:
-                channel.send_nowait(request.response(ResponseCode.SYSTEM_ERROR, reason))
+                answer(request.response(ResponseCode.SYSTEM_ERROR, reason))
             else:
-                self._answer(channel, request.response())
+                answer(request.response())
 
         edit = changed_text(carry_out)
-        if not self._store.change_nowait(self._store.default_name, edit, answer):
+        if not self._store.change_nowait(self._store.default_name, edit, on_changed):
             raise CommandError(ResponseCode.SYSTEM_BUSY, "too many changes of users wait")
 
 

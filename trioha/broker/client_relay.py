@@ -18,6 +18,7 @@ from trioha.errors import CommandError, RemoteProtocolError
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.connection import OnResponse
+from trioha.remoting.requests import answer_late
 from trioha.security.signing_key import ACCESS_KEY, SIGNATURE
 from trioha.store.interface import MessageStore
 from trioha.wire import fastjson
@@ -178,21 +179,17 @@ class ClientRelay:
 
         def answer(response: RemotingCommand | None) -> None:
             if response is None:
-                channel.send_nowait(
-                    request.response(
-                        ResponseCode.CONSUME_MSG_TIMEOUT,
-                        f"consumer <{group}> <{client_id}> Timeout",
-                    )
+                relayed = request.response(
+                    ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group}> <{client_id}> Timeout"
                 )
             else:
-                channel.send_nowait(
-                    request.response(
-                        response.code,
-                        response.remark,
-                        dict(response.ext_fields),
-                        response.body_bytes(),
-                    )
+                relayed = request.response(
+                    response.code,
+                    response.remark,
+                    dict(response.ext_fields),
+                    response.body_bytes(),
                 )
+            answer_late(channel, request, relayed)
 
         self._ask(
             member,
@@ -282,7 +279,7 @@ class _StatusAnswers:
 
     def _finish(self) -> None:
         body = fastjson.dumps({"consumerTable": self._table, "messageQueueTable": {}})
-        self._channel.send_nowait(self._request.response(body=body))
+        answer_late(self._channel, self._request, self._request.response(body=body))
 
 
 def _unsigned(request: RemotingCommand) -> dict[str, ExtValue]:

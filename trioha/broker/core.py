@@ -502,6 +502,7 @@ class BrokerCore:
     def pause(self) -> None:
         """Take no puts, and deliver nothing delayed, until `become`."""
         self.pipeline.role = BrokerRole.SLAVE
+        self.pipeline.roles_taken += 1
 
     def must_confirm(self, required: bool) -> None:
         """Correct offsets, and hand messages out by POP, only once `confirm_master` has called back

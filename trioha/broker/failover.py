@@ -44,6 +44,7 @@ from trioha.errors import CommandError
 from trioha.ha.promotion import Peer, Promotion
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.remoting.requests import answer_late
 from trioha.wire.address import parse_address
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.refusals import no_permission, system_error
@@ -251,15 +252,15 @@ class FailoverProcessor:
         self, channel: Channel, request: RemotingCommand, instant: Instant
     ) -> RemotingCommand:
         body = FailoverBody(request)
+        held = body.integer("log_offset", 0), body.integer("metadata_position", 0)
+        target, epoch = body.peer(self._check_address), body.epoch()
         ticket = self.desk.shown(body.ticket_id())
         if ticket.phase is Phase.HELD:
             # It went on writing since: what was confirmed of the log is no longer all of it.
             raise no_permission("writes are not paused here any more; start again")
         if ticket.phase is Phase.PAUSED:
-            self._node.target_holds(
-                body.integer("log_offset", 0), body.integer("metadata_position", 0)
-            )
-            self._role.hand_over(body.peer(self._check_address), body.epoch(), ticket.ticket_id)
+            self._node.target_holds(*held)
+            self._role.hand_over(target, epoch, ticket.ticket_id)
             self.desk.use(ticket)
             self._on_deadline()
         return self._answer(request)
@@ -362,8 +363,7 @@ class FailoverProcessor:
                 response = request.response(ResponseCode.SYSTEM_ERROR, reason)
             else:
                 response = self._answer(request)
-            if not request.is_oneway:
-                channel.send_nowait(response)
+            answer_late(channel, request, response)
         # While it lasted the ticket had no deadline; now it has one again.
         self._on_deadline()
 
@@ -384,7 +384,7 @@ class FailoverProcessor:
         if due:
             self._waiters = [waiter for waiter in self._waiters if waiter not in due]
             for waiter in due:
-                waiter.channel.send_nowait(self._answer(waiter.request))
+                answer_late(waiter.channel, waiter.request, self._answer(waiter.request))
 
     def _answer(self, request: RemotingCommand, **more: object) -> RemotingCommand:
         return request.response(body=msgpack.packb({**self._node.facts(), **more}))

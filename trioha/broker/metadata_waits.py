@@ -16,10 +16,15 @@ answered at once.
 
 In a DLEDGER group a change that no majority holds yet may be undone, so it cannot be called a
 success: the answer is SYSTEM_ERROR with "outcome unknown", and the client asks again.
+
+Accounts are changed by a thread, behind their request. If this broker pauses for a switch, or takes
+another role, before such a change is made, the broker that is master next may be without it, and
+its text then takes the place of ours: the answer is SYSTEM_ERROR with "outcome unknown".
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from trioha.broker.metadata import Metadata
@@ -29,6 +34,7 @@ from trioha.ha.group_commit import GroupCommit
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.wire.codes import ResponseCode
+from trioha.wire.names import OUTCOME_UNKNOWN
 from trioha.wire.remoting_command import RemotingCommand
 
 WAITERS_MAX = 65_536
@@ -37,6 +43,13 @@ NOT_ON_DISK = "done, but not on disk within syncFlushTimeout"
 NO_SLAVE = "done, but no slave is near enough to wait for"
 NOT_ON_SLAVE = "done, but no slave acknowledged within slaveTimeout"
 TOO_MANY = "done, but too many wait for disk or slave already"
+OVERTAKEN = (
+    f"{OUTCOME_UNKNOWN}: this broker paused for a switch, or took another role, before the change "
+    "was made; ask the master what it has"
+)
+
+LateAnswer = Callable[[RemotingCommand, Instant], RemotingCommand | None]
+"""Takes the response to a change that was made behind its request; returns what to send now."""
 
 
 class MetadataReplicas(Protocol):
@@ -114,6 +127,25 @@ class MetadataWaits:
             return self.when_safe(channel, response, instant)
 
         return handle
+
+    def later(self, channel: Channel, request: RemotingCommand, *, shared: bool) -> LateAnswer:
+        """Return what answers a change that is queued now and made behind its request.
+
+        `shared`: the other brokers of the set or group are to have it.
+        """
+        roles_taken = self._pipeline.roles_taken
+
+        def answer(response: RemotingCommand, instant: Instant) -> RemotingCommand | None:
+            if request.is_oneway:
+                return None
+            if not shared or response.code != ResponseCode.SUCCESS:
+                return response
+            if self._pipeline.roles_taken != roles_taken:
+                response.code, response.remark = ResponseCode.SYSTEM_ERROR, OVERTAKEN
+                return response
+            return self.when_safe(channel, response, instant)
+
+        return answer
 
     def on_synced(self, position: int) -> None:
         """Every change up to `position` is on disk."""

@@ -20,7 +20,8 @@ import attrs
 
 from trioha.broker.metadata import Metadata
 from trioha.broker.metadata_waits import MetadataReplicas
-from trioha.broker.request_gate import PRESENT, reject
+from trioha.broker.request_gate import reject
+from trioha.broker.set_modes import PRESENT
 from trioha.ha.group_commit import GroupCommit
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant

@@ -147,7 +147,7 @@ class PutPipeline:
         self._transfer: GroupCommit[_Waiter] = GroupCommit()
         self.role = config.broker_role
         self.roles_taken = 0
-        """Rises with each role: the log may have been cut since."""
+        """Rises with each role and pause: the log may have been cut since, or handed over."""
         self.slave_remark = FOLLOWER_REMARK if self._by_quorum else SLAVE_REMARK
         """Reason for a producer that sent to the wrong member."""
         # Counted since the start.

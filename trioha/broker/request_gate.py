@@ -36,72 +36,21 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from trioha.broker.parked_requests import ParkedRequests
+from trioha.broker.set_modes import SERVING
 from trioha.errors import CommandError
 from trioha.journal import EventSink
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.mode import Mode, Modes
-from trioha.remoting.requests import answer_to_error, not_supported
+from trioha.remoting.requests import answer_late, answer_to_error, not_supported
 from trioha.remoting.traffic_budget import TrafficBudget
 from trioha.security.requirements import Port, check_declared
 from trioha.wire.codes import ONEWAY_FLAG, SENDS, RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
-CHANGES: Final = (
-    *SENDS,
-    RequestCode.UPDATE_CONSUMER_OFFSET,
-    RequestCode.LOCK_BATCH_MQ,
-    RequestCode.UNLOCK_BATCH_MQ,
-    RequestCode.UPDATE_AND_CREATE_TOPIC,
-    RequestCode.DELETE_TOPIC_IN_BROKER,
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-    RequestCode.DELETE_SUBSCRIPTIONGROUP,
-    RequestCode.CLONE_GROUP_OFFSET,
-    RequestCode.CLEAN_UNUSED_TOPIC,
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-    RequestCode.POP_MESSAGE,
-    RequestCode.ACK_MESSAGE,
-    RequestCode.BATCH_ACK_MESSAGE,
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-    RequestCode.SET_MESSAGE_REQUEST_MODE,
-)
-"""Requests that change the log or a table that the new master must have."""
-COPIED: Final = (RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT)
-"""Requests that tell which clients there are: each node of a route knows its own."""
 NO_ERROR_FOR: Final = frozenset({RequestCode.QUERY_CONSUMER_OFFSET})
 """Java consumers of 4.9 take any error code for "this group has no offset yet" and begin anew
 (RemoteBrokerOffsetStore.readOffset). A connection that ends is a failure to them: they leave the
 queue alone and ask again. Released C++, Node.js and Go 2.0 clients begin anew after any failure."""
-
-PRESENT: Final = (
-    RequestCode.QUERY_CONSUMER_OFFSET,
-    RequestCode.GET_MAX_OFFSET,
-    RequestCode.GET_MIN_OFFSET,
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-)
-"""Questions by whose answers consumers start: a master that was replaced must not answer them."""
-
-SERVING: Final[Modes] = MappingProxyType(dict.fromkeys(PRESENT, Mode.CONFIRM))
-"""A master, and a slave: its `PutPipeline` rejects sends by itself."""
-PAUSED: Final[Modes] = MappingProxyType({**SERVING, **dict.fromkeys(CHANGES, Mode.PARK)})
-"""A master while a planned switch is in progress."""
-DEMOTED: Final[Modes] = MappingProxyType(
-    {
-        **SERVING,
-        **dict.fromkeys(SENDS, Mode.FORWARD),
-        RequestCode.QUERY_CONSUMER_OFFSET: Mode.FORWARD,
-        RequestCode.UPDATE_CONSUMER_OFFSET: Mode.FORWARD,
-        RequestCode.GET_CONSUMER_LIST_BY_GROUP: Mode.FORWARD,
-        RequestCode.QUERY_ASSIGNMENT: Mode.FORWARD,
-        RequestCode.ACK_MESSAGE: Mode.FORWARD,
-        RequestCode.BATCH_ACK_MESSAGE: Mode.FORWARD,
-        RequestCode.CHANGE_MESSAGE_INVISIBLETIME: Mode.FORWARD,
-        RequestCode.LOCK_BATCH_MQ: Mode.FORWARD,
-        RequestCode.UNLOCK_BATCH_MQ: Mode.FORWARD,
-        **dict.fromkeys(COPIED, Mode.SERVE_AND_COPY),
-    }
-)
-"""A master that has become a slave, while clients may still have the old route. Pulls it answers
-from its own log, as any slave does. Pops it rejects: they wait longer than forwarding lasts."""
 
 
 class Forwarding(Protocol):
@@ -227,8 +176,7 @@ class RequestGate:
 
         def answer(channel: Channel, request: RemotingCommand) -> None:
             response = self.handle_admitted(channel, request, instant)
-            if response is not None and not request.is_oneway:
-                channel.send_nowait(response)
+            answer_late(channel, request, response)
 
         self._parked.take(answer)
 
@@ -320,10 +268,8 @@ def reject(channel: Channel, request: RemotingCommand, reason: str) -> None:
     if request.code in NO_ERROR_FOR:
         channel.close_nowait(f"{reason}: an error would send the consumer back to the beginning")
         return
-    if not request.is_oneway:
-        channel.send_nowait(
-            request.response(ResponseCode.SERVICE_NOT_AVAILABLE, f"{reason}; try again")
-        )
+    response = request.response(ResponseCode.SERVICE_NOT_AVAILABLE, f"{reason}; try again")
+    answer_late(channel, request, response)
 
 
 def _oneway_copy(request: RemotingCommand) -> RemotingCommand:

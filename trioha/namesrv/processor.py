@@ -32,6 +32,7 @@ from trioha.namesrv.route_info import (
 from trioha.remoting.channel import Channel, Handler, Instant
 from trioha.remoting.node_proofs import NodeProofs
 from trioha.remoting.refusal_notes import RefusalNotes
+from trioha.remoting.requests import answer_late
 from trioha.wire.bodies import DataVersion, encode_kv_table, encode_topic_list
 from trioha.wire.codes import VERSION_V4_9_4, LanguageCode, RequestCode, ResponseCode
 from trioha.wire.keyring import Keyring
@@ -65,8 +66,7 @@ class UnsavedKv:
             else:
                 remark = f"changed, but not on disk: {failure}"
                 response = request.response(ResponseCode.SYSTEM_ERROR, remark)
-            if not request.is_oneway:
-                channel.send_nowait(response)
+            answer_late(channel, request, response)
 
 
 class NamesrvProcessor:

@@ -253,10 +253,6 @@ class RouteInfoManager:
         for name in names:
             self._delete_queues(topic, self._brokers[name])
 
-    @property
-    def address_count(self) -> int:
-        return len(self._live)
-
     def _check(
         self,
         broker: BrokerAddress,

@@ -172,6 +172,14 @@ class RequestTable:
             return answer_to_error(error, channel, request, self._events)
 
 
+def answer_late(
+    channel: Channel, request: RemotingCommand, response: RemotingCommand | None
+) -> None:
+    """Send a response that is no handler's return value; a one-way request gets none."""
+    if response is not None and not request.is_oneway:
+        channel.send_nowait(response)
+
+
 def not_supported(request: RemotingCommand) -> RemotingCommand:
     """Return the answer to a request that this node has no handler for."""
     return request.response(

@@ -216,15 +216,13 @@ class Dispatcher:
             else:
                 shape_size = -1
                 tags_code = self._tags_code(properties)
-                keys = keys_of(properties)
+                id_begin, id_end = id_place(properties)
+                if id_begin < id_end:
+                    before, after = properties[:id_begin], properties[id_end:]
+                    shape_size = properties_size
                 if follows_index:
-                    for key in keys:
+                    for key in keys_of(properties):
                         keyed.append((phy_offset, timestamp, run.queue.topic, key))
-                if len(keys) == 1:
-                    id_begin, id_end = id_place(properties)
-                    if id_begin < id_end and properties[id_begin:id_end] == keys[0]:
-                        before, after = properties[:id_begin], properties[id_end:]
-                        shape_size = properties_size
             write_i64_be(run.entries, phy_offset)
             write_i32_be(run.entries, size)
             write_i64_be(run.entries, tags_code)

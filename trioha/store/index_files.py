@@ -9,10 +9,9 @@ it left off, until it has caught up.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 from trioha.errors import CommitLogCorrupted, DiskFull, StoreError
 from trioha.store.checkpoint import RecoveryPoint
@@ -22,6 +21,7 @@ from trioha.store.mapped_file import disk_error, fsync_directory
 from trioha.store.store_config import StoreConfig
 from trioha.wire.java_hash import index_key_hash
 from trioha.wire.properties import KEYS, UNIQ_KEY, decode_properties
+from trioha.wire.unique_id import id_place
 
 LogReader = Callable[[int, int], tuple[list[Keyed], int]]
 """(offset, bytes_max) -> the keys of the records from there on, and where to read on."""
@@ -29,21 +29,13 @@ LogReader = Callable[[int, int], tuple[list[Keyed], int]]
 _SYNC_INTERVAL_S = 30
 """Slots are dirty all over the file, so syncing it costs up to its 20 MB of slots each time."""
 _QUERY_DRAIN_MAX = 8192
-_UNIQ_KEY: Final = b"UNIQ_KEY\x01"
-_PROPERTY_END: Final = 2
 
 
-def keys_of(properties: bytes) -> Sequence[bytes]:
+def keys_of(properties: bytes) -> list[bytes]:
     """What a record is to be found by: UNIQ_KEY, then each of KEYS."""
-    if properties.find(b"KEYS\x01") < 0:
-        at = properties.rfind(_UNIQ_KEY)
-        if at < 0:
-            return ()
-        begin = at + len(_UNIQ_KEY)
-        end = properties.find(b"\x02", begin)
-        key = properties[begin:] if end < 0 else properties[begin:end]
-        if key and (at == 0 or properties[at - 1] == _PROPERTY_END):
-            return (key,)
+    begin, end = id_place(properties)
+    if begin < end:
+        return [properties[begin:end]]
     values = decode_properties(properties)
     found = [key.encode() for key in values.get(KEYS, "").split(" ") if key]
     unique = values.get(UNIQ_KEY)

@@ -16,9 +16,15 @@ PROPERTY_END: Final = 2
 
 
 def id_place(properties: bytes) -> tuple[int, int]:
-    """Return where the unique id begins and ends; -1 and -1 if there is none, or KEYS. HOT."""
-    at = properties.find(UNIQ_KEY_START)
-    if at < 0 or properties.find(KEYS_START) >= 0:
+    """Return where the unique id begins and ends; -1 and -1 if there is none, or KEYS. HOT.
+
+    The last of several counts, as in a map; an empty one counts nothing, and begins where it ends.
+    """
+    at = properties.rfind(UNIQ_KEY_START)
+    # A name or value may end with that.
+    if at < 0 or (at > 0 and properties[at - 1] != PROPERTY_END):
+        return -1, -1
+    if properties.find(KEYS_START) >= 0:
         return -1, -1
     begin = at + _START_SIZE
     end = properties.find(b"\x02", begin)

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.stores.analysed import bin_of
 
-from trioha.analysis.reports.bins import Bins, bin_of, bin_sql
+from trioha.analysis.reports.bins import Bins, bin_sql
 
 VALUES = st.one_of(
     st.integers(-300, 300), st.integers(-(1 << 41), 1 << 41), st.integers(0, 1 << 45)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.stores.analysed import bin_of
 from support.stores.told import (
     HOUR_MS,
     MONDAY_MS,
@@ -18,7 +19,6 @@ from support.stores.told import (
     texts_of,
 )
 
-from trioha.analysis.reports.bins import bin_of
 from trioha.analysis.results import Report
 
 

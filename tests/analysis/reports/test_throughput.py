@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
+from support.stores.analysed import bin_of
 from support.stores.told import (
     DAY_MS,
     HOUR_MS,
@@ -19,7 +20,6 @@ from support.stores.told import (
 )
 
 from trioha.analysis.engine import Window
-from trioha.analysis.reports.bins import bin_of
 from trioha.analysis.results import Report
 
 

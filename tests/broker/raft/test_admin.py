@@ -12,7 +12,7 @@ from trioha.dledger.membership import ChangeKind
 from trioha.dledger.ready import Role, SoftState
 from trioha.errors import CommandError, RemoteProtocolError
 from trioha.remoting.channel import Channel, Instant
-from trioha.wire.codes import RequestCode, ResponseCode
+from trioha.wire.codes import ONEWAY_FLAG, RequestCode, ResponseCode
 from trioha.wire.remoting_command import RemotingCommand
 
 _NOW = Instant(1000, 0)
@@ -61,8 +61,9 @@ class Desk:
         self.admin = RaftAdmin(self.member)
         self.asker = Asker()
 
-    def ask(self, **fields: object) -> None:
-        request = RemotingCommand(RequestCode.TRIOHA_RAFT_ADMIN, {}, msgpack.packb(fields))
+    def ask(self, flag: int = 0, **fields: object) -> None:
+        body = msgpack.packb(fields)
+        request = RemotingCommand(RequestCode.TRIOHA_RAFT_ADMIN, {}, body, flag=flag)
         self.admin.administer(cast("Channel", self.asker), request, _NOW)
 
     @property
@@ -85,6 +86,15 @@ def test_a_change_is_answered_when_its_record_is_committed() -> None:
     desk.admin.on_commit(100)
     assert desk.answer.code == ResponseCode.SUCCESS
     assert msgpack.unpackb(desk.answer.body_bytes()) == {"leader": "n0", "term": 4}
+    assert desk.admin.next_deadline_ms is None
+
+
+def test_a_oneway_change_has_no_answer() -> None:
+    desk = Desk()
+    desk.ask(ONEWAY_FLAG, do="add", member="n3", address="h:4")
+    desk.admin.change_appended(100)
+    desk.admin.on_commit(100)
+    assert desk.asker.answers == []
     assert desk.admin.next_deadline_ms is None
 
 
@@ -158,7 +168,7 @@ def test_what_is_refused_says_why_and_whom_to_ask() -> None:
 def test_what_makes_no_sense_reaches_nobody(fields: dict[str, object]) -> None:
     desk = Desk()
     with pytest.raises((CommandError, RemoteProtocolError)):
-        desk.ask(**fields)
+        desk.ask(0, **fields)
     assert not desk.member.asked
 
 

@@ -14,7 +14,8 @@ from support.handlers.sending import FakeChannel
 from support.nodes.live_group import member_config
 from support.nodes.live_node import send_request
 
-from trioha.broker.raft.answers import ACCOUNTS, ANSWERS, PRESENT
+from trioha.broker.raft.answers import ANSWERS, PRESENT
+from trioha.broker.set_modes import ACCOUNT_QUESTIONS, ACCOUNTS
 from trioha.dledger.ready import Role, SoftState
 from trioha.remoting.mode import Mode
 from trioha.services.loop.clock import Clock
@@ -270,7 +271,7 @@ async def test_every_request_of_a_member_has_its_decision(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with told(tmp_path) as it:
-        assert it.node.gate.handlers.keys() == ANSWERS.keys() - set(ACCOUNTS)
+        assert it.node.gate.handlers.keys() == ANSWERS.keys() - {*ACCOUNTS, *ACCOUNT_QUESTIONS}
 
 
 async def test_no_request_about_the_present_is_answered_before_a_leader_is_known(

@@ -20,8 +20,10 @@ def test_a_seed_that_failed_once_passes(seed: int) -> None:
 
 
 def test_seeds_hold_what_is_promised() -> None:
+    total = Counts()
     for seed in range(QUICK_SEEDS):
-        run_seed(seed)
+        total.add(run_seed(seed))
+    assert total.sets.keys() == {2, 3, 4}
 
 
 def test_a_seed_is_a_run() -> None:
@@ -43,3 +45,5 @@ def test_many_seeds_hold_and_meet_what_they_are_there_for() -> None:
     assert total.crashes > 2 * PAIR_SEEDS, total
     assert total.cuts > PAIR_SEEDS / 20, total
     assert total.given_up > 0, total
+    assert total.sets.keys() == {2, 3, 4}, total
+    assert all(count > PAIR_SEEDS / 20 for count in total.sets.values()), total

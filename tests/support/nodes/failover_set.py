@@ -61,6 +61,7 @@ class FakeNode:
         """From a process's start: tickets are gone, the mastership is as it was saved."""
         self.mastership = Mastership(self.home_id, self._save, self.saved or None)
         self.paused = False
+        self.held_by_target: tuple[int, int] | None = None
         self.suspended = False
         self.follows = ""
         self.handed_over: tuple[Peer, str] | None = None
@@ -89,7 +90,7 @@ class FakeNode:
         self.paused = False
 
     def target_holds(self, log_offset: int, metadata_position: int) -> None:
-        pass
+        self.held_by_target = (log_offset, metadata_position)
 
     def hand_over(self, target: Peer, epoch: int, ticket_id: str) -> None:
         self.mastership.hand_over(epoch, bytes.fromhex(ticket_id), f"handed over to {target}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from random import Random
+from typing import Any
 
 import attrs
 import trio
@@ -29,7 +30,7 @@ from trioha.wire.record import Record, decode_record
 from trioha.wire.remoting_command import RemotingCommand
 
 TOPIC, GROUP = "T", "pg"
-QUICK_CHECKS = {
+QUICK_CHECKS: dict[str, Any] = {
     "transaction_time_out": 1_000,
     "transaction_check_interval": 2_000,
     "transaction_check_max": 10_000,

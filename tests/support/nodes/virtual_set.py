@@ -28,6 +28,8 @@ from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import StoreError, Unreachable
 from trioha.failover.outcome import Outcome
 from trioha.ha.mastership import Standing, kept_history
+from trioha.security.node_signer import unsigned
+from trioha.security.signature import Credentials
 from trioha.services.ha.client import SlaveState
 from trioha.services.ha.replication import SetReplication
 from trioha.services.loop.clock import Clock
@@ -107,6 +109,7 @@ class VirtualBroker(MemoryBroker):
             admin_http_enable=False,
         )
         config = attrs.evolve(config, **set_.settings)
+        self.sign = unsigned if set_.credentials is None else set_.credentials.sign
         super().__init__(set_.world, host, config, self._new_journal)
 
     @property
@@ -160,7 +163,7 @@ class VirtualBroker(MemoryBroker):
         """Errors: Unreachable and OSError when the node cannot be asked."""
         transport = await self.world.network.connect(by, self.host, PORT)
         async with open_remoting_client(
-            self.host, PORT, self.world.clock, transport=transport
+            self.host, PORT, self.world.clock, transport=transport, sign=self.sign
         ) as client:
             return await client.request(request)
 
@@ -172,6 +175,8 @@ class VirtualSet:
     root: Path
     nursery: trio.Nursery
     settings: dict[str, Any]
+    credentials: Credentials | None = None
+    """The account of all clients."""
     clock: Clock = attrs.Factory(Clock.virtual)
     network: MemoryNetwork = attrs.Factory(lambda: MemoryNetwork(Random(drawn_seed("virtual set"))))
     brokers: list[VirtualBroker] = attrs.Factory(list)
@@ -220,7 +225,10 @@ class VirtualSet:
     async def fail_over(self, *, to: int | None = None, force: bool = False) -> Outcome:
         """Carry out `trioha failover` from the operator's machine."""
         config = ClusterConfig(
-            connector=partial(self.network.connect, OPERATOR), clock=self.clock, rng=Random(1)
+            connector=partial(self.network.connect, OPERATOR),
+            clock=self.clock,
+            rng=Random(1),
+            credentials=self.credentials,
         )
         async with open_cluster(f"{NAMESRV}:{NAMESRV_PORT}", config) as cluster:
             return await run_failover(cluster, new_order(cluster, NAME, to=to, force=force))
@@ -316,13 +324,15 @@ def _is_held(one: Acknowledged, record: Record | None) -> bool:
 
 
 @asynccontextmanager
-async def virtual_set(root: Path, size: int = 3, **settings: Any) -> AsyncIterator[VirtualSet]:
+async def virtual_set(
+    root: Path, size: int = 3, credentials: Credentials | None = None, **settings: Any
+) -> AsyncIterator[VirtualSet]:
     """A SYNC_MASTER (0) and its slaves, in sync; run it on an `autojump_clock`, `without_waits`.
 
     All of it ends with the block.
     """
     async with trio.open_nursery() as nursery:
-        set_ = VirtualSet(root, nursery, settings)
+        set_ = VirtualSet(root, nursery, settings, credentials)
         await set_.namesrv.start()
         for home_id in range(size):
             role = BrokerRole.SLAVE if home_id else BrokerRole.SYNC_MASTER

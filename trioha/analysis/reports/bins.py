@@ -34,14 +34,6 @@ def bin_sql(expression: str) -> str:
     return f"(CASE WHEN {expression} < 0 THEN -1 ELSE 1 END * CASE {' '.join(arms)} END)"
 
 
-def bin_of(value: int) -> int:
-    """What `bin_sql` makes of a value."""
-    magnitude = abs(value)
-    width = _width(min(magnitude.bit_length(), _VALUE_BITS_MAX))
-    lower = magnitude - magnitude % width
-    return -lower if value < 0 else lower
-
-
 def _width(bits: int) -> int:
     return 1 << max(0, bits - 1 - _CELL_BITS)
 

@@ -20,6 +20,7 @@ from trioha.broker.topics import TopicTable
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.errors import CommandError
 from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.remoting.requests import answer_late
 from trioha.wire import fastjson
 from trioha.wire.bodies import MessageQueue
 from trioha.wire.codes import Perm, RequestCode, ResponseCode
@@ -97,7 +98,7 @@ class AssignmentProcessor:
             if is_first:
                 answered.append(response)
             else:
-                channel.send_nowait(response)
+                answer_late(channel, request, response)
 
         self._ask_route(topic, answer)
         is_first = False

@@ -21,6 +21,7 @@ from trioha.dledger.membership import ChangeKind
 from trioha.dledger.ready import Role, SoftState
 from trioha.errors import RemoteProtocolError, TriohaError
 from trioha.remoting.channel import Channel, Handler, Instant
+from trioha.remoting.requests import answer_late
 from trioha.wire.address import parse_address
 from trioha.wire.codes import RequestCode, ResponseCode
 from trioha.wire.maps import decode_map
@@ -156,7 +157,7 @@ class RaftAdmin:
 
     def _answer(self, one: _Waiting, response: RemotingCommand) -> None:
         self._waiting.remove(one)
-        one.channel.send_nowait(response)
+        answer_late(one.channel, one.request, response)
 
 
 def _read(request: RemotingCommand) -> tuple[str, str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from trioha.broker.request_gate import COPIED
+from trioha.broker.set_modes import ACCOUNT_QUESTIONS, ACCOUNTS, COPIED
 from trioha.dledger.answering import MODES, RequestKind, ServingState
 from trioha.remoting.mode import Mode, Modes
 from trioha.wire.codes import SENDS
@@ -44,18 +44,6 @@ _PRESENT = (
     Code.GET_TIMER_CHECK_POINT,
     Code.GET_TIMER_METRICS,
 )
-ACCOUNTS = (
-    Code.UPDATE_AND_CREATE_ACL_CONFIG,
-    Code.DELETE_ACL_CONFIG,
-    Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
-    Code.AUTH_CREATE_USER,
-    Code.AUTH_UPDATE_USER,
-    Code.AUTH_DELETE_USER,
-    Code.AUTH_CREATE_ACL,
-    Code.AUTH_UPDATE_ACL,
-    Code.AUTH_DELETE_ACL,
-)
-"""Changes of accounts, with access control. A follower's are a copy of its leader's."""
 _CHANGE = (
     *SENDS,
     Code.UPDATE_CONSUMER_OFFSET,
@@ -100,6 +88,8 @@ _MEMBER = (
     Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
     Code.GET_CONSUMER_RUNNING_INFO,
     Code.CONSUME_MESSAGE_DIRECTLY,
+    # The accounts as this member has them.
+    *ACCOUNT_QUESTIONS,
     # This process, its disk and its configuration.
     Code.GET_BROKER_RUNTIME_INFO,
     Code.VIEW_BROKER_STATS_DATA,

@@ -8,7 +8,7 @@ node goes on forwarding: clients still have the old route.
 
 from __future__ import annotations
 
-from trioha.broker.request_gate import DEMOTED, PAUSED, SERVING
+from trioha.broker.set_modes import DEMOTED, PAUSED, SERVING
 from trioha.remoting.channel import Instant
 from trioha.services.ha.open_mastership import config_of_role
 from trioha.services.ha.role_journal import tell_role

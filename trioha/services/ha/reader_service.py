@@ -10,6 +10,7 @@ from collections.abc import Callable
 from trioha.broker.present_reads import PresentReads
 from trioha.ha.readers import ReadersLimit
 from trioha.remoting.channel import Channel, Instant
+from trioha.remoting.requests import answer_late
 from trioha.services.ha.views import ServingNode
 from trioha.store.lookup import UNBOUNDED
 from trioha.wire.remoting_command import RemotingCommand
@@ -98,5 +99,4 @@ class ReaderService:
 
     def _ask_again(self, channel: Channel, request: RemotingCommand) -> None:
         response = self._node.gate.handle_admitted(channel, request, self._node.clock.instant())
-        if response is not None:
-            channel.send_nowait(response)
+        answer_late(channel, request, response)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from trioha.broker.access_text import AccessText, OnText, ignore_text
-from trioha.broker.admin_acl import AclAdminProcessor, Answer
+from trioha.broker.admin_acl import AclAdminProcessor, AnswerLater
 from trioha.broker.admin_auth import AuthAdminProcessor
 from trioha.config import BrokerConfig, NamesrvConfig
 from trioha.ha.auth import AccessPolicy
@@ -53,12 +53,11 @@ class AccessControl:
         await self._files.run()
 
     def admin_handlers(
-        self, config: BrokerConfig, answer: Answer, is_copied: Callable[[], bool]
+        self, config: BrokerConfig, answer_later: AnswerLater, is_copied: Callable[[], bool]
     ) -> Mapping[int, Handler]:
         """Return the handlers of a broker's requests about accounts.
 
-        `answer` sends a response once the changes before it are safe; `is_copied` tells whether a
-        change may have come from another broker already.
+        `is_copied` tells whether a change may have come from another broker already.
         """
         return {}
 
@@ -78,9 +77,9 @@ class PlainAccounts(AccessControl):
         self._accounts = files
 
     def admin_handlers(
-        self, config: BrokerConfig, answer: Answer, is_copied: Callable[[], bool]
+        self, config: BrokerConfig, answer_later: AnswerLater, is_copied: Callable[[], bool]
     ) -> Mapping[int, Handler]:
-        return AclAdminProcessor(config, self._accounts, answer).handlers()
+        return AclAdminProcessor(config, self._accounts, answer_later).handlers()
 
 
 class UsersAndPolicies(AccessControl):
@@ -107,9 +106,9 @@ class UsersAndPolicies(AccessControl):
         self._is_super = guard.is_super
 
     def admin_handlers(
-        self, config: BrokerConfig, answer: Answer, is_copied: Callable[[], bool]
+        self, config: BrokerConfig, answer_later: AnswerLater, is_copied: Callable[[], bool]
     ) -> Mapping[int, Handler]:
-        return AuthAdminProcessor(self._users, self._is_super, answer, is_copied).handlers()
+        return AuthAdminProcessor(self._users, self._is_super, answer_later, is_copied).handlers()
 
 
 def broker_access(

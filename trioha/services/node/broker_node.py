@@ -20,8 +20,8 @@ import attrs
 
 from trioha.broker.core import BrokerCore, BrokerReplicas
 from trioha.broker.metadata_ops import AccessPut
-from trioha.broker.raft.answers import ACCOUNTS
 from trioha.broker.request_gate import RequestGate
+from trioha.broker.set_modes import ACCOUNTS
 from trioha.broker.visibility import Visibility
 from trioha.config import BrokerConfig, BrokerRole
 from trioha.config.secret_files import cluster_keyring, ha_keyring, raft_keyring
@@ -238,7 +238,7 @@ class BrokerNode:
         declared.append(
             access.admin_handlers(
                 config,
-                self._answer_when_safe,
+                self._answer_later,
                 lambda: shares and (is_group or self.core.role is BrokerRole.SLAVE),
             )
         )
@@ -269,13 +269,21 @@ class BrokerNode:
         )
         return self.gate
 
-    def _answer_when_safe(self, channel: Channel, response: RemotingCommand) -> None:
-        """Answer a change of accounts, which was made behind its request."""
-        with self.outboxes.batch():
-            now = self.core.metadata_waits.when_safe(channel, response, self.clock.instant())
-            if now is not None:
-                channel.send_nowait(now)
-            self.after_batch()
+    def _answer_later(
+        self, channel: Channel, request: RemotingCommand
+    ) -> Callable[[RemotingCommand], None]:
+        """Return what answers a change of accounts, which is made behind its request."""
+        waits = self.core.metadata_waits
+        answer = waits.later(channel, request, shared=self._shares_accounts)
+
+        def send(response: RemotingCommand) -> None:
+            with self.outboxes.batch():
+                now = answer(response, self.clock.instant())
+                if now is not None:
+                    channel.send_nowait(now)
+                self.after_batch()
+
+        return send
 
     def after_batch(self) -> None:
         """The requests of one read were handled. HOT."""

@@ -29,6 +29,7 @@ from trioha.dledger.ready import Role, SoftState
 from trioha.errors import DiskFull
 from trioha.remoting.channel import Channel, Instant
 from trioha.remoting.mode import Modes
+from trioha.remoting.requests import answer_late
 from trioha.services.loop.signal import Signal
 from trioha.services.node.request_forwarding import FORWARD_MS
 from trioha.services.raft.views import GroupBroker
@@ -256,8 +257,7 @@ class GroupRole:
             reject(channel, request, "this node cannot tell whether it leads its group still")
             return
         response = self._node.gate.handle_admitted(channel, request, self._node.clock.instant())
-        if response is not None and not request.is_oneway:
-            channel.send_nowait(response)
+        answer_late(channel, request, response)
 
     # The end.
 

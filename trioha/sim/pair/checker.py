@@ -7,6 +7,7 @@ a history would show only later: a message was acknowledged that the next master
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import attrs
@@ -55,6 +56,8 @@ class Counts:
     given_up: int = 0
     crashes: int = 0
     shown: int = 0
+    sets: Counter[int] = attrs.Factory(Counter)
+    """Seeds, by the number of nodes."""
 
     def add(self, other: Counts) -> None:
         for field in attrs.fields(Counts):

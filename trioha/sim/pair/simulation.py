@@ -39,6 +39,7 @@ def run_seed(seed: int) -> Counts:
     rng = Random(seed)
     draw = Draw.of(rng)
     world = World(rng, draw.node_count)
+    world.checker.counts.sets[draw.node_count] += 1
     try:
         _live(world, draw)
     except Exception as error:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gc
 import hashlib
 import hmac
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trioha.security.signature import Credentials
-from trioha.security.signing_key import ACCESS_KEY, SIGNATURE, SigningKey, signed_text
+from trioha.security.signing_key import (
+    _NAMES_CHARS_MAX,
+    _NAMES_MAX,
+    _VALUES_OF_MAX,
+    ACCESS_KEY,
+    SIGNATURE,
+    SigningKey,
+    signed_text,
+)
 from trioha.wire.codes import RequestCode, SerializeType
 from trioha.wire.remoting_command import ExtValue, RemotingCommand, decode_frame, encode
 
@@ -101,6 +111,20 @@ def test_the_mark_of_a_query_by_unique_key_is_not_signed() -> None:
 def test_what_is_no_signature_is_none(signature: ExtValue) -> None:
     request = RemotingCommand(10, {"a": "b", SIGNATURE: signature})
     assert not SigningKey("secret-7").has_signed(request)
+
+
+def test_names_that_strangers_make_up_are_not_kept() -> None:
+    """Names are sorted before the signature is compared: a stranger's would fill the memory."""
+    signed_text({"a": "", "b": ""})
+    gc.collect()
+    tracemalloc.start()
+    for number in range(_VALUES_OF_MAX):
+        signed_text({f"{number}.{one}": "" for one in range(_NAMES_MAX + 1)})
+        signed_text({f"{number}".rjust(_NAMES_CHARS_MAX + 1): ""})
+        signed_text({f"{number}": "", "b": ""})
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 4 << 20
 
 
 def test_credentials_do_not_show_their_secret() -> None:

@@ -31,8 +31,8 @@ OnResponse = Callable[[RemotingCommand | None], None]
 
 _OPAQUE_MASK = 0x7FFFFFFF
 SMALL_FRAME_BYTES = 65_536
-"""A smaller frame is not judged: no limit is below it, and it is one read at most. Its part counts in
-the budget all the same."""
+"""A smaller frame is not judged: no limit is below it, and it is one read at most. While a part of it
+is kept, it counts in the budget all the same."""
 HEADER_BYTES_MAX = 262_144
 """Properties of 32 KiB, each byte of them as \\u0001, and the other fields of a send."""
 _SMALL_CHUNK_BYTES = 4_096

@@ -9,6 +9,7 @@ import trio
 
 from trioha.config import BrokerConfig, NamesrvConfig
 from trioha.journal import EventSink
+from trioha.journal.line_limits import LineLimits
 from trioha.remoting.channel import Channel, Handler
 from trioha.remoting.fast_failure import WaitLimits
 from trioha.remoting.traffic_budget import FrameLimits, TrafficBudget
@@ -60,6 +61,7 @@ class RemotingServer:
         self._handle = handle
         self._clock = clock
         self._events = events
+        self._lines = LineLimits(events)
         self._limits = limits or LinkLimits()
         self._connections_max = connections_max
         self._on_closed = on_closed
@@ -142,4 +144,10 @@ class RemotingServer:
                 with self.outboxes.batch():
                     self._on_closed(link)
         if link.close_reason:
-            self._events.event("connection_closed", peer=link.peer, reason=link.close_reason)
+            self._lines.event(
+                "connection_closed",
+                link.peer.rpartition(":")[0],
+                self._clock.now_ms(),
+                peer=link.peer,
+                reason=link.close_reason,
+            )

@@ -31,8 +31,8 @@ OnResponse = Callable[[RemotingCommand | None], None]
 
 _OPAQUE_MASK = 0x7FFFFFFF
 SMALL_FRAME_BYTES = 65_536
-"""A smaller frame is not judged: no limit is below it, and it is one read at most. While a part of it
-is kept, it counts in the budget all the same."""
+"""A smaller frame is not judged: no limit is below it, and it is one read at most. It counts in the
+budget until it is whole."""
 HEADER_BYTES_MAX = 262_144
 """Properties of 32 KiB, each byte of them as \\u0001, and the other fields of a send."""
 _SMALL_CHUNK_BYTES = 4_096
@@ -70,6 +70,8 @@ class RemotingConnection:
         self._dropped_bytes = 0
         """Bytes yet to arrive of a frame that was rejected."""
         self.frames_received = 0
+        self.was_served = False
+        """A request of the peer was carried out, or waits: it was not rejected."""
         self.is_replication = False
         """The peer is a proven node that sends log bytes: they never wait for the budget."""
 
